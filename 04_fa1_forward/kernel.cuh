@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
     load_tile<Width>(K_smem, K, j0, wide);       // line 6
     load_tile<Width>(V_smem, V, j0, wide);
 
-    for (int i0 = first_visible_tile(problem, j0, Br); i0 < problem.Nq; i0 += Br) {  // line 7
+    for (int i0 = problem.first_query(j0, Br); i0 < problem.Nq; i0 += Br) {  // line 7
       const int i = i0 + row;
       load_tile<Width>(Q_smem, Q, i0, wide);  // line 8
       load_tile<Width>(O_smem, O, i0, wide);

@@ -15,12 +15,6 @@ constexpr int PAD = 4;
 /// d padded to a multiple of 32: the widths that are compiled.
 inline int width_of(int d) { return (d + 31) / 32 * 32; }
 
-/// The first row of the first Q tile with a row that sees key j. Earlier rows see none of the keys from j on.
-FLASH_HOST_DEVICE inline int first_visible_tile(const Problem& p, int j, int Br) {
-  const int first_row = p.causal ? j - (p.Nk - p.Nq) : 0;
-  return first_row > 0 ? first_row / Br * Br : 0;
-}
-
 /// Four neighbouring elements of a row of M, in one access if rows are 16-byte aligned (`wide`); zeros beyond the last column.
 template <class T>
 __device__ float4 read_four(const Matrix<T>& M, int row, int col, bool wide) {

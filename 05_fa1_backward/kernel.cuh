@@ -30,9 +30,8 @@ namespace flash::fa1_backward {
 namespace {
 
 // Shared with chapter 04. Rows of all tiles are padded (PAD), since neighbouring threads read 16 bytes of neighbouring rows.
-using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::clear_tile, fa1_forward::first_visible_tile,
-    fa1_forward::GROUP, fa1_forward::PAD, fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four,
-    fa1_forward::width_of;
+using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::clear_tile, fa1_forward::GROUP, fa1_forward::PAD,
+    fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four, fa1_forward::width_of;
 
 constexpr int MAX_Bc = 64;            // the tiles of P and dS grow with Bc squared
 constexpr int MAX_ROWS = 2 * MAX_Bc;  // Br at most: see tiles_of()
@@ -85,7 +84,7 @@ __device__ SharedTiles shared_tiles(int Br, int Bc) {
 
 /// Like load_tile() of chapter 04, with the same elements per thread, but BATCH loads are in flight before the first wait.
 template <int Width, class T>
-__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool wide) {
+__device__ void load_tile_batched(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool wide) {
   constexpr int LENGTH = Width / 4;
   const int count = tile.rows * LENGTH;
   for (int first = threadIdx.x; first < count; first += BATCH * blockDim.x) {
@@ -204,17 +203,17 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
     for (int i0 = 0; i0 < problem.Nq; i0 += Br) store_tile<Width>(all.dQ.head(b, h), i0, tiles.Q, wide);
   }
 
-  for (int j0 = 0; j0 < problem.Nk; j0 += Bc) {  // line 6
-    load_tile<Width>(tiles.K, K, j0, wide);      // line 7
-    load_tile<Width>(tiles.V, V, j0, wide);
+  for (int j0 = 0; j0 < problem.Nk; j0 += Bc) {      // line 6
+    load_tile_batched<Width>(tiles.K, K, j0, wide);  // line 7
+    load_tile_batched<Width>(tiles.V, V, j0, wide);
     clear_tile<Width>(tiles.dK);  // line 8
     clear_tile<Width>(tiles.dV);
 
     for (int h = first_head; h < end_head; ++h) {
-      for (int i0 = first_visible_tile(problem, j0, Br); i0 < problem.Nq; i0 += Br) {  // line 9
+      for (int i0 = problem.first_query(j0, Br); i0 < problem.Nq; i0 += Br) {  // line 9
         const int i = i0 + row;
-        load_tile<Width>(tiles.Q, all.Q.head(b, h), i0, wide);  // line 10
-        load_tile<Width>(tiles.dO, all.dO.head(b, h), i0, wide);
+        load_tile_batched<Width>(tiles.Q, all.Q.head(b, h), i0, wide);  // line 10
+        load_tile_batched<Width>(tiles.dO, all.dO.head(b, h), i0, wide);
         __syncthreads();  // read after write: tiles that other threads have loaded, and zeros that they have written
 
         // Lines 11 to 13, 17, 19 and 20: phase A. A row that sees no key at all has l = 0, m = -inf: P = 0.

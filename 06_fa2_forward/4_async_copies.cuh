@@ -7,9 +7,8 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since step 3: double buffering with cp.async, between two tensors. K_j and V_j have one buffer each; while a product
-// reads one, a copy into the other is in flight: V_j is prefetched during Q K^T, K_(j+1) during P V. The copies need no
-// registers, and a warp waits for HBM only at the start, or when a product ends before the copy that it hides.
+// New since step 3: prefetching with cp.async. K_j and V_j have one buffer each, used in turn: while a product reads one,
+// cp.async fills the other, V_j during Q K^T and K_(j+1) during P V. The copies need no registers, and a warp waits for HBM only at the start, or when a product ends before the copy that it hides.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.

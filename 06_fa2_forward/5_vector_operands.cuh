@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
-    add_product(S, Down{Qt_smem}, Along{K_smem});
+    add_product(S, MnMajor{Qt_smem}, KMajor{K_smem});
     S.each_at([&](float& s, int row, int col) {  // (6.1); pairs beyond the edges are masked too
       s = query0 + row < problem.Nq && key0 + col < problem.Nk ? score(problem, bias, b, h, query0 + row, key0 + col, s)
                                                                : -INFINITY;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     store_transposed(Pt_smem, S);
     __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
-    add_product(O, Down{Pt_smem}, Down{V_smem});  // (6.4)
+    add_product(O, MnMajor{Pt_smem}, MnMajor{V_smem});  // (6.4)
   }
 
   // 3. (6.5)

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
-    add_product(S, Down{Qt_smem}, Along{K_smem});        // (6.1)
+    add_product(S, MnMajor{Qt_smem}, KMajor{K_smem});    // (6.1)
     rule.apply(S, head, query0, key0);                   // scale and bias if they cannot wait; the mask if there is one
     const Rows<O.ROWS> alpha = raise(m, row_max(S), c);  // (6.2)
     S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * c); });  // (6.3): S is P now
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     store_transposed(Pt_smem, S);
     __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
-    add_product(O, Down{Pt_smem}, Down{V_smem});  // (6.4)
+    add_product(O, MnMajor{Pt_smem}, MnMajor{V_smem});  // (6.4)
   }
 
   // 3. (6.5)

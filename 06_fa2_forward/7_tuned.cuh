@@ -1,4 +1,4 @@
-// 06 FlashAttention-2, forward, step 7: tile sizes, occupancy, launch order, and the options of chapter 09.
+// 06 FlashAttention-2, forward, step 7: tile sizes, occupancy, launch order.
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
@@ -7,13 +7,11 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
-// New since step 6: sizes and order, and options.
+// New since step 6: sizes and order.
 // - d = 128 also gets 8 x 8 scores and outputs per thread, with 16 lanes per row. That takes Bc = 128, and all of P would not
 //   fit: it goes through shared memory in chunks of 64 keys.
 // - Two to four blocks per SM where registers allow: one computes while another waits (occupancy).
 // - Under a causal mask the longest blocks start first, so that no long block starts when the others have finished.
-// - Options: a window, a softcap, a ragged batch. The kernel is a template over the rule of its scores, compiled with and
-//   without them. A window begins at first_key(); a block of a ragged batch looks up its sequence and narrows the tensors.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form rows of 8 or 16.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Chunk, Br]; rows of K and P^T padded.
@@ -22,7 +20,7 @@
 #pragma once
 
 #include "06_fa2_forward/parts.cuh"
-#include "common/device/options.cuh"
+#include "common/device/softmax.cuh"
 
 namespace flash::fa2_forward::step_7 {
 namespace {
@@ -75,20 +73,15 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   return alpha;
 }
 
-template <class Shape, class Rule>
+template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    forward_kernel(Rule rule, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
+    forward_kernel(ScoreRule rule, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
-  const auto& problem = rule.problem;
+  const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;  // the last rows see the most keys
-  int query0 = tile * Shape::Br;
+  const int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
-  if constexpr (Rule::RAGGED) {  // from here on problem is the sequence's own, and the tensors have its rows
-    query0 = rule.enter(blockIdx.x / heads);
-    Q_all = queries_of(rule, Q_all), O_all = queries_of(rule, O_all), L_all = queries_of(rule, L_all);
-    K_all = keys_of(rule, K_all), V_all = keys_of(rule, V_all);
-  }
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
@@ -98,9 +91,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Chunk, Shape::Br, Shape::P_STRIDE};
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
-  const int first_key = problem.first_key(query0, Shape::Bc);  // of the first row, rounded down to a tile; 0 without a window
-  const int seen_by_any = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
-  if (seen_by_any > first_key) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, first_key, wide);
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
@@ -108,14 +100,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const float c = rule.factor * LOG2_E;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  for (int key0 = first_key; key0 < seen_by_any; key0 += Shape::Bc) {
+  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
-    load_async<Shape, Shape::Bc, Rule::RAGGED>(V_smem, V, key0, wide);
+    load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
-    add_product(S, Down{Qt_smem}, Along{K_smem});        // (6.1)
+    add_product(S, MnMajor{Qt_smem}, KMajor{K_smem});    // (6.1)
     rule.apply(S, head, query0, key0);                   // scale and bias if they cannot wait; the mask if there is one
     const Rows<O.ROWS> alpha = raise(m, row_max(S), c);  // (6.2)
     S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * c); });  // (6.3): S is P now
@@ -124,7 +116,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     cp_async_wait<0>();
     __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
-    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, key0 + Shape::Bc, wide);
+    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
     cp_async_commit();
 
 #pragma unroll
@@ -133,7 +125,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       store_chunk<Shape>(Pt_smem, S, col0);
       __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
       const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::Chunk, Shape::Width, Shape::Width};
-      add_product(O, Down{Pt_smem}, Down{V_chunk});  // (6.4)
+      add_product(O, MnMajor{Pt_smem}, MnMajor{V_chunk});  // (6.4)
     }
   }
 
@@ -144,12 +136,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 template <class Shape>
 void start(const Attention& a) {
   const Problem& p = a.problem;
-  with_rule_of(a, blocks_for(p.Nq, Shape::Br), [&]<class Rule>(Rule rule, unsigned tiles) {
-    const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.H);
-    launch("fa2_forward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-           forward_kernel<Shape, Rule>, rule, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V),
-           view<float>(a.O), view<float>(a.L), rows_are_aligned({a.Q, a.K, a.V, a.O}));
-  });
+  const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
+  launch("fa2_forward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)}, forward_kernel<Shape>,
+         score_rule(a), view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), view<float>(a.O),
+         view<float>(a.L), rows_are_aligned({a.Q, a.K, a.V, a.O}));
 }
 
 template <class Shape>
@@ -179,8 +169,7 @@ const Variant variant{.name = "tuned",
                       .idea = "tile sizes, P in chunks, blocks on an SM, the longest first",
                       .forward = start_one_of<shapes>,
                       .refuse = refuse,
-                      .tiles = choices_of<shapes>,
-                      .takes = every_kernel_takes | all_options};
+                      .tiles = choices_of<shapes>};
 
 }  // namespace
 }  // namespace flash::fa2_forward::step_7

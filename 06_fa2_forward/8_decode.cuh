@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
-    add_product(S, Down{Qt_smem}, Along{warps_keys(K_smem)});  // (6.1)
+    add_product(S, MnMajor{Qt_smem}, KMajor{warps_keys(K_smem)});  // (6.1)
     S.each_at([&](float& s, int row, int col) {
       const int i = rows.query(row), j = key0 + warp * Shape::KEYS + col;
       s = j < problem.visible_keys(i) ? problem.scale * s + bias(rows.b, rows.head(row), i, j) : -INFINITY;
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     if (key0 + Shape::Bc < end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
     cp_async_commit();
 
-    add_product(O, Down{warps_keys(Pt_smem)}, Down{warps_keys(V_smem)});  // (6.4)
+    add_product(O, MnMajor{warps_keys(Pt_smem)}, MnMajor{warps_keys(V_smem)});  // (6.4)
   }
 
   // 3. (6.5)  Each warp's O and L. They take the place of K, of which no copy is on its way and which no warp still reads.

@@ -30,8 +30,8 @@ __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
   }
 }
 
-/// An operand whose rows run along the inner dimension: a float4 holds four steps of one row.
-struct Along {
+/// An operand whose rows run along the inner dimension k, in CUTLASS's terms K-major: a float4 holds four steps of one row.
+struct KMajor {
   static constexpr int K_PER_LOAD = 4;  // steps of the inner dimension
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.cols; }
@@ -48,8 +48,8 @@ struct Along {
   }
 };
 
-/// An operand whose columns run along the inner dimension: a float4 holds one step of four columns.
-struct Down {
+/// An operand whose columns run along the inner dimension, MN-major: a float4 holds one step of four columns.
+struct MnMajor {
   static constexpr int K_PER_LOAD = 1;  // steps of the inner dimension
   SharedMatrix<float> tile;
   __device__ int depth() const { return tile.rows; }

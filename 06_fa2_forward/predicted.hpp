@@ -77,6 +77,7 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const TileChoice& choice, const DeviceLimits&) {
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
+  if (v.name == std::string_view("options")) return predicted_forward(p, choice, Step::tuned);
   constexpr std::string_view names[] = {"loop_order",      "register_tiles", "tile_types", "async_copies",
                                         "vector_operands", "short_softmax",  "tuned"};
   for (int step = 0; step < 7; ++step) {

@@ -32,23 +32,23 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
-  const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
+  const int b = blockIdx.x % heads / problem.Hkv, kv_head = blockIdx.x % heads % problem.Hkv;
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
   // least one: the last query sees every key.
-  const int first_query = problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br * Shape::Br : 0;
-  const int first_head = h_kv * problem.group_size(), last_head = first_head + problem.group_size() - 1;
+  const int first_query = problem.first_query(key0, Shape::Br);
+  const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, h_kv), key0, wide);
-  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, h_kv), key0, wide);
+  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0, wide);
+  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0, wide);
   load_queries<Shape>(smem, all, b, first_head, first_query, wide);
   cp_async_commit();
 
-  for (int h = first_head; h <= last_head; ++h) {
+  for (int h = first_head; h < end_head; ++h) {
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
     for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
       cp_async_wait<0>();
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
-      add_product(S_or_dP, Along{of_half(first_half, smem.Q, smem.dO)}, Along{of_half(first_half, smem.K, smem.V)});
+      add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0);
         store_P(smem, S_or_dP, rule.factor);
@@ -68,10 +68,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
       __syncthreads();  // read after write: half 1 reads rows of dS that its other warps have written
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-      add_product(gradient, Down{of_half(first_half, smem.P, smem.dS)}, Down{of_half(first_half, smem.dO, smem.Q)});
+      add_product(gradient, MnMajor{select(first_half, smem.P, smem.dS)}, MnMajor{select(first_half, smem.dO, smem.Q)});
       __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D, and then P, dS
       const bool last_tile = query0 + Shape::Br >= problem.Nq;
-      if (!last_tile || h < last_head)
+      if (!last_tile || h + 1 < end_head)
         load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide);
       cp_async_commit();
     }
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile((first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, gradient, wide, h > first_head);
+    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, wide, h > first_head);
   }
 }
 
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
 
     // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
     typename Shape::Scores S_or_dP(0.0f);
-    add_product(S_or_dP, Along{of_half(first_half, smem.Q, smem.dO)}, Along{of_half(first_half, smem.K, smem.V)});
+    add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
     if (first_half) {
       rule.apply(S_or_dP, b * problem.H + h, query0, key0);
       store_P(smem, S_or_dP, rule.factor);
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
     __syncthreads();  // read after write: all threads read dS
 
     // 4. dQ += dS K.
-    add_product(dQ, Along{smem.dS}, Down{K_half});
+    add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
     __syncthreads();  // write after read: the next tile overwrites K, and then dS
     if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(smem.K, K, key0 + Shape::Bc, wide);
     cp_async_commit();

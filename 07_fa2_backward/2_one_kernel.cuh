@@ -11,9 +11,6 @@
 // New since step 1:
 // - Each tile of K adds its share of dQ_i to HBM, so that S and dP are computed once, not twice: five products instead of
 //   seven. Blocks add in an undefined order, so the last bits of dQ differ between runs.
-// - Options (chapter 09): a window, a softcap, a ragged batch. The kernel is a template over the rule of its scores, compiled
-//   with and without them. With a window, keys that no query sees get dK = dV = 0; a softcap multiplies dS by its slope, which
-//   waits where dS will be (9.2); a block of a ragged batch looks up its sequence and narrows all tensors to it.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: 8 warps (parts.cuh).
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK, dV written once per query
@@ -49,95 +46,78 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
   }
 }
 
-template <class Shape, class Rule>
-__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, Tensors all, bool wide) {
+template <class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule rule, Tensors all, bool wide) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
-  const auto& problem = rule.problem;
+  const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
-  const int b = blockIdx.x % heads / problem.Hkv, h_kv = blockIdx.x % heads % problem.Hkv;
-  int key0 = blockIdx.x / heads * Shape::Bc;
-  if constexpr (Rule::RAGGED) key0 = rule.enter(blockIdx.x / heads);  // from here on problem is the sequence's own
+  const int b = blockIdx.x % heads / problem.Hkv, kv_head = blockIdx.x % heads % problem.Hkv;
+  const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
-  // least one, because the last query sees every key; unless there is a window.
+  // least one: the last query sees every key.
   const int first_query = problem.first_query(key0, Shape::Br);
-  const int end_query = problem.end_query(min(key0 + Shape::Bc, problem.Nk) - 1);  // Nq without a window
-  const int first_head = h_kv * problem.group_size(), last_head = first_head + problem.group_size() - 1;
-
-  if constexpr (Rule::OPTIONS) {
-    if (first_query >= end_query) {  // no query sees these keys: dK = dV = 0
-      const typename Shape::KeyGradient zero(0.0f);
-      write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, zero, wide);
-      return;
-    }
-  }
+  const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.K, keys_of(rule, all.K).head(b, h_kv), key0, wide);
-  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.V, keys_of(rule, all.V).head(b, h_kv), key0, wide);
-  load_queries<Shape>(smem, all, b, first_head, first_query, wide, rule);
+  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0, wide);
+  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0, wide);
+  load_queries<Shape>(smem, all, b, first_head, first_query, wide);
   cp_async_commit();
 
-  for (int h = first_head; h <= last_head; ++h) {
+  for (int h = first_head; h < end_head; ++h) {
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
-    for (int query0 = first_query; query0 < end_query; query0 += Shape::Br) {
+    for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
       cp_async_wait<0>();
       __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the previous dS
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
-      add_product(S_or_dP, Along{of_half(first_half, smem.Q, smem.dO)}, Along{of_half(first_half, smem.K, smem.V)});
+      add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
       if (first_half) {
-        rule.apply(S_or_dP, b * problem.H + h, query0, key0, slope_of<Rule>(smem));
+        rule.apply(S_or_dP, b * problem.H + h, query0, key0);
         store_P(smem, S_or_dP, rule.factor);
-        if (has_slope(rule)) multiply_by_slope(smem, S_or_dP);
       }
       __syncthreads();  // read after write: half 1 reads P of half 0
 
-      // 3. Half 1: dS = P o (dP - D). With a softcap, slope o P is where dS will be.
-      if (!first_half) store_dS(smem, S_or_dP, of_half(has_slope(rule), smem.dS, smem.P));
+      // 3. Half 1: dS = P o (dP - D).
+      if (!first_half) store_dS(smem, S_or_dP);
       __syncthreads();  // read after write: all threads read dS
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-      add_product(gradient, Down{of_half(first_half, smem.P, smem.dS)}, Down{of_half(first_half, smem.dO, smem.Q)});
+      add_product(gradient, MnMajor{select(first_half, smem.P, smem.dS)}, MnMajor{select(first_half, smem.dO, smem.Q)});
       __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
-      const bool last_tile = query0 + Shape::Br >= end_query;
-      if (!last_tile || h < last_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide, rule);
+      const bool last_tile = query0 + Shape::Br >= problem.Nq;
+      if (!last_tile || h + 1 < end_head)
+        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide);
       cp_async_commit();
 
       // 5. dQ += scale dS K, while the next tile is in flight.
       typename Shape::QueryGradient dQ(0.0f);
-      add_product(dQ, Along{smem.dS}, Down{K_half});
+      add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(queries_of(rule, all.dQ).head(b, h), query0, half_col, dQ, wide);
+      add_atomically(all.dQ.head(b, h), query0, half_col, dQ, wide);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all queries of a group would be less
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, h_kv), key0, 0, gradient, wide, h > first_head);
+    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, wide, h > first_head);
   }
 }
 
 template <class Shape>
 void start(const Attention& a) {
   const Problem& p = a.problem;
-  launch_prepare(a, /*clear_dQ=*/true);  // row by row, whatever sequence a row belongs to
-  with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
-    // A ragged batch takes registers for where its rows begin. At width 32 that is one too many for 8 x 4 gradients per thread,
-    // none too many for 4 x 8, so that this kernel runs instead of the shape in the table, with the same tiles.
-    constexpr bool flat = Rule::RAGGED && Shape::Width == 32 && Shape::Bc == 128;
-    using Used = std::conditional_t<flat, BackwardShape<Shape::Width, Shape::Br, Shape::Bc, 16, 4>, Shape>;
-    const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.Hkv);
-    launch("fa2_backward", {dim3(blocks), dim3(Used::THREADS), Used::SHARED_FLOATS * sizeof(float)},
-           backward_kernel<Used, Rule>, rule, tensors_of(a), are_wide(a));
-  });
+  launch_prepare(a, /*clear_dQ=*/true);
+  const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
+  launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)}, backward_kernel<Shape>,
+         score_rule(a), tensors_of(a), are_wide(a));
 }
 
 template <class Shape>
@@ -180,8 +160,7 @@ const Variant variant{.name = "one_kernel",
                       .workspace = workspace,
                       .refuse = refuse,
                       .tiles = tiles,
-                      .atomic_dQ = true,
-                      .takes = every_kernel_takes | all_options};
+                      .atomic_dQ = true};
 
 }  // namespace
 }  // namespace flash::fa2_backward::step_2

@@ -11,12 +11,12 @@
 #include "06_fa2_forward/parts.cuh"
 #include "common/device/compiled.hpp"
 #include "common/device/forward_pass.hpp"
-#include "common/device/options.cuh"
+#include "common/device/softmax.cuh"
 
 namespace flash::fa2_backward {
 namespace {
 
-using fa2_forward::add_product, fa2_forward::Along, fa2_forward::Down, fa2_forward::load_async, fa2_forward::ThreadTile,
+using fa2_forward::add_product, fa2_forward::KMajor, fa2_forward::MnMajor, fa2_forward::load_async, fa2_forward::ThreadTile,
     fa2_forward::write_tile;
 
 constexpr int HALF_THREADS = 4 * WARP;
@@ -73,10 +73,10 @@ __device__ SharedTiles shared_tiles() {
   return {of_keys(), of_keys(), of_queries(), of_queries(), of_pairs(), of_pairs(), of_rows(), of_rows()};
 }
 
-/// The first tile or the second, as a rule the one that this thread's half of the block works on. Only the address is selected:
+/// The first tile or the second, such as the one that this thread's half of the block works on. Only the address is selected:
 /// selecting between structs would put them in local memory.
-__device__ inline SharedMatrix<float> of_half(bool first_half, const SharedMatrix<float>& first,
-                                              const SharedMatrix<float>& second) {
+__device__ inline SharedMatrix<float> select(bool first_half, const SharedMatrix<float>& first,
+                                             const SharedMatrix<float>& second) {
   return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};
 }
 
@@ -88,14 +88,13 @@ struct Tensors {
 };
 
 /// Starts copying the tiles of Q, dO, L and D that begin at query0.
-template <class Shape, class Rule = AllRows>
-__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool wide,
-                             const Rule& rule = {}) {
-  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.Q, queries_of(rule, all.Q).head(b, h), query0, wide);
-  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.dO, queries_of(rule, all.dO).head(b, h), query0, wide);
+template <class Shape>
+__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool wide) {
+  load_async<Shape, Shape::Br>(smem.Q, all.Q.head(b, h), query0, wide);
+  load_async<Shape, Shape::Br>(smem.dO, all.dO.head(b, h), query0, wide);
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
-  const Vector<const float> L = queries_of(rule, all.L).head_vector(b, h), D = queries_of(rule, all.D).head_vector(b, h);
+  const Vector<const float> L = all.L.head_vector(b, h), D = all.D.head_vector(b, h);
   if (query0 + row < L.size) {
     cp_async<4>(&smem.L[row], L.address(query0 + row));
     cp_async<4>(&smem.D[row], D.address(query0 + row));
@@ -120,35 +119,12 @@ __device__ void store_P(const SharedTiles& smem, Tile& S, float factor) {
   S.each_at([&](float p, int row, int col) { smem.P(row, col) = p; });
 }
 
-/// (9.2)  With a softcap, dS = slope o P o (dP - D). The slope, and then slope o P, wait where dS will be.
-template <class Rule>
-__device__ auto slope_of(const SharedTiles& smem) {
-  if constexpr (Rule::OPTIONS) {
-    return smem.dS;
-  } else {
-    return Nowhere{};
-  }
-}
-template <class Rule>
-__device__ bool has_slope(const Rule& rule) {
-  if constexpr (Rule::OPTIONS) return rule.problem.softcap != 0.0f;
-  return false;
-}
-template <class Tile>
-__device__ void multiply_by_slope(const SharedTiles& smem, Tile& P) {
-  P.each_at([&](float p, int row, int col) { smem.dS(row, col) = smem.dS(row, col) * p; });
-}
-
-/// (7.3)  dS = P o (dP - D), to shared memory. `weights`: P, or with a softcap slope o P.
-template <class Tile>
-__device__ void store_dS(const SharedTiles& smem, Tile& dP, const SharedMatrix<float>& weights) {
-  const Rows<Tile::ROWS> D = of_rows<Tile>(smem.D);
-  dP.each([&](float& dp, int r) { dp -= D[r]; });
-  dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) = weights(row, col) * difference; });
-}
+/// (7.3)  dS = P o (dP - D), to shared memory.
 template <class Tile>
 __device__ void store_dS(const SharedTiles& smem, Tile& dP) {
-  store_dS(smem, dP, smem.P);
+  const Rows<Tile::ROWS> D = of_rows<Tile>(smem.D);
+  dP.each([&](float& dp, int r) { dp -= D[r]; });
+  dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) = smem.P(row, col) * difference; });
 }
 
 /// (7.3)  D = rowsum(dO o O), one warp per query. clear_dQ: sets dQ to 0, for kernels that add to it.  Grid: (queries / warps

@@ -43,7 +43,7 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice, const DeviceLimits&) {
   const bool two_kernels = v.name == std::string_view("two_kernels");
-  if (!two_kernels && v.name != std::string_view("one_kernel")) return {};
+  if (!two_kernels && v.name != std::string_view("one_kernel") && v.name != std::string_view("options")) return {};
   if (pass == Pass::forward) return fa2_forward::predicted_forward(p, choice, fa2_forward::Step::tuned);
   return predicted_backward(p, choice, two_kernels);
 }

@@ -50,10 +50,10 @@ inline std::optional<std::int64_t> forward_barriers(std::string_view step, const
   const std::int64_t tiles_of_Q = heads * (up(p.Nq, Br) / Br);
   const std::int64_t blind = p.causal ? heads * (std::max(0, p.Nq - p.Nk) / Br) : 0;  // tiles of Q that see no key
   if (step == "mma" || step == "swizzle") return 2 * pairs - (tiles_of_Q - blind);
-  if (step == "pipeline" || step == "registers") return pairs;
+  if (step == "pipeline" || step == "registers" || step == "addresses") return pairs;
   // One more if Q stays in registers: the 32 that hold 16 rows of 128 columns or 32 rows of 64.
   const std::int64_t width = p.d <= 128 ? up(p.d, 32) : 256;
-  if (step == "addresses" || step == "tuned" || step == "lazy_maximum")
+  if (step == "resident_Q" || step == "tuned" || step == "lazy_maximum")
     return pairs + (width * Br / (choice.threads / 32) <= 2048 ? tiles_of_Q : 0);
   // One more when the mbarriers are initialised, and that alone where warps specialize.
   if (step == "tma" || step == "wgmma") return pairs + tiles_of_Q;
@@ -152,7 +152,7 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
                             const DeviceLimits& limits) {
   for (const std::string_view step :
-       {"mma", "swizzle", "pipeline", "registers", "addresses", "tuned", "lazy_maximum", "tma", "wgmma"}) {
+       {"mma", "swizzle", "pipeline", "registers", "addresses", "resident_Q", "tuned", "lazy_maximum", "tma", "wgmma"}) {
     if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);

@@ -51,7 +51,7 @@ printf '%s\n*\n' "$ours" >"$folder/.gitignore"
 
 venv=$folder/venv
 python=$venv/bin/python
-"$python" -c '' 2>/dev/null || { rm -rf "$venv" && python3 -m venv "$venv"; }
+"$python" -c 'import pip' 2>/dev/null || { echo "site: making $venv" && rm -rf "$venv" && python3 -m venv "$venv"; }
 
 # install LIST: unless that very list was installed before
 install() {

@@ -16,8 +16,8 @@
 // Seven products; no two blocks add to the same element, so every run gives the same bits.
 //
 // Grids: Tc*B*Hkv*PARTS, where a block loops over all query heads that share its key/value head; tiles of Bc queries*B*H.
-// HBM: K, V once, Q, dO, L, D once per tile of K that they see, all of it PARTS times; then Q, dO, L, D once, K, V once per
-//   tile of Bc queries that sees them; dQ, dK, dV once.  Workspace: L and D.
+// HBM: dk_dv_kernel reads K, V once and Q, dO, L, D once per tile of K that they see, all of it PARTS times; dq_kernel reads Q,
+//   dO, L, D once and K, V once per tile of Bc queries that sees them; dQ, dK, dV are written once.  Workspace: L and D.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -43,26 +43,8 @@ struct BackwardShape {
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(ROW_BLOCK % Bc == 0, "and so do those of dq_kernel, of Bc queries");
-  static_assert(2 * THREADS >= Br, "load_LD() copies four elements per thread");
+  static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
 };
-
-/// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
-template <class Scores>
-__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
-  const float c = rule.factor * LOG2_E;
-  if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
-  } else {
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
-  }
-}
-
-/// Starts copying L and D for the queries from query0 on.
-template <int Br>
-__device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int query0) {
-  const int which = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
-  if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, query0 + col));
-}
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
@@ -79,8 +61,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
-  const auto LD_smem = [&](int stage) {
-    return SharedMatrix<float>{reinterpret_cast<float*>(dO_smem(1).end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
+  const auto stats_smem = [&](int stage) {
+    return QueryStats{{reinterpret_cast<float*>(dO_smem(1).end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
 
@@ -88,41 +70,48 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
   // head. There is at least one: the last query sees every key.
-  const int first_tile = problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
-  const int tiles_of_head = (problem.Nq + Shape::Br - 1) / Shape::Br - first_tile;
-  const auto head_of = [&](int iteration) { return h_kv * problem.group_size() + iteration / tiles_of_head; };
-  const auto query0_of = [&](int iteration) { return (first_tile + iteration % tiles_of_head) * Shape::Br; };
-  const auto load_tile = [&](int iteration) {
-    const int h = head_of(iteration), query0 = query0_of(iteration);
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, h), query0).load_async(Q_smem(iteration % 2));
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, h), query0).load_async(dO_smem(iteration % 2));
-    load_LD<Shape::Br>(LD_smem(iteration % 2), all.LD.head(b, h), query0);
+  const int first_query = problem.first_query(key0, Shape::Br);
+  const int iterations = (problem.Nq - first_query + Shape::Br - 1) / Shape::Br * problem.group_size();
+  struct QueryTile {
+    int h, query0;
   };
+  // Incremental: dividing the iteration index would take 30 instructions, in two places.
+  const auto next = [&](QueryTile at) {
+    return at.query0 + Shape::Br < problem.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
+  };
+  const auto load_tile = [&](int iteration, QueryTile at) {
+    const int stage = iteration % 2;
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
+    stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
+  };
+  QueryTile now{h_kv * problem.group_size(), first_query};
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(K_smem);
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(V_smem);
-  load_tile(0);
+  load_tile(0, now);
 
-  for (int iteration = 0; iteration < tiles_of_head * problem.group_size(); ++iteration) {
+  for (int iteration = 0; iteration < iterations; ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones
-    if (iteration + 1 < tiles_of_head * problem.group_size()) load_tile(iteration + 1);
+    if (iteration + 1 < iterations) load_tile(iteration + 1, next(now));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
-    const SharedMatrix<const float> LD = LD_smem(iteration % 2);
+    const QueryStats stats = stats_smem(iteration % 2);
 
     // 2. P^T, and dV.
-    Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> P(0.0f), dS(0.0f);  // transposed: [16 ROW_TILES, Br]
-    add_product(P, K_smem.left(warp_row), Q.transposed());                 // (8.11)
-    rule.apply<true>(P, b * problem.H + head_of(iteration), query0_of(iteration), key0 + warp_row);
-    exponentiate(P, LD, rule);
-    add_product(dV, rounded<T>(P), dO.right(col0));  // (8.14)
+    Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S(0.0f), dP(0.0f);  // transposed: [16 ROW_TILES, Br]
+    add_product(S, K_smem.left(warp_row), Q.transposed());                 // (8.11)
+    rule.apply<true>(S, b * problem.H + now.h, now.query0, key0 + warp_row);
+    exponentiate(S, stats, rule);                    // S is P now
+    add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)
 
     // 3. dS^T, and dK.
-    add_product(dS, V_smem.left(warp_row), dO.transposed());             // (8.12): dP
-    dS.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
-    dS.multiply(P);
-    add_product(dK, rounded<T>(dS), Q.right(col0));  // (8.15)
+    add_product(dP, V_smem.left(warp_row), dO.transposed());               // (8.12)
+    dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
+    dP.multiply(S);                                                        // dP is dS now
+    add_product(dK, rounded<T>(dP), Q.right(col0));                        // (8.15)
+    now = next(now);
   }
   dK.each([&](float& x, int) { x *= problem.scale; });
   // The gradients are staged in the warp's rows of V and K, which no other warp reads: no barrier needed.
@@ -153,7 +142,10 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   Rows<2> L(0.0f), D(0.0f);
   L.each([&](float& x, int r) { x = LD(0, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
   D.each([&](float& x, int r) { x = LD(1, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
-  const float c = rule.factor * LOG2_E;
+  // As in exponentiate(), but once for all tiles: where L is large it is subtracted first.
+  bool subtract_first = rule.scale_first;
+  L.each([&](float& x, int) { subtract_first = subtract_first || fabsf(x) > LARGE_L; });
+  const float c = subtract_first ? LOG2_E : LOG2_E * rule.factor;
 
   const int seen_by_any = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);
   const int tiles = (seen_by_any + KEYS - 1) / KEYS;
@@ -175,17 +167,17 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     if (j + 1 < tiles) load_tile(j + 1);
 
     // 2. P and dS, not transposed: rows are queries.
-    Accumulators<1, KEYS / 8> P(0.0f), dS(0.0f);                        // [16, Br]
-    add_product(P, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
-    rule.apply(P, order.head, query0 + warp_row, j * KEYS);
-    if (rule.scale_first) P.each([&](float& s, int r) { s -= L[r]; });  // as in exponentiate()
-    P.each([&](float& s, int r) { s = exp2_approx(c * s - (rule.scale_first ? 0.0f : LOG2_E * L[r])); });
-    add_product(dS, dO_smem.left(warp_row), V_smem(j % 2).transposed());  // (8.12): dP
-    dS.each([&](float& ds, int r) { ds -= D[r]; });                       // (8.13)
-    dS.multiply(P);
+    Accumulators<1, KEYS / 8> S(0.0f), dP(0.0f);                        // [16, KEYS]
+    add_product(S, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
+    rule.apply(S, order.head, query0 + warp_row, j * KEYS);
+    if (subtract_first) S.each([&](float& s, int r) { s = fmaf(rule.factor, s, -L[r]); });
+    S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, subtract_first ? 0.0f : -LOG2_E * L[r])); });  // S is P now
+    add_product(dP, dO_smem.left(warp_row), V_smem(j % 2).transposed());                                    // (8.12)
+    dP.each([&](float& dp, int r) { dp -= D[r]; });                                                         // (8.13)
+    dP.multiply(S);                                                                                         // dP is dS now
 
     // 3. dQ += dS K.
-    add_product(dQ, rounded<T>(dS), K_smem(j % 2).right());  // (8.16)
+    add_product(dQ, rounded<T>(dP), K_smem(j % 2).right());  // (8.16)
   }
   cp_async_wait_all();  // if there was no tile of K
   __syncthreads();      // write after write: copies to Q's buffer, where dQ is staged, may still be in flight

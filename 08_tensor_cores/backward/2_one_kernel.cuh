@@ -10,12 +10,12 @@
 //
 // New since step 1: each block adds its part of dQ_i to HBM, so that S and dP are computed once, not twice: five products
 // instead of seven. The rows of dS K are queries, which no warp owns: dS goes through shared memory, and all warps share the
-// product. The sum of dQ is kept in fp32 and in accumulator order, in which the 32 lanes of a warp add to 512 adjacent bytes. A
+// product. dQ_accum sums in fp32 and in accumulator order, in which the 32 lanes of a warp add to 512 adjacent bytes. A
 // final kernel scales it and converts it to 16-bit rows.
 //
 // Grid: Tc*B*Hkv*PARTS, where a block loops over all query heads that share its key/value head.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it PARTS times; the sum of dQ cleared
-//   once, read and written once per tile of K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it PARTS times; dQ, dK, dV once.
+//   dQ_accum: cleared once, read and written once per tile of K, read once by convert_kernel.  Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -41,32 +41,14 @@ struct BackwardShape {
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
-  static_assert(2 * THREADS >= Br, "load_LD() copies four elements per thread");
+  static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
 };
 
-/// (8.11)  Transposed scores become P = e^(factor S - L). LD: the columns' L, then their D.
-template <class Scores>
-__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
-  const float c = rule.factor * LOG2_E;
-  if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
-  } else {
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
-  }
-}
-
-/// Starts copying L and D for the queries from query0 on.
-template <int Br>
-__device__ void load_LD(const SharedMatrix<float>& LD_smem, const Matrix<const float>& LD, int query0) {
-  const int which = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
-  if (which < 2) cp_async<16>(LD_smem.address(which, col), LD.address(which, query0 + col));
-}
-
-/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to the sum of dQ, a sequence of 16 x 8 fragments: 4 elements per
+/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to dQ_accum, a sequence of 16 x 8 fragments: 4 elements per
 /// lane. col0: the block's first column.
 template <class Shape, class T>
-__device__ void add_to_dQ(const Matrix<float>& sum, int query0, int col0, const Tile<T, Shape::Br>& dS_smem,
+__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {
   constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
   const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
@@ -80,14 +62,15 @@ __device__ void add_to_dQ(const Matrix<float>& sum, int query0, int col0, const 
 #pragma unroll
     for (int n = 0; n < col_tiles; ++n) {
       const float(&dq)[4] = dQ.elements[i][n];
-      atomic_add4(sum.address(0, 4 * (offset + (i * Shape::Width / 8 + n) * WARP)), make_float4(dq[0], dq[1], dq[2], dq[3]));
+      atomic_add4(dQ_accum.address(0, 4 * (offset + (i * Shape::Width / 8 + n) * WARP)),
+                  make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    backward_kernel(ScoreRule rule, BackwardTensors<T> all, Tensor<float> sum_all, int heads_at_once) {
+    backward_kernel(ScoreRule rule, BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
@@ -101,8 +84,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
   const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
   const Tile<T, Shape::Br> dS_smem(dO_smem(1).end(), Shape::Bc);  // transposed, as it is computed
-  const auto LD_smem = [&](int stage) {
-    return SharedMatrix<float>{reinterpret_cast<float*>(dS_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
+  const auto stats_smem = [&](int stage) {
+    return QueryStats{{reinterpret_cast<float*>(dS_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
 
@@ -110,46 +93,53 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
   // head. There is at least one: the last query sees every key.
-  const int first_tile = problem.causal ? max(0, key0 - (problem.Nk - problem.Nq)) / Shape::Br : 0;
-  const int tiles_of_head = (problem.Nq + Shape::Br - 1) / Shape::Br - first_tile;
-  const auto head_of = [&](int iteration) { return h_kv * problem.group_size() + iteration / tiles_of_head; };
-  const auto query0_of = [&](int iteration) { return (first_tile + iteration % tiles_of_head) * Shape::Br; };
-  const auto load_tile = [&](int iteration) {
-    const int h = head_of(iteration), query0 = query0_of(iteration);
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, h), query0).load_async(Q_smem(iteration % 2));
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, h), query0).load_async(dO_smem(iteration % 2));
-    load_LD<Shape::Br>(LD_smem(iteration % 2), all.LD.head(b, h), query0);
+  const int first_query = problem.first_query(key0, Shape::Br);
+  const int iterations = (problem.Nq - first_query + Shape::Br - 1) / Shape::Br * problem.group_size();
+  struct QueryTile {
+    int h, query0;
   };
+  // Incremental: dividing the iteration index would take 30 instructions, in two places.
+  const auto next = [&](QueryTile at) {
+    return at.query0 + Shape::Br < problem.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
+  };
+  const auto load_tile = [&](int iteration, QueryTile at) {
+    const int stage = iteration % 2;
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
+    stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
+  };
+  QueryTile now{h_kv * problem.group_size(), first_query};
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(K_smem);
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(V_smem);
-  load_tile(0);
+  load_tile(0, now);
 
-  for (int iteration = 0; iteration < tiles_of_head * problem.group_size(); ++iteration) {
+  for (int iteration = 0; iteration < iterations; ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones, nor dS
-    if (iteration + 1 < tiles_of_head * problem.group_size()) load_tile(iteration + 1);
+    if (iteration + 1 < iterations) load_tile(iteration + 1, next(now));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
-    const SharedMatrix<const float> LD = LD_smem(iteration % 2);
+    const QueryStats stats = stats_smem(iteration % 2);
 
     // 2. P^T, and dV.
-    Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> P(0.0f), dS(0.0f);  // transposed: [16 ROW_TILES, Br]
-    add_product(P, K_smem.left(warp_row), Q.transposed());                 // (8.11)
-    rule.apply<true>(P, b * problem.H + head_of(iteration), query0_of(iteration), key0 + warp_row);
-    exponentiate(P, LD, rule);
-    add_product(dV, rounded<T>(P), dO.right(col0));  // (8.14)
+    Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S(0.0f), dP(0.0f);  // transposed: [16 ROW_TILES, Br]
+    add_product(S, K_smem.left(warp_row), Q.transposed());                 // (8.11)
+    rule.apply<true>(S, b * problem.H + now.h, now.query0, key0 + warp_row);
+    exponentiate(S, stats, rule);                    // S is P now
+    add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)
 
     // 3. dS^T, and dK.
-    add_product(dS, V_smem.left(warp_row), dO.transposed());             // (8.12): dP
-    dS.each_at([&](float& ds, int, int query) { ds -= LD(1, query); });  // (8.13)
-    dS.multiply(P);
-    store(dS_smem.below(warp_row), dS);
-    add_product(dK, rounded<T>(dS), Q.right(col0));  // (8.15)
+    add_product(dP, V_smem.left(warp_row), dO.transposed());               // (8.12)
+    dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
+    dP.multiply(S);                                                        // dP is dS now
+    store(dS_smem.below(warp_row), dP);
+    add_product(dK, rounded<T>(dP), Q.right(col0));  // (8.15)
 
     // 4. dQ, by all warps.
     __syncthreads();  // read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS
-    add_to_dQ<Shape>(sum_all.head(b, head_of(iteration)), query0_of(iteration), col0, dS_smem, K_smem);
+    add_to_dQ<Shape>(dQ_accum.head(b, now.h), now.query0, col0, dS_smem, K_smem);
+    now = next(now);
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   dK.each([&](float& x, int) { x *= problem.scale; });
@@ -161,14 +151,14 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& sum = a.workspace("sum_dQ");
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
+    const TensorRef& dQ_accum = a.workspace("sum_dQ");
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)) * Shape::PARTS;
     const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
     launch("backward",
            {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), all, view<float>(sum), std::max(in_L2, heads_in_a_wave(a, tiles)));
-    convert<T, Shape::Width>(a, sum);
+           backward_kernel<T, Shape>, score_rule(a), all, view<float>(dQ_accum), std::max(in_L2, heads_in_a_wave(a, tiles)));
+    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 

@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 5: cheap addresses, and Q in registers.
+// 08 Tensor cores, forward, step 5: cheap addresses.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
@@ -12,7 +12,6 @@
 //   grows by a constant; 16 columns on, some of its bits flip, because the swizzle is an XOR.
 // - A copying thread keeps its column and moves down by a constant number of rows, a multiple of 8 if there are enough threads,
 //   so that addresses differ by constants.
-// - Q stays in registers if there is room: it is loaded once, not with every tile of K.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -21,6 +20,7 @@
 
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
+#include "08_tensor_cores/parts/softmax.cuh"
 
 namespace flash::tensor_cores::forward_5 {
 namespace {
@@ -32,9 +32,8 @@ struct ForwardShape {
   static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
-  static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
-  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);      // Q, and two tiles each of K and V
+  static constexpr int BLOCKS = Blocks;                          // per SM (occupancy); they share its registers
+  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);  // Q, and two tiles each of K and V
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
 
   static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
@@ -52,11 +51,12 @@ struct Operand {
   int offset;  // in bytes, of this lane's chunk in block (0, 0); kept apart: XOR on a 64-bit pointer costs ten registers
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
-    // The block begins `rows` rows down and `bytes` bytes to the right, of which `flipped` lie within a period of the swizzle.
-    // The lane's chunk of block (0, 0) is 0 or 1, and the block begins an even number of chunks on, so their sum is their XOR,
-    // which commutes with the swizzle.
-    const int rows = 16 * (Trans ? inner : outer), bytes = 32 * (Trans ? outer : inner), flipped = bytes % PERIOD;
-    const T* const chunk = elements.at_byte((offset ^ flipped) + (bytes - flipped + 2 * Width * rows));
+    // The block starts `rows` rows down and `bytes` bytes to the right. Whole periods of the swizzle are added. Within a period,
+    // the lane's chunk of block (0, 0) is 0 or 1 and the block is an even number of chunks on: their sum is their XOR, and XOR
+    // commutes with the swizzle.
+    const int rows = 16 * (Trans ? inner : outer), bytes = 32 * (Trans ? outer : inner);
+    const int within = bytes % PERIOD, periods = bytes - within;
+    const T* const chunk = elements.at_byte((offset ^ within) + (periods + 2 * Width * rows));
     if constexpr (Trans) {
       ldmatrix_x4_trans(block, chunk);
     } else {
@@ -148,38 +148,6 @@ __device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, C
   return {P};
 }
 
-/// The warp's rows of Q as left operand, in registers or in shared memory.
-template <class Shape, class T>
-__device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
-  if constexpr (Shape::Q_STAYS) {
-    return InRegisters<T, Shape::ROW_TILES, Shape::Width / 16>(Q_rows.left());
-  } else {
-    return Q_rows.left();
-  }
-}
-
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
-template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
-    m[r] = m_new;
-  }
-  return alpha;
-}
-
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is so large that its rounding error matters, or overflows.
-template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
-  m.each([&](float& x, int) { x = finite(x), subtract_first = subtract_first || fabsf(c * x) > 0x1p20f; });
-  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
-  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
-}
-
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
@@ -219,11 +187,6 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
     load_tile(0);
   }
-  if constexpr (Shape::Q_STAYS) {
-    cp_async_wait_all();
-    __syncthreads();  // read after write: Q of all threads has landed
-  }
-  const auto Q = operand_of_Q<Shape>(Q_rows);
 
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
@@ -232,11 +195,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     if (j + 1 < Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
-    add_product(S, Q, K_smem(j % 2).transposed());             // (8.1)
+    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);   // [16 ROW_TILES, Bc]
+    add_product(S, Q_rows.left(), K_smem(j % 2).transposed());  // (8.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
-    const auto alpha = raise(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
+    const auto alpha = raise(m, row_max(S), c, rule.scale_first);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);                       // (8.2): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
@@ -273,7 +236,7 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 32, 16, 1, 2>("little shared memory"),
 };
 
-const Variant variant = forward_step<shapes>("addresses", "addresses that differ by constants; Q in registers");
+const Variant variant = forward_step<shapes>("addresses", "addresses that differ by constants");
 
 }  // namespace
 }  // namespace flash::tensor_cores::forward_5

@@ -95,12 +95,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.LD(stage), rule);  // S is P now
+    exponentiate(S, shared.stats(stage), rule);  // S is P now
 
     // 4. dS^T, for all warps.
     wgmma_wait<0>(registers(dP));  // read after write: dP is complete
     const InRegisters<T, 1, Shape::Br / 16> P(S);
-    softmax_backward(dP, S, shared.LD(stage));  // dP is dS now
+    softmax_backward(dP, S, shared.stats(stage));  // dP is dS now
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
     store(dS_smem.below(warp_row).left(), dS);
 

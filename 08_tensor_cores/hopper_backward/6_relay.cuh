@@ -98,7 +98,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.LD(stage), rule);  // S is P now
+    exponentiate(S, shared.stats(stage), rule);  // S is P now
     const InRegisters<T, 1, Shape::Br / 16> P(S);
 
     // 2. P^T for the next warpgroup.
@@ -124,8 +124,8 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
 
 /// (8.13)  dP becomes dS = P o (dP - D), with P as rounded for dV.
 template <class T, class Scores>
-__device__ void softmax_backward(Scores& dP, const SharedMatrix<const unsigned>& P, const SharedMatrix<const float>& LD) {
-  dP.each_at([&](float& dp, int, int query) { dp -= LD(1, query); });
+__device__ void softmax_backward(Scores& dP, const SharedMatrix<const unsigned>& P, const QueryStats& stats) {
+  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
 #pragma unroll
   for (int k = 0; k < P.rows; ++k) {
     const uint4 four = P.as<uint4>(k, 4 * (threadIdx.x % WARPGROUP));
@@ -158,9 +158,9 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
     issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<0>(registers(dP));                                // read after write: dP is complete
-    wait_full(bars.full_P[stage], parity);                       // read after write: P has been stored
-    softmax_backward<T>(dP, shared.P(stage), shared.LD(stage));  // dP is dS now
+    wgmma_wait<0>(registers(dP));                                   // read after write: dP is complete
+    wait_full(bars.full_P[stage], parity);                          // read after write: P has been stored
+    softmax_backward<T>(dP, shared.P(stage), shared.stats(stage));  // dP is dS now
     release(bars.empty_P[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
 

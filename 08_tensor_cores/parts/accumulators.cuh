@@ -23,7 +23,7 @@ namespace {
 /// Two fp32 values, rounded to T, in one register.
 template <class T>
 __device__ inline unsigned pack(float low, float high) {
-  if constexpr (std::is_same_v<T, __half>) {
+  if (is_fp16<T>()) {
     return pack_f16(low, high);
   } else {
     return pack_bf16(low, high);
@@ -96,7 +96,7 @@ struct Accumulators {
 /// C += A B   [16, 16] x [16, 8], B as its two registers.
 template <class T>
 __device__ inline void add_mma(float (&C)[4], const unsigned (&A)[4], unsigned B0, unsigned B1) {
-  if constexpr (std::is_same_v<T, __half>) {
+  if (is_fp16<T>()) {
     mma_m16n8k16_f16(C, A, {B0, B1}, C);
   } else {
     mma_m16n8k16_bf16(C, A, {B0, B1}, C);

@@ -51,11 +51,7 @@ inline int heads_in_a_wave(const Attention& a, int tiles) { return std::max(1, a
 /// Calls f(T{}) with the element type of the run.
 template <class F>
 void in_type_of(const Attention& a, F f) {
-  if (a.problem.dtype == Dtype::fp16) {
-    f(__half{});
-  } else {
-    f(__nv_bfloat16{});
-  }
+  run_in_16_bits(a.problem.dtype, f);
 }
 
 /// speed: as in CompiledShape.

@@ -1,5 +1,5 @@
 // 08 Tensor cores: code that the backward steps for Hopper share. Tiles are made of the panels of parts/panels.cuh; the layouts
-// of L, D and the sum of dQ in HBM are defined in parts/prepare.cuh.
+// of L, D and dQ_accum in HBM are defined in parts/prepare.cuh.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -28,7 +28,7 @@ struct KeyWork {
     b = order.head / p.Hkv;
     h_kv = order.head % p.Hkv;
     key0 = order.tile * Shape::Bc;
-    first_query = p.causal ? max(0, key0 - (p.Nk - p.Nq)) / Shape::Br * Shape::Br : 0;
+    first_query = p.first_query(key0, Shape::Br);
     iterations = (p.Nq - first_query + Shape::Br - 1) / Shape::Br * p.group_size();
   }
 
@@ -90,9 +90,9 @@ struct BackwardShared {
   __device__ QTile Q(int stage) const { return QTile(start + offsetof(Layout, Q) / 2 + stage * QTile::ELEMENTS); }
   __device__ QTile dO(int stage) const { return QTile(start + offsetof(Layout, dO) / 2 + stage * QTile::ELEMENTS); }
   __device__ STile dS(int stage) const { return STile(start + offsetof(Layout, dS) / 2 + stage * STile::ELEMENTS); }
-  __device__ SharedMatrix<float> LD(int stage) const {
+  __device__ QueryStats stats(int stage) const {
     float* const first = reinterpret_cast<float*>(start + offsetof(Layout, LD) / 2);
-    return {first + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br};
+    return {{first + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   }
   __device__ auto& barriers() const { return reinterpret_cast<Layout*>(start)->barriers; }
 
@@ -107,14 +107,14 @@ struct BackwardShared {
   __device__ SharedMatrix<float> dQ(int stage) const {
     constexpr int elements = Shape::Br * Shape::Width;
     static_assert(BARRIERS_PRECEDE<Shape::DQ_STAGES * elements * sizeof(float)>);
-    float* const first = LD(Shape::STAGES).data + sizeof(typename Layout::Barriers) / 4;  // behind the mbarriers
+    float* const first = stats(Shape::STAGES).rows.data + sizeof(typename Layout::Barriers) / 4;  // behind the mbarriers
     return {first + stage * elements, 1, elements, elements};
   }
 
   /// Relay: the packed elements of each thread of a warpgroup, four registers per 16 queries.
   __device__ SharedMatrix<unsigned> P(int stage) const {
     static_assert(BARRIERS_PRECEDE<Shape::STAGES * Shape::Bc * Shape::Br / 2 * sizeof(unsigned)>);
-    unsigned* const first = reinterpret_cast<unsigned*>(LD(Shape::STAGES).data + sizeof(typename Layout::Barriers) / 4);
+    unsigned* const first = reinterpret_cast<unsigned*>(stats(Shape::STAGES).rows.data + sizeof(typename Layout::Barriers) / 4);
     return {first + stage * Shape::Bc * Shape::Br / 2, Shape::Br / 16, 4 * WARPGROUP, 4 * WARPGROUP};
   }
 
@@ -150,14 +150,14 @@ struct BackwardShared {
     Mbarrier& full = barriers().full_Q[stage];
     mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
     Q(stage).load(maps.Q, full, query0, h, b);
-    bulk_load(LD(stage).data, LD_all.head(b, h).address(0, query0), 4 * Shape::Br, full);
+    bulk_load(stats(stage).rows.data, LD_all.head(b, h).address(0, query0), 4 * Shape::Br, full);
   }
   __device__ void load_dO(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h,
                           int query0) const {
     Mbarrier& full = barriers().full_dO[stage];
     mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
     dO(stage).load(maps.dO, full, query0, h, b);
-    bulk_load(LD(stage).data + Shape::Br, LD_all.head(b, h).address(1, query0), 4 * Shape::Br, full);
+    bulk_load(stats(stage).rows.data + Shape::Br, LD_all.head(b, h).address(1, query0), 4 * Shape::Br, full);
   }
 };
 
@@ -188,21 +188,10 @@ __device__ void store(const PanelOperand<T, Height, false, Depth>& rows, const I
 
 // ---- P and dS, transposed: rows are keys, columns queries -------------------------------------------------------------------
 
-/// (8.11)  Scores become P = e^(factor S - L). LD: the columns' L, then their D.
-template <class Scores>
-__device__ void exponentiate(Scores& S, const SharedMatrix<const float>& LD, const ScoreRule& rule) {
-  const float c = rule.factor * LOG2_E;
-  if (rule.scale_first) {  // a large bias would lose precision when multiplied by log2 e: subtract L first
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * (s - LD(0, query))); });
-  } else {
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(c * s - LOG2_E * LD(0, query)); });
-  }
-}
-
 /// (8.13)  dP becomes dS = P o (dP - D).
 template <class Scores>
-__device__ void softmax_backward(Scores& dP, const Scores& P, const SharedMatrix<const float>& LD) {
-  dP.each_at([&](float& dp, int, int query) { dp -= LD(1, query); });
+__device__ void softmax_backward(Scores& dP, const Scores& P, const QueryStats& stats) {
+  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
   dP.multiply(P);
 }
 

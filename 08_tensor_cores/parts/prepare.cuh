@@ -1,4 +1,5 @@
-// 08 Tensor cores, backward: kernels that run before and after a step's kernel: L and D of all queries; dQ from its sum.
+// 08 Tensor cores, backward: what all steps share. The kernels that run before and after a step's kernel, for L and D of all
+// queries and for dQ from dQ_accum, its sum in fp32; and P from scores and L.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -24,7 +25,7 @@ constexpr int LANES_OF_ROW = std::bit_ceil(Width / 8u);  // that share a query: 
 /// The two values that pack() has put into a register.
 template <class T>
 __device__ float2 unpack(unsigned pair) {
-  if constexpr (std::is_same_v<T, __half>) {
+  if (is_fp16<T>()) {
     return __half22float2(reinterpret_cast<const __half2&>(pair));
   } else {
     return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
@@ -45,13 +46,13 @@ struct PartOfHead {
 };
 
 /// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets L =
-/// inf, which makes its P 0. Clears the sum of dQ if there is one. LANES_OF_ROW lanes share
+/// inf, which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share
 /// a query.
 /// Grid: B*H * parts.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
-                   Tensor<float> LD_all, Tensor<float> sum_all, bool clear_sum, bool wide) {
+                   Tensor<float> LD_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum, bool wide) {
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
   const PartOfHead part(problem.B * problem.H);
   const int b = part.head / problem.H, h = part.head % problem.H;
@@ -80,24 +81,24 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
     LD(0, i) = L == -INFINITY ? INFINITY : L;
     LD(1, i) = D;
   }
-  if (clear_sum) {  // its order does not matter here: the block clears as many elements as its rows have
-    const Matrix<float> sum = sum_all.head(b, h);
+  if (clear_dQ_accum) {  // its order does not matter here: the block clears as many elements as its rows have
+    const Matrix<float> dQ_accum = dQ_accum_all.head(b, h);
     const int first = part.index * ROWS * Width;
     for (int e = 4 * threadIdx.x; e < ROWS * Width; e += 4 * PREPARE_THREADS) {
-      store4(sum.address(0, first + e), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+      store4(dQ_accum.address(0, first + e), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
     }
   }
 }
 
-/// Computes L and D; runs before the step's kernel. Clears `sum` unless it is null.
+/// Computes L and D; runs before the step's kernel. Clears `dQ_accum` unless it is null.
 template <class T, int Width>
-BackwardTensors<T> prepare(const Attention& a, const TensorRef* sum) {
+BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   const Problem& p = a.problem;
   constexpr int lanes = LANES_OF_ROW<Width>;
   const TensorRef& LD = a.workspace("LD");
   const unsigned blocks = blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H);
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO),
-         view<const float>(a.L), view<float>(LD), view<float>(sum == nullptr ? LD : *sum), sum != nullptr,
+         view<const float>(a.L), view<float>(LD), view<float>(dQ_accum == nullptr ? LD : *dQ_accum), dQ_accum != nullptr,
          rows_are_whole_chunks(p));
   return {aligned_before<T>(a, a.Q, "Q_padded"),
           aligned_before<T>(a, a.K, "K_padded"),
@@ -109,7 +110,49 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* sum) {
           view<const float>(LD)};
 }
 
-// ---- dQ, where blocks sum it in HBM -----------------------------------------------------------------------------------------
+// ---- L and D of a tile -----------------------------------------------------------------------------------------------------
+
+/// L and D of a tile's queries in shared memory: a row each, as in HBM.
+struct QueryStats {
+  SharedMatrix<float> rows;
+
+  __device__ float L(int query) const { return rows(0, query); }
+  __device__ float D(int query) const { return rows(1, query); }
+
+  /// Starts copying the stats of Br queries from query0 on. Br / 2 threads copy four elements each.
+  template <int Br>
+  __device__ void load_async(const Matrix<const float>& LD, int query0) const {
+    const int row = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
+    if (row < 2) cp_async<16>(rows.address(row, col), LD.address(row, query0 + col));
+  }
+};
+
+// ---- P, transposed: rows are keys, columns queries -------------------------------------------------------------------------
+
+/// Beyond this |L|, rounding log2(e) L would change P by more than 2.2 %.
+constexpr float LARGE_L = 0x1p19f;
+
+/// Whether any of the tile's L is large. All lanes of the warp get the same answer.
+template <int Br>
+__device__ bool any_large(const QueryStats& stats) {
+  bool large = false;
+#pragma unroll
+  for (int query = threadIdx.x % WARP; query < Br; query += WARP) large = large || fabsf(stats.L(query)) > LARGE_L;
+  return __any_sync(ALL_LANES, large);
+}
+
+/// (8.11)  Transposed scores become P = e^(factor S - L).
+template <class Scores>
+__device__ void exponentiate(Scores& S, const QueryStats& stats, const ScoreRule& rule) {
+  const float factor = rule.factor, c = factor * LOG2_E;
+  if (rule.scale_first || any_large<Scores::WIDTH>(stats)) {  // log2(e) L would lose precision, or overflow: subtract L first
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(factor, s, -stats.L(query))); });
+  } else {
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(c, s, -LOG2_E * stats.L(query))); });
+  }
+}
+
+// ---- dQ, where blocks sum it in HBM ----------------------------------------------------------------------------------------
 
 /// How the warps of a block divide dQ [Br, cols]: into rows of warps times columns of warps, using all warps if possible, and
 /// loading as little of dS and K as possible.
@@ -129,23 +172,23 @@ struct WarpGrid {
   }
 };
 
-/// dQ = scale times its sum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment
+/// dQ = scale dQ_accum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment
 /// order.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    convert_kernel(Problem problem, Tensor<const float> sum_all, Tensor<T> dQ_all, bool wide) {
+    convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool wide) {
   constexpr int CHUNKS = Width / 8;
   const PartOfHead part(problem.B * problem.H);
   const int b = part.head / problem.H, h = part.head % problem.H;
   const int index = part.index * PREPARE_THREADS + threadIdx.x;
   const int chunk = index % CHUNKS, g = index / CHUNKS % 8, group = index / CHUNKS / 8, col = 8 * chunk;
   if (16 * group + g >= problem.Nq || col >= problem.d) return;
-  const Matrix<const float> sum = sum_all.head(b, h);
+  const Matrix<const float> dQ_accum = dQ_accum_all.head(b, h);
   const Matrix<T> dQ = dQ_all.head(b, h);
   float rows[2][8];
 #pragma unroll
   for (int t = 0; t < 4; ++t) {
-    const float4 held = sum.as<float4>(0, (group * CHUNKS + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
+    const float4 held = dQ_accum.as<float4>(0, (group * CHUNKS + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
     rows[0][2 * t] = problem.scale * held.x;
     rows[0][2 * t + 1] = problem.scale * held.y;
     rows[1][2 * t] = problem.scale * held.z;
@@ -169,11 +212,11 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 }
 
 template <class T, int Width>
-void convert(const Attention& a, const TensorRef& sum) {
+void convert(const Attention& a, const TensorRef& dQ_accum) {
   const Problem& p = a.problem;
   const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);  // one thread per two rows of 8
   launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
-         view<const float>(sum), view<T>(a.dQ), rows_are_whole_chunks(p));
+         view<const float>(dQ_accum), view<T>(a.dQ), rows_are_whole_chunks(p));
 }
 
 }  // namespace

@@ -20,11 +20,12 @@ struct Operand {
   int first_bytes = 0;  // from the tile's first column to the operand's
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
-    // The block begins `rows` rows down and `bytes` bytes to the right, of which `flipped` lie within a period of the swizzle.
-    // The lane's chunk of block (0, 0) is 0 or 1, and the block begins an even number of chunks on, so their sum is their XOR,
-    // which commutes with the swizzle.
-    const int rows = 16 * (Trans ? inner : outer), bytes = first_bytes + 32 * (Trans ? outer : inner), flipped = bytes % PERIOD;
-    const T* const chunk = elements.at_byte((offset ^ flipped) + (bytes - flipped + 2 * Width * rows));
+    // The block starts `rows` rows down and `bytes` bytes to the right. Whole periods of the swizzle are added. Within a period,
+    // the lane's chunk of block (0, 0) is 0 or 1 and the block is an even number of chunks on: their sum is their XOR, and XOR
+    // commutes with the swizzle.
+    const int rows = 16 * (Trans ? inner : outer), bytes = first_bytes + 32 * (Trans ? outer : inner);
+    const int within = bytes % PERIOD, periods = bytes - within;
+    const T* const chunk = elements.at_byte((offset ^ within) + (periods + 2 * Width * rows));
     if constexpr (Trans) {
       ldmatrix_x4_trans(block, chunk);
     } else {

@@ -174,6 +174,34 @@ float largest(const HostTensor<float>& gradient) {
   return max_abs;
 }
 
+TEST_CASE("cpu: the only key of a query weighs 1, however large its score is") {
+  // P = 2^(log2(e) (S - L)) with S = L, which 2^(log2(e) S - [log2(e) L]) misses once log2(e) L is rounded to integers, or overflows.
+  struct OfScore {
+    Dtype dtype;
+    float q, k, rest;  // S = q k + rest
+  };
+  for (const auto& [dtype, q, k, rest] : {OfScore{Dtype::fp16, 1024, 768, 1}, OfScore{Dtype::bf16, 1024, 768, 1},
+                                          OfScore{Dtype::fp16, 4096, 3014, 335}, OfScore{Dtype::bf16, 0x1p64f, 0x1.7p63f, 0}}) {
+    FullProblem p = scaled(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 1, .d = 64}), 1.0f);  // whole tiles of queries
+    p.dtype = dtype;
+    Inputs inputs = make_inputs(p, InputKind::ones, 75, Pass::backward);
+    for (int c = 0; c < p.d; ++c) {
+      for (int i = 0; i < p.Nq; ++i) inputs.Q(0, 0, i, c) = c == 0 ? q : c == 1 ? 1.0f : 0.0f;
+      inputs.K(0, 0, 0, c) = c == 0 ? k : c == 1 ? rest : 0.0f;
+    }
+    for (HostTensor<float>* const tensor : {&inputs.V, &inputs.dO})
+      std::fill(tensor->values.begin(), tensor->values.end(), 1.0f);
+    for (const Variant& v : grid::variants()) {
+      if (v.backward == nullptr || (is_for_hopper(v) && grid::device().limits().sm != 90)) continue;
+      INFO(std::string(v.name) << ", S = " << q * k + rest);
+      const Results<float> got = grid::run(v, p, inputs, Pass::backward);
+      CHECK(got.dV(0, 0, 0, 0) == 128.0f);
+      CHECK(largest(got.dQ) == 0.0f);
+      CHECK(largest(got.dK) == 0.0f);
+    }
+  }
+}
+
 TEST_CASE("chapter: what the 16 bits of O leave of dS where it should be zero") {
   // V_j = v for all j: O_i = v whatever P, so dP_ij = D_i and dS = 0. Here P sums to 1 but for its rounding, and so O to v: dS is small.
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));

@@ -129,6 +129,29 @@ TEST_CASE("cpu: keys with the same score weigh the same, however large it is") {
   }
 }
 
+TEST_CASE("cpu: keys with the same score weigh the same in each tile while the maximum grows from tile to tile") {
+  // c m is about 0.95 2^20 and grows by 0.59 per tile, but it is rounded to multiples of 1/16: an alpha that is not made of the rounded
+  // products is up to 4 % off.
+  const int tile = 128, tiles = 4;
+  const FullProblem p = scaled(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 16, .Nk = tiles * tile, .d = 16}), 0.082f);
+  Inputs inputs = make_inputs(p, InputKind::normal, 92, Pass::forward);
+  for (int c = 0; c < p.d; ++c) {
+    for (int i = 0; i < p.Nq; ++i) inputs.Q(0, 0, i, c) = c == 0 ? 2896.0f : c == 1 ? 1.0f : 0.0f;
+    for (int j = 0; j < p.Nk; ++j) {
+      // Each tile has one key with a new maximum. All others have the score of the first tile's maximum.
+      const int more = j % tile == 0 ? 5 * (j / tile) : 0;
+      inputs.K(0, 0, j, c) = c == 0 ? 2896.0f : c == 1 ? static_cast<float>(more) : 0.0f;
+      inputs.V(0, 0, j, c) = j % tile != 0 && j / tile == c ? 1.0f : 0.0f;  // column c: the weight of tile c's equal keys
+    }
+  }
+  for (const Variant& v : forward_steps()) {
+    if (is_for_hopper(v)) continue;
+    const Results<float> got = grid::run(v, p, inputs, Pass::forward);
+    for (int c = 1; c < tiles; ++c)
+      CHECK_MESSAGE(got.O(0, 0, 0, c) == doctest::Approx(got.O(0, 0, 0, 0)).epsilon(2e-3), std::string(v.name));
+  }
+}
+
 TEST_CASE("cpu: steps 2 and 3 give the bits of step 1, and no order of threads changes a bit of any step") {
   for (const FullProblem& p :
        grid::counted({many_tiles(), with_bias(grid::problem_of({.Nq = 70, .Nk = 203, .d = 96}), BiasKind::matrix)})) {

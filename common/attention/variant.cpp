@@ -114,6 +114,18 @@ const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass
   return found == all.end() ? nullptr : &*found;
 }
 
+bool knows(const Variant& variant, const FullProblem& problem) {
+  return (features_of(problem) & ~variant.takes) == Features::none;
+}
+
+const Variant* last_that_knows(Backend backend, const FullProblem& problem, Pass pass) {
+  const std::vector<Variant>& all = variants(backend);
+  const auto found = std::find_if(all.rbegin(), all.rend(), [&](const Variant& variant) {
+    return knows(variant, problem) && (pass == Pass::forward || variant.backward != nullptr);
+  });
+  return found == all.rend() ? nullptr : &*found;
+}
+
 std::string name_clash(Backend backend) {
   const std::vector<Variant>& all = variants(backend);
   for (std::size_t second = 1; second < all.size(); ++second) {

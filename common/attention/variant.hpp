@@ -47,9 +47,10 @@ struct Variant {
   /// Is it the fastest of its stage for such a problem, wherever a device can run it? A run on a GPU that names no variant takes it.
   /// Null: never.
   bool (*fastest)(const Problem&, Pass) = nullptr;
-  bool only_if_fastest = false;  ///< a run that names no variant takes it only where it is the fastest
-  const char* file = "";         ///< path of the kernel file in the project; registration fills it in
-  Predict predict = nullptr;     ///< likewise; null: nothing is predicted
+  /// A run that names no variant takes it only where it is the fastest, or where the default does not know what the problem has.
+  bool only_if_fastest = false;
+  const char* file = "";      ///< path of the kernel file in the project; registration fills it in
+  Predict predict = nullptr;  ///< likewise; null: nothing is predicted
 };
 
 /// "" or why the variant takes a problem on no device: what it does not know, its dtypes, its largest head dimension, its own refusal.
@@ -75,6 +76,12 @@ const Variant* find_variant(Backend, std::string_view name);
 
 /// The one that is the fastest for the pass of the problem and can run it on such a device; null if none says so.
 const Variant* fastest_variant(Backend, const FullProblem&, Pass, const DeviceLimits&);
+
+/// Whether it knows all that the problem has (Variant::takes).
+bool knows(const Variant&, const FullProblem&);
+
+/// The last one that has the pass and knows all that the problem has; null if none does.
+const Variant* last_that_knows(Backend, const FullProblem&, Pass);
 
 /// "" or which two kernel files have given their variants the same name, so that nobody could choose the second.
 std::string name_clash(Backend);

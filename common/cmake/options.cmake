@@ -119,12 +119,12 @@ function(run_seldom)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)
 endfunction()
 
-# compile_together(LIBRARY): with FLASH_UNITY up to 16 of its sources at a time go through the compiler as one, since the headers that they
-# share take longer than they do. The presets that people wait for turn it on. For an editor configure the preset cpu: with FLASH_UNITY clangd
-# finds no command for any of these sources.
+# compile_together(LIBRARY): with FLASH_UNITY its sources go through the compiler as one, since the headers that they share take longer than
+# they do. The presets that people wait for turn it on. For an editor configure the preset cpu: with FLASH_UNITY clangd finds no command for
+# any of these sources.
 option(FLASH_UNITY "Compile the sources of the larger libraries together" OFF)
 function(compile_together library)
-  set_target_properties(${library} PROPERTIES UNITY_BUILD ${FLASH_UNITY} UNITY_BUILD_BATCH_SIZE 16)
+  set_target_properties(${library} PROPERTIES UNITY_BUILD ${FLASH_UNITY} UNITY_BUILD_BATCH_SIZE 0)
 endfunction()
 
 # Off by default: compilers do not warn of what they find in precompiled headers, and ccache does not keep what was compiled with them.

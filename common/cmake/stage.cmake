@@ -42,16 +42,16 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   endif()
 endfunction()
 
-# add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh] [PREDICT flash::name::function] [TESTS file.cpp...]): the
+# add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh [FORWARD_WITH_OPTIONS stage/file.cuh]] [PREDICT flash::name::function] [TESTS file.cpp...]): the
 # program and the tests of the stage in the current folder.
 #
 # Each kernel file, in the order of the steps, is compiled for each backend. NAMESPACE (default: flash): of the variants, see add_kernel(),
 # but for a file that names its own;
 # a stage whose code other stages use has its own. FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a
-# step of this stage or of an earlier one. PREDICT: the function of the stage's predicted.hpp that says what the kernels move
+# step of this stage or of an earlier one; FORWARD_WITH_OPTIONS: that of the backward step that knows the options of chapter 09. PREDICT: the function of the stage's predicted.hpp that says what the kernels move
 # (Variant::predict). Tests: default test.cpp.
 function(add_stage)
-  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD;PREDICT" "KERNELS;TESTS" ${ARGN})
+  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD;FORWARD_WITH_OPTIONS;PREDICT" "KERNELS;TESTS" ${ARGN})
   if(NOT arg_TESTS)
     set(arg_TESTS test.cpp)
   endif()
@@ -66,7 +66,7 @@ function(add_stage)
   endforeach()
   list(TRANSFORM arg_KERNELS REPLACE "@.*" "")
   list(TRANSFORM arg_KERNELS PREPEND ${stage}/ OUTPUT_VARIABLE kernels)
-  set(linked ${kernels} ${arg_FORWARD})
+  set(linked ${kernels} ${arg_FORWARD} ${arg_FORWARD_WITH_OPTIONS})
   list(REMOVE_DUPLICATES linked)
   set(predict nullptr)
   if(arg_PREDICT)
@@ -100,6 +100,11 @@ function(add_stage)
       step_name(${arg_FORWARD} ${backend} step)
       string(APPEND FLASH_FORWARD_PASSES "namespace ${inline_namespace_${backend}} {\n"
                                          "const Variant& forward_pass() { return ${step}(); }\n}\n")
+    endif()
+    if(arg_FORWARD_WITH_OPTIONS)
+      step_name(${arg_FORWARD_WITH_OPTIONS} ${backend} step)
+      string(APPEND FLASH_FORWARD_PASSES "namespace ${inline_namespace_${backend}} {\n"
+                                         "const Variant& forward_pass_with_options() { return ${step}(); }\n}\n")
     endif()
   endforeach()
   configure_file(${PROJECT_SOURCE_DIR}/common/cmake/steps.in steps.cpp @ONLY)

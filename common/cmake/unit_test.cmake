@@ -55,7 +55,7 @@ endforeach()
 endfunction()
 
 # add_unit_test(NAME SOURCES file... [LIBRARIES library...]). main() comes from flash_doctest unless a source has its own. Its tests carry the
-# label `unit`, and the target unit_tests builds all programs of this kind.
+# label `unit`, and the target unit_tests builds all programs of this kind. Sources without kernels are compiled together.
 add_custom_target(unit_tests)
 function(add_unit_test name)
   if(NOT BUILD_TESTING)
@@ -63,7 +63,12 @@ function(add_unit_test name)
   endif()
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
-  run_seldom(${arg_SOURCES})
+  if(flash_kernel IN_LIST arg_LIBRARIES)
+    run_seldom(${arg_SOURCES})
+  else()
+    compile_together(${name})
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   target_link_libraries(${name} PRIVATE flash_options ${arg_LIBRARIES} flash_doctest)
   add_test_cases(${name} ${name} LABELS unit)
   add_dependencies(unit_tests ${name})

@@ -16,5 +16,9 @@ const Variant& forward_pass();
 /// The same as a function for Variant::forward.
 inline void run_forward_pass(const Attention& a) { forward_pass().forward(a); }
 
+/// The same for a backward step that knows the options of chapter 09: add_stage(FORWARD_WITH_OPTIONS ...).
+const Variant& forward_pass_with_options();
+inline void run_forward_pass_with_options(const Attention& a) { forward_pass_with_options().forward(a); }
+
 }  // namespace
 }  // namespace flash

@@ -1,5 +1,5 @@
-// The options of chapter 09 for kernels that are compiled with and without them: which rule a run has, and how a block of a
-// ragged batch finds its rows.
+// The options of chapter 09 for the steps that know them: which rule a run has, and how a block of a ragged batch finds its
+// rows.
 #pragma once
 
 #include "common/device/softmax.cuh"
@@ -29,11 +29,6 @@ struct RaggedRule : OptionsRule {
   __device__ int offset(int end, int of) const { return offsets.head(0, 0)(sequence + end, of); }
 };
 
-/// For code that serves kernels without options, too.
-struct AllRows {
-  static constexpr bool RAGGED = false;
-};
-
 /// A tensor with a row per query, or per key: in a ragged batch only the rows of the sequence that the block has entered, else
 /// all. Without sequences it is the tensor itself, not a copy: a copy would change the code of kernels that have no use for it.
 template <class Rule, class T>
@@ -51,11 +46,10 @@ requires(!Rule::RAGGED) __device__ const Tensor<T>& queries_of(const Rule&, cons
 template <class Rule, class T>
 requires(!Rule::RAGGED) __device__ const Tensor<T>& keys_of(const Rule&, const Tensor<T>& all) { return all; }
 
-/// Calls f(rule, tiles) with a ScoreRule if the run has no options, a RaggedRule if its batch is ragged, else an OptionsRule: the
-/// same kernel, compiled for each. `tiles`: of a batch that is not ragged, for a head.
+/// Calls f(rule, tiles) with a RaggedRule if the run's batch is ragged, else an OptionsRule: the same kernel, compiled for each.
+/// `tiles`: of a batch that is not ragged, for a head.
 template <class F>
 void with_rule_of(const Attention& a, unsigned tiles, F f) {
-  if (a.problem.is_plain()) return f(score_rule<ScoreRule>(a), tiles);
   const OptionsRule rule = score_rule<OptionsRule>(a);
   if (a.problem.sequences.empty()) return f(rule, tiles);
   f(RaggedRule{rule, view<const int>(a.offsets), view<const int>(a.order), 0}, static_cast<unsigned>(a.order.shape[2]));

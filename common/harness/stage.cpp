@@ -51,6 +51,9 @@ Task prepare(const StageInfo& stage, Options options) {
   if (options.variant.empty() && run.device.kind == Backend::gpu) {
     chosen = fastest_variant(Backend::gpu, run.problem, options.pass, limits);
   }
+  if (options.variant.empty() && chosen == nullptr && !knows(listed, run.problem)) {
+    chosen = last_that_knows(run.device.kind, run.problem, options.pass);
+  }
   const Variant& variant = chosen != nullptr ? *chosen : *find_variant(run.device.kind, listed.name);
   if (options.tiles) require_tiles(variant, "--tiles is " + to_string(*options.tiles));
   if (options.tune) require_tiles(variant, "--tune is given");

@@ -16,10 +16,10 @@ namespace {
 
 using test::failed;
 using test::Fixture;
+using test::infinity;
+using test::whole;
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-const Sample whole;
 
 const TensorCheck& tensor(const CheckReport& report, std::string_view name) {
   for (const TensorCheck& check : report.tensors) {

@@ -10,6 +10,8 @@
 
 namespace flash::test {
 
+const Sample whole;  ///< every row
+
 /// Names of the tensors that failed: "dq dk ".
 inline std::string failed(const CheckReport& report) {
   std::string names;

@@ -6,9 +6,12 @@
 #include "common/isa/float16.hpp"
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 namespace flash::test {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
 
 template <class T>
 HostTensor<T> random_tensor(const std::array<std::int64_t, 4>& shape, Dtype dtype, std::mt19937& random) {

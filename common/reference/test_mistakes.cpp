@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace flash {
@@ -13,8 +12,7 @@ namespace {
 
 using test::failed;
 using test::Fixture;
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
+using test::infinity;
 
 /// The right results, but dQ and dK with dS = P o (dP + factor * D), summed in double: right for factor = -1.
 Results<float> with_score_gradients(const Fixture& f, double factor) {

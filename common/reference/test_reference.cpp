@@ -6,14 +6,13 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace flash {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
+using test::infinity;
 using test::make_problem;
 using test::random_inputs;
 

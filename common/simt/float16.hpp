@@ -6,6 +6,7 @@
 #include "common/simt/types.hpp"
 
 #include <cstdint>
+#include <type_traits>
 
 namespace flash {
 inline namespace simt {
@@ -54,6 +55,16 @@ struct Bfloat16Format {
   static float decode(std::uint16_t bits) { return bfloat16_to_float(bits); }
 };
 
+/// The format of the run, fp16 or bf16. Each operating-system thread has its own; a launch hands it on to those that run its blocks.
+Dtype format_of_run();
+void set_format_of_run(Dtype);
+
+/// Decides at run time: the simulator compiles a kernel once for both formats, in half the time.
+struct RunFormat {
+  static std::uint16_t encode(float value);
+  static float decode(std::uint16_t bits);
+};
+
 using __half = Float16<HalfFormat>;
 using __half2 = Pair16<__half>;
 using half = __half;
@@ -84,6 +95,20 @@ inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {x, y}; }
 inline __nv_bfloat162 __float2bfloat162_rn(float x) { return {x, x}; }
 inline __nv_bfloat162 __float22bfloat162_rn(float2 v) { return {v.x, v.y}; }
 inline float2 __bfloat1622float2(__nv_bfloat162 v) { return {v.x, v.y}; }
+
+/// Calls f(T{}) with the type of elements in `dtype`, which is 16 bits wide.
+template <class F>
+void run_in_16_bits(Dtype dtype, F f) {
+  set_format_of_run(dtype);
+  f(Float16<RunFormat>{});
+}
+
+/// Whether T is fp16, not bf16.
+template <class T>
+bool is_fp16() {
+  if constexpr (std::is_same_v<T, Float16<RunFormat>>) return format_of_run() == Dtype::fp16;
+  return std::is_same_v<T, __half>;
+}
 
 // For both formats.
 template <class F>

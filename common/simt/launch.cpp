@@ -2,6 +2,7 @@
 #include "common/simt/launch.hpp"
 
 #include "common/base/error.hpp"
+#include "common/simt/float16.hpp"
 #include "common/simt/machine/limits.hpp"
 #include "common/simt/machine/messages.hpp"
 #include "common/simt/machine/sanitizer.hpp"
@@ -106,8 +107,9 @@ void run_kernel(const KernelCall& kernel) {
 
   std::atomic<bool> stop = false;
   std::vector<std::exception_ptr> broken(workers.size());
-  const auto work = [&](std::size_t i) {
+  const auto work = [&, format = format_of_run()](std::size_t i) {
     try {
+      set_format_of_run(format);
       const SignalStack signal_stack;
       const Watched watched;
       if (!workers[i]->run(kernel, chosen, i, workers.size(), stop)) stop = true;

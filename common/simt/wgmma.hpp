@@ -60,9 +60,9 @@ void wgmma_commit(Site = Site::here());
 void wgmma_wait_for(int newest, const float* const* complete, int count, Site);
 
 template <class T>
-constexpr MmaType mma_type() {
-  static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>, "wgmma takes fp16 and bf16");
-  return std::is_same_v<T, __half> ? MmaType::f16 : MmaType::bf16;
+MmaType mma_type() {
+  static_assert(std::is_convertible_v<T, float> && sizeof(T) == 2, "wgmma takes fp16 and bf16");
+  return is_fp16<T>() ? MmaType::f16 : MmaType::bf16;
 }
 
 template <class T, int Registers, Major A, Major B>

@@ -32,6 +32,9 @@ class Messages(unittest.TestCase):
         e = exercise.load("06_rows_in_registers")
         unwritten = self.told(e.name, e.parts()[1].replace("    load_tile<Shape::Width>(V_smem, V, key0, wide);\n", ""))
         self.assertIn("Shared memory holds nothing until a thread writes to it", unwritten)
+        nothing = self.told(NAME, "  float l = 0.0f;\n")
+        self.assertIn("is its kernel launched? Do your lines write it, all of it?", nothing)
+        self.assertEqual((nothing.count("Do your lines write it"), nothing.count("Shared memory")), (1, 0), nothing)
 
     def test_a_program_that_does_not_end(self):
         told = words.of_failure(exercise.load(NAME), sandbox.Done(124, "", "", 8.0), None, ["--seq", "4"])

@@ -7,7 +7,7 @@ namespace {
 
 using flash::ProcessResult;
 
-ProcessResult stage(const std::vector<std::string>& arguments) {
+ProcessResult first_stage(const std::vector<std::string>& arguments) {
   return flash::test::run_program(FLASH_STAGE_PROGRAM, arguments);
 }
 
@@ -27,7 +27,7 @@ TEST_CASE("bad input: environment variables") {
   const auto check = [](const char* name, const char* value, const std::string& message) {
     CAPTURE(name);
     setenv(name, value, 1);
-    const ProcessResult result = stage({"--device", "cpu", "--seq", "4"});
+    const ProcessResult result = first_stage({"--device", "cpu", "--seq", "4"});
     unsetenv(name);
     CHECK_MESSAGE(result.exit_code == (message.empty() ? 0 : 2), result.error);
     CHECK_MESSAGE(result.error.find(message) != std::string::npos, result.error);
@@ -44,17 +44,17 @@ TEST_CASE("bad input: environment variables") {
   check("FLASH_ATTENTION_FORCE_BUILD", "TRUE", "");  // of another project
   check("MY_FLASH_SIMT", "1", "");
 
-  const std::string help = stage({"--help"}).output;
+  const std::string help = first_stage({"--help"}).output;
   for (const char* name : {"ORDER=", "THREADS=", "TARGET="})
     CHECK(help.find(std::string("  FLASH_SIMT_") + name) != std::string::npos);
   setenv("FLASH_SIMT_TRAGET", "75", 1);
-  CHECK(stage({"--help"}).output == help);
+  CHECK(first_stage({"--help"}).output == help);
   unsetenv("FLASH_SIMT_TRAGET");
 }
 
 TEST_CASE("report: the device line says what the simulator stands for") {
   const auto device_line = [] {
-    const std::string text = stage({"--device", "cpu", "--seq", "4", "--no-check"}).output;
+    const std::string text = first_stage({"--device", "cpu", "--seq", "4", "--no-check"}).output;
     const std::size_t start = text.find("  device ");
     return text.substr(start, text.find("\n  ", start + 80) - start);
   };
@@ -62,7 +62,7 @@ TEST_CASE("report: the device line says what the simulator stands for") {
   CHECK_MESSAGE(device_line().find("order") == std::string::npos, device_line());
   setenv("FLASH_SIMT_TARGET", "75", 1);
   setenv("FLASH_SIMT_ORDER", "random:7", 1);
-  const ProcessResult result = stage({"--device", "cpu", "--seq", "4", "--no-check", "--json"});
+  const ProcessResult result = first_stage({"--device", "cpu", "--seq", "4", "--no-check", "--json"});
   CHECK_MESSAGE(device_line().find("CPU simulator of sm_75 on ") != std::string::npos, device_line());
   unsetenv("FLASH_SIMT_TARGET");
   unsetenv("FLASH_SIMT_ORDER");

@@ -73,6 +73,14 @@ TEST_CASE("tiles: a variant for some problems only runs when it is named, though
   CHECK(json_of({"--list"}).at("variants").back().at("only_if_fastest") == true);
 }
 
+TEST_CASE("tiles: a problem with an option runs the step that knows it, unless another one is named") {
+  for (const std::vector<std::string>& option :
+       {std::vector<std::string>{"--window", "5,0"}, {"--softcap", "2"}, {"--lengths", "9,11"}}) {
+    CHECK(json_of({option[0], option[1], "--heads", "1"}).at("variant") == "options");
+    check_refused({option[0], option[1], "--variant", "tuned"}, "tuned refuses this problem: it does not know " + option[0]);
+  }
+}
+
 TEST_CASE("tiles: --tiles runs what it says, the default is the first, and reports name them") {
   const Json standard = json_of(problem), large = json_of(with({"--tiles", "128,64"}));
   CHECK(standard.at("tiles") == Json{{"br", 64}, {"bc", 32}});

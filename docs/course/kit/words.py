@@ -39,7 +39,8 @@ RULES = (
         r"endless|without a barrier in it|steps|never ends",
         "A thread goes on and on. Does the variable of each loop change, and towards the loop's end?",
     ),
-    (r"no thread (of its block )?has written", "Shared memory holds nothing until a thread writes to it: NaN here, anything on a GPU."),
+    (r"shared memory that no thread", "Shared memory holds nothing until a thread writes to it: NaN here, anything on a GPU."),
+    (r"no thread has written", "Do your lines write it, all of it? Until then it is NaN here, anything on a GPU."),
     (r"order of the threads", "The result depends on which thread comes first. A barrier is missing, or is in the wrong place."),
     (r"division of .* by zero", "An integer divided by zero, or a remainder by zero. A GPU gives some number, and says nothing."),
 )
@@ -176,7 +177,9 @@ def of_failure(exercise, done, report, options, place="", lines=""):
                 said = as_in_equations(said)
                 if said.startswith("L is right") and "ramp" in options:
                     said += "; but with scores that are all alike, wrong rows of Q or K would not show in L"
-                told += [f"The simulator says: {without_paths(said, exercise)}.", "" if said.startswith("no race") else meaning(said)]
+                end = "" if said.endswith("?") else "."
+                means = "" if said.startswith("no race") else meaning(said)
+                told += [f"The simulator says: {without_paths(said, exercise)}{end}", "" if means in told else means]
             told += ["Whatever your lines do not compute is the project's, and right."] if any("look " in text for text in told[1:]) else []
     return [text for text in of_problem(options, place) + told if text] if told else []
 

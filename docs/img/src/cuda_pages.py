@@ -1,4 +1,4 @@
-"""The pictures of docs/chapters/cuda_from_zero.md that show a grid and its threads."""
+"""The pictures of docs/chapters/cuda_from_zero.md that show a grid, its threads, and the banks that a warp asks."""
 
 from tools.svg import Picture
 
@@ -72,4 +72,43 @@ def grid_2d():
     return p
 
 
-PICTURES = [threads, grid_2d]
+BANKS = 32
+
+
+def bank_columns():
+    """Where column 0 of 32 rows resides, for four lengths of a row, and how many words that asks of each bank."""
+    p = Picture(980, 434, "A warp reads column 0 of a tile of 32 rows: rows of 32, 33, 34 and 36 words, and the words asked of each bank")
+    cell, top, base = 6.5, 66, 382
+    for n, length in enumerate((32, 33, 34, 36)):
+        left = 64 + 230 * n
+        wide = BANKS * cell
+        p.label(left + wide / 2, 26, f"rows of {length} words", 16, bold=True)
+        for bank in (0, 31):
+            p.note(left + (bank + 0.5) * cell, 56, str(bank), size=14)
+        p.note(left + wide / 2, 56, "bank", size=14)
+        words = [length * lane for lane in range(WARP)]
+        lines = (length * WARP) // BANKS
+        p.rect(left, top, wide, lines * cell, "c0")
+        for row in range(WARP):  # the words that only lengthen a row
+            for word in range(length * row + 32, length * row + length):
+                p.rect(left + word % BANKS * cell, top + word // BANKS * cell, cell, cell, "bg")
+        for word in words:
+            p.rect(left + word % BANKS * cell, top + word // BANKS * cell, cell, cell, "c2")
+        asked = [sum(word % BANKS == bank for word in words) for bank in range(BANKS)]
+        p.line(left, base, left + wide, base)
+        for bank, count in enumerate(asked):
+            p.rect(left + bank * cell, base - 2 * count, cell, 2 * count, "c2")
+        cycles = max(asked)
+        p.label(left + wide / 2, base + 24, f"{cycles} cycle{'s' if cycles > 1 else ''}", 16, bold=True)
+    for lane in (0, 31):
+        p.note(58, top + (lane + 1) * cell + 3, f"lane {lane}", anchor="end")
+    p.note(
+        490,
+        426,
+        "Above: lines of 32 words, the 32 words that the lanes read, and gaps for padding. Below: words asked of each bank.",
+        size=14,
+    )
+    return p
+
+
+PICTURES = [threads, grid_2d, bank_columns]

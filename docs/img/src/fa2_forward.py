@@ -95,8 +95,8 @@ def operands_06():
     wide, high = 46, 30
     steps = ["k", "k+1", "k+2", "k+3"]
     for left, name, title, notes in [
-        (90, "along", "Along: K, row by row", ["8 loads hold 8 keys, four steps each.", "Eight lanes read eight rows: padding needed."]),
-        (560, "down", "Down: Qᵀ, Pᵀ or V", ["2 loads hold 8 elements of one step.", "The elements must be neighbours: runs of four."]),
+        (90, "along", "KMajor: K, row by row", ["8 loads hold 8 keys, four steps each.", "Eight lanes read eight rows: padding needed."]),
+        (560, "down", "MnMajor: Qᵀ, Pᵀ or V", ["2 loads hold 8 elements of one step.", "The elements must be neighbours: runs of four."]),
     ]:
         p.label(left + 3.5 * wide, 36, title, 16, bold=True)
         p.note(left + 3.5 * wide, 60, "columns: the inner index" if name == "along" else "columns: queries, or columns of O", size=13)

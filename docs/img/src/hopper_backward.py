@@ -39,7 +39,7 @@ def lanes_of(events):
             visit[warp] = visit.get(warp, -1) + (product == "S")
             mine[product] = [at, event["product"], visit[warp]]
         elif what in ("wait", "wgmma wait", "sync"):
-            text = {"wait": names.get(event.get("barrier"), ""), "wgmma wait": "products", "sync": "dS of all"}[what]
+            text = {"wait": names.get(event.get("barrier"), ""), "wgmma wait": "products", "sync": "dS"}[what]
             begun[warp] = at, text
         else:
             lane.append(("waits", begun[warp][0], at, begun[warp][1]))
@@ -58,12 +58,19 @@ def order_08b():
         for kind in ["waits", *PRODUCTS]:
             colour = {"waits": "c0", "dV": "c4", "dK": "c4"}.get(kind, "c2")
             name = f"warpgroup {warp // 4}, waits" if kind == "waits" else kind
-            it.lane(name, [(first, last, colour, text) for of_kind, first, last, text in bars if of_kind == kind])
+            it.lane(
+                name,
+                [
+                    (first, last, colour, text, *text.partition(", ")[2:], text.split()[-1])
+                    for of_kind, first, last, text in bars
+                    if of_kind == kind
+                ],
+            )
         it.y += 14
     return it.finish(
         14,
         68,
-        "Waits are for a tile, for products, or for what the other warpgroup stores.",
+        "Waits are for a tile (K, V, Q, dO), for the dS that the other warpgroup stores, or for products: most boxes without a name.",
         "S, dP, dQ: both operands in shared memory. dV, dK: the left one in registers.",
         "From left to right the order in which the simulator came to each event; widths are no times.",
     )

@@ -1,9 +1,10 @@
-"""Pictures of the Hopper chapters that need no trace: the two proxies, the tiles that a warpgroup sees, work from a counter, where the
-operands of the backward pass reside, the two buffers of dS, and the relay."""
+"""Pictures of the Hopper chapters that need no trace: boxes, operands, registers, ceilings, the two proxies, overlap, the tiles that a warpgroup
+sees, work from a counter; of the backward pass where operands reside, the two buffers of dS, and the relay."""
 
+from lab.typed_tables import rows_of, value
 from tools.svg import Picture
 
-from .lanes import TEXT, Lanes
+from .lanes import LEFT, TEXT, Lanes
 
 PLACES = {"registers": "c4", "shared memory": "c1", "both": "c3"}
 
@@ -15,8 +16,8 @@ def proxies_08h():
     p.box(390, 60, 180, 140, "c0", "shared memory", TEXT)
     p.box(730, 60, 190, 56, "c1", "TMA", TEXT)
     p.box(730, 144, 190, 56, "c4", "wgmma", TEXT)
-    p.label(310, 56, "generic proxy", TEXT, bold=True)
-    p.label(650, 56, "asynchronous proxy", TEXT, bold=True)
+    p.label(310, 52, "generic proxy", TEXT, bold=True)
+    p.label(650, 52, "asynchronous proxy", TEXT, bold=True)
     p.arrow(230, 105, 390, 105)
     p.note(310, 98, "st, stmatrix", size=TEXT)
     p.arrow(390, 160, 230, 160)
@@ -38,6 +39,184 @@ def proxies_08h():
             p.box(x, y, width, 36, kind, text, TEXT)
         for x, to in ((326, 376), (676, 706)):
             p.arrow(x, y + 18, to, y + 18)
+    return p
+
+
+def box_08h():
+    """The last tile of 150 keys, d = 80: two boxes, which reach beyond the tensor on two sides."""
+    p = Picture(960, 402, "A tile of 64 keys is two boxes, and what lies outside the tensor arrives as zeros")
+    p.label(480, 28, p.title, 15, bold=True)
+    keys, d, tile, panel = 150, 80, 64, 64
+    row0, scale, left, top = 2 * tile, 1.5, 130, 92
+    x = [left + column * scale for column in (0, panel, d, 2 * panel)]
+    y = [top + row * scale for row in (0, row0, keys, row0 + tile)]
+    p.label((x[0] + x[2]) / 2, top - 30, "K of one head in HBM", TEXT, bold=True)
+    p.note((x[0] + x[2]) / 2, top - 10, f"{keys} rows of d = {d}", size=TEXT)
+    p.rect(x[0], y[0], d * scale, keys * scale, "c1")
+    for side in range(2):
+        p.line(x[side], y[1], x[side], y[3], "strong")
+        p.line(x[2 * side] if side else x[0], y[1], x[3], y[1], "strong")
+    p.line(x[3], y[1], x[3], y[3], "strong")
+    p.line(x[0], y[3], x[3], y[3], "strong")
+    p.note(left - 10, y[1] + 5, f"row {row0}", size=TEXT, anchor="end")
+    p.note(left - 10, y[2] + 5, f"row {keys}", size=TEXT, anchor="end")
+    for n, column in enumerate((0, panel)):
+        p.label(left + (column + panel / 2) * scale, y[3] - 12, f"box {n}", TEXT)
+    big, at, data = 2.9, (480, 720), keys - row0
+    p.arrow(x[3] + 14, y[1] + 0.4 * tile * scale, at[0] - 18, top + tile * big - 20)
+    p.note(x[3] + 20, y[1] - 22, "two tma_load", size=TEXT, anchor="start")
+    for n, cols in enumerate((panel, d - panel)):
+        p.label(at[n] + panel * big / 2, top - 30, f"panel {n}", TEXT, bold=True)
+        p.note(at[n] + panel * big / 2, top - 10, f"columns {n * panel} to {(n + 1) * panel - 1}", size=TEXT)
+        p.rect(at[n], top, panel * big, tile * big, "c0")
+        p.rect(at[n], top, cols * big, data * big, "c1")
+        p.label(at[n] + cols * big / 2, top + data * big / 2 + 5, "data", TEXT)
+        p.label(at[n] + panel * big / 2, top + (data + tile) * big / 2, "zeros", TEXT)
+    p.label(at[1] + (d - panel + panel) * big / 2, top + data * big / 2 + 5, "zeros", TEXT)
+    p.note(
+        (at[0] + at[1] + panel * big) / 2,
+        top + tile * big + 30,
+        "64 rows of 128 bytes each. Both boxes count in full:",
+        "one mbarrier waits for 2 · 64 · 128 = 16,384 bytes.",
+        size=TEXT,
+    )
+    return p
+
+
+def ceilings_08h():
+    """The table of ceilings: how long other units are busy, as a share of the products' time."""
+    rows = [list(map(value, row)) for row in rows_of("chapters/08h_instruments.md", "exponentials, of these")]
+    p = Picture(960, 124 + 58 * len(rows), "How long the other units are busy while the tensor cores multiply, for five tiles")
+    p.label(480, 28, p.title, 15, bold=True)
+    left, one, y = 250, 600, 70
+    for d, (br, bc), _, _, exponentials, memory, _ in rows:
+        p.label(left - 14, y + 27, f"d = {d:g}, tiles of {br:g} × {bc:g}", TEXT, "end")
+        for n, (kind, share, name) in enumerate([("c2", exponentials, "ex2"), ("c1", memory, "shared memory")]):
+            p.box(left, y + 22 * n, share * one, 20, kind, f"{name}: {share:.2f}", TEXT)
+        y += 58
+    p.line(left, 52, left, y - 8)
+    p.line(left + one, 52, left + one, y - 8, "strong")
+    p.note(left + one, 46, "1: the time of the products", size=TEXT)
+    p.note(
+        left + one / 2,
+        y + 18,
+        "A unit whose bar reaches the line is busy for as long as the tensor cores: each of its delays costs time.",
+        size=TEXT,
+    )
+    return p
+
+
+def operands_08h():
+    """What one step along the depth reads of each operand, and what a lane holds of the result; d = 128, 64 rows or keys."""
+    p, top, high = Picture(980, 356, "Operands in shared memory, step by step along the depth, and the accumulators"), 92, 144
+    wide = 128  # of a panel
+
+    def panel(x, name):
+        p.rect(x, top, wide, high, "c0")
+        p.note(x + wide / 2, top + high + 20, name, size=TEXT)
+
+    def title(x, text, below):
+        p.label(x, 30, text, 15, bold=True)
+        p.note(x, 54, below, size=TEXT)
+
+    title(158, "Q or K in S = Q Kᵀ: K-major", "a step: 32 bytes of each row")
+    title(490, "V in O = P V: MN-major", "a step: 16 rows of 128 bytes")
+    title(816, "S or O: accumulators", "64 rows, 16 per warp, tiles of 8 columns")
+    for n in range(2):
+        panel(24 + 140 * n, f"panel {n}")
+        panel(356 + 140 * n, f"panel {n}")
+        for step in range(4):
+            here = "c2" if (n, step) == (0, 1) else "c0"
+            p.box(24 + 140 * n + wide / 4 * step, top, wide / 4, high, here, str(4 * n + step), TEXT)
+            here = "c2" if step == 1 else "c0"
+            p.box(356 + 140 * n, top + high / 4 * step, wide, high / 4, here, str(step), TEXT)
+    p.note(158, 284, "next step: + 32 bytes,", "after four steps the next panel", size=TEXT)
+    p.note(490, 284, "next step: + 2,048 bytes;", "the leading offset leads to the next panel", size=TEXT)
+    x, tile, row = 700, 30, high / 64
+    for warp in range(4):
+        y = top + 16 * row * warp
+        p.rect(x, y, 8 * tile, 16 * row, "c1" if warp == 1 else "c0")
+        p.note(x - 8, y + 23, f"warp {warp}", size=TEXT, anchor="end")
+    for column in range(1, 8):
+        p.line(x + column * tile, top, x + column * tile, top + high, "thin")
+    for half in range(2):  # lane 9: row 2 of its warp and row 10, columns 2 and 3 of the tile
+        p.rect(x + 2 * tile + 2 * tile / 8, top + (16 + 2 + 8 * half) * row - 1, 2 * tile / 8, row + 2, "c2")
+    p.note(816, top + high + 20, "registers 4i to 4i + 3: tile i", size=TEXT)
+    p.note(816, 284, "marked: what lane 9 of warp 1 holds of", "tile 2: two columns of two rows", size=TEXT)
+    p.note(
+        490,
+        342,
+        "Numbers are steps of 16 along the depth; step 1 is marked. The swizzle within rows is left out: hardware undoes it.",
+        size=TEXT,
+    )
+    return p
+
+
+def overlap_08h():
+    """To scale for d = 128: S and P V take as long as the exponentials between them, and warpgroups share both units."""
+    it = Lanes("Two warpgroups: one after the other, with roles, with overlap", 0, 6)
+    kinds = {"S": "c2", "softmax": "c1", "PV": "c3", "busy": "c2"}
+
+    def section(title, lanes):
+        it.p.label(LEFT, it.y + 14, title, 15, "start", bold=True)
+        it.y += 26
+        for name, step, parts in lanes:
+            bars = [(step * n, step * (n + 1), kinds.get(part.partition(",")[0], "c0"), part) for n, part in enumerate(parts)]
+            it.lane(name, bars)
+        it.y += 12
+
+    section(
+        "Step 2, a barrier per tile: both multiply, then both exponentiate",
+        [(f"warpgroup {w}", 2, ["S", "softmax", "PV"]) for w in range(2)] + [("tensor cores", 2, ["busy", "idle", "busy"])],
+    )
+    section(
+        "Step 3, roles: one exponentiates while the other multiplies",
+        [
+            ("warpgroup 0", 1, ["S", "softmax", "PV", "waits", "S"]),
+            ("warpgroup 1", 1, ["waits", "S", "softmax", "PV", "waits"]),
+            ("tensor cores", 1, ["S, group 0", "S, group 1", "PV, group 0", "PV, group 1", "S, group 0"]),
+        ],
+    )
+    section(
+        "Step 4, overlap, one warpgroup alone: its products run during its softmax",
+        [
+            ("threads", 1, [f"softmax, tile {n // 2 + 1}" if n % 2 else "waits" for n in range(6)]),
+            ("in flight", 1, [f"PV, tile {n // 2}" if n % 2 else f"S, tile {n // 2 + 1}" for n in range(6)]),
+        ],
+    )
+    return it.finish(
+        14,
+        30,
+        "To scale for d = 128 if nothing but products and exponentials took time: the other latencies are what the steps have to hide.",
+    )
+
+
+def registers_08h():
+    """Tiles of 192 x 64 at d = 128: before and after setmaxnreg, and what a consumer keeps."""
+    p = Picture(960, 262, "Registers per thread, d = 128 and tiles of 192 x 64: the same 512 at launch and after the roles have split")
+    p.label(480, 28, "d = 128, tiles of 192 × 64: registers per thread of each warpgroup", 15, bold=True)
+    left, scale = 180, 1.46
+    consumer = [("c1", 32, "S: 32"), ("c2", 16, "P: 16"), ("c3", 64, "O: 64"), ("c0", 48, "everything else: 48")]
+    rows = [
+        ("at launch", [("c0", 128, "any warpgroup: 128")] * 4),
+        ("after setmaxnreg", [("c2", 32, "32"), *[("c4", 160, f"consumer {n}: 160") for n in range(3)]]),
+    ]
+    for n, (name, parts) in enumerate(rows):
+        x, y = left, 50 + 50 * n
+        p.label(left - 12, y + 24, name, TEXT, "end")
+        for kind, count, text in parts:
+            p.box(x, y, count * scale, 38, kind, text, TEXT)
+            x += count * scale
+    p.note(left + 16 * scale, 158, "producer", size=TEXT)
+    big = 512 / 160 * scale  # as wide as a row above
+    p.line(left + 352 * scale, 138, left, 184, "thin")
+    p.line(left + 512 * scale, 138, left + 512 * scale, 184, "thin")
+    p.label(left - 12, 208, "a consumer's 160", TEXT, "end")
+    x = left
+    for kind, count, text in consumer:
+        p.box(x, 184, count * big, 38, kind, text, TEXT)
+        x += count * big
+    p.note(left + 256 * scale, 250, "A register of P holds two elements. Everything else: m, ℓ, addresses, temporaries.", size=TEXT)
     return p
 
 
@@ -204,4 +383,16 @@ def relay_08b():
     return p
 
 
-PICTURES = [proxies_08h, visible_08h, schedule_08h, where_08b, dS_08b, relay_08b]
+PICTURES = [
+    box_08h,
+    ceilings_08h,
+    operands_08h,
+    overlap_08h,
+    proxies_08h,
+    registers_08h,
+    visible_08h,
+    schedule_08h,
+    where_08b,
+    dS_08b,
+    relay_08b,
+]

@@ -130,28 +130,26 @@ def split_keys():
 def placement():
     """Which rank computes which visible parts of the scores in which step, for two ranks and a causal mask."""
     p = Picture(
-        900, 350, "Two ranks and a causal mask: with plain placement rank 1 has all the work of the second step, with zigzag both have half"
+        900, 392, "Two ranks and a causal mask: with plain placement rank 1 has all the work of the second step, with zigzag both have half"
     )
-    cell, top = 54, 82
+    cell, top = 62, 84
     for left, title, ranks, work in [
-        (150, "plain", (0, 0, 1, 1), ("rank 0: 2, then 0", "rank 1: 2, then 4")),
-        (560, "zigzag", (0, 1, 1, 0), ("rank 0: 2, then 2", "rank 1: 2, then 2")),
+        (146, "plain", (0, 0, 1, 1), ("step 0: both ranks 2", "step 1: only rank 1, 4")),
+        (592, "zigzag", (0, 1, 1, 0), ("step 0: both ranks 2", "step 1: both ranks 2")),
     ]:
-        p.label(left + 2 * cell, 32, title, 16, bold=True)
-        p.note(left + 2 * cell, 54, "parts of the keys", size=12)
+        p.label(left + 2 * cell, 28, title, 16, bold=True)
+        p.note(left + 2 * cell, 52, "parts of the keys", size=14)
         for i, rank in enumerate(ranks):
-            p.note(left - 10, top + cell * i + 32, f"queries {i}, rank {rank}", size=12, anchor="end")
-            p.note(left + cell * (i + 0.5), top - 8, f"{i}", size=12)
+            p.note(left - 10, top + cell * i + 36, f"queries {i}, rank {rank}", size=14, anchor="end")
+            p.note(left + cell * (i + 0.5), top - 8, f"{i}", size=14)
             for j, other in enumerate(ranks):
                 x, y = left + cell * j, top + cell * i
-                if j > i:
-                    p.rect(x, y, cell - 3, cell - 3, "c0")
-                else:
-                    p.box(x, y, cell - 3, cell - 3, "c1" if rank == other else "c2", "½" if i == j else "1", 14)
-        p.note(left + 2 * cell, top + 4 * cell + 22, "; ".join(work), size=13)
-    p.note(
-        450, 340, "Blue: own keys, in the first step. Orange: the other rank's keys, in the second. Numbers: visible parts of the scores."
-    )
+                p.rect(x, y, cell - 3, cell - 3, "c0" if j > i else "c1" if rank == other else "c2")
+                if j <= i:
+                    p.label(x + cell / 2 - 2, y + 26, "½" if i == j else "1", 16)
+                    p.label(x + cell / 2 - 2, y + 47, "step 0" if rank == other else "step 1", 13)
+        p.note(left + 2 * cell, top + 4 * cell + 20, "; ".join(work), size=14)
+    p.note(450, 380, "Numbers: visible parts of the scores. Step 0: the rank's own keys. Step 1: the other rank's keys.", size=14)
     return p
 
 

@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 7: a maximum only where it is needed.
+// 08 Tensor cores, forward, step 8: a maximum only where it is needed.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
@@ -6,7 +6,7 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 6:
+// New since step 7:
 // - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept while no lane's part
 //   of a row of P sums to more than MAX_LANE_SUM (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2),
 //   and P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
@@ -21,7 +21,7 @@
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
-namespace flash::tensor_cores::forward_7 {
+namespace flash::tensor_cores::forward_8 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -54,9 +54,9 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float MAX_LANE_SUM = 1024.0f;
 
-/// Up to this |c m|, P is 2^(c S - c m): rounding c m changes the weight of a tile by at most 2.2 %, about as much as rounding
-/// scores of that size.
-constexpr float LARGE = 0x1p20f;
+/// A tile that takes the maximum subtracts it first; one that keeps m computes P = 2^(c S - c m), if |c m| is at most this: rounding
+/// c m changes the weight of a tile by at most 2^-13 then, less than rounding P.
+constexpr float LARGE = 0x1p12f;
 
 /// Whether `holds` is true in all rows of the warp.
 template <int N, class F>
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // apply() is a no-op for tiles before this one: every row sees all of their keys.
   const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
-  bool m_known = false;  // in all rows of the warp
+  bool m_known = false;  // in all rows of the warp, and not large
 
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
   const auto load_tile = [&](int j) {
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
     if (j > 0) load_tile(j - 1);
 
-    // 3. Try the current m. If P overflows (rare), recompute with the true maximum, which cannot overflow.
+    // 3. P with the current m. If it overflows (rare), compute S again and take the true maximum, with which it cannot.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
     bool exact = !m_known, fits = false;
@@ -164,8 +164,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       sum = lane_sum(S);
       fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
       exact = true;
-    } while (!fits);
-    l = l + sum;  // (8.3)
+    } while (!fits);  // the second time with the true maximum
+    l = l + sum;      // (8.3)
 
     // 4. O += P V.
     add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
@@ -210,4 +210,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = forward_step<shapes>("lazy_maximum", "a maximum only when P would overflow; keys from last to first");
 
 }  // namespace
-}  // namespace flash::tensor_cores::forward_7
+}  // namespace flash::tensor_cores::forward_8

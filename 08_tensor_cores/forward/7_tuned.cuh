@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 6: sizes and order.
+// 08 Tensor cores, forward, step 7: sizes and order.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
@@ -6,7 +6,7 @@
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 5: sizes and order.
+// New since step 6: sizes and order.
 // - Tile sizes per width, as measured: longer tiles of K and V at d = 96 and 128, more blocks on an SM at d = 32.
 // - Blocks that run at the same time read K and V of few heads, which stay in L2.
 // - The last tiles of Q, which see the most keys under a causal mask, start first.
@@ -17,9 +17,10 @@
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"
+#include "08_tensor_cores/parts/softmax.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
-namespace flash::tensor_cores::forward_6 {
+namespace flash::tensor_cores::forward_7 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -45,28 +46,6 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
   } else {
     return Q_rows.left();
   }
-}
-
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
-template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
-    m[r] = m_new;
-  }
-  return alpha;
-}
-
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is so large that its rounding error matters, or overflows.
-template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
-  m.each([&](float& x, int) { x = finite(x), subtract_first = subtract_first || fabsf(c * x) > 0x1p20f; });
-  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
-  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
 }
 
 template <class T, class Shape>
@@ -124,8 +103,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     add_product(S, Q, K_smem(j % 2).transposed());             // (8.1)
     rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
-    const auto alpha = raise(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
+    const auto alpha = raise(m, row_max(S), c, rule.scale_first);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);                       // (8.2): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
@@ -171,4 +150,4 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = forward_step<shapes>("tuned", "tiles for each width, heads that share L2, the longest blocks first");
 
 }  // namespace
-}  // namespace flash::tensor_cores::forward_6
+}  // namespace flash::tensor_cores::forward_7

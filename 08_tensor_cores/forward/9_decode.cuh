@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 8: decode. Few queries, many keys: every byte is read once (docs/reference/decode.md).
+// 08 Tensor cores, forward, step 9: decode. Few queries, many keys: every byte is read once (docs/reference/decode.md).
 //
 //   for every tile of 16 packed rows and every split of its keys (one block each), for every tile j of the split's keys:
 //     each warp with its 16 keys of the tile, and an m, l and O of its own:
@@ -10,7 +10,7 @@
 //   of each block O_a, L_a: the merge of its warps' O_w, L_w                            (K.3)
 //   second kernel O, L: the merge of the splits' O_a, L_a                               (K.3)
 //
-// New since step 6: what is divided among blocks and warps, as in step 8 of chapter 06.
+// New since step 7: what is divided among blocks and warps, as in step 8 of chapter 06.
 // - Blocks share the keys. One query has one tile of rows, and one block per head would leave most of the GPU idle.
 // - The query heads of a group are rows of one tile, because they read the same K and V.
 // - Warps share the keys of a tile: 16 rows, the fewest that mma.sync takes, are enough for one warp only.
@@ -28,7 +28,7 @@
 #include "08_tensor_cores/parts/tile.cuh"
 #include "common/device/split_keys.cuh"
 
-namespace flash::tensor_cores::forward_8 {
+namespace flash::tensor_cores::forward_9 {
 namespace {
 
 /// Width: d, rounded up. Stages: tiles in the ring, of which all but one are in flight. Blocks: per SM, each with 64 KB of it.
@@ -215,4 +215,4 @@ Variant decode_step() {
 const Variant variant = decode_step();
 
 }  // namespace
-}  // namespace flash::tensor_cores::forward_8
+}  // namespace flash::tensor_cores::forward_9

@@ -1,0 +1,145 @@
+// 08 Tensor cores, forward, step 6: Q in registers.
+//
+//   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
+//   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
+//   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
+//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
+//
+// New since step 5, with the same tiles:
+// - Q stays in registers if there is room: it is loaded from shared memory once, not with every tile of K.
+//
+// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+#pragma once
+
+#include "08_tensor_cores/parts/launch.cuh"
+#include "08_tensor_cores/parts/softmax.cuh"
+#include "08_tensor_cores/parts/tile.cuh"
+
+namespace flash::tensor_cores::forward_6 {
+namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
+  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
+  static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
+  static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
+  static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
+  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);      // Q, and two tiles each of K and V
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
+
+  static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
+};
+
+/// The warp's rows of Q as left operand, in registers or in shared memory.
+template <class Shape, class T>
+__device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
+  if constexpr (Shape::Q_STAYS) {
+    return InRegisters<T, Shape::ROW_TILES, Shape::Width / 16>(Q_rows.left());
+  } else {
+    return Q_rows.left();
+  }
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
+    forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
+                   Tensor<float> L_all) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
+  const Problem& problem = rule.problem;
+  const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
+  const int query0 = blockIdx.x % Tr * Shape::Br;
+  const int b = blockIdx.x / Tr / problem.H, h = blockIdx.x / Tr % problem.H;
+  const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
+
+  const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Br);
+  const auto K_smem = [&](int stage) {  // two tiles of K after Q, then two of V
+    return Tile<T, Shape::Width>(Q_smem.end() + stage * Shape::Bc * Shape::Width, Shape::Bc);
+  };
+  const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warp_row);                       // the warp's rows
+
+  const float c = rule.factor * LOG2_E;
+
+  using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
+  Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
+  Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
+  // No row of the tile sees keys from seen_by_any on.
+  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
+
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, 0), copy_V(V, 0);
+  const auto load_tile = [&](int j) {
+    copy_K.load_async(K_smem(j % 2), Shape::Bc);
+    copy_V.load_async(V_smem(j % 2), Shape::Bc);
+  };
+
+  // 1. Q and the first tiles of K and V.
+  if (Tc > 0) {
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
+    load_tile(0);
+  }
+  if constexpr (Shape::Q_STAYS) {
+    cp_async_wait_all();
+    __syncthreads();  // read after write: Q of all threads has landed
+  }
+  const auto Q = operand_of_Q<Shape>(Q_rows);
+
+  for (int j = 0; j < Tc; ++j) {
+    // 2. K and V have landed; the prefetch of the next tiles starts.
+    cp_async_wait_all();
+    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
+    if (j + 1 < Tc) load_tile(j + 1);
+
+    // 3. S = Q K^T, and the softmax of its rows.
+    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
+    add_product(S, Q, K_smem(j % 2).transposed());             // (8.1)
+    rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
+    const auto alpha = raise(m, row_max(S), c, rule.scale_first);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);                       // (8.2): S is P now
+    l = alpha * l + lane_sum(S);
+    O.scale_rows(alpha);
+
+    // 4. O += P V.
+    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (6.4)
+  }
+  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
+    launch("tensor_resident_Q", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           forward_kernel<T, Shape>, score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
+           aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
+}
+
+constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<64, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<64, 64, 64, 1, 2>("twice as many blocks"),
+    compiled<96, 128, 32, 2, 2>("32 rows a warp"),
+    compiled<96, 64, 32, 1, 2>("little shared memory"),
+    compiled<128, 128, 32, 2, 2>("32 rows a warp"),
+    compiled<128, 64, 32, 1, 2>("little shared memory"),
+    compiled<256, 64, 32, 1, 2>("16 rows a warp: more of O than that has no room"),
+    compiled<256, 32, 16, 1, 2>("little shared memory"),
+};
+
+const Variant variant = forward_step<shapes>("resident_Q", "Q stays in registers");
+
+}  // namespace
+}  // namespace flash::tensor_cores::forward_6

@@ -1,0 +1,74 @@
+// 08 Tensor cores, backward: what steps 3 and 4 share: the choice of a half's matrices, the exchange of P between the halves, and
+// the addition to dQ.
+#pragma once
+
+#include "08_tensor_cores/parts/prepare.cuh"
+#include "08_tensor_cores/parts/tile.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile that this thread's half works on. Only the address is selected: selecting between structs would put them in local
+/// memory.
+template <class T, int Width>
+__device__ Tile<T, Width> of_half(bool first_half, const Tile<T, Width>& first, const Tile<T, Width>& second) {
+  return {first_half ? first.elements.data : second.elements.data, first.elements.rows};
+}
+
+// P goes from half 0 to half 1 in left-operand order: a lane stores its four registers of each 16 x 16 block, and the same lane
+// of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with 4-byte accesses, costs 2 %
+// at d = 64.
+template <class T, int RowTiles, int Depth>
+__device__ void store_blocks(T* start, const InRegisters<T, RowTiles, Depth>& P) {
+  constexpr int count = RowTiles * Depth;
+  const SharedMatrix<T> blocks{start, count, 8 * WARP, 8 * WARP};
+#pragma unroll
+  for (int index = 0; index < count; ++index) {
+    const unsigned(&block)[4] = P.blocks_reg[index % Depth][index / Depth];
+    blocks.template as<uint4>(index, 8 * (threadIdx.x % WARP)) = make_uint4(block[0], block[1], block[2], block[3]);
+  }
+}
+
+/// (8.13)  dP holds dP - D and becomes dS: multiplies it by P, as rounded for dV.
+template <class T, int RowTiles, int ColTiles>
+__device__ void multiply_by_blocks(Accumulators<RowTiles, ColTiles>& dP, T* start) {
+  constexpr int depth = ColTiles / 2, count = RowTiles * depth;
+  const SharedMatrix<const T> blocks{start, count, 8 * WARP, 8 * WARP};
+#pragma unroll
+  for (int index = 0; index < count; ++index) {
+    const uint4 words = blocks.template as<uint4>(index, 8 * (threadIdx.x % WARP));
+    const unsigned block[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      float* const pair = &dP.elements[index / depth][index % depth * 2 + r / 2][r % 2 * 2];
+      const float2 p = unpack<T>(block[r]);
+      pair[0] *= p.x;
+      pair[1] *= p.y;
+    }
+  }
+}
+
+/// (8.16)  The warp's part of dQ = dS K [Br, d], added to dQ_accum: as in step 2, for blocks that compute all columns.
+template <class Shape, class T>
+__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, const Tile<T, Shape::Br>& dS_smem,
+                          const Tile<T, Shape::Width>& K_smem) {
+  constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::Width / 8 / Shape::DQ_WARPS.cols;
+  const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
+  const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_tiles;
+  if (warp_col >= Shape::Width) return;  // Width 96: some warps have no part
+  Accumulators<row_tiles, col_tiles> dQ(0.0f);
+  add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(warp_col));
+  const auto first =
+      dQ_accum.address(0, 4 * (((query0 + warp_row) / 16 * (Shape::Width / 8) + warp_col / 8) * WARP + threadIdx.x % WARP));
+#pragma unroll
+  for (int i = 0; i < row_tiles; ++i) {
+#pragma unroll
+    for (int n = 0; n < col_tiles; ++n) {
+      const float(&dq)[4] = dQ.elements[i][n];
+      atomic_add4(first + 4 * (i * Shape::Width / 8 + n) * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores
