@@ -21,8 +21,8 @@
 // - d is at most 128, so that a block holds whole rows of dK and dV; step 6 takes wider heads.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: warpgroups; each owns 64 keys.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
@@ -43,12 +43,12 @@ struct BackwardShape {
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
 };
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Problem& problem = rule.problem;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
     store(dS_smem.below(warp_row).left(), dS);
 
-    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to its sum.
+    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
     wgmma_fence();                                                               // read after write: P has been computed
     issue_product<T, Shape::Br / 16>(dV, P, shared.dO(stage).mn_major(), true);  // (8.14)
     wgmma_commit();
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     issue_product<T, Shape::Br / 16>(dK, dS, shared.Q(stage).mn_major(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
-    part.add(sum_all.head(work.b, at.h), at.query0, dQ);
+    part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
@@ -131,14 +131,14 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& sum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_warpgroups",
            {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_in_a_wave(a, tiles));
-    convert<T, Shape::Width>(a, sum);
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 

@@ -17,8 +17,8 @@
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
@@ -44,7 +44,7 @@ struct BackwardShape {
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
 };
 
@@ -54,7 +54,7 @@ constexpr int ALL_CONSUMERS = 1;
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
-                        const Tensor<float>& sum_all, const KeyWork<Shape>& work) {
+                        const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& bars = shared.barriers();
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
@@ -92,7 +92,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
     store(dS_smem.below(warp_row).left(), dS);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to its sum.
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
     wgmma_fence();                                                 // read after write: P has been computed
     issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), true);  // (8.14)
     wgmma_commit();
@@ -107,7 +107,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
-    part.add(sum_all.head(work.b, at.h), at.query0, dQ);
+    part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
     release(bars.empty[stage]);
   }
@@ -120,7 +120,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     produce(shared, maps, rule.problem, all.LD, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, all, sum_all, work);
+    consume(shared, rule, all, dQ_accum, work);
   }
 }
 
@@ -143,13 +143,13 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& sum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_ring", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_in_a_wave(a, tiles));
-    convert<T, Shape::Width>(a, sum);
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 

@@ -10,14 +10,14 @@
 //
 // New since step 2 (not 3: V is read from shared memory again):
 // - Another warp of the producer's warpgroup, the adder, handles dQ: consumers store their parts to shared memory, and the
-//   adder asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to the sum. Adding from registers takes one instruction
+//   adder asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to dQ_accum. Adding from registers takes one instruction
 //   per 16 bytes and lane, and occupies dQ's registers until the last one is issued.
 // - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and the adder, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
@@ -43,23 +43,23 @@ struct BackwardShape {
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
 /// The named barrier of the consumers.
 constexpr int ALL_CONSUMERS = 1;
 
-/// One thread: adds tiles of dQ to their sum, each as soon as the consumers have stored it.
+/// One thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored it.
 template <class T, class Shape>
-__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
+__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                     const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
   PipelineState<Shape::DQ_STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     wait_full(bars.full_dQ[state.stage()], state.parity());  // read after write: dQ_i is complete
-    bulk_reduce_add(sum_all.head(work.b, at.h).address(0, at.query0 * Shape::Width), shared.dQ(state.stage()).data,
+    bulk_reduce_add(dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width), shared.dQ(state.stage()).data,
                     4 * Shape::Br * Shape::Width);
     bulk_commit();
     bulk_wait_read<0>();  // write after read: the TMA has read dQ_i, whose buffer the consumers fill next
@@ -139,7 +139,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (role == 0) {
       produce(shared, maps, rule.problem, all.LD, work);
     } else {
-      add(shared, rule.problem, sum_all, work);
+      add(shared, rule.problem, dQ_accum, work);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
@@ -167,13 +167,13 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& sum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_bulk", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_in_a_wave(a, tiles));
-    convert<T, Shape::Width>(a, sum);
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 

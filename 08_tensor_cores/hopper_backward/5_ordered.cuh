@@ -12,7 +12,7 @@
 // - Blocks add to a tile of dQ in the order of their keys, each after its predecessor has signalled: every run gives the same
 //   bits. Only adders wait; consumers continue while the ring of dQ has room. An adder waits until its addition is complete, so
 //   there are two adders, which take turns at tiles.
-// - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared sum.
+// - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
 // - Queries run from last to first: every tile of keys sees the last queries, so that blocks which start together reach them
 //   one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
 //   predecessors reach its diagonal.
@@ -21,8 +21,8 @@
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ written once per tile of K, read once per tile
-//   but the first, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ; the ticket and the turns, zero
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per tile
+//   but the first, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum; the ticket and the turns, zero
 //   before and after.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
@@ -49,7 +49,7 @@ struct BackwardShape {
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
@@ -74,10 +74,10 @@ __device__ inline void wait_for_turn(const int* turn, int tile) {
   fence_proxy_async_global();    // and so does the TMA
 }
 
-/// One thread: adds every second tile of dQ to its sum, after the consumers have stored it and all previous tiles of keys have
+/// One thread: adds every second tile of dQ to dQ_accum, after the consumers have stored it and all previous tiles of keys have
 /// added.
 template <class T, class Shape>
-__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
+__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                     const Tensor<int>& turns_all, const WorkFromTheEnd<Shape>& work, int stage) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
   auto& bars = shared.barriers();
@@ -87,7 +87,7 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     if (iteration % Shape::DQ_STAGES != stage) continue;
-    const auto sum = sum_all.head(work.b, at.h).address(0, at.query0 * Shape::Width);
+    const auto sum = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
     const Matrix<int> turns = turns_all.head(work.b, at.h);
     const int query_tile = at.query0 / Shape::Br;
     wait_full(bars.full_dQ[stage], parity);  // read after write: dQ_i is complete
@@ -179,7 +179,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     Tensor<int> tickets, Tensor<int> turns, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (role == 0) {
       produce(shared, maps, rule.problem, all.LD, work);
     } else {
-      add(shared, rule.problem, sum_all, turns, work, role - 1);
+      add(shared, rule.problem, dQ_accum, turns, work, role - 1);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
@@ -213,22 +213,22 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& sum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
     // No block stores dQ of queries that see no key: clear it here.
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &sum : nullptr);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     // Blocks of a head wait for one another. With more heads in flight fewer of a head's blocks run at a time: two waves of
     // heads. Under a mask, where blocks also differ in length, the heads that L2 holds, if there are more of them.
     int at_once = 2 * heads_in_a_wave(a, tiles);
     if (p.causal) {
-      const std::int64_t bytes = std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4);  // Q, dO, the sum of dQ
+      const std::int64_t bytes = std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4);  // Q, dO, dQ_accum
       at_once = std::max(at_once, heads_in_L2(p.B * p.Hkv, bytes));
     }
     launch("backward_ordered", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("tickets")),
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), view<int>(a.workspace("tickets")),
            view<int>(a.workspace("turns")), at_once);
-    convert<T, Shape::Width>(a, sum);
+    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 

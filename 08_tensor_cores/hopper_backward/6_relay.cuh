@@ -19,8 +19,8 @@
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: four warpgroups, one per
 // role; the last one is the producer.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 160, 192 or 256. Needs sm_90a.
 #pragma once
 
@@ -45,7 +45,7 @@ struct BackwardShape {
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc == GROUP_ROWS && Br % GROUP_ROWS == 0 && Width % 32 == 0 && Width > 128, "whole products");
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES, "tiles of P and dS go by the stage of their Q and dO");
   static_assert(registers_suffice(THREADS, 2 * SUMMING_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
 };
@@ -184,7 +184,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
 
 /// The third warpgroup: dQ, some columns at a time.
 template <class T, class Shape>
-__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
+__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                        const KeyWork<Shape>& work) {
   auto& bars = shared.barriers();
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
@@ -202,7 +202,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
       issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).mn_major(), shared.K().mn_major(col), false);  // (8.16)
       wgmma_commit();
       wgmma_wait<0>(registers(dQ));  // read after write: dQ is complete
-      const auto first = sum_all.head(work.b, at.h)
+      const auto first = dQ_accum.head(work.b, at.h)
                              .address(0, ((at.query0 + warp_row) / 16 * (Shape::Width / 8) + col / 8) * 4 * WARP + 4 * lane);
 #pragma unroll
       for (int n = 0; n < Shape::DQ_COLS / 8; ++n) {
@@ -218,7 +218,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     }
     case ADD_DQ:
       setmaxnreg_dec<Shape::DQ_REGISTERS>();
-      add_dQ(shared, rule.problem, sum_all, work);
+      add_dQ(shared, rule.problem, dQ_accum, work);
       break;
     case PRODUCE:
       setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
@@ -257,13 +257,13 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& sum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("sum_dQ");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_relay", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_in_a_wave(a, tiles));
-    convert<T, Shape::Width>(a, sum);
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 
@@ -272,7 +272,7 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
-/// Columns of the sum of dQ.
+/// Columns of dQ_accum.
 constexpr int width_of(int d) { return d <= 160 ? 160 : d <= 192 ? 192 : 256; }
 
 constexpr CompiledShape shapes[] = {

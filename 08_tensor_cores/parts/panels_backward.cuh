@@ -214,7 +214,7 @@ struct PartOfDQ {
     issue_product<T, Shape::Bc / 16>(dQ, dS.mn_major(row0), K.mn_major(col0), false);
   }
 
-  /// Offset of fragment n of the warp's 16 rows in the sum of dQ, for a tile that begins at query0. A fragment has 128
+  /// Offset of fragment n of the warp's 16 rows in dQ_accum, for a tile that begins at query0. A fragment has 128
   /// elements, 4 per lane; the fragments of a row are adjacent.
   __device__ int offset(int query0, int n) const {
     return ((query0 + row0 + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col0 / 8 + n) * 4 * WARP;
