@@ -55,8 +55,8 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
 constexpr float MAX_LANE_SUM = 1024.0f;
 
 /// A tile that takes the maximum subtracts it first; one that keeps m computes P = 2^(c S - c m), if |c m| is at most this: rounding
-/// c m changes the weight of a tile by at most 2^-13 then, less than rounding P.
-constexpr float LARGE = 0x1p12f;
+/// c m changes the weight of a tile by at most 0.04 % then, less than rounding P.
+constexpr float LARGE = 0x1p14f;
 
 /// Whether `holds` is true in all rows of the warp.
 template <int N, class F>
