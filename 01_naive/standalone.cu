@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(T* T) weighted_sum(int N, const float* P, cons
 
 static void check(cudaError_t error, int exit_code = 1, int line = __builtin_LINE()) {
   if (error == cudaSuccess) return;
-  std::fprintf(stderr, "line %d: %s\n", line, cudaGetErrorString(error));
+  std::fprintf(stderr, "%s:%d: %s\n", __FILE__, line, cudaGetErrorString(error));
   std::exit(exit_code);
 }
 

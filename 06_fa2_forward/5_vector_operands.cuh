@@ -7,11 +7,11 @@
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
-// New since step 4: one float4 load fetches four elements of an operand that step 4 reads one by one. In each step of the inner
-// dimension a thread needs 8 elements of a column of Q or P. Q and P are therefore stored transposed, and a thread owns rows,
-// and columns of O, in runs of four: two loads fetch all 8. K is read along its rows, where a float4 holds four steps. On
-// average, a step of an 8 x 8 product takes 4 loads for 64 multiply-adds. The operands, Along and Down, and their product are in
-// parts.cuh, which all later steps use.
+// New since step 4: one float4 load fetches four elements of an operand that step 4 reads one by one. In each step of the
+// inner dimension a thread needs 8 elements of a column of Q or P. Q and P are therefore stored transposed, and a thread owns
+// rows, and columns of O, in runs of four: two loads fetch all 8. K is read along its rows, where a float4 holds four steps.
+// On average, a step of an 8 x 8 product takes 4 loads for 64 multiply-adds. The operands, KMajor and MnMajor, and their
+// product are in parts.cuh, which all later steps use.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.

@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(THREADS)
 
 static void check(cudaError_t error, int exit_code = 1, int line = __builtin_LINE()) {
   if (error == cudaSuccess) return;
-  std::fprintf(stderr, "line %d: %s\n", line, cudaGetErrorString(error));
+  std::fprintf(stderr, "%s:%d: %s\n", __FILE__, line, cudaGetErrorString(error));
   std::exit(exit_code);
 }
 

@@ -1,4 +1,4 @@
-// 08 Tensor cores: the softmax of rows in registers, as forward step 4 introduces it, for steps 5 to 7.
+// 08 Tensor cores: the softmax of rows in registers, as forward step 4 introduces it, for steps 5 to 7; step 8 has its own.
 #pragma once
 
 #include "common/device/softmax.cuh"

@@ -11,7 +11,6 @@
 namespace flash {
 namespace {
 
-
 using test::infinity;
 using test::make_problem;
 using test::random_inputs;

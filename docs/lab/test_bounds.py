@@ -179,11 +179,11 @@ def clocks_of_product(others):
 def needs(step, d, bc):
     """(8.0)  For 128 x 64 scores: products, other instructions per product, and the four times."""
     pairs, times = 128 * bc, 64 / bc
-    softmax = (11 if step < 4 else 3 if step < 7 else 2) * pairs / WARP + (128 * d / WARP if step < 7 else 0)
+    softmax = (11 if step < 4 else 3 if step < 8 else 2) * pairs / WARP + (128 * d / WARP if step < 8 else 0)
     products, kv, q = 4 * pairs * d / MMA_FLOPS, 4 * bc * d, 256 * d
     warps = 4  # with 32 rows each
     shared = kv * (1 + warps) + q + (warps * kv / 2 if step == 1 else 0) + (4 * pairs if step < 4 else 0)
-    if step > 4 and d <= 64:
+    if step > 5 and d <= 64:
         shared -= q  # stays in registers
     alone, beside = (clocks_of_product(n) * products * times / SCHEDULERS for n in (0, softmax / products))
     return products * times, softmax / products, alone, beside, 128 * 64 / EX2, shared * times / SHARED_BYTES
@@ -197,7 +197,7 @@ def most(products, clocks):
 def bounds_of_08(rows):
     for d, steps, *_ in rows:
         for step in steps if isinstance(steps, tuple) else [steps]:
-            products, *found = needs(step, d, {6: 48, 7: 64}.get(step, 32) if d == 128 else 64)
+            products, *found = needs(step, d, {7: 48, 8: 64}.get(step, 32) if d == 128 else 64)
         yield *found, most(products, max(found[1:]))
 
 

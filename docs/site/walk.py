@@ -12,11 +12,11 @@ from playwright.sync_api import TimeoutError, sync_playwright
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NARROW, WIDE = ({"width": width, "height": 900} for width in (400, 1280))
-LOCAL = ("file:", "data:", "about:")
+LOCAL = ("file:", "data:", "about:", "blob:")
 UNRENDERED = "[...document.querySelectorAll('.math')].filter(math => !math.querySelector('.katex')).map(math => math.textContent)"
 UNFOLDED = "[...document.querySelectorAll('details > :not(summary)')].every(element => element.checkVisibility())"
 CONTENTS = "(() => { const box = document.querySelector('.toc-tree')?.getBoundingClientRect(); return !box || box.right <= innerWidth })()"
-COLOURS = "[document.body, ...document.images].map(element => getComputedStyle(element).colorScheme).join()"
+SCHEMES = "[...document.querySelectorAll('article :is(img, iframe)')].map(element => getComputedStyle(element).colorScheme)"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 # What is wider than the window and has no ancestor that scrolls
 TOO_WIDE = """() => {
@@ -66,8 +66,8 @@ class Walk:
         for theme in ("light", "dark"):
             ask(f"document.body.dataset.theme = '{theme}'")
             backgrounds.add(ask(BACKGROUND))
-            if {"light", "dark"} - {theme} & set(ask(COLOURS).split(",")):
-                self.problem(f"{theme}: pictures do not follow the theme")
+            if set(ask(SCHEMES)) - {theme}:
+                self.problem(f"{theme}: pictures or runs do not follow the theme")
         if len(backgrounds) < 2:
             self.problem("both themes look the same")
         self.page.emulate_media(media="print")

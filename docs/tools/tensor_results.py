@@ -97,13 +97,6 @@ def of_passes(rows, problem, passes):
     return [one for mine, flash, cudnn in of_each for one in (mine, flash, (mine, flash), cudnn)]
 
 
-def cells(*passes):
-    """TFLOP/s of the twelve cells, in both passes or one of them."""
-    rows, passes = saved(), passes or PASSES
-    title = f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(rows)}"
-    return rates(title, heads_of(passes), {cell[:3]: of_passes(rows, cell, passes) for cell in CELLS})
-
-
 def others():
     """Other widths and odd shapes, in fp16 and at about N = 4,096."""
     rows = saved()

@@ -55,13 +55,13 @@ namespace {
 
 /// How many accesses all logs together may still keep, handed out in portions.
 constexpr std::int64_t portion = 4096;
-std::atomic<std::int64_t> left = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / 8 /
-                                 static_cast<std::int64_t>(sizeof(WarpAccess));
+std::atomic<std::int64_t> log_space = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / 8 /
+                                      static_cast<std::int64_t>(sizeof(WarpAccess));
 
 }  // namespace
 
 void AccessLog::give_back() {
-  left += taken_;
+  log_space += taken_;
   taken_ = used_ = 0;
 }
 
@@ -77,8 +77,8 @@ bool AccessLog::add(int warp, int lane, const Key& key, std::uintptr_t address) 
   const std::uint32_t occurrence = line.occurrences[at]++;
   if (occurrence == line.accesses.size()) {
     if (used_ == taken_) {
-      if (left < portion) return false;
-      left -= portion;
+      if (log_space < portion) return false;
+      log_space -= portion;
       taken_ += portion;
     }
     ++used_;

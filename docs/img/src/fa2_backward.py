@@ -136,4 +136,33 @@ def banks_07():
     return p
 
 
-PICTURES = [owners_07, halves_07, banks_07]
+def directions_07():
+    """A tile of K as the operand of two products whose inner indices run in different directions."""
+    p = Picture(900, 336, "The same tile of K, read along its rows for S and down its columns for dQ")
+    rows, cols, cell, top = 8, 16, 22, 84
+    for left, title, inner, kind in [
+        (80, "S = Q Kᵀ: KMajor", "inner index: columns of K", lambda r, c: "c3" if c < 4 else "c0"),
+        (520, "dQ = dS K: MnMajor", "", lambda r, c: ("c3", "c1")[c // 4 % 2] if r == 0 else "c0"),
+    ]:
+        p.label(left + cols * cell / 2, 30, title, 16, bold=True)
+        p.grid(left, top, rows, cols, (cell, cell), kind, gap=2)
+        for key in range(rows):
+            p.note(left - 10, top + key * cell + 15, f"key {key}", size=12, anchor="end")
+        if inner:
+            p.note(left + cols * cell / 2, 58, inner)
+            p.arrow(left, 70, left + cols * cell - 4, 70)
+        else:
+            p.arrow(left + cols * cell + 14, top, left + cols * cell + 14, top + rows * cell - 4)
+            p.note(left + cols * cell / 2, 66, "inner index: keys, downwards")
+    below = top + rows * cell + 26
+    p.label(80 + cols * cell / 2, below, "one load: four steps of one key", 14)
+    p.label(520 + cols * cell / 2, below, "one load: one step of four columns", 14)
+    p.note(
+        450,
+        below + 30,
+        "Four neighbouring cells of a colour are a float4. Left: eight lanes have eight keys. Right: four lanes have one key.",
+    )
+    return p
+
+
+PICTURES = [owners_07, halves_07, directions_07, banks_07]

@@ -7,7 +7,7 @@ from .shapes import FORWARD, ThreadTile, visited
 
 def blocks_06():
     """Eight heads of 4096 queries on 132 SMs, with a block per head and with a block per tile of queries."""
-    p = Picture(860, 330, "Eight heads on 132 SMs: a block per head keeps 8 SMs busy, a block per tile of 128 queries all of them")
+    p = Picture(860, 350, "Eight heads on 132 SMs: a block per head keeps 8 SMs busy, a block per tile of 128 queries all of them")
     cell = 24
     for left, title, blocks, note in [
         (60, "chapter 04: a block per head", 8, "8 blocks; 124 SMs have none"),
@@ -18,7 +18,7 @@ def blocks_06():
             count = len(range(sm, blocks, 132))
             x, y = left + sm % 12 * cell, 48 + sm // 12 * cell
             p.box(x, y, cell - 3, cell - 3, "c3" if count else "c0", str(count) if count else "", 12)
-        p.note(left + 6 * cell, 48 + 11 * cell + 12, note, size=14)
+        p.note(left + 6 * cell, 48 + 11 * cell + 22, note, size=14)
     return p
 
 
@@ -142,7 +142,7 @@ def instructions_06():
     """Everything but multiply-adds, per 100 of them."""
     p = Picture(900, 330, "Instructions that are no multiply-adds of the products, per 100 of them, d = 64")
     p.label(450, 28, "Other instructions per 100 multiply-adds, d = 64, by (6.8)", 16, bold=True)
-    kinds = [("c1", "loads"), ("c2", "softmax"), ("c4", "scale, mask"), ("c3", "O, P"), ("c0", "copies")]
+    kinds = [("c1", "loads"), ("c2", "softmax"), ("c4", "mask"), ("c3", "O, P"), ("c0", "copies")]
     left, scale = 190, 23
     for at, (step, name) in enumerate([(2, "register tiles"), (4, "async copies"), (5, "vector operands"), (6, "short softmax")]):
         products, others = issued(step, 64)
@@ -155,12 +155,7 @@ def instructions_06():
                 p.label(x + wide / 2, y + 22, what, 13)
             x += wide
         p.label(x + 10, y + 22, f"{100 * sum(others) / products:.0f}", 14, "start", bold=True)
-    p.note(
-        450,
-        290,
-        "Steps 2 and 3 issue the same. Parts without a name, from left to right: scale and mask, O rescaled and P stored, copies.",
-        size=13,
-    )
+    p.note(450, 290, "Steps 2 and 3 issue the same. mask: with the scale. O, P: O rescaled and P stored. At the end: copies.", size=13)
     return p
 
 

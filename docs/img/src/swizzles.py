@@ -45,7 +45,7 @@ def swizzle_banks():
         490,
         668,
         "A line is 128 bytes of shared memory, a cell a chunk of 16: row.chunk. Above a column: the first of its four banks.",
-        f"Coloured: chunk {COLUMN} of all eight rows, one phase of ldmatrix; below each map, how many groups of banks these meet.",
+        f"Coloured: chunk {COLUMN} of all eight rows, one phase of ldmatrix; below each map, how many groups of banks these hit.",
         size=15,
     )
     return p

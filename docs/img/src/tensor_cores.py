@@ -4,7 +4,7 @@ order of fragments."""
 from lab.typed_tables import rows_of, value
 from tools.svg import Picture
 
-from .fragments import c_col, c_row
+from .fragments import c_col, c_row, swizzled_chunk
 
 LEFT, SCALE = 200, 0.36  # where cycles begin; points per cycle
 
@@ -13,7 +13,7 @@ def balance_08():
     """The table of (8.0) for d = 64, as bars."""
     rows = [list(map(value, row)) for row in rows_of("chapters/08_tensor_cores.md", "others per product")]
     rows = [row for row in rows if row[0] == 64]
-    p = Picture(960, 110 + 92 * len(rows), "Cycles of an SM for 128 × 64 scores at d = 64, unit by unit, in the seven steps")
+    p = Picture(960, 110 + 92 * len(rows), "Cycles of an SM for 128 × 64 scores at d = 64, unit by unit, in the eight steps")
     p.label(480, 28, "128 × 64 scores, d = 64: cycles that each unit is busy", 16, bold=True)
     y = 62
     for _, step, _, alone, softmax, ex2, shared, _ in rows:
@@ -118,4 +118,31 @@ def dq_order_08():
     return p
 
 
-PICTURES = [balance_08, row_tiles_08, lazy_08, dq_order_08]
+def addresses_08():
+    """Where the chunks lie that one lane points to: one offset, and constants that flip bits or are added."""
+    p = Picture(900, 330, "Addresses of one lane's chunks in a swizzled tile of 64 columns: one offset, constants flipped into it or added")
+    width, lane_row, left, cell = 64, 5, 110, (90, 40)
+    first = 2 * width * lane_row + 16 * swizzled_chunk(width, lane_row, 0)
+    p.label(450, 30, f"Chunks that one lane points to, d = {width}", 16, bold=True)
+    for i in range(2):
+        row, y = lane_row + 16 * i, 58 + 128 * i
+        p.note(left - 12, y + 25, f"row {row}", size=14, anchor="end")
+        for chunk in range(width // 8):
+            place = swizzled_chunk(width, row, chunk)
+            x, mine = left + place * cell[0], chunk % 2 == 0
+            p.box(x, y, cell[0] - 3, cell[1], "c3" if mine else "c0", f"{row}.{chunk}", 14)
+            if mine:
+                flip = 2 * width * row + 16 * place - 2048 * i ^ first
+                p.label(x + cell[0] / 2, y + 60, f"{first}" + (f" ⊕ {flip}" if flip else ""), 14, bold=not flip and not i)
+                if i:
+                    p.label(x + cell[0] / 2, y + 78, "+ 2048", 14)
+    p.note(
+        450,
+        290,
+        "A cell is a chunk of 16 bytes, row.chunk, at its place in a row of 128 bytes; below, its offset in bytes.",
+        "Green: the lane's chunks in blocks that are 16 columns apart; below, the same in the next 16 rows.",
+    )
+    return p
+
+
+PICTURES = [balance_08, row_tiles_08, addresses_08, lazy_08, dq_order_08]
