@@ -37,7 +37,7 @@ inline std::size_t shared_floats(const Tiles& t, int width) {
 
 /// (4.6)  Line 1 of Algorithm 1: Bc = M/(4d), Br = min(Bc, d), where M is the size of shared memory in floats, so that the
 /// tiles of K, V, Q and O take a quarter of it each. Here
-/// - row lengths include padding and sizes are rounded down, so that the four tiles really fit;
+/// - row lengths include padding and sizes are rounded down, but Br to no less than 32: the four tiles fit in 64 KB or more;
 /// - Br is bounded by MAX_ROWS. The paper's bound d keeps the Br Bc elements of S within M/4; here S is in registers, GROUP
 ///   keys at a time, and d threads would be too few to keep an SM busy;
 /// - Br is a multiple of the warp size, Bc a multiple of GROUP, and neither is larger than the problem needs.

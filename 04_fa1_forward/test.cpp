@@ -110,7 +110,7 @@ TEST_CASE("chapter: merged tiles give the softmax of the whole row (4.2) to (4.4
   }
 }
 
-TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
+TEST_CASE("cpu: the order of threads changes no bit") {
   const Simulated gpu({.target_sm = 75});
   const FullProblem p = many_tiles();
   const Inputs inputs = make_inputs(p, InputKind::normal, 21, Pass::forward);
@@ -119,11 +119,6 @@ TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     const Simulated order({.order = seed == 0 ? Order::reverse : Order::random, .seed = seed, .target_sm = 75});
     CHECK(identical(first, grid::run(v, p, inputs, Pass::forward)));
-  }
-  Runner runner(grid::device(), v, p, inputs, Pass::forward);
-  for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 100); ++repeat) {
-    runner.run();
-    CHECK(identical(first, runner.results()));
   }
 }
 

@@ -8,7 +8,8 @@
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
 // New since step 3: prefetching with cp.async. K_j and V_j have one buffer each, used in turn: while a product reads one,
-// cp.async fills the other, V_j during Q K^T and K_(j+1) during P V. The copies need no registers, and a warp waits for HBM only at the start, or when a product ends before the copy that it hides.
+// cp.async fills the other, V_j during Q K^T and K_(j+1) during P V. The copies need no registers, and a warp waits for HBM
+// only at the start, or when a product ends before the copy that it hides.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.

@@ -43,7 +43,7 @@ TEST_CASE("cpu: right with each choice of tiles, around their edges, whatever th
   }
 }
 
-TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
+TEST_CASE("cpu: the order of threads changes no bit") {
   const FullProblem p = many_tiles();
   const Inputs inputs = make_inputs(p, InputKind::normal, 62, Pass::forward);
   for (const Variant& v : grid::variants()) {
@@ -52,20 +52,15 @@ TEST_CASE("cpu: the order of threads changes no bit, nor do 100 repeats") {
       const Simulated order({.order = seed == 0 ? Order::reverse : Order::random, .seed = seed});
       CHECK_MESSAGE(identical(first, grid::run(v, p, inputs, Pass::forward)), v.name << ", seed " << seed);
     }
-    Runner runner(grid::device(), v, p, inputs, Pass::forward);
-    for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 100); ++repeat) {
-      runner.run();
-      CHECK_MESSAGE(identical(first, runner.results()), v.name << ", repeat " << repeat);
-    }
   }
 }
 
 TEST_CASE("cpu: bytes are those of the formula (6.6), and sectors, barriers and warp operations as predicted") {
   std::vector<FullProblem> problems{many_tiles(),
-                                    grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
-                                    causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 129, .Nk = 300, .d = 59})),
-                                    causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128})),
-                                    causal(grid::problem_of({.Nq = 200, .Nk = 200, .d = 96})),
+                                    grid::problem_of({.H = 1, .Hkv = 1, .Nq = 113, .Nk = 203, .d = 64}),
+                                    causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 65, .Nk = 180, .d = 59})),
+                                    causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 217, .Nk = 128, .d = 128})),
+                                    causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 200, .Nk = 200, .d = 96})),
                                     grid::problem_of({.Nq = 72, .Nk = 136, .d = 40}),
                                     causal(grid::problem_of({.Nq = 136, .Nk = 128, .d = 64})),
                                     causal(grid::problem_of({.Nq = 150, .Nk = 170, .d = 32})),

@@ -38,18 +38,18 @@ std::vector<TileChoice> choices(const Variant& v, const FullProblem& p, Pass pas
 TEST_CASE("cpu: bytes are those of the formula (7.7), and sectors, barriers and warp operations as predicted") {
   const std::vector<FullProblem> problems{
       many_tiles(),
-      grid::problem_of({.Nq = 113, .Nk = 203, .d = 64}),
-      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 256, .Nk = 256, .d = 128})),
+      grid::problem_of({.H = 1, .Hkv = 1, .Nq = 113, .Nk = 203, .d = 64}),
+      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 192, .Nk = 192, .d = 128})),
       causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 217, .Nk = 100, .d = 96})),
-      with_bias(causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 129, .Nk = 300, .d = 59})), BiasKind::matrix),
-      with_bias(causal(grid::problem_of({.H = 3, .Hkv = 1, .Nq = 150, .Nk = 170, .d = 111})), BiasKind::vector),
+      with_bias(causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 65, .Nk = 180, .d = 59})), BiasKind::matrix),
+      with_bias(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 97, .Nk = 130, .d = 111})), BiasKind::vector),
       with_bias(grid::problem_of({.H = 4, .Hkv = 2, .Nq = 70, .Nk = 90, .d = 16}), BiasKind::alibi)};
   for (const int sm : {75, 80, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const FullProblem& p : grid::counted(problems)) {
       for (const Variant& v : grid::variants()) {
         grid::check_prediction(v, p, Pass::backward);
-        grid::check_prediction(v, p, Pass::forward);
+        if (sm == 90) grid::check_prediction(v, p, Pass::forward);  // stage 06 checks it on the others
       }
     }
   }
@@ -156,7 +156,7 @@ TEST_CASE("cpu: the order of blocks changes no bit of any gradient but the atomi
     const Simulated one_by_one({.os_threads = 1});
     runner.run();
     const Results<float> first = runner.results();
-    for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 30); ++repeat) {
+    for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 6); ++repeat) {
       const Simulated side_by_side({.os_threads = 2 + repeat % 3});
       runner.run();
       CHECK_MESSAGE(grid::repeats(v, checker, first, runner.results()), std::string(v.name) << ", repeat " << repeat);

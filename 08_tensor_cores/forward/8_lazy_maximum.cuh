@@ -54,8 +54,8 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
 /// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float MAX_LANE_SUM = 1024.0f;
 
-/// A tile that takes the maximum subtracts it first; one that keeps m computes P = 2^(c S - c m), if |c m| is at most this: rounding
-/// c m changes the weight of a tile by at most 0.04 % then, less than rounding P.
+/// A tile that takes the maximum subtracts it first; one that keeps m computes P = 2^(c S - c m), if |c m| is at most this:
+/// rounding c m changes the weight of a tile by at most 0.04 % then, less than rounding P.
 constexpr float LARGE = 0x1p14f;
 
 /// Whether `holds` is true in all rows of the warp.

@@ -1,5 +1,5 @@
-// 08 Tensor cores, backward: what steps 3 and 4 share: the choice of a half's matrices, the exchange of P between the halves, and
-// the addition to dQ.
+// 08 Tensor cores, backward: what steps 3 and 4 share: the choice of a half's matrices, the exchange of P between the halves,
+// and the addition to dQ.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"

@@ -13,7 +13,7 @@ namespace flash {
 
 struct DeviceInfo {
   Backend kind = Backend::cpu;
-  std::string name;                  ///< "NVIDIA H200", or the processor's name
+  std::string name;                  ///< "NVIDIA H100 80GB HBM3", or the processor's name
   int sm = 0;                        ///< 90 for compute capability 9.0; 0 on a CPU
   std::string cuda;                  ///< run-time version "13.0"; empty on a CPU
   std::string driver;                ///< driver version; empty on a CPU

@@ -35,21 +35,23 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
     endif()
   else()
     target_link_libraries(${FLASH_STEP} PUBLIC flash_device)
-    set_property(TARGET ${FLASH_STEP} PROPERTY CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/common/cmake/strict_ptxas.sh ${CMAKE_CUDA_COMPILER_LAUNCHER})
-    if(NOT FLASH_OTHER_ARCHITECTURES)
+    if(FLASH_STRICT_PTXAS)
+      set_property(TARGET ${FLASH_STEP} PROPERTY CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/common/cmake/strict_ptxas.sh ${CMAKE_CUDA_COMPILER_LAUNCHER})
       target_compile_options(${FLASH_STEP} PRIVATE ${FLASH_NO_LOCAL_MEMORY})
     endif()
   endif()
 endfunction()
 
-# add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh [FORWARD_WITH_OPTIONS stage/file.cuh]] [PREDICT flash::name::function] [TESTS file.cpp...]): the
-# program and the tests of the stage in the current folder.
+# add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh [FORWARD_WITH_OPTIONS stage/file.cuh]]
+#           [PREDICT flash::name::function] [TESTS file.cpp...]): the program and the tests of the stage in the current folder.
 #
-# Each kernel file, in the order of the steps, is compiled for each backend. NAMESPACE (default: flash): of the variants, see add_kernel(),
-# but for a file that names its own;
-# a stage whose code other stages use has its own. FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a
-# step of this stage or of an earlier one; FORWARD_WITH_OPTIONS: that of the backward step that knows the options of chapter 09. PREDICT: the function of the stage's predicted.hpp that says what the kernels move
-# (Variant::predict). Tests: default test.cpp.
+# Each kernel file, in the order of the steps, is compiled for each backend.
+# NAMESPACE (default: flash): of the variants, see add_kernel(), but for a file that names its own; a stage whose code other stages use
+#   has its own.
+# FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a step of this stage or of an earlier one.
+# FORWARD_WITH_OPTIONS: that of the backward step that knows the options of chapter 09.
+# PREDICT: the function of the stage's predicted.hpp that says what the kernels move (Variant::predict).
+# TESTS: default test.cpp.
 function(add_stage)
   cmake_parse_arguments(arg "" "NAMESPACE;FORWARD;FORWARD_WITH_OPTIONS;PREDICT" "KERNELS;TESTS" ${ARGN})
   if(NOT arg_TESTS)

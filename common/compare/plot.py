@@ -31,10 +31,10 @@ PEERS = {
 
 
 def is_plain(row):
-    """Self-attention by a stage's own kernel or a peer, without options that change the work."""
+    """Self-attention by a stage's own kernel (no `options` of chapter 09) or a peer, without options that change the work."""
     p = row.problem
     same = p["seq_q"] == p["seq_k"] and p["heads"] == p["kv_heads"]
-    return same and not row.is_borrowed and {name for name, _ in rows.options(p)} <= {"input", "scale", "seed"}
+    return same and not row.is_borrowed and row.variant != "options" and {name for name, _ in rows.options(p)} <= {"input", "scale", "seed"}
 
 
 def names(row):

@@ -4,7 +4,7 @@ Queries are those of pandas, over the columns of plot.table()."""
 
 from dataclasses import dataclass, field
 
-import h200
+import h100
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Plot:
     number: str = "{:#.3g}"  # format of a bar's value
     width: int = 600  # points
     lines: dict = field(default_factory=dict)  # of steps: series of a peer: its name
-    roofs: dict = field(default_factory=dict)  # name: (that of an H200 by its data sheet, column that has it for other GPUs)
+    roofs: dict = field(default_factory=dict)  # name: (that of an H100 by its data sheet, column that has it for other GPUs)
 
 
-GPU, CPU = "nvidia_h200", "cpu"
+GPU, EARLIER, CPU = "nvidia_h100", "nvidia_h200", "cpu"  # the earlier GPU has what was not measured on the other, such as fp32 over N
 NO_MASK = "head_dim == 64 and not causal"
 TOKENS, TOKENS_WORDS = "batch * seq_q == 16384 and heads * head_dim == 2048", "B·N = 16,384, H·d = 2,048"
 PASSES = {name: f"`pass` == '{name}'" for name in ("forward", "backward")}
@@ -54,8 +54,8 @@ def speed(words, dtype, *passes):
     stages = ["01", "04", "05", "06", "07"] if fp32 else ["08"]
     return Plot(
         kind="bars",
-        device=GPU,
-        files="sweep large sweep_peers peers" if fp32 else "sweep_peers sweep16",  # of 16 bits the run in turns, and Triton
+        device=EARLIER if fp32 else GPU,
+        files="sweep large sweep_peers peers" if fp32 else "sweep_peers sweep16",  # of 16 bits the run in turns last
         title=f"{words}: TFLOP/s against the length N, {'fp32' if fp32 else 'tensor cores'}",
         note="{device}, {problem}; medians with a cold L2, of each stage the best step.",
         rows=f"dtype {'==' if fp32 else '!='} 'fp32' and `pass` in {list(passes)} and (is_peer or series in {stages})",
@@ -71,8 +71,8 @@ PLOTS = {
     "ladder": Plot(
         kind="steps",
         device=GPU,
-        files="sweep large tensor_steps sweep16",
-        title="The ladder: TFLOP/s of every step",
+        files="front large tensor_steps sweep16",
+        title="The ladder: TFLOP/s step by step",
         note="{device}, {problem}; cold L2.",
         remark="Dashed: FlashAttention-2 and cuDNN of torch {torch}.",
         rows="not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_cudnn']",
@@ -90,7 +90,7 @@ PLOTS = {
     "tflops_backward_fp32": speed("Backward pass", "fp32", "backward"),
     "time": Plot(
         kind="lines",
-        device=GPU,
+        device=EARLIER,
         files="sweep large peers sweep16 tensor_steps sweep_peers",
         title="Time of a pass against the length N",
         note="{device}; medians with a cold L2, of each stage the fastest variant. Dashed: other libraries. " + LOG,
@@ -104,7 +104,7 @@ PLOTS = {
     ),
     "memory": Plot(
         kind="lines",
-        device=GPU,
+        device=EARLIER,
         files="counted_problem sweep compare16 tensor_steps sweep16 sweep_peers",
         title="Extra memory of one head: N² in plain attention, N or nothing when fused",
         note="{device}; next to inputs and outputs. Stages 01 to 07 in fp32, all others in 16 bits. " + LOG,
@@ -128,9 +128,9 @@ PLOTS = {
         panels={"": "profiled_bytes > 0"},
         y="tflops",
         roofs={
-            "fp32": (h200.FP32_FLOPS / 1e12, "peak_fp32_tflops"),
-            "16-bit tensor cores": (h200.BF16_FLOPS / 1e12, "peak_tensor16_tflops"),
-            "HBM": (h200.HBM_BYTES_PER_SECOND / 1e12, "peak_bytes_per_second"),
+            "fp32": (h100.FP32_FLOPS / 1e12, "peak_fp32_tflops"),
+            "16-bit tensor cores": (h100.BF16_FLOPS / 1e12, "peak_tensor16_tflops"),
+            "HBM": (h100.HBM_BYTES_PER_SECOND / 1e12, "peak_bytes_per_second"),
         },
     ),
     "bytes": Plot(

@@ -106,9 +106,10 @@ class Row(Mapping):
 
     @property
     def device_name(self):
-        """Counts of the simulator are the same on every CPU, but not for every GPU that it simulates."""
+        """Counts of the simulator are the same on every CPU, but not for every GPU that it simulates. An "NVIDIA H100 80GB HBM3" is an NVIDIA H100;
+        one with other memory keeps its whole name."""
         if self.is_gpu:
-            return self.device["name"] or "unknown device"
+            return self.device["name"].removesuffix(" 80GB HBM3") or "unknown device"
         sm = self.device.get("simulates_sm", 90)
         return "CPU simulator" + ("" if sm == 90 else f" of sm_{sm}")
 

@@ -37,7 +37,7 @@ std::string table_text(std::size_t indent, const std::vector<Column>&, const std
 /// "  label        text\n"; a long text goes on below itself.
 std::string line(const char* label, const std::string& text);
 
-/// "NVIDIA H200, sm_90, CUDA 13.0, driver 1.2".
+/// "NVIDIA H100 80GB HBM3, sm_90, CUDA 13.0, driver 1.2".
 std::string device_text(const Json& device);
 
 /// Pass, problem, input and device, a line each.

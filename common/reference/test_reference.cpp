@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -15,27 +16,27 @@ using test::infinity;
 using test::make_problem;
 using test::random_inputs;
 
-/// Every mixture of mask, bias, head grouping and lengths.
+/// Every mixture of mask, bias and lengths, in turn with each grouping of heads.
 std::vector<FullProblem> all_options() {
+  constexpr std::array heads{std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}};
+  std::size_t mixtures = 0;
   std::vector<FullProblem> problems;
-  for (const auto& [H, Hkv] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
-    for (const auto& [Nq, Nk] : {std::pair{4, 4}, std::pair{3, 6}, std::pair{6, 3}, std::pair{1, 5}}) {
-      for (const BiasKind bias : {BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi}) {
-        for (const bool causal : {false, true}) {
-          FullProblem p = make_problem(2, H, Hkv, Nq, Nk, 3);
-          p.scale = causal ? -0.7f : 0.9f;  // never the default
-          p.causal = causal;
-          p.bias = bias;
-          p.bias_per_batch = H == 4;
-          p.bias_per_head = H != 3 || bias == BiasKind::alibi;
-          problems.push_back(p);
-          if (H == 2) continue;
-          p.window = causal ? Window{1, Window::open} : Window{2, 1};
-          problems.push_back(p);
-          if (H == 4) p.window = causal ? Window{} : Window{0, 5};
-          p.softcap = 0.8f;  // bends most scores
-          problems.push_back(p);
-        }
+  for (const auto& [Nq, Nk] : {std::pair{4, 4}, std::pair{3, 6}, std::pair{6, 3}, std::pair{1, 5}}) {
+    for (const BiasKind bias : {BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi}) {
+      for (const bool causal : {false, true}) {
+        const auto& [H, Hkv] = heads[mixtures++ % heads.size()];
+        FullProblem p = make_problem(2, H, Hkv, Nq, Nk, 3);
+        p.scale = causal ? -0.7f : 0.9f;  // never the default
+        p.causal = causal;
+        p.bias = bias;
+        p.bias_per_batch = H == 4;
+        p.bias_per_head = H != 3 || bias == BiasKind::alibi;
+        problems.push_back(p);
+        p.window = causal ? Window{1, Window::open} : Window{2, 1};
+        problems.push_back(p);
+        if (H == 4) p.window = causal ? Window{} : Window{0, 5};
+        p.softcap = 0.8f;  // bends most scores
+        problems.push_back(p);
       }
     }
   }

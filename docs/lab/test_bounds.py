@@ -2,11 +2,16 @@
 """The arithmetic behind the tables of tiles and bounds in chapters 04 to 08."""
 
 import math
+import pathlib
 import random
 import struct
+import sys
 import unittest
 
-from typed_tables import CLOCK, EX2, FP32, MMA_FLOPS, SCHEDULERS, SHARED_BYTES, SMS, WARP, rows_of, table, value
+from typed_tables import CHECKS, CLOCK, EX2, FP32, MMA_FLOPS, SCHEDULERS, SHARED_BYTES, SMS, WARP, Tables, rows_of, table, value  # noqa: F401
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from tools.steps import ALLOWED, PORTABLE, STEPS  # noqa: E402
 
 
 def up(n, multiple):
@@ -201,6 +206,36 @@ def bounds_of_08(rows):
         yield *found, most(products, max(found[1:]))
 
 
+class Ladders(unittest.TestCase):
+    """What the tables of steps show as predicted is what the typed tables of these chapters derive."""
+
+    def rate(self, formula, *cells):
+        """The last cell of a row that a function above computes."""
+        return list(next(made for *_, made in CHECKS if made.__name__ == formula)([cells]))[0][-1]
+
+    def agrees(self, name, at, rate):
+        self.assertAlmostEqual(ALLOWED[name][at], rate, delta=0.51 if rate > 100 else 0.051, msg=f"{name}, d = {(64, 128)[at]}")
+
+    def test_forward(self):
+        for step, name in enumerate((step.name for step in STEPS["forward"] if step.name.startswith("06")), 1):
+            for at, d in enumerate((64, 128)):
+                self.agrees(name, at, 4 / 9 * FP32 / 1e12 if step == 1 else self.rate("issued_06", step, d))
+        for step, variant in enumerate(PORTABLE["forward"], 1):
+            for at, (d, bc) in enumerate(((64, 64), (128, {7: 48, 8: 64}.get(step, 32)))):
+                products, *found = needs(step, d, bc)
+                self.agrees(f"08_tensor_cores/{variant}", at, most(products, max(found[1:])))
+
+    def test_backward(self):
+        for step, name in enumerate(("two_kernels", "one_kernel"), 1):
+            for at, d in enumerate((64, 128)):
+                self.agrees(f"07_fa2_backward/{name}", at, self.rate("issued_07", step, d))
+        rows = rows_of("chapters/08_tensor_cores_backward.md", "bytes for S, dP")
+        one, half, narrow, wide = (value(row[-1]) for row in rows)  # shared memory's time, of the products'
+        for variant, share, slow in (("two_kernels", 5 / 7, (one, narrow)), ("one_kernel", 1, (one, narrow)), ("halves", 1, (half, wide))):
+            for at in (0, 1):
+                self.agrees(f"08_tensor_cores/{variant}", at, 636 * share / max(slow[at], 1))
+
+
 def in_units(size):
     return size / 2**20 if size < 2**30 else size / 2**30
 
@@ -234,4 +269,4 @@ def theory(rows):
 
 
 if __name__ == "__main__":
-    unittest.main("typed_tables")
+    unittest.main()

@@ -5,7 +5,7 @@ from rows import describe, size
 
 from .formatting import number, shown, step, table
 from .headline import times
-from .saved import GPU, fastest, newest, origin, section
+from .saved import EARLIER, GPU, fastest, newest, origin, section
 from .tensor_results import CELLS, LAST, NONE, ON_HOPPER, PASSES, in_triton, in_turns, is_last, names_of, rates, saved, speed
 
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
@@ -60,21 +60,21 @@ def counts(direction, dtype):
 
 
 def rivals(direction):
-    """TFLOP/s of the twelve cells: the fastest step beside cuDNN, the last one for every GPU since Ampere beside FlashAttention-2, Triton."""
-    hopper, portable, triton = saved(ON_HOPPER), saved(LAST), in_triton()
+    """TFLOP/s of the twelve cells: the fastest step beside cuDNN, the last one for every GPU since Ampere beside FlashAttention-2."""
+    hopper, portable = saved(ON_HOPPER), saved(LAST)
     found = {}
     for cell in CELLS:
         at = (*cell, direction)
         (fast, _, cudnn), (last, flash, _) = hopper.get(at, NONE), portable.get(at, NONE)
-        found[cell[:3]] = [fast, cudnn, (fast, cudnn), last, flash, (last, flash), triton.get(at)]
+        found[cell[:3]] = [fast, cudnn, (fast, cudnn), last, flash, (last, flash)]
     title = f"{direction}, TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(hopper)}; for Hopper: {names_of(direction)}"
-    head = ["for Hopper", "cuDNN", "/ cuDNN", f"`{LAST[direction]}`", "FA2", "/ FA2", "Triton"]
+    head = ["for Hopper", "cuDNN", "/ cuDNN", f"`{LAST[direction]}`", "FA2", "/ FA2"]
     return rates(title, head, found)
 
 
 def beside_triton():
     """The twelve cells of the Triton kernel in both passes: its TFLOP/s, how it compares with FlashAttention-2, and the steps for Hopper with it."""
-    hopper, triton = saved(ON_HOPPER), in_triton()
+    hopper, triton = saved(ON_HOPPER, EARLIER), in_triton()
     found = {cell[:3]: [] for cell in CELLS}
     for cell in CELLS:
         for direction in PASSES:
@@ -93,7 +93,7 @@ BY_NVIDIA = {(4096, False): (671, 560), (4096, True): (591, 474), (16384, False)
 
 def published():
     """cuDNN as NVIDIA publishes it, as it was timed here, and the fastest steps, on problems that differ in their heads."""
-    rows, lines, used = saved(ON_HOPPER), [], []
+    rows, lines, used = saved(ON_HOPPER, EARLIER), [], []
     for (length, causal), theirs in BY_NVIDIA.items():
         for at, which in enumerate(("forward", "backward")):
             mine, _, cudnn = rows[128, length, causal, "bf16", which]
@@ -102,5 +102,5 @@ def published():
                 [which, f"{length:,}", "causal" if causal else "no", theirs[at], p["batch"] * p["heads"], speed(cudnn), speed(mine)]
             )
             used += [mine, cudnn]
-    head = "pass | N | mask | cuDNN by NVIDIA, 64 heads | heads here, batch × H | cuDNN here | fastest step here"
+    head = "pass | N | mask | cuDNN by NVIDIA on an H200, 64 heads | heads here, batch × H | cuDNN here | fastest step here"
     return section("TFLOP/s, bf16, d = 128", head, lines, used)

@@ -6,7 +6,7 @@ from operator import itemgetter
 from rows import describe, grouped, size
 
 from .formatting import details, step, table
-from .saved import GPU, newest, origin, section
+from .saved import EARLIER, newest, origin, section
 
 BOTH = itemgetter("predicted", "counters")
 EVENTS = {"sectors": "sectors of 32 bytes", "barriers": "barriers", "warp_operations": "warp operations"}
@@ -121,14 +121,17 @@ def all_stages():
 
 
 def repeats():
-    """The steps of chapter 07 by what a run needs apart from time: bytes, and atomic additions."""
-    used = newest("cpu", stage="07_fa2_backward", having="counters")
-    lines = [
-        [describe(row["problem"]), "{br} × {bc}".format_map(row["tiles"]), step(row)]
-        + [f"{n:,}" for n in (both_ways(row["counters"]), both_ways(row["counters"]["tensors"]["dQ"]), row["counters"]["atomics"])]
-        for row in used
-    ]
-    return f"{table('problem | tiles | variant | all bytes | of them dQ | atomic additions', lines)}\n\n{origin(used)}"
+    """The steps of chapter 07 on a head without a mask: bytes by the formula and as counted, and atomic additions."""
+    rows = newest("cpu", stage="07_fa2_backward", having="predicted")
+    used = [row for row in rows if row["problem"]["seq_q"] == 1024 and not row["problem"]["causal"]]
+    lines = []
+    for row in used:
+        formula, counted = map(both_ways, BOTH(row))
+        counters = row["counters"]
+        lines.append([step(row), f"{formula:,}", agree(row, "bytes", formula, counted)])
+        lines[-1] += [f"{n:,}" for n in (both_ways(counters["tensors"]["dQ"]), counters["atomics"])]
+    tiles = "{br} × {bc}".format_map(used[0]["tiles"])
+    return section(f"{{problem}}, tiles {tiles}", "step | bytes by (7.7) | counted | of them dQ | atomic additions", lines, used)
 
 
 def seen_by_gpu(row):
@@ -150,7 +153,7 @@ def sectors_checked():
     """The simulator's sectors next to the GPU's."""
     lines, seen = [], []
     counted = {(row["stage"], row["variant"], row["pass"]): row for row in newest("cpu", "compare.jsonl")}
-    for row in newest(GPU, "counted_problem.jsonl", having="profile"):
+    for row in newest(EARLIER, "counted_problem.jsonl", having="profile"):
         simulated = counted.get((row["stage"], row["variant"], row["pass"]))
         if simulated is None or simulated["problem"] != row["problem"] or simulated.get("tiles") != row.get("tiles"):
             continue
@@ -159,6 +162,6 @@ def sectors_checked():
         agree(row, "sectors on the GPU", seen_by_gpu(simulated), on_gpu)
         lines.append([row["stage"], step(row), row["pass"], f"{here:,}", f"{on_gpu:,}", f"{on_gpu - here:+,}" if on_gpu != here else "0"])
         seen.append(row)
-    name = seen[0]["device"]["name"] if seen else ""
+    name = seen[0].device_name if seen else ""
     head = ["stage", "variant", "pass", "sectors, simulator", f"sectors, {name}", "difference"]
     return f"{table(head, lines)}\n\n{origin(seen)}" if seen else None

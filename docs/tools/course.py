@@ -69,7 +69,7 @@ def gain(name):
     """How many times as fast a step is as the step that it changes: N = 4096, no mask, both widths; of 08 in fp16."""
     direction, over = next((which, step.over) for which, of in STEPS.items() for step in of if step.name == name and step.over)
     rates = {}
-    for row in newest(GPU, "large.jsonl", "sweep.jsonl", "tensor_steps.jsonl", direction=direction.removeprefix("tensor_"), having="time"):
+    for row in newest(GPU, "large.jsonl", "tensor_steps.jsonl", direction=direction.removeprefix("tensor_"), having="time"):
         p = row["problem"]
         if (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, "fp16" if row["stage"].startswith("08") else "fp32"):
             rates[row.label, p["head_dim"]] = row["tflops"]
@@ -77,7 +77,7 @@ def gain(name):
     gains = [f"{after / before:.2f}" if after and before else "–" for after, before in pairs]
     stage, before = over.split("/")
     before = f"`{before}`" + ("" if name.startswith(stage) else f" of {stage[:2]}")
-    return f"Over {before}: **{gains[0]}** times the rate at d = 64, **{gains[1]}** at d = 128 ({row['device']['name']}, N = 4,096)."
+    return f"Over {before}: **{gains[0]}** times the rate at d = 64, **{gains[1]}** at d = 128 ({row.device_name}, N = 4,096)."
 
 
 def quizzes():

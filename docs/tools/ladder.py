@@ -9,7 +9,7 @@ from rows import ROOT, describe
 from .formatting import ms, number, shown, step, table
 from .quotes import definition
 from .saved import GPU, fastest, newest, of_today, origin, section
-from .steps import PORTABLE, STEPS
+from .steps import PORTABLE, STEPS, allowed
 
 
 def steps(direction):
@@ -30,7 +30,7 @@ def steps(direction):
 def rows_of_tensor_steps(direction):
     """{(stage/variant, d): row} of stage 08 without a mask at N = 4,096, for two widths; of stages 06 and 07 the same problems in fp32."""
     rows = {}
-    for row in newest(GPU, "large.jsonl", "sweep.jsonl", "tensor_steps.jsonl", direction=direction, having="time"):
+    for row in newest(GPU, "large.jsonl", "tensor_steps.jsonl", direction=direction, having="time"):
         p = row["problem"]
         dtype = "fp16" if row["stage"].startswith("08") else "fp32"
         if of_today(row) and (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, dtype):
@@ -49,21 +49,22 @@ def tensor_steps(direction, *names):
         lines.append([f"`{one.variant}`", f"`{over}`" + ("" if stage == one.stage else f" of {stage[:2]}")])
         for at, width in enumerate((64, 128)):
             row, before = rows.get((one.name, width)), rows.get((one.over, width))
-            expected = [of[at] if isinstance(of, tuple) else of for of in (one.estimate, one.bounds)]
+            bound, bound_before = allowed(one.name)[at], allowed(one.over)[at]
+            expected = [one.estimate[at] if isinstance(one.estimate, tuple) else one.estimate, bound and bound / bound_before]
             factors = [*expected, row["tflops"] / before["tflops"] if row and before else None]
             lines[-1] += [*(shown(factor, ".2f") for factor in factors), shown(row and row["tflops"], ".0f")]
             used += [row, before] if row and before else []
     head = "step | changes"
     for width in (64, 128):
         head += f" | d = {width}: gain, estimate | by the bounds | measured | TFLOP/s"
-    title = f"{used[0]['device']['name']}, {direction}, {describe(used[0]['problem'])} and the like for the other d."
+    title = f"{used[0].device_name}, {direction}, {describe(used[0]['problem'])} and the like for the other d."
     return f"{table(head, lines)}\n\n{title} {origin(used)}"
 
 
 def beside_peers(direction):
     """The best of the stages, and each of torch's kernels that takes the problem, on the problems that both were timed on."""
     peers = newest(GPU, "peers.jsonl", direction=direction, having="time")
-    ours = newest(GPU, "compare.jsonl", "large.jsonl", "sweep.jsonl", direction=direction, having="time")
+    ours = newest(GPU, "compare.jsonl", "large.jsonl", direction=direction, having="time")
     variants = list(dict.fromkeys(row["variant"] for row in peers))
     lines, used = [], []
     for problem in dict.fromkeys(describe(row["problem"]) for row in peers):

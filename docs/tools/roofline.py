@@ -1,6 +1,6 @@
-"""Of docs/reference/roofline.md: where each step saved in docs/results/nvidia_h200 sits, beside the plot `roofline`."""
+"""Of docs/reference/roofline.md: where each step saved in docs/results/nvidia_h100 sits, beside the plot `roofline`."""
 
-import h200
+import h100
 from rows import size
 
 from .formatting import step
@@ -23,8 +23,8 @@ def intensity(row):
 
 def roof(row):
     """(R.1)  In FLOP/s."""
-    peak = h200.FP32_FLOPS if row["problem"]["dtype"] == "fp32" else h200.BF16_FLOPS
-    return min(peak, intensity(row) * h200.HBM_BYTES_PER_SECOND)
+    peak = h100.FP32_FLOPS if row["problem"]["dtype"] == "fp32" else h100.BF16_FLOPS
+    return min(peak, intensity(row) * h100.HBM_BYTES_PER_SECOND)
 
 
 def busiest(row):

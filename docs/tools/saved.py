@@ -5,7 +5,10 @@ from rows import ROOT, changed, describe, latest, read
 from .formatting import table
 
 RESULTS = ROOT / "docs" / "results"
-GPU = "nvidia_h200"
+GPU = "nvidia_h100"
+# Has what was not measured on that one: fp32 over N, bf16 and other widths, Triton over N, power, tile sizes, and profiles of Hopper's backward
+# steps. A table or plot that needs any of it takes all its rows from here.
+EARLIER = "nvidia_h200"
 
 
 def rows_of(device, file):
@@ -15,9 +18,10 @@ def rows_of(device, file):
 
 def newest(device, *files, stage=None, direction=None, having=None):
     """The rows of some files that have a field; of the same step, pass and problem the one saved last. Without names those of all files but
-    sweeps, which are for plots. Without passes that run another stage's kernels."""
+    sweeps, which are for plots. Without passes that run another stage's kernels, and without chapter 09's `options`."""
     files = files or [path.name for path in sorted((RESULTS / device).glob("*.jsonl")) if not path.name.startswith("sweep")]
     found = [row for file in files for row in rows_of(device, file) if having in (None, *row) and not row.is_borrowed]
+    found = [row for row in found if row["variant"] != "options"]
     return latest([row for row in found if stage in (None, row["stage"]) and direction in (None, row["pass"])])
 
 
@@ -37,7 +41,7 @@ def section(title, head, lines, rows, below=None):
         return None
     first = rows[0]
     title = title.format_map({"pass": first["pass"], "problem": describe(first["problem"])})
-    device = first["device"]["name"] if first.is_gpu else ""
+    device = first.device_name if first.is_gpu else ""
     return "\n\n".join(filter(None, [f"{', '.join(filter(None, [device, title]))}:", table(head, lines), below, origin(rows)]))
 
 

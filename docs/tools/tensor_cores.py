@@ -8,7 +8,7 @@ from .formatting import shown, step, tiles_text
 from .ladder import file_of, rows_of_tensor_steps
 from .profiling import SMALL_KERNEL
 from .saved import GPU, newest, section
-from .steps import PORTABLE, STAGE, STEPS
+from .steps import PORTABLE, STAGE, STEPS, allowed
 
 MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
 
@@ -19,30 +19,27 @@ def idea_of(path, variant):
 
 
 def gains(direction):
-    """The table that opens a chapter: each portable step, its gain over the step before by the chapter's formula, and the measured one, over the
-    last step before that was measured."""
+    """The ladder that opens a chapter: the last fp32 step and each portable one, what the chapter's formulas predict, and what was measured."""
     rows = rows_of_tensor_steps(direction)
-    lines, used, measured = [], [], {}
-    for one in STEPS[f"tensor_{direction}"]:
-        if one.variant not in PORTABLE[direction]:
-            continue
-        path = file_of(one.name)
-        cells = [f"{len(lines) + 1} [`{one.variant}`](../../{path})", idea_of(path, one.variant)]
+    steps = [one for one in STEPS[f"tensor_{direction}"] if one.variant in PORTABLE[direction]]
+    stage = steps[0].over.split("/")[0]
+    lines, used, before = [], [], {}
+    for count, name in enumerate([steps[0].over, *(one.name for one in steps)]):
+        path, variant = file_of(name), name.split("/")[1]
+        cells = [f"{count or stage[:2]} [`{variant}`](../../{path})", idea_of(path, variant) if count else "in fp32, to compare"]
         for at, width in enumerate((64, 128)):
-            row, before = rows.get((one.name, width)), rows.get((one.over, width), measured.get(width))
-            gain = row["tflops"] / before["tflops"] if row and before else None
-            cells += [shown(one.bounds and one.bounds[at], ".2f"), shown(gain, ".2f"), shown(row and row["tflops"], ".0f")]
+            row = rows.get((name, width))
+            gain = f" (× {row['tflops'] / before[width]['tflops']:.2f})" if row and width in before else ""
+            cells += [shown(allowed(name)[at], ".0f"), shown(row and row["tflops"], ".0f") + gain]
             if row:
+                before[width] = row
                 used.append(row)
-                measured[width] = row
         lines.append(cells)
-    head = "step | what is new"
-    for width in (64, 128):
-        head += f" | d = {width}: predicted | measured | TFLOP/s"
+    head = "step | what is new | d = 64: predicted | measured | d = 128: predicted | measured"
     heads = {row["problem"]["head_dim"]: row["problem"]["heads"] for row in used}
-    p = used[0]["problem"]
-    title = f"{p['dtype']}, N = {p['seq_q']}, B = {p['batch']}, H = {heads[64]} for d = 64 and {heads[128]} for d = 128"
-    return section(f"{{pass}}, {title}", head, lines, used)
+    p = used[-1]["problem"]
+    title = f"{p['dtype']}, N = {p['seq_q']}, B = {p['batch']}, H = {heads[64]} for d = 64 and {heads[128]} for d = 128, TFLOP/s"
+    return section(f"{{pass}}, {title}; ×: over the row above", head, lines, used)
 
 
 def waits(direction):

@@ -3,11 +3,11 @@ common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_
 
 import math
 
-import h200
+import h100
 from rows import Row, describe
 
 from .formatting import number, shown, table
-from .saved import GPU, age, fastest, newest, of_today, section
+from .saved import EARLIER, GPU, age, fastest, newest, of_today, section
 from .steps import PORTABLE, STAGE, STEPS
 
 SM_FLOPS = 4096  # of tensor cores, 16-bit, in a clock
@@ -39,9 +39,10 @@ def is_last(row, last):
     return row["variant"] == (NARROW.get(of_pass, last[of_pass]) if narrow else last.get(of_pass))
 
 
-def saved(last=LAST):
-    """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's]} of the problems that the last step has a time of."""
-    rows = newest(GPU, "sweep16.jsonl", "tensor_cores.jsonl", having="time")
+def saved(last=LAST, device=GPU):
+    """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's]} of the problems that the last step has a time of: the twelve
+    cells in fp16, and of the earlier device others too."""
+    rows = newest(device, "sweep16.jsonl", *["tensor_cores.jsonl"] * (device == EARLIER), having="time")
     found = {key(row): [row, None, None] for row in rows if is_last(row, last)}
     for row in rows:
         if row["stage"] == "peer" and row["variant"] in PEERS and key(row) in found:
@@ -99,7 +100,7 @@ def of_passes(rows, problem, passes):
 
 def others():
     """Other widths and odd shapes, in fp16 and at about N = 4,096."""
-    rows = saved()
+    rows = saved(LAST, EARLIER)
     problems = sorted({at[:4] for at in rows if at[3] == "fp16" and 4000 <= at[1] <= 4096} - set(CELLS))
     found = {problem: of_passes(rows, problem, PASSES) for problem in problems}
     return rates("TFLOP/s, about 16,384 tokens and H·d = 2,048", heads_of(PASSES), found)
@@ -109,9 +110,10 @@ def beside_cudnn(mine, flash, cudnn):
     return [mine, cudnn, (mine, cudnn), flash]
 
 
-def hopper_cells(which):
-    """The twelve cells of a step for Hopper, in both types."""
-    rows, dtypes = saved(ON_HOPPER), ("fp16", "bf16")
+def hopper_cells(which, device=GPU):
+    """The twelve cells of a step for Hopper, in the types that were timed."""
+    rows = saved(ON_HOPPER, device)
+    dtypes = [dtype for dtype in ("fp16", "bf16") if (*CELLS[0][:3], dtype, which) in rows]
     found = {cell[:3]: [one for dtype in dtypes for one in beside_cudnn(*rows.get((*cell[:3], dtype, which), NONE))] for cell in CELLS}
     head = [f"{dtype} {name}" for dtype in dtypes for name in ("here", "cuDNN", "here / cuDNN", "FA2")]
     return rates(f"{which}, {names_of(which)}, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, found)
@@ -119,7 +121,7 @@ def hopper_cells(which):
 
 def hopper_others(which):
     """Its other problems."""
-    rows = saved(ON_HOPPER)
+    rows = saved(ON_HOPPER, EARLIER)
     found = {at[:4]: beside_cudnn(*rows[at]) for at in sorted(rows) if (*at[:3], "fp16") not in CELLS and at[4] == which}
     return rates(f"{which}, TFLOP/s, about 16,384 tokens and H·d = 2,048", ["here", "cuDNN", "here / cuDNN", "FA2"], found)
 
@@ -136,18 +138,18 @@ def in_order(name):
 
 
 def in_triton():
-    return {key(row): row for row in newest(GPU, "sweep_peers.jsonl", having="time") if row["variant"] == "triton"}
+    return {key(row): row for row in newest(EARLIER, "sweep_peers.jsonl", having="time") if row["variant"] == "triton"}
 
 
 def power(which):
     """What the card does in a run of seconds of a pass: `sustained` of rows (common/power_gpu.py)."""
-    rows = newest(GPU, "power.jsonl", direction=which, having="sustained")
+    rows = newest(EARLIER, "power.jsonl", direction=which, having="sustained")
     lines = []
     for row in rows:
         *problem, _ = key(row)
         name = f"torch, {row['variant']}" if row["stage"] == "peer" else f"`{row['variant']}`"
         run = row["sustained"]
-        per_clock = 1e12 * run["tflops"] / (SM_FLOPS * h200.SMS * 1e6 * run["clock_mhz"])
+        per_clock = 1e12 * run["tflops"] / (SM_FLOPS * h100.SMS * 1e6 * run["clock_mhz"])
         cells = [f"{run['tflops']:.0f}", f"{run['clock_mhz']:,.0f}", f"{run['watts']:.0f}", f"{per_clock:.2f}"]
         lines.append([*named(*problem), name, *cells])
     head = ["d", "N", "mask", "dtype", "kernel", "TFLOP/s", "clock, MHz", "W", f"of {SM_FLOPS:,} FLOPs per cycle"]
@@ -196,7 +198,7 @@ def front():
     lines.append(line("", f"fp16, FlashAttention-2 of torch {first['torch'].split('+')[0]}", peers["flash"]))
     lines.append(line("", f"fp16, cuDNN {first['cudnn']}", peers["cudnn"]))
     problem = describe(first["problem"]).rsplit(" ", 1)[0]
-    title = f"TFLOP/s on one {first['device']['name']}; batch, heads, tokens and head size: {problem}:"
+    title = f"TFLOP/s on one {first.device_name}; batch, heads, tokens and head size: {problem}:"
     head = "stage | what is new | forward | backward | ÷ cuDNN, forward | ÷ cuDNN, backward"
     text = (
         f"Over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not), the Hopper steps run "

@@ -4,6 +4,7 @@ from rows import describe, grouped, size
 
 from .formatting import ms, number, step
 from .saved import GPU, fastest, newest, section
+from .steps import allowed
 
 
 def by_problem(rows):
@@ -69,22 +70,23 @@ def gains(stage, direction, *names):
                 lines.append([describe(row["problem"]), f"{row['stage']} {step(row)}", ms(row), number(row["tflops"])])
                 lines[-1] += [f"× {speed:.2g}" if row is ours else "", size(row["extra_memory_bytes"])]
             used += [ours, before]
-    return section(direction, "problem | kernel | ms | TFLOP/s | speed | extra memory", lines, used)
+    return section(direction, "problem | kernel | ms | TFLOP/s | over the row above | extra memory", lines, used)
 
 
-def rungs(stage, direction):
-    """The steps of a stage on the problems of large.jsonl: rates, and gains over the previous step."""
+def rungs(stage, direction, bound):
+    """The ladder of a stage on the problems of large.jsonl: what the bound allows, rates, and gains over the step before."""
     rows = sorted(newest(GPU, "large.jsonl", stage=stage, direction=direction, having="time"), key=lambda row: row["problem"]["head_dim"])
-    lines = {}
+    lines, head = {}, ["step"]
     for of_problem in by_problem(rows):
+        p = of_problem[0]["problem"]
+        head += ["causal"] if p["causal"] else [f"d = {p['head_dim']}: at most", "measured"]
         for before, row in zip([None, *of_problem], of_problem):
-            gain = f" (× {row['tflops'] / before['tflops']:.2f})" if before else ""
-            lines.setdefault(step(row), [step(row)]).append(f"{row['tflops']:.1f}{gain}")
-    widths = dict.fromkeys(f"d = {row['problem']['head_dim']}{', causal' if row['problem']['causal'] else ''}" for row in rows)
-    p = rows[0]["problem"]
+            line = lines.setdefault(step(row), [step(row)])
+            line += [] if p["causal"] else [f"{allowed(row.label)[p['head_dim'] == 128]:.0f}"]
+            line.append(f"{row['tflops']:.1f}" + (f" (× {row['tflops'] / before['tflops']:.2f})" if before else ""))
     shape = f"B·H·d = {p['batch'] * p['heads'] * p['head_dim']:,}, N = {p['seq_q']:,}"
-    title = f"{direction}, {p['dtype']}, {shape}, TFLOP/s; ×: over the previous step"
-    return section(title, ["step", *widths], list(lines.values()), rows)
+    title = f"{direction}, {p['dtype']}, {shape}, TFLOP/s; at most: by {bound}; ×: over the row above"
+    return section(title, head, list(lines.values()), rows)
 
 
 def busy(*names):

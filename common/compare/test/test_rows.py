@@ -83,6 +83,10 @@ class Rows(unittest.TestCase):
         cpus = ({"kind": "cpu", "name": "X", **more} for more in ({}, {"simulates_sm": 90}, {"simulates_sm": 75}, {"name": "Other"}))
         self.assertEqual(tflops(*(row(device=cpu, tflops=float(at)) for at, cpu in enumerate(cpus))), [3.0, 2.0])
 
+    def test_a_card_is_named_without_its_memory(self):
+        for name, shown in (("NVIDIA H100 80GB HBM3", "NVIDIA H100"), ("NVIDIA H100 80GB HBM2e", "NVIDIA H100 80GB HBM2e")):
+            self.assertEqual(self.read(row(device={"kind": "gpu", "name": name}))[0].device_name, shown)
+
     def test_a_time_limit_is_a_failure_if_the_variant_finished_nothing(self):
         slow, other = row(verdict="TIMED OUT", sizes={"seq_q": 9}), row(verdict="CRASHED", sizes={"seq_q": 8})
         self.assertEqual([one.verdict for one in rows.failures(self.read(row(), slow, other))], ["CRASHED"])

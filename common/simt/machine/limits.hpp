@@ -14,7 +14,7 @@ constexpr std::size_t shared_bytes_limit(int target_sm) {
   return 64 * 1024;
 }
 
-/// What launches on the target may ask for; its SMs are those of the T4, A100 and H200.
+/// What launches on the target may ask for; its SMs are those of the T4, A100 and H100.
 constexpr DeviceLimits limits_of(int target_sm) {
   // Of an SM's shared memory each block takes 1 KB for itself from sm_80 on.
   const std::size_t block = shared_bytes_limit(target_sm), system = target_sm >= 80 ? 1024 : 0;

@@ -2,6 +2,7 @@
 // are those of UndefinedBehaviorSanitizer's library (LLVM, compiler-rt/lib/ubsan/ubsan_handlers.h), which is linked under
 // AddressSanitizer alone.
 #include "common/simt/machine/messages.hpp"
+#include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/worker.hpp"
 
 #ifndef FLASH_ASAN
@@ -36,7 +37,8 @@ struct Division {
   const TypeName& type;
 };
 
-/// An integer of at most 64 bits is handed over in place of its address.
+/// An integer of at most 64 bits is handed over in place of its address. Callers are unwatched: the linker may take the functions
+/// of std::string from a kernel's file, where they are instrumented.
 std::string number(const TypeName& type, std::uintptr_t value) {
   const int bits = 1 << (type.info >> 1);
   if ((type.info & 1) == 0) return std::to_string(value);
@@ -54,10 +56,12 @@ std::string number(const TypeName& type, std::uintptr_t value) {
 }  // namespace
 
 extern "C" void __ubsan_handle_out_of_bounds(const OutOfBounds* found, std::uintptr_t index) {
+  const sanitizer::Unwatched unwatched;
   stop(found->line, "element " + number(found->index, index) + " of an array of type " + found->array.name + " does not exist");
 }
 
 extern "C" void __ubsan_handle_divrem_overflow(const Division* found, std::uintptr_t left, std::uintptr_t right) {
+  const sanitizer::Unwatched unwatched;
   const std::string dividend = number(found->type, left), divisor = number(found->type, right);
   stop(found->line,
        divisor == "0" ? "integer division of " + dividend + " by zero" : dividend + " / " + divisor + " overflows");

@@ -2,13 +2,13 @@
 
 from math import exp
 
-import h200
+import h100
 from tools.formatting import number
 from tools.saved import GPU, fastest, newest
 from tools.svg import Picture
 
 SCORES = [1, 2, 4, 0]  # the running example
-RATE = h200.FP32_FLOPS / 8  # at most, of products with two loads per multiply-add: (1.17)
+RATE = h100.FP32_FLOPS / 8  # at most, of products with two loads per multiply-add: (1.17)
 
 
 def pairs(row):
@@ -25,14 +25,14 @@ def kernels(stage, *passes):
 def kernels_01():
     """Each kernel of chapter 01, and the least time that (1.17) allows it."""
     p = Picture(820, 410, "The time of each kernel of chapter 01 next to its bound: the row-wise kernels are farthest from theirs")
-    y, left, scale = 20, 190, 104
+    y, left, scale = 20, 190, 90
     for of_pass in ("forward", "backward"):
         _, row, found = kernels("01_naive", of_pass)[0]
         p.label(20, y + 14, of_pass, 15, "start", bold=True)
         y += 30
         for kernel in found:
             rowwise = {"softmax_kernel": 2, "dS_kernel": 3}.get(kernel["kernel"])
-            bound = rowwise * 4 * pairs(row) / h200.HBM_BYTES_PER_SECOND if rowwise else 2 * pairs(row) * row["problem"]["head_dim"] / RATE
+            bound = rowwise * 4 * pairs(row) / h100.HBM_BYTES_PER_SECOND if rowwise else 2 * pairs(row) * row["problem"]["head_dim"] / RATE
             ms, bound = kernel["time_us"] / 1e3, 1e3 * bound
             p.note(left - 10, y + 15, kernel["kernel"], anchor="end")
             p.rect(left, y, scale * ms, 22, "c2" if rowwise else "c1")
@@ -77,15 +77,15 @@ def kernels_02():
 def bounds_04():
     """The best kernel of chapters 01 to 03 and the kernel of chapter 04: the bounds (1.17) and (4.8), and the times."""
     p = Picture(820, 280, "Bounds and times of plain attention and of FlashAttention-1, with 96 heads and with 8")
-    clock, y, left, scale = h200.FP32_FLOPS / (h200.SMS * 256), 24, 180, 30
+    clock, y, left, scale = h100.FP32_FLOPS / (h100.SMS * 256), 24, 180, 30
     for file in ("compare.jsonl", "few_heads.jsonl"):
         rows = newest(GPU, file, direction="forward", having="time")
         plain = fastest(row for row in rows if row["stage"] < "04")
         fused = fastest(row for row in rows if row["stage"] == "04_fa1_forward")
         problem = plain["problem"]
         heads, n, d = problem["batch"] * problem["heads"], problem["seq_q"], problem["head_dim"]
-        waves = -(-heads // h200.SMS)
-        bounds = [4 * pairs(plain) * d / RATE + 8 * pairs(plain) / h200.HBM_BYTES_PER_SECOND, waves * n * (n + 1) / 2 * 9 * d / 256 / clock]
+        waves = -(-heads // h100.SMS)
+        bounds = [4 * pairs(plain) * d / RATE + 8 * pairs(plain) / h100.HBM_BYTES_PER_SECOND, waves * n * (n + 1) / 2 * 9 * d / 256 / clock]
         p.label(20, y + 4, f"{heads} heads, N = {n:,}", 15, "start", bold=True)
         for row, bound in zip((plain, fused), bounds):
             ms = row["time"]["median_ms"]
