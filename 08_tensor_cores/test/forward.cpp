@@ -183,15 +183,17 @@ TEST_CASE("chapter: bf16 is refused where it does not exist, and d beyond 256 ev
 
 TEST_CASE("chapter: the fastest step is one that the device can run") {
   const DeviceLimits hopper{.sm = 90}, ampere{.sm = 80};
-  const auto name = [&](int d, Pass pass, const DeviceLimits& limits) {
-    FullProblem p = grid::problem_of({.d = d});
+  const auto name = [&](int d, Pass pass, const DeviceLimits& limits, int Nq = 128) {
+    FullProblem p = grid::problem_of({.Nq = Nq, .d = d});
     p.dtype = Dtype::fp16;
     const Variant* const fastest = fastest_variant(Backend::cpu, p, pass, limits);
     return std::string(fastest == nullptr ? "" : fastest->name);
   };
   CHECK(name(64, Pass::forward, hopper) == "scheduled");
   CHECK(name(256, Pass::forward, hopper) == "scheduled");
-  CHECK(name(64, Pass::backward, hopper) == "warpgroups");
+  CHECK(name(64, Pass::backward, hopper, 4095) == "warpgroups");
+  CHECK(name(64, Pass::backward, hopper, 4096) == "bulk");
+  CHECK(name(65, Pass::backward, hopper, 4096) == "resident");
   CHECK(name(128, Pass::backward, hopper) == "resident");
   CHECK(name(160, Pass::backward, hopper) == "relay");
   CHECK(name(64, Pass::forward, ampere) == "");

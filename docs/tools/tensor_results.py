@@ -17,7 +17,7 @@ PEERS = ("flash", "cudnn")
 PASSES = ("forward", "backward")
 LAST = {"forward": "lazy_maximum", "backward": "staggered"}  # of the steps that run on every GPU since Ampere
 ON_HOPPER = {"forward": "scheduled", "backward": "resident"}
-NARROW = {"backward": "warpgroups"}  # in place of it up to d = 64, where it is faster
+NARROW = {"backward": ("warpgroups", "bulk")}  # instead of it up to d = 64: below N = 4096, and from there on
 NONE = [None, None, None]
 
 
@@ -26,17 +26,23 @@ def key(row):
     return p["head_dim"], p["seq_q"], p["causal"], p["dtype"], row["pass"]
 
 
-def names_of(steps):
-    """`steps`, in words."""
-    narrow = NARROW.get(steps, ON_HOPPER[steps])
-    return f"`{ON_HOPPER[steps]}`" if narrow == ON_HOPPER[steps] else f"`{narrow}` up to d = 64, `{ON_HOPPER[steps]}` beyond"
+def on_hopper(which, d, length):
+    """The step for Hopper that runs by default: the kernels' `fastest`."""
+    return NARROW[which][length >= 4096] if which in NARROW and d <= 64 else ON_HOPPER[which]
+
+
+def names_of(which):
+    """The steps for Hopper that run by default, in words."""
+    if which not in NARROW:
+        return f"`{ON_HOPPER[which]}`"
+    short, long = NARROW[which]
+    return f"up to d = 64 `{short}`, or `{long}` from N = 4,096 on, beyond `{ON_HOPPER[which]}`"
 
 
 def is_last(row, last):
     """Is it of the last step in this pass?"""
-    of_pass = row["pass"]
-    narrow = last is ON_HOPPER and row["problem"]["head_dim"] <= 64
-    return row["variant"] == (NARROW.get(of_pass, last[of_pass]) if narrow else last.get(of_pass))
+    d, length, _, _, which = key(row)
+    return row["variant"] == (on_hopper(which, d, length) if last is ON_HOPPER else last.get(which))
 
 
 def saved(last=LAST, device=GPU):
@@ -202,8 +208,8 @@ def front():
     head = "stage | what is new | forward | backward | ÷ cuDNN, forward | ÷ cuDNN, backward"
     text = (
         f"Over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not), the Hopper steps run "
-        f"at {ends(cells[0])} cuDNN's rate forward (`{ON_HOPPER['forward']}`) and {ends(cells[1])} backward (`{NARROW['backward']}` at d = 64, "
-        f"`{ON_HOPPER['backward']}` at 128). The portable steps, for any GPU since Ampere, run at {ends(cells[2])} and {ends(cells[3])} the rate "
+        f"at {ends(cells[0])} cuDNN's rate forward (`{ON_HOPPER['forward']}`) and {ends(cells[1])} backward "
+        f"({names_of('backward')}). The portable steps, for any GPU since Ampere, run at {ends(cells[2])} and {ends(cells[3])} the rate "
         f"of torch's FlashAttention-2. {age(rows).replace('Saved', 'Measured')}"
     )
     return f"{title}\n\n{table(head, lines)}\n\n{text}"
