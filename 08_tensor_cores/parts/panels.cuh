@@ -4,6 +4,7 @@
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
+#include "08_tensor_cores/parts/softmax.cuh"
 #include "common/device/wgmma.cuh"
 
 namespace flash::tensor_cores {
@@ -103,43 +104,7 @@ __device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const
   for (int k = 0; k < Depth; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
 }
 
-// ---- The softmax, as forward steps 4 and 5 introduce it ---------------------------------------------------------------------
-
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
-template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
-    m[r] = m_new;
-  }
-  return alpha;
-}
-
-/// Up to this |c m|, rounding c m changes the weight of a tile by at most 0.04 %, less than rounding P does (0.05 % in fp16).
-constexpr float LARGE = 0x1p14f;
-
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is large or overflows.
-template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
-  m.each([&](float& x, int) {
-    x = finite(x);
-    subtract_first = subtract_first || fabsf(c * x) > LARGE;
-  });
-  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
-  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
-}
-
-/// Whether `holds` is true in all rows of the warp.
-template <int N, class F>
-__device__ bool in_all_rows(Rows<N> rows, F holds) {
-  bool all = true;
-  rows.each([&](float x, int) { all = all && holds(x); });
-  return __all_sync(ALL_LANES, all);
-}
+// ---- The epilogue ----------------------------------------------------------------------------------------------------------
 
 /// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's rows of O, and L, from query0 on. Staging: its rows of Q, which
 /// nobody reads any more.
