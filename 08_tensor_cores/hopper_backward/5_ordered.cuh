@@ -60,14 +60,12 @@ constexpr int ALL_CONSUMERS = 1;
 template <class Shape>
 struct WorkFromTheEnd : KeyWork<Shape> {
   using KeyWork<Shape>::KeyWork;
-  using typename KeyWork<Shape>::QueryTile;
   __device__ static int last_query(const Problem& p) { return (p.Nq - 1) / Shape::Br * Shape::Br; }
   __device__ QueryTile first(const Problem& p) const { return {this->h_kv * p.group_size(), last_query(p)}; }
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
     return at.query0 > this->first_query ? QueryTile{at.h, at.query0 - Shape::Br} : QueryTile{at.h + 1, last_query(p)};
   }
 };
-
 /// Waits for this block's turn at a tile of dQ: all blocks with earlier keys have added to it.
 __device__ inline void wait_for_turn(const int* turn, int tile) {
   wait_until_equal(turn, tile);  // read after write: this thread sees what the previous tiles have added,

@@ -11,32 +11,18 @@ namespace {
 
 // ---- Work -------------------------------------------------------------------------------------------------------------------
 
-/// A tile of keys of a key/value head. A block loops over the tiles of queries that see any of it, for every query head that
-/// shares the key/value head.
+/// A block's work: a tile of keys of a key/value head, and the tiles of queries to loop over.
 template <class Shape>
-struct KeyWork {
-  int b, h_kv, key0;            // its first key
-  int first_query, iterations;  // the first tile of queries, and their number, at least one: the last query sees every key
+struct KeyWork : QueryTiles<Shape::Br> {
+  int b, key0;  // its first key
 
-  struct QueryTile {
-    int h, query0;
-  };
-
-  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id) {
-    // The first keys, visible to the most queries under a causal mask, start first.
-    const BlockOrder order((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id);
-    b = order.head / p.Hkv;
-    h_kv = order.head % p.Hkv;
-    key0 = order.tile * Shape::Bc;
-    first_query = p.first_query(key0, Shape::Br);
-    iterations = (p.Nq - first_query + Shape::Br - 1) / Shape::Br * p.group_size();
-  }
-
-  __device__ QueryTile first(const Problem& p) const { return {h_kv * p.group_size(), first_query}; }
-  /// Incremental: dividing the iteration index would take 30 instructions.
-  __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    return at.query0 + Shape::Br < p.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
-  }
+  // The first keys, visible to the most queries under a causal mask, start first.
+  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id)
+      : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id)) {}
+  __device__ KeyWork(const Problem& p, const BlockOrder& order)
+      : QueryTiles<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc),
+        b(order.head / p.Hkv),
+        key0(order.tile * Shape::Bc) {}
 };
 
 /// The tensor maps that the TMA reads: boxes as high as a tile.

@@ -110,6 +110,29 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
           view<const float>(LD)};
 }
 
+// ---- The tiles of queries of a block --------------------------------------------------------------------------------------
+
+/// A tile of queries of one head.
+struct QueryTile {
+  int h, query0;
+};
+
+/// The tiles that a block of keys from key0 on loops over: those with a query that sees any of them, for every query head that
+/// shares the key/value head.
+template <int Br>
+struct QueryTiles {
+  int h_kv, first_query, iterations;  // at least one iteration: the last query sees every key
+
+  __device__ QueryTiles(const Problem& p, int head, int key0)
+      : h_kv(head), first_query(p.first_query(key0, Br)), iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
+
+  __device__ QueryTile first(const Problem& p) const { return {h_kv * p.group_size(), first_query}; }
+  /// Incremental: dividing the iteration index would take 30 instructions.
+  __device__ QueryTile after(const Problem& p, QueryTile at) const {
+    return at.query0 + Br < p.Nq ? QueryTile{at.h, at.query0 + Br} : QueryTile{at.h + 1, first_query};
+  }
+};
+
 // ---- L and D of a tile -----------------------------------------------------------------------------------------------------
 
 /// L and D of a tile's queries in shared memory: a row each, as in HBM.
