@@ -37,7 +37,10 @@ struct BackwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  using Storage = StorageWithDQ<Width, Br, Bc, STAGES, DS_STAGES, DQ_STAGES>;
+  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+    float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
+  };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
@@ -54,12 +57,12 @@ constexpr int ALL_CONSUMERS = 1;
 template <class T, class Shape>
 __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                     const KeyWork<Shape>& work) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   PipelineState<Shape::DQ_STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     wait_full(bars.full_dQ[state.stage()], state.parity());  // read after write: dQ_i is complete
-    bulk_reduce_add(dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width), shared.dQ(state.stage()).data,
+    bulk_reduce_add(dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width), bars.dQ[state.stage()],
                     4 * Shape::Br * Shape::Width);
     bulk_commit();
     bulk_wait_read<0>();  // write after read: the TMA has read dQ_i, whose buffer the consumers fill next
@@ -72,7 +75,7 @@ template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
@@ -124,7 +127,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     wait_empty(bars.empty_dQ[stage], parity);     // write after read: the TMA has read the dQ of two tiles ago
-    part.store(shared.dQ(stage), dQ);
+    part.store(bars.dQ[stage], dQ);
     fence_proxy_async();  // read after write: the TMA sees this thread's stores
     commit(bars.full_dQ[stage]);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
@@ -144,7 +147,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
-  if (threadIdx.x == 0) shared.initialize();
+  if (threadIdx.x == 0) {
+    for (Mbarrier& full : shared.storage.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : shared.storage.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
+    shared.initialize();
+  }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 

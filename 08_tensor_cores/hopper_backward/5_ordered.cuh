@@ -43,7 +43,11 @@ struct BackwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  using Storage = StorageWithDQ<Width, Br, Bc, STAGES, DS_STAGES, DQ_STAGES>;
+  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+    float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
+    int ticket;  // index of the block's work
+  };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
@@ -66,6 +70,7 @@ struct WorkFromTheEnd : KeyWork<Shape> {
     return at.query0 > this->first_query ? QueryTile{at.h, at.query0 - Shape::Br} : QueryTile{at.h + 1, last_query(p)};
   }
 };
+
 /// Waits for this block's turn at a tile of dQ: all blocks with earlier keys have added to it.
 __device__ inline void wait_for_turn(const int* turn, int tile) {
   wait_until_equal(turn, tile);  // read after write: this thread sees what the previous tiles have added,
@@ -78,8 +83,8 @@ template <class T, class Shape>
 __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                     const Tensor<int>& turns_all, const WorkFromTheEnd<Shape>& work, int stage) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  auto& bars = shared.barriers();
-  const float* const dQ_smem = shared.dQ(stage).data;
+  auto& bars = shared.storage;
+  const float* const dQ_smem = bars.dQ[stage];
   const int tile = work.key0 / Shape::Bc;
   int parity = 0;
   auto at = work.first(problem);
@@ -110,7 +115,7 @@ template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const WorkFromTheEnd<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
@@ -162,7 +167,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     wait_empty(bars.empty_dQ[stage], parity);     // write after read: the TMA has read the dQ of two tiles ago
-    part.store(shared.dQ(stage), dQ);
+    part.store(bars.dQ[stage], dQ);
     fence_proxy_async();  // read after write: the TMA sees this thread's stores
     commit(bars.full_dQ[stage]);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
@@ -181,16 +186,18 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
                     Tensor<int> tickets, Tensor<int> turns, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   if (threadIdx.x == 0) {
+    for (Mbarrier& full : bars.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);
+    for (Mbarrier& empty : bars.empty_dQ) mbarrier_init(empty, 1);
     shared.initialize();
     const auto next = tickets.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
-    bars.work_id = atomicAdd(next, 1);
-    if (bars.work_id == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
+    bars.ticket = atomicAdd(next, 1);
+    if (bars.ticket == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
   }
   __syncthreads();  // read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ
-  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, bars.work_id, 0));
+  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, bars.ticket, 0));
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();

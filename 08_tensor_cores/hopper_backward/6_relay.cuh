@@ -40,7 +40,12 @@ struct BackwardShape {
   static constexpr int THREADS = 4 * WARPGROUP;
   // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
   static constexpr int SUMMING_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
-  using Storage = StorageWithP<Width, Br, Bc, STAGES, DS_STAGES>;
+  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+    unsigned P_elements[STAGES][Br / 16 * 4 * WARPGROUP];  // P^T: four registers per 16 queries and thread
+    __device__ SharedMatrix<unsigned> P(int stage) { return {P_elements[stage], Br / 16, 4 * WARPGROUP, 4 * WARPGROUP}; }
+    Mbarrier full_P[STAGES], empty_P[STAGES], full_dS[STAGES], empty_dS[STAGES];
+    Mbarrier done_K, done_V;
+  };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
@@ -80,7 +85,7 @@ struct Gradient {
 template <class T, class Shape>
 __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const auto K = shared.K();
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;  // the warp's first row of the tile
   Gradient<Shape> dV;
@@ -106,7 +111,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
       const unsigned(&four)[4] = P(k);
-      shared.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
+      bars.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
     }
     commit(bars.full_P[stage]);
 
@@ -143,7 +148,7 @@ __device__ void softmax_backward(Scores& dP, const SharedMatrix<const unsigned>&
 /// The second warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
 template <class T, class Shape>
 __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Shape>& work) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const auto V = shared.V();
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   Gradient<Shape> dK;
@@ -158,9 +163,9 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
     issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<0>(registers(dP));                                   // read after write: dP is complete
-    wait_full(bars.full_P[stage], parity);                          // read after write: P has been stored
-    softmax_backward<T>(dP, shared.P(stage), shared.stats(stage));  // dP is dS now
+    wgmma_wait<0>(registers(dP));                                 // read after write: dP is complete
+    wait_full(bars.full_P[stage], parity);                        // read after write: P has been stored
+    softmax_backward<T>(dP, bars.P(stage), shared.stats(stage));  // dP is dS now
     release(bars.empty_P[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
 
@@ -186,7 +191,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
 template <class T, class Shape>
 __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                        const KeyWork<Shape>& work) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
 
   wait_full(bars.full_K, 0);  // read after write: K has landed
@@ -224,7 +229,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
-  if (threadIdx.x == 0) shared.initialize();
+  if (threadIdx.x == 0) {
+    auto& bars = shared.storage;
+    // Full and empty: one arrival per warp of the warpgroup that has stored or read the tile. Done: one per warp that reads K or V.
+    for (Mbarrier* const handed : {bars.full_P, bars.empty_P, bars.full_dS, bars.empty_dS})
+      for (int stage = 0; stage < Shape::STAGES; ++stage) mbarrier_init(handed[stage], 4);
+    mbarrier_init(bars.done_K, 2 * 4);
+    mbarrier_init(bars.done_V, 4);
+    shared.initialize();
+  }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
@@ -232,14 +245,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     case SUM_DV: {
       setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
       auto dV = sum_dV(shared, rule, work);
-      mbarrier_wait(shared.barriers().done_V, 0);  // write after read: dV is staged in the tile of V
+      mbarrier_wait(shared.storage.done_V, 0);  // write after read: dV is staged in the tile of V
       dV.write(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
       break;
     }
     case SUM_DK: {
       setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
       auto dK = sum_dK(shared, work);
-      mbarrier_wait(shared.barriers().done_K, 0);  // write after read: dK is staged in the tile of K
+      mbarrier_wait(shared.storage.done_K, 0);  // write after read: dK is staged in the tile of K
       dK.write(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
       break;
     }

@@ -53,7 +53,7 @@ constexpr int BACKOFF_TILES = 8;
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
   if (work.Tc == 0) return;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
   shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
@@ -72,7 +72,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows

@@ -36,7 +36,10 @@ struct ForwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
-  using Storage = SharedStorage<Width, Br, Bc, STAGES, Q_STAGES>;
+  struct Storage : SharedStorage<Width, Br, Bc, STAGES, Q_STAGES> {
+    Mbarrier empty_Q[Q_STAGES];
+    int work_id[Q_STAGES];  // which work Q belongs to
+  };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr bool SCALES_FIRST = ScalesFirst;            // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
@@ -54,7 +57,7 @@ constexpr int BACKOFF_TILES = 8;
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, int work_id,
                         PipelineState<Shape::Q_STAGES>& Q_state, PipelineState<Shape::STAGES>& state) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const int Q_stage = Q_state.stage();
   wait_empty(bars.empty_Q[Q_stage], Q_state.parity());  // write after read: the O staged in this buffer has been stored
   bars.work_id[Q_stage] = work_id;
@@ -87,7 +90,7 @@ template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work, PipelineState<Shape::Q_STAGES>& Q_state,
                         PipelineState<Shape::STAGES>& state) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const auto Q_smem = shared.Q(Q_state.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -194,8 +197,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
                    Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
-  auto& bars = shared.barriers();
-  if (threadIdx.x == 0) shared.initialize();
+  auto& bars = shared.storage;
+  if (threadIdx.x == 0) {
+    for (Mbarrier& empty : bars.empty_Q) mbarrier_init(empty, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    shared.initialize();
+  }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 

@@ -137,17 +137,13 @@ constexpr bool registers_suffice(int threads, int dealt_out) {
 }
 
 /// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers. A
-/// tile is full when the TMA has filled it, and empty when all consumers have read it.
+/// tile is full when the TMA has filled it, and empty when all consumers have read it, for which step 3 has mbarriers too.
 template <int Width, int Br, int Bc, int Stages, int QStages = 1>
 struct SharedStorage {
-  static constexpr int Q_STAGES = QStages;
   unsigned short Q[QStages][tile_elements(Br, Width)];
   unsigned short K[Stages][tile_elements(Bc, Width)], V[Stages][tile_elements(Bc, Width)];
-  struct alignas(256) Barriers {
-    Mbarrier full_Q[QStages], empty_Q[QStages];
-    Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
-    int work_id[QStages];  // step 7: which work Q belongs to
-  } barriers;
+  alignas(256) Mbarrier full_Q[QStages];
+  Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
 };
 
 /// The shared memory of a block, with tiles of T.
@@ -156,26 +152,21 @@ struct Shared {
   using Storage = typename Shape::Storage;
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
+  Storage& storage = reinterpret_cast<Storage&>(*dynamic_shared<T>(Shape::SHARED_ELEMENTS));
 
-  __device__ QTile Q(int stage = 0) const { return QTile(start + offsetof(Storage, Q) / 2 + stage * QTile::ELEMENTS); }
-  __device__ KTile K(int stage) const { return KTile(start + offsetof(Storage, K) / 2 + stage * KTile::ELEMENTS); }
-  __device__ KTile V(int stage) const { return KTile(start + offsetof(Storage, V) / 2 + stage * KTile::ELEMENTS); }
-  __device__ auto& barriers() const { return reinterpret_cast<Storage*>(start)->barriers; }
+  __device__ QTile Q(int stage = 0) const { return QTile(reinterpret_cast<T*>(storage.Q[stage])); }
+  __device__ KTile K(int stage) const { return KTile(reinterpret_cast<T*>(storage.K[stage])); }
+  __device__ KTile V(int stage) const { return KTile(reinterpret_cast<T*>(storage.V[stage])); }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
   __device__ void initialize() const {
     constexpr int warps = Shape::CONSUMERS * 4;
-    auto& bars = barriers();
-    for (int stage = 0; stage < Storage::Q_STAGES; ++stage) {
-      mbarrier_init(bars.full_Q[stage], 1);
-      mbarrier_init(bars.empty_Q[stage], warps);
-    }
+    for (Mbarrier& full : storage.full_Q) mbarrier_init(full, 1);
     for (int stage = 0; stage < Shape::STAGES; ++stage) {
-      mbarrier_init(bars.full_K[stage], 1);
-      mbarrier_init(bars.full_V[stage], 1);
-      mbarrier_init(bars.empty_K[stage], warps);
-      mbarrier_init(bars.empty_V[stage], warps);
+      mbarrier_init(storage.full_K[stage], 1);
+      mbarrier_init(storage.full_V[stage], 1);
+      mbarrier_init(storage.empty_K[stage], warps);
+      mbarrier_init(storage.empty_V[stage], warps);
     }
     fence_mbarrier_init();  // the TMA sees the initialised mbarriers
   }
