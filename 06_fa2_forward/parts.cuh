@@ -32,7 +32,7 @@ __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P, i
   }
 }
 
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P: step 6's.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
 __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha(0.0f);
