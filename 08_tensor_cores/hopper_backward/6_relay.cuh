@@ -127,30 +127,12 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
   return dV;
 }
 
-/// (8.13)  dP becomes dS = P o (dP - D), with P as rounded for dV.
-template <class T, class Scores>
-__device__ void softmax_backward(Scores& dP, const SharedMatrix<const unsigned>& P, const QueryStats& stats) {
-  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
-#pragma unroll
-  for (int k = 0; k < P.rows; ++k) {
-    const uint4 four = P.as<uint4>(k, 4 * (threadIdx.x % WARPGROUP));
-    const unsigned pairs[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {  // as in InRegisters
-      const float2 p = unpack<T>(pairs[r]);
-      float(&fragment)[4] = dP.elements[0][2 * k + r / 2];
-      fragment[2 * (r % 2)] *= p.x;
-      fragment[2 * (r % 2) + 1] *= p.y;
-    }
-  }
-}
-
 /// The second warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
 template <class T, class Shape>
 __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Shape>& work) {
   auto& bars = shared.storage;
   const auto V = shared.V();
-  const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
+  const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
   Gradient<Shape> dK;
 
   wait_full(bars.full_V, 0);  // read after write: V has landed
@@ -163,9 +145,13 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
     issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<0>(registers(dP));                                 // read after write: dP is complete
-    wait_full(bars.full_P[stage], parity);                        // read after write: P has been stored
-    softmax_backward<T>(dP, bars.P(stage), shared.stats(stage));  // dP is dS now
+    wgmma_wait<0>(registers(dP));                                                        // read after write: dP is complete
+    wait_full(bars.full_P[stage], parity);                                               // read after write: P has been stored
+    dP.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
+#pragma unroll
+    for (int k = 0; k < Shape::Br / 16; ++k) {
+      multiply_block<T>(dP, 0, k, bars.P(stage).template as<uint4>(k, 4 * thread));  // dP is dS now
+    }
     release(bars.empty_P[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
 
@@ -231,7 +217,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) {
     auto& bars = shared.storage;
-    // Full and empty: one arrival per warp of the warpgroup that has stored or read the tile. Done: one per warp that reads K or V.
+    // Full and empty: one arrival per warp of the warpgroup that has stored or read the tile. Done: one per warp that has
+    // finished with K or V.
     for (Mbarrier* const handed : {bars.full_P, bars.empty_P, bars.full_dS, bars.empty_dS})
       for (int stage = 0; stage < Shape::STAGES; ++stage) mbarrier_init(handed[stage], 4);
     mbarrier_init(bars.done_K, 2 * 4);

@@ -164,6 +164,19 @@ __device__ bool any_large(const QueryStats& stats) {
   return __any_sync(ALL_LANES, large);
 }
 
+/// Multiplies block (i, k) of C, 16 x 16, by the elements that a left operand's four registers hold (InRegisters).
+template <class T, int RowTiles, int ColTiles>
+__device__ void multiply_block(Accumulators<RowTiles, ColTiles>& C, int i, int k, const uint4& block) {
+  const unsigned pairs[4] = {block.x, block.y, block.z, block.w};
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const float2 factors = unpack<T>(pairs[r]);
+    float* const pair = &C.elements[i][2 * k + r / 2][2 * (r % 2)];
+    pair[0] *= factors.x;
+    pair[1] *= factors.y;
+  }
+}
+
 /// (8.11)  Transposed scores become P = e^(factor S - L).
 template <class Scores>
 __device__ void exponentiate(Scores& S, const QueryStats& stats, const ScoreRule& rule) {
