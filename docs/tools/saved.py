@@ -51,9 +51,11 @@ def changed_since(rows):
 
 
 def age(rows):
-    """For the front page: the day, and the stages of which a kernel has changed since."""
-    changed = sorted({path.split("/")[0] for path in changed_since(rows)})
-    since = f" Kernels of {', '.join(changed)} have changed since." if changed else ""
+    """For the front page: the day, and the kernels that have changed since: one or two by their files, more by their stages."""
+    files = changed_since(rows)
+    stages = sorted({path.split("/")[0] for path in files})
+    changed = " and ".join(f"`{path}`" for path in files) if len(files) <= 2 else f"kernels of {', '.join(stages)}"
+    since = f" Edited since, and not measured again: {changed}." if files else ""
     return f"Saved on {max(row['date'][:10] for row in rows)}.{since}"
 
 

@@ -237,26 +237,25 @@ def steps(which, *names):
 
 
 def hopper_steps(which):
-    """The ladder of a Hopper chapter: what `steps` has of the last portable step and those for Hopper, next to the gains that were expected."""
-    known = STEPS[f"tensor_{which}"]
-    chosen = [step for step in known if step.variant == LAST[which] or step.variant not in PORTABLE[which]]
-    columns = [(d, causal) for d in (64, 128) for causal in (False, True)]
+    """The ladder of a Hopper chapter: the last portable step, those for Hopper, and what they change, each with the step that its factors are
+    over. The gain that was expected is shown as a rate, too: the estimate times the measured rate of the step that is changed."""
+    known = {step.variant: step for step in STEPS[f"tensor_{which}"]}
+    base = {name: step.over.split("/")[1] for name, step in known.items() if name not in PORTABLE[which]}
+    chosen = [name for name in known if name in (*base, *base.values(), LAST[which])]
     rows = {
         (row["variant"], *key(row)[:4]): row for row in newest(GPU, "tensor_steps.jsonl", direction=which, having="time") if of_today(row)
     }
     lines, used = [], []
-    for step in chosen:
-        line = [f"`{step.variant}`"]
-        for d, causal in columns:
-            row, before = (rows.get((name, d, 4096, causal, "fp16")) for name in (step.variant, step.over.split("/")[1]))
-            before = before if step is not chosen[0] else None
-            estimate = step.estimate[d == 128] if isinstance(step.estimate, tuple) else step.estimate
+    for name in chosen:
+        line = [f"`{name}`", f"`{base[name]}`" if name in base else ""]
+        for d, causal in [(d, causal) for d in (64, 128) for causal in (False, True)]:
+            row, before = (rows.get((one, d, 4096, causal, "fp16")) for one in (name, base.get(name)))
+            of = known[name].estimate
+            estimate = of[d == 128] if isinstance(of, tuple) else of
             if not causal:
-                line.append(shown(estimate, ".2f") if before else "")
+                line.append(f"{estimate * before['tflops']:.0f} (× {estimate:.2f})" if before and row and estimate else "")
             line.append(speed(row) + (f" (× {ratio(row, before):.2f})" if row and before else ""))
             used += [row] if row else []
         lines.append(line)
-    head = ["step"]
-    for d, causal in columns:
-        head += ["causal"] if causal else [f"d = {d}: expected", "measured"]
-    return section("{pass}, TFLOP/s at N = 4,096, fp16; ×: over the step that each changes", head, lines, used)
+    head = "step | over | d = 64: expected | measured | causal | d = 128: expected | measured | causal"
+    return section("{pass}, TFLOP/s at N = 4,096, fp16; ×: over the step in the second column", head, lines, used)

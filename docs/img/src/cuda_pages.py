@@ -111,4 +111,38 @@ def bank_columns():
     return p
 
 
-PICTURES = [threads, grid_2d, bank_columns]
+SECTOR = 8  # words
+
+
+def sectors():
+    """Which sectors of 32 bytes one load of a warp touches; only the first eight are drawn."""
+    p, word, gap, left = Picture(820, 346, "The sectors of 32 bytes that one load of a warp touches, for three patterns"), 11.2, 8, 20
+    for n, (title, step) in enumerate(
+        [
+            ("along a row: lane t reads word t", 1),
+            ("every second element: lane t reads word 2t", 2),
+            ("down a column: each lane reads a different row, here rows 0 to 7 from left to right", SECTOR),
+        ]
+    ):
+        y, count = 30 + 102 * n, WARP * step // SECTOR
+        p.label(left, y, title, 15, "start", bold=True)
+        for sector in range(min(count, 8)):
+            for w in range(SECTOR):
+                x, read = left + sector * (SECTOR * word + gap) + w * word, w % step == 0
+                p.rect(x, y + 12, word, 30, "c1" if read else "c0")
+                if read:
+                    p.label(x + word / 2, y + 32, "•", 12)
+        if count > 8:
+            p.label(left + 8 * (SECTOR * word + gap), y + 32, "…", 18, "start")
+        p.note(left, y + 64, f"{count} sectors, {32 * count} bytes moved: {400 / count:g} % of them used", size=15, anchor="start")
+    p.note(
+        left,
+        332,
+        "A sector has 8 words. Dots are words that a lane reads; the other words are moved but not read.",
+        size=15,
+        anchor="start",
+    )
+    return p
+
+
+PICTURES = [threads, grid_2d, bank_columns, sectors]

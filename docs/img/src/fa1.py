@@ -54,17 +54,18 @@ def attention_tiles():
 
 def cycles_04():
     """What a warp keeps busy for 8 keys and 4 columns: the table of section 5."""
-    p, left, scale = Picture(820, 190, "Shared memory is busy for 36 cycles, arithmetic for 16 of them"), 150, 17
+    p, left, scale = Picture(820, 214, "Shared memory is busy for 36 cycles, arithmetic for 16 of them"), 160, 17.5
+    p.label(410, 30, "One warp, 8 keys, 4 columns: shared memory is busy 36 cycles, arithmetic 16", 17, bold=True)
     for y, name, parts in [
-        (40, "shared memory", [(4, "c1", "Q"), (16, "c3", "8 keys"), (16, "c4", "8 values")]),
-        (94, "arithmetic", [(8, "c2", "q · k"), (8, "c2", "P̃ V"), (20, "c0", "idle")]),
+        (56, "shared memory", [(4, "c1", "Q: 4"), (16, "c3", "8 keys: 16"), (16, "c4", "8 values: 16")]),
+        (110, "arithmetic", [(8, "c2", "q · k: 8"), (8, "c2", "P̃ V: 8"), (20, "c0", "idle: 20")]),
     ]:
-        p.label(left - 10, y + 25, name, 15, "end")
+        p.label(left - 10, y + 27, name, 17, "end")
         x = left
         for cycles, kind, text in parts:
-            p.box(x, y, cycles * scale, 40, kind, f"{text}: {cycles}", 15)
+            p.box(x, y, cycles * scale, 42, kind, text, 17)
             x += cycles * scale
-    p.note(left + 18 * scale, 162, "Cycles of an SM per 8 keys and 4 columns of a warp. The order within a bar is arbitrary.", size=14)
+    p.note(410, 186, "Bars show how many cycles each unit is busy, in arbitrary order.", size=16)
     return p
 
 
@@ -144,13 +145,13 @@ def phases_05():
         (
             "A: rows of P and dS",
             "a thread owns a row of the Q tile",
-            {"Q": "read", "dO": "read", "O": "read", "P": "written", "dS": "written"},
+            {"Q": "read", "dO": "read", "O": "read", "P": "write", "dS": "write"},
             ("K", "V"),
         ),
-        ("B: rows of dQ", "a thread owns a row of the Q tile", {"dS": "read", "dQ": "both"}, ("K",)),
-        ("C: rows of dV and dK", "a thread owns a row of the K tile", {}, ("Q", "dO")),
+        ("B: rows of dQ", "a thread owns a row of the Q tile", {"dS": "read", "dQ": "add"}, ("K",)),
+        ("C: rows of dV and dK", "a thread owns a row of the K tile", {"dV": "add", "dK": "add", "P": "read", "dS": "read"}, ("Q", "dO")),
     ]
-    kinds = {"read": "c1", "written": "c2", "both": "c2"}
+    kinds = {"read": "c1", "write": "c2", "add": "c2"}
     for n, (title, subtitle, rows, by_all) in enumerate(phases):
         left = 14 + n * panel
         p.label(left + 138, 28, title, 16, bold=True)
@@ -159,31 +160,24 @@ def phases_05():
             x, y = left + column * (wide + gap), tops[line]
             p.rect(x, y, wide, high[name], "c3" if name in by_all else "c0")
             p.label(x + wide / 2, y - 6, name, text)
-            for row in own if name in rows else ():
-                p.rect(x, y + row * scale - 3, wide, 6, kinds[rows[name]])
-        if n == 2:
-            for name, key in (("dV", THREAD), ("dK", THREAD)):
-                x = left + places[name][0] * (wide + gap)
-                p.rect(x, tops[0] + key * scale - 3, wide, 6, "c2")
-            for name in ("P", "dS"):
-                x = left + places[name][0] * (wide + gap)
-                p.rect(x + THREAD * wide / bc - 3, tops[1], 6, high[name], "c1")
+            does = "all" if name in by_all else rows.get(name)
+            columns = n == 2 and does == "read"
+            if columns:
+                p.rect(x + THREAD * wide / bc - 3, y, 6, high[name], kinds[does])
+            elif does in kinds:
+                for row in own[:1] if n == 2 else own:
+                    p.rect(x, y + row * scale - 3, wide, 6, kinds[does])
+            if does:
+                p.label(x + wide / 2 + 9 * columns, y + high[name] / 2 + (12 if n == 2 and does == "add" else 5), does, text)
         p.note(left + 2 * (wide + gap), tops[2] + 46, "in HBM", size=text, anchor="start")
         if n:
             p.line(left - 24, 14, left - 24, 436, "thin")
-    y = 470
-    for x, kind, words in (
-        (22, "c1", "own row or column, read"),
-        (246, "c2", "own row, written or added to"),
-        (500, "c3", "all rows, read by all threads at the same time"),
-    ):
-        p.rect(x, y - 13, 22, 16, kind)
-        p.label(x + 30, y, words, text, "start")
     p.note(
         490,
-        y + 26,
-        f"Threads {THREAD} and {other} of a block. In A and B they own rows {THREAD} and {other} of the Q tile. In C thread {THREAD} adds to row {THREAD} of dV",
-        f"what it computes from P and dO, and thread {other} adds to row {THREAD} of dK what it computes from dS and Q.",
+        466,
+        f"Bars: what threads {THREAD} and {other} read, write or add to. all: every row, read by all threads at the same time.",
+        f"In A and B the two own rows {THREAD} and {other} of the Q tile. In C thread {THREAD} adds to row {THREAD} of dV what it computes",
+        f"from P and dO, and thread {other} adds to row {THREAD} of dK what it computes from dS and Q.",
         size=text,
     )
     return p

@@ -142,26 +142,25 @@ def directions_07():
     rows, cols, cell, top = 8, 16, 22, 84
     for left, title, inner, kind in [
         (80, "S = Q Kᵀ: KMajor", "inner index: columns of K", lambda r, c: "c3" if c < 4 else "c0"),
-        (520, "dQ = dS K: MnMajor", "", lambda r, c: ("c3", "c1")[c // 4 % 2] if r == 0 else "c0"),
+        (520, "dQ = dS K: MnMajor", "", lambda r, c: "c3" if r == 0 else "c0"),
     ]:
         p.label(left + cols * cell / 2, 30, title, 16, bold=True)
         p.grid(left, top, rows, cols, (cell, cell), kind, gap=2)
+        for n in range(rows if inner else cols // 4):
+            x, y = (left, top + n * cell) if inner else (left + 4 * n * cell, top)
+            p.rect(x, y, 4 * cell - 2, cell - 2, "strong")
         for key in range(rows):
-            p.note(left - 10, top + key * cell + 15, f"key {key}", size=12, anchor="end")
+            p.note(left - 10, top + key * cell + 15, f"key {key}", size=14, anchor="end")
         if inner:
-            p.note(left + cols * cell / 2, 58, inner)
+            p.note(left + cols * cell / 2, 58, inner, size=14)
             p.arrow(left, 70, left + cols * cell - 4, 70)
         else:
             p.arrow(left + cols * cell + 14, top, left + cols * cell + 14, top + rows * cell - 4)
-            p.note(left + cols * cell / 2, 66, "inner index: keys, downwards")
+            p.note(left + cols * cell / 2, 66, "inner index: keys, downwards", size=14)
     below = top + rows * cell + 26
     p.label(80 + cols * cell / 2, below, "one load: four steps of one key", 14)
     p.label(520 + cols * cell / 2, below, "one load: one step of four columns", 14)
-    p.note(
-        450,
-        below + 30,
-        "Four neighbouring cells of a colour are a float4. Left: eight lanes have eight keys. Right: four lanes have one key.",
-    )
+    p.note(450, below + 30, "A frame is a float4. Left: eight lanes read eight keys. Right: four lanes read one key.", size=14)
     return p
 
 

@@ -74,9 +74,9 @@ def register_tile_06():
     p.label(left + cols * cell[0] + 10, top + 20, f"S [{tile.warp_rows}, {cols}]", 14, "start", bold=True)
     p.grid(left, top, tile.warp_rows, cols, cell, lambda r, c: "c3" if (r in rows_held and c in cols_held) else "c0")
     for r in sorted(rows_held)[:2] + [max(rows_held)]:
-        p.note(left - 48, top + r * cell[1] + 9, f"{first + r}", size=12, anchor="end")
+        p.note(left - 48, top + r * cell[1] + 9, f"{first + r}", size=14, anchor="end")
     for c in sorted(cols_held)[:2] + [max(cols_held)]:
-        p.note(left + c * cell[0] + 6, top + tile.warp_rows * cell[1] + 16, f"{c}", size=12)
+        p.note(left + c * cell[0] + 6, top + tile.warp_rows * cell[1] + 16, f"{c}", size=14)
     for x1, y1, x2, y2 in [(0, 4, 8, 4), (8, 0, 8, 4)]:
         p.line(left + x1 * cell[0], top + y1 * cell[1], left + x2 * cell[0], top + y2 * cell[1], "strong")
     p.note(
@@ -210,23 +210,79 @@ def masked_tiles():
     seen = visited({"seq_q": n, "seq_k": n, "causal": True}, s.br, s.bc)
     rows, cols = len(seen), -(-n // s.bc)
     kinds = {(i, j): "c3" if (j + 1) * s.bc <= i * s.br + 1 else "c2" if j < seen[i] else "c0" for i in range(rows) for j in range(cols)}
-    p.grid(left, top, rows, cols, cell, lambda i, j: kinds[i, j], 2)
-    p.note(left - 60, top - 12, "starts as", size=12)
+    for (i, j), kind in kinds.items():
+        p.box(left + j * cell[0], top + i * cell[1], cell[0] - 2, cell[1] - 2, kind, {"c3": "all", "c2": "part", "c0": ""}[kind], 14)
+    p.note(left - 60, top - 12, "starts as", size=14)
     for i in range(rows):
         p.label(left - 60, top + i * cell[1] + 25, f"no. {rows - i}", 13)
         p.label(left - 12, top + i * cell[1] + 25, f"Q{i}", 13, "end")
     for j in range(cols):
-        p.note(left + j * cell[0] + 17, top - 12, f"K{j}", size=12)
+        p.note(left + j * cell[0] + 17, top - 12, f"K{j}", size=14)
     plain, masked, skipped = (list(kinds.values()).count(kind) for kind in ("c3", "c2", "c0"))
-    y = top + rows * cell[1] + 14
-    for x, kind, text in [
-        (120, "c3", f"plain, no mask: {plain}"),
-        (330, "c2", f"masked pair by pair: {masked}"),
-        (570, "c0", f"not visited: {skipped}"),
-    ]:
-        p.rect(x, y, 16, 16, kind)
-        p.note(x + 24, y + 13, text, anchor="start")
+    p.note(
+        410,
+        top + rows * cell[1] + 26,
+        f"all: plain, no mask ({plain} tiles).  part: masked pair by pair ({masked}).  Empty: not visited ({skipped}).",
+        size=14,
+    )
     return p
 
 
-PICTURES = [blocks_06, tail_06, register_tile_06, operands_06, instructions_06, lanes_06, masked_tiles]
+def k_banks():
+    """Eight rows of K in shared memory, as they are and padded: where a float4 of each is."""
+    width, read, pad, cell, text = 64, 5, 4, 27, 14
+    fours = width // 4
+    p = Picture(996, 372, "A column of K read by eight lanes: banks without and with four floats more in each row")
+    for left, title, stride in [(58, "rows of 64 floats, as they are", width), (548, "rows padded by 4 floats", width + pad)]:
+        middle = left + fours * cell / 2
+        p.label(middle, 32, title, 17, bold=True)
+        for half in range(0, fours, 8):
+            p.note(left + (half + 4) * cell, 60, "banks 0 to 31", size=text)
+            p.line(left + half * cell + 2, 68, left + (half + 8) * cell - 4, 68)
+        for row in range(8):
+            y = 76 + row * cell
+            p.note(left - 8, y + 18, f"x = {row}", size=text, anchor="end")
+            for four in range(fours):
+                at = (four + row * (stride - width) // 4) % fours
+                p.box(left + at * cell, y, cell - 2, cell - 2, "c3" if four == read else "c0", str(four), text)
+                if four == read:
+                    p.rect(left + at * cell + 1, y + 1, cell - 4, cell - 4, "strong")
+        groups = len({(row * stride + 4 * read) % 32 for row in range(8)})
+        waves = 8 // groups
+        p.label(middle, 318, f"8 lanes hit {4 * groups} of 32 banks: {waves} wavefront{'s' if waves > 1 else ''}", 16, bold=True)
+    p.note(
+        498,
+        346,
+        f"A cell is a float4; number n holds columns 4n to 4n + 3 of K, d = {width}. Framed: what lanes x = 0 to 7 read of keys 0 to 7.",
+        size=text,
+    )
+    return p
+
+
+def serpentine():
+    """The order of the multiply-adds of one outer product."""
+    n, cell, left, top, text = 8, 38, 74, 104, 15
+    p = Picture(640, 426, "The order of the 64 multiply-adds of one step: down one column, up the next")
+    p.label(320, 32, f"One step: {n * n} multiply-adds, {2 * n} elements", 17, bold=True)
+    for c in range(n):
+        p.box(left + c * cell, top - 40, cell - 3, 30, "c2", f"b{c}", text)
+        p.box(left - 46, top + c * cell, 36, cell - 3, "c1", f"a{c}", text)
+        for k in range(n):
+            r = k if c % 2 == 0 else n - 1 - k
+            p.box(left + c * cell, top + r * cell, cell - 3, cell - 3, "c3" if n * c + k <= n else "c0", str(n * c + k + 1), text)
+    p.note(
+        left + n * cell + 18,
+        top + 60,
+        "a0 to a7: rows of Q or P",
+        "b0 to b7: columns of K or V",
+        "",
+        "1 to 8 share b0,",
+        "8 and 9 share a7,",
+        "9 to 16 share b1, ...",
+        size=text,
+        anchor="start",
+    )
+    return p
+
+
+PICTURES = [blocks_06, tail_06, register_tile_06, operands_06, instructions_06, lanes_06, masked_tiles, k_banks, serpentine]

@@ -20,7 +20,7 @@ def product_of(event, stages):
 
 def lanes_of(events):
     """{warp: [(kind, first, last, text)]} of the first warp of each warpgroup: waits, and products from their issue to the end of the wait for them.
-    Places count what is drawn; wgmmas of one product count once."""
+    A wait for products is named after those that it completes. Places count what is drawn; wgmmas of one product count once."""
     stages = stages_of([e for e in events if e["event"] != "load" or "tensor" in e])
     lanes, begun, flying, visit, at = {}, {}, {}, {}, 0
     names = {s.full: s.name for s in stages}
@@ -39,40 +39,41 @@ def lanes_of(events):
             visit[warp] = visit.get(warp, -1) + (product == "S")
             mine[product] = [at, event["product"], visit[warp]]
         elif what in ("wait", "wgmma wait", "sync"):
-            text = {"wait": names.get(event.get("barrier"), ""), "wgmma wait": "products", "sync": "dS"}[what]
+            text = {"wait": names.get(event.get("barrier"), ""), "wgmma wait": "", "sync": "dS"}[what]
             begun[warp] = at, text
         else:
-            lane.append(("waits", begun[warp][0], at, begun[warp][1]))
-            if what == "wgmma waited":
-                for product in [p for p, (_, last, _) in mine.items() if last < event["products"]]:
-                    first, _, of_visit = mine.pop(product)
-                    lane.append((product, first, at, f"{product}, tile {of_visit}"))
+            done = [p for p, (_, last, _) in mine.items() if what == "wgmma waited" and last < event["products"]]
+            lane.append(("waits", begun[warp][0], at, begun[warp][1] or ", ".join(done)))
+            for product in done:
+                first, _, of_visit = mine.pop(product)
+                lane.append((product, first, at, f"{product}, tile {of_visit}"))
         at += 1
     return lanes, at
 
 
 def order_08b():
-    lanes, end = lanes_of(events_of("backward.jsonl", "backward_ring"))
-    it = Lanes("Step 2, two tiles of queries: what each warpgroup waits for, and which of its five products are in flight", 0, end)
+    """The first tile of queries, from the wait for it to the last wait for a product of it."""
+    lanes, _ = lanes_of(events_of("backward.jsonl", "backward_ring"))
+    ends = {warp: next(last for _, _, last, text in bars if text == "dK, tile 0") for warp, bars in lanes.items()}
+    begin = min(first for bars in lanes.values() for _, first, _, text in bars if text == "Q0")
+    it = Lanes("Step 2, one tile of queries: waits of each warpgroup, and its products in flight", begin, max(ends.values()) + 1, letter=6)
     for warp, bars in lanes.items():
+        it.p.label(LEFT - 12, it.y + 15, f"warpgroup {warp // 4}", TEXT, "end", bold=True)
+        it.y += it.row
         for kind in ["waits", *PRODUCTS]:
             colour = {"waits": "c0", "dV": "c4", "dK": "c4"}.get(kind, "c2")
-            name = f"warpgroup {warp // 4}, waits" if kind == "waits" else kind
+            shown = [bar for bar in bars if bar[0] == kind and bar[1] >= begin and bar[2] <= ends[warp]]
             it.lane(
-                name,
-                [
-                    (first, last, colour, text, *text.partition(", ")[2:], text.split()[-1])
-                    for of_kind, first, last, text in bars
-                    if of_kind == kind
-                ],
+                "waits for" if kind == "waits" else kind,
+                [(first, last, colour, *([text] if kind == "waits" else [f"{kind} in flight", kind])) for _, first, last, text in shown],
             )
-        it.y += 14
+        it.y += 8
     return it.finish(
         14,
         68,
-        "Waits are for a tile (K, V, Q, dO), for the dS that the other warpgroup stores, or for products: most boxes without a name.",
-        "S, dP, dQ: both operands in shared memory. dV, dK: the left one in registers.",
-        "From left to right the order in which the simulator came to each event; widths are no times.",
+        "K and V have landed. Waits are for a tile of Q or dO to land, for the other warpgroup's dS, or for products to be complete.",
+        "The left operand of S, dP and dQ is in shared memory, of dV and dK in registers.",
+        "From left to right: the order of events in the simulator. Lengths are not times.",
     )
 
 

@@ -6,8 +6,6 @@ from tools.svg import Picture
 
 from .lanes import LEFT, TEXT, Lanes
 
-PLACES = {"registers": "c4", "shared memory": "c1", "both": "c3"}
-
 
 def proxies_08h():
     p = Picture(960, 400, "Shared memory has two entrances, and each unit uses one of them")
@@ -154,7 +152,7 @@ def operands_08h():
 
 def overlap_08h():
     """To scale for d = 128: S and P V take as long as the exponentials between them, and warpgroups share both units."""
-    it = Lanes("Two warpgroups: one after the other, with roles, with overlap", 0, 6)
+    it = Lanes("Two warpgroups: in step at worst, with roles, with overlap", 0, 6)
     kinds = {"S": "c2", "softmax": "c1", "PV": "c3", "busy": "c2"}
 
     def section(title, lanes):
@@ -166,7 +164,7 @@ def overlap_08h():
         it.y += 12
 
     section(
-        "Step 2, a barrier per tile: both multiply, then both exponentiate",
+        "Step 2 at worst, if the barrier keeps both in step: both multiply, then both exponentiate",
         [(f"warpgroup {w}", 2, ["S", "softmax", "PV"]) for w in range(2)] + [("tensor cores", 2, ["busy", "idle", "busy"])],
     )
     section(
@@ -282,32 +280,37 @@ def schedule_08h():
 
 
 def where_08b():
+    memory, registers = ("c1", "shared memory"), ("c4", "registers")
     products = [
-        ("Sᵀ =", ("K", "both"), ("Q", "shared memory"), ("Sᵀ", "registers")),
-        ("dPᵀ =", ("V", "both"), ("dO", "shared memory"), ("dPᵀ", "registers")),
-        ("dV +=", ("Pᵀ", "registers"), ("dO", "shared memory"), ("dV", "registers")),
-        ("dK +=", ("dSᵀ", "registers"), ("Q", "shared memory"), ("dK", "registers")),
-        ("dQ =", ("dS", "shared memory"), ("K", "shared memory"), ("dQ", "registers")),
+        ("Sᵀ =", ("K", memory), ("Qᵀ", memory), ("Sᵀ", registers)),
+        ("dPᵀ =", ("V", memory), ("dOᵀ", memory), ("dPᵀ", registers)),
+        ("dV +=", ("Pᵀ", registers), ("dO", memory), ("dV", registers)),
+        ("dK +=", ("dSᵀ", registers), ("Q", memory), ("dK", registers)),
+        ("dQ =", ("dS", memory), ("K", memory), ("dQ", registers)),
     ]
-    p = Picture(960, 352, "Five products: where the operands and the results reside")
+    p = Picture(960, 392, "Five products: where the operands and the results live")
     p.label(480, 28, p.title, 15, bold=True)
-    for x, text in ((240, "left operand"), (500, "right operand"), (790, "result")):
-        p.note(x, 60, text, size=TEXT)
+    for x, text in ((260, "left operand"), (520, "right operand"), (800, "result")):
+        p.note(x, 60, text, size=15)
     for row, (name, *boxes) in enumerate(products):
         y = 72 + 46 * row
-        p.label(118, y + 23, name, TEXT, "end", bold=True)
-        for x, (matrix, place) in zip((130, 390, 680), boxes):
-            where = "memory; registers (step 3)" if place == "both" else place
-            transposed = "ᵀ" if x == 390 and row < 2 else ""
-            p.box(x, y, 220, 36, PLACES[place], f"{matrix}{transposed}: {where}", 13)
-        p.label(370, y + 23, "·", 20)
-        p.label(644, y + 23, "→", 16)
+        p.label(132, y + 24, name, 16, "end", bold=True)
+        for x, (matrix, (kind, place)) in zip((144, 416, 696), boxes):
+            p.box(x, y, 210, 36, kind, f"{matrix}: {place}", 15)
+        p.label(385, y + 24, "·", 20)
+        p.label(660, y + 24, "→", 16)
+    p.box(144, 118, 96, 36, "c1", "V: memory", 15)
+    p.box(240, 118, 114, 36, "c4", "then registers", 15)
+    rows = rows_of("chapters/08_hopper_backward.md", "room for blocks")
+    of_v = ", ".join(f"{of_v} at d = {d}" for d, _, _, of_v, *_ in rows)
+    of_k = ", ".join(f"{of_k} at d = {d}" for d, _, _, _, of_k, *_ in rows if not of_k.startswith("0"))
     p.note(
         480,
-        320,
-        "Memory is shared memory; from step 3 on the registers hold part of V or K. Only dS passes from registers to shared memory,",
-        "stored by the warps that have computed its transpose. dQ goes on to a sum in HBM.",
-        size=TEXT,
+        330,
+        f"From step 3 on, registers hold these blocks of V: {of_v}.",
+        f"Of K: {of_k}, otherwise none. Only dS moves from registers to shared memory,",
+        "stored by the warps that computed its transpose. dQ goes on to a sum in HBM.",
+        size=15,
     )
     return p
 

@@ -85,4 +85,38 @@ def roofline_00():
     return p
 
 
-PICTURES = [memory_hierarchy, roofline_00]
+def dataflow():
+    """What crosses the border of the chip: S and P, or neither."""
+    p, border, text = (
+        Picture(880, 350, "Dataflow of attention: three kernels write S and P to HBM and read them again, a fused kernel keeps them"),
+        204,
+        16,
+    )
+    p.label(220, 32, "naive: three kernels", 17, bold=True)
+    for x, name in [(12, "S = τ Q Kᵀ"), (155, "P = softmax(S)"), (298, "O = P V")]:
+        p.box(x, 74, 130, 48, "c3", name, text)
+    for x, wide, high, name in [(12, 56, 34, "Q, K"), (98, 104, 62, "S"), (240, 104, 62, "P"), (352, 34, 34, "V"), (394, 34, 34, "O")]:
+        p.box(x, 240, wide, high, "c4" if name in ("S", "P") else "c1", name, text)
+    for x in (40, 178, 322, 369):
+        p.arrow(x, 240, x, 124)
+    for x in (122, 264, 411):
+        p.arrow(x, 122, x, 238)
+    p.note(221, 328, "S and P: N × N each, written and read", size=text)
+    p.line(442, 20, 442, 334, "thin")
+    p.label(664, 32, "fused: one kernel", 17, bold=True)
+    p.rect(486, 62, 330, 100, "c3")
+    p.label(651, 88, "for each tile of K, V:", text)
+    p.label(651, 114, "S tile, P tile, O += P V", text, bold=True)
+    p.note(651, 142, "in registers and shared memory", size=text)
+    for x, name in [(510, "Q"), (590, "K"), (670, "V"), (748, "O")]:
+        p.box(x, 240, 52, 34, "c1", name, text)
+        p.arrow(x + 26, *((162, x + 26, 238) if name == "O" else (240, x + 26, 164)))
+    p.note(651, 328, "N × d each", size=text)
+    for left, right in ((8, 430), (456, 872)):
+        p.line(left, border, right, border, "thin")
+    p.note(872, border - 10, "chip", size=text, anchor="end")
+    p.note(872, border + 22, "HBM", size=text, anchor="end")
+    return p
+
+
+PICTURES = [memory_hierarchy, roofline_00, dataflow]

@@ -75,24 +75,25 @@ def reads_01():
 
 
 def gradients_01():
-    """The matrices of both passes, with the equation and the second operand of each step."""
-    p = Picture(920, 310, "The forward pass from Q, K and V to O, and the backward pass from dO to dV, dP, dS, dQ and dK")
-    wide, high, top, bottom = 74, 40, 66, 186
-    columns = [116, 330, 530, 770]
+    """The matrices of both passes, with the equation of each step and its second operand."""
+    p = Picture(920, 378, "The forward pass from Q, K and V to O, and the backward pass from dO to dV, dP, dS, dQ and dK")
+    p.label(460, 30, "Both passes: each arrow is an equation, and the backward pass needs P again", 17, bold=True)
+    wide, high, top, bottom = 84, 42, 66, 196
+    columns = [116, 330, 548, 796]
 
     def step(a, b, y, equation, operand):
         """An arrow between two columns, with its equation above and the other operand below."""
         start, end = (columns[a] + wide, columns[b]) if a < b else (columns[a], columns[b] + wide)
         p.arrow(start, y + high / 2, end, y + high / 2)
-        p.label((start + end) / 2, y + high / 2 - 8, equation, 14)
-        p.note((start + end) / 2, y + high / 2 + 18, operand, size=14)
+        p.label((start + end) / 2, y + high / 2 - 8, equation, 15)
+        p.note((start + end) / 2, y + high / 2 + 20, operand, size=15)
 
-    p.label(20, top + 25, "forward", 14, "start", bold=True)
-    p.label(20, bottom + 25, "backward", 14, "start", bold=True)
-    for y, names in [(top, ["Q, K", "S", "P", "O"]), (bottom, ["dQ, dK", "dS", "dP", "dO"])]:
+    for y, pass_, names in [(top, "forward", ["Q, K", "S", "P", "O"]), (bottom, "backward", ["dQ, dK", "dS", "dP", "dO"])]:
+        p.label(16, y + 27, pass_, 16, "start", bold=True)
         for x, name in zip(columns, names):
-            p.box(x, y, wide, high, "c2" if name in ("S", "P", "dS", "dP") else "c1", name, 15)
-    p.box(columns[2], bottom + 72, wide, high, "c1", "dV", 15)
+            p.box(x, y, wide, high, "c2" if name in ("S", "P", "dS", "dP") else "c1", name, 17)
+    below = bottom + 84
+    p.box(columns[2], below, wide, high, "c1", "dV", 17)
     for a, b, y, equation, operand in [
         (0, 1, top, "(1.1)", ""),
         (1, 2, top, "(1.2)", ""),
@@ -102,21 +103,22 @@ def gradients_01():
         (1, 0, bottom, "(1.13), (1.14)", "with K, with Q"),
     ]:
         step(a, b, y, equation, operand)
-    below, aside = top + high, columns[2] + wide + 22  # where P is used again
-    p.line(columns[2] + 12, below, (columns[1] + wide + columns[2]) / 2, bottom, "line")
-    p.line(columns[2] + wide - 12, below, aside, below + 40, "line")
-    p.line(aside, below + 40, aside, bottom + 92, "line")
-    p.line(columns[3] + wide / 2, bottom + high, columns[3] + wide / 2, bottom + 92)
-    p.arrow(columns[3] + wide / 2, bottom + 92, columns[2] + wide, bottom + 92)
-    p.label((columns[2] + wide + columns[3]) / 2, bottom + 84, "(1.10)", 14)
-    p.note((columns[2] + wide + columns[3]) / 2, bottom + 110, "with P", size=14)
-    p.note(
-        270,
-        bottom + 88,
-        "S, P, dP and dS have Nq × Nk elements, the others N × d.",
-        "P is kept from the forward to the backward pass.",
-        size=14,
-    )
+    # P is used twice more: for dS, around dP, and for dV.
+    turn, lane = top + high + 24, columns[2] + wide + 26
+    p.line(columns[2] + 28, top + high, columns[2] + 28, turn)
+    p.line(columns[2] + 28, turn, columns[1] + wide / 2, turn)
+    p.arrow(columns[1] + wide / 2, turn, columns[1] + wide / 2, bottom)
+    p.label((columns[1] + columns[2] + wide) / 2, turn - 8, "P", 15)
+    p.line(columns[2] + wide - 28, top + high, columns[2] + wide - 28, turn)
+    p.line(columns[2] + wide - 28, turn, lane, turn)
+    p.line(lane, turn, lane, below + 12)
+    p.arrow(lane, below + 12, columns[2] + wide, below + 12)
+    p.label(lane + 10, turn + 5, "P", 15, "start")
+    p.line(columns[3] + wide / 2, bottom + high, columns[3] + wide / 2, below + 30)
+    p.arrow(columns[3] + wide / 2, below + 30, columns[2] + wide, below + 30)
+    p.label((lane + columns[3] + wide / 2) / 2, below + 22, "(1.10)", 15)
+    p.note((lane + columns[3] + wide / 2) / 2, below + 50, "with P", size=15)
+    p.note(460, 356, "S, P, dP and dS have Nq × Nk elements, the others N × d. P is kept from the forward to the backward pass.", size=15)
     return p
 
 

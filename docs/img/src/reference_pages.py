@@ -22,9 +22,9 @@ def chains():
                 p.rect(x, base - unit * sqrt(4 * k), wide - 4, unit * sqrt(4 * k), "c2")
                 x += wide
         p.line(left - 6, base, x + 4, base)
-    p.note(200, base + 22, "15 additions, the late ones to large sums", size=12)
-    p.note(610, base + 22, "12 additions to small sums", size=12)
-    p.note(842, base + 22, "3 to large ones", size=12)
+    p.note(200, base + 22, "15 additions, the late ones to large sums", size=14)
+    p.note(610, base + 22, "12 additions to small sums", size=14)
+    p.note(842, base + 22, "3 to large ones", size=14)
     p.note(
         450,
         305,
@@ -35,7 +35,8 @@ def chains():
 
 def which_tensor():
     """Which results depend on which, and the tensor that is wrong first."""
-    p = Picture(900, 344, "The results of attention in the order in which they depend on each other")
+    p = Picture(900, 382, "The results of attention in the order in which they depend on each other")
+    p.label(450, 24, "Which results depend on which", 17, bold=True)
     wide, high = 96, 40
     at = {
         "S": (40, 60),
@@ -72,14 +73,17 @@ def which_tensor():
         else:
             p.arrow(x1 + wide, y1 + high / 2, x2, y2 + high / 2 + (8 if (start, end) == ("dP", "dS") else 0))
     for name, (x, y) in at.items():
-        p.box(x, y, wide, high, "c3" if name in saved else "c0", name, 15)
-    p.note(88, 48, "Q, K, mask", size=12)
-    p.note(408, 48, "V", size=12)
-    p.note(568, 48, "dO", size=12)
-    p.note(408, 152, "dO", size=12)
-    p.note(248, 312, "dO, V", size=12)
+        p.box(x, y, wide, high, "c3" if name in saved else "c0", name, 16)
+        if name in saved:
+            p.rect(x + 2, y + 2, wide - 4, high - 4, "strong")
+    for x, y, others in [(88, 48, "Q, K, mask"), (408, 48, "V"), (568, 48, "dO"), (408, 152, "dO"), (248, 314, "dO, V")]:
+        p.note(x, y, others, size=15)
     p.note(
-        450, 334, "Green: what the program writes, so a test can compare it. The mistake comes before the first green box that is wrong."
+        450,
+        344,
+        "Framed: what the program writes and a test can compare.",
+        "The mistake comes before the first framed box that is wrong.",
+        size=15,
     )
     return p
 
@@ -119,9 +123,9 @@ def split_keys():
             for s in range(parts):
                 p.rect(left + long / parts * s, y, long / parts - (3 if parts > 1 else 0), high, "c1")
             if left == 50:
-                p.note(left - 8, y + 15, f"{h}", size=12, anchor="end")
+                p.note(left - 8, y + 15, f"{h}", size=14, anchor="end")
         p.arrow(left, 282, left + long, 282)
-        p.note(left + long / 2, 277, "keys", size=12)
+        p.note(left + long / 2, 277, "keys", size=14)
     p.note(230, 306, "8 blocks on 132 SMs, each reads all keys of a head")
     p.note(670, 306, f"{heads * splits} blocks on 132 SMs; a second kernel merges each row")
     return p

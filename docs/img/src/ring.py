@@ -44,7 +44,7 @@ def ring_ranks():
     return drawing.finish(
         12,
         40,
-        f"Wall-clock times of two processes over gloo, 512 tokens in fp32 through the simulator; {last:,.0f} ms from left to right. Green: the merge.",
+        f"Two processes over gloo, 512 tokens in fp32 through the simulator; {last:,.0f} ms from left to right. The last bar is the merge.",
     )
 
 

@@ -95,11 +95,11 @@ def two_tiles_04():
         for key, score in enumerate(SCORES):
             x = left + 20 + 68 * key + wide / 2
             p.label(x, base + 20, f"key {key}", 13)
-            p.note(x, base + 38, f"score {score}" if key < seen else "in tile 1", size=12)
+            p.note(x, base + 38, f"score {score}" if key < seen else "in tile 1", size=14)
         p.line(left + 10, base, left + 290, base)
     p.arrow(372, base - 90, 440, base - 90)
     p.label(405, base - 100, "× 0.154", 12)
-    p.note(405, base - 72, "(4.4)", size=12)
+    p.note(405, base - 72, "(4.4)", size=14)
     p.note(410, 338, "Bars are the elements of O, since the values are unit vectors: the weights of the keys so far, which sum to 1.")
     return p
 
@@ -117,6 +117,7 @@ def tile_loop_03():
     def triple(values, name):
         return f"({values[0]:g}, {values[1]:.4g}, {name})"
 
+    p.label(450, 30, "One triple is the state, and each tile is merged into it", 17, bold=True)
     p.label(20, low + 30, "state", 15, "start", bold=True)
     p.label(20, top + 30, "tile", 15, "start", bold=True)
     p.box(84, low, 120, 48, "c0", "(−∞, 0, 0)", 15)
@@ -138,4 +139,36 @@ def tile_loop_03():
     return p
 
 
-PICTURES = [tile_loop_03, row_owners_02, merge, two_tiles_04]
+def butterfly():
+    """A warp's reduction by xor shuffles, for 8 lanes; each box names the lanes whose values it combines."""
+    lanes, distances = 8, [4, 2, 1]
+    p, left, step, top, gap, text = (
+        Picture(820, 352, "Reduction of a warp by xor shuffles: after each step twice as many lanes are combined"),
+        150,
+        84,
+        62,
+        76,
+        15,
+    )
+    held = [{lane} for lane in range(lanes)]
+    for level in range(len(distances) + 1):
+        y = top + level * gap
+        for lane, of in enumerate(held):
+            if level == 0:
+                p.note(left + lane * step, 30, f"lane {lane}", size=text)
+            shown = "all" if len(of) == lanes else ("+" if len(of) == 2 else ",").join(map(str, sorted(of)))
+            p.box(left + lane * step - 34, y - 15, 68, 30, f"c{[0, 1, 3, 4][level]}", shown, text)
+        if level == len(distances):
+            break
+        p.label(20, y + gap / 2 + 5, f"xor {distances[level]}", 16, "start", bold=True)
+        for lane in range(lanes):
+            x, partner = left + lane * step, left + (lane ^ distances[level]) * step
+            p.arrow(x, y + 15, x, y + gap - 16)
+            p.arrow(x, y + 15, partner + (6 if partner < x else -6), y + gap - 16)
+        held = [of | held[lane ^ distances[level]] for lane, of in enumerate(held)]
+    far = [str(LANES >> k) for k in range(1, LANES.bit_length())]
+    p.note(410, top + 3 * gap + 46, f"A warp has {LANES} lanes and needs {len(far)} steps: xor {', '.join(far)}.", size=text)
+    return p
+
+
+PICTURES = [tile_loop_03, row_owners_02, merge, two_tiles_04, butterfly]

@@ -15,7 +15,7 @@ CELL, COLUMN = (36, 22), 2  # a cell as wide as "7.11"
 
 
 def bank_map(p, x, y, width, place):
-    """Chunks of 16 bytes in lines of 128 bytes; those of one column of eight rows are coloured."""
+    """Chunks of 16 bytes in lines of 128 bytes; those of one column of eight rows are framed."""
     at = {}  # (line, group of banks): (row, chunk)
     for row in range(8):
         for chunk in range(width // 8):
@@ -29,6 +29,8 @@ def bank_map(p, x, y, width, place):
     for (line, group), (row, chunk) in sorted(at.items()):
         kind = "c0" if chunk != COLUMN else "c3" if groups.count(group) == 1 else "c2"
         p.box(x + group * CELL[0], y + line * CELL[1], CELL[0] - 2, CELL[1] - 2, kind, f"{row}.{chunk}", 14)
+        if chunk == COLUMN:
+            p.rect(x + group * CELL[0], y + line * CELL[1], CELL[0] - 2, CELL[1] - 2, "strong")
     below = y + (max(line for line, _ in at) + 1) * CELL[1]
     p.label(x + 4 * CELL[0], below + 17, f"{len(set(groups))} of 8 groups of banks: {cost} wavefront{'s' if cost > 1 else ''}", 15)
 
@@ -45,7 +47,7 @@ def swizzle_banks():
         490,
         668,
         "A line is 128 bytes of shared memory, a cell a chunk of 16: row.chunk. Above a column: the first of its four banks.",
-        f"Coloured: chunk {COLUMN} of all eight rows, one phase of ldmatrix; below each map, how many groups of banks these hit.",
+        f"Framed: chunk {COLUMN} of all eight rows, one phase of ldmatrix; below each map, how many groups of banks these hit.",
         size=15,
     )
     return p

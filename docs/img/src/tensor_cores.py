@@ -73,7 +73,7 @@ def lazy_08():
         for tile, scores, kind in ((0, (1, 2), "c1"), (1, (4, 0), "c3")):
             for score in scores:
                 p.box(x(score) - 15, y - 14, 30, 28, kind, f"{score}", 14)
-                p.note(x(score), y + 34, f"tile {tile}", size=12)
+                p.note(x(score), y + 34, f"tile {tile}", size=14)
     p.label(x(2), 66, "m = 2", 14)
     p.label(x(4), 66, "m = 4", 14)
     p.arrow(x(2) + 28, 61, x(4) - 28, 61)
@@ -102,18 +102,18 @@ def dq_order_08():
     for (row, col), lane in sorted(owner.items()):
         p.box(left + col * cell, top + row * high, cell - 2, high - 2, shown.get(lane, "c0"), f"{lane}", 12)
     for row in (0, 8, 15):
-        p.note(left - 8, top + row * high + 14, f"row {row}", size=12, anchor="end")
+        p.note(left - 8, top + row * high + 14, f"row {row}", size=14, anchor="end")
     x, y = 460, 100
     p.label(x + 225, 70, "sum in HBM, 16 bytes per lane", 15, bold=True)
     for n, lane in enumerate((0, 1, 2, 3, 4)):
         p.box(x + 90 * n, y, 88, 30, shown.get(lane, "c0"), f"lane {lane}", 13)
-        p.note(x + 90 * n + 44, y + 50, f"{4 * lane} to {4 * lane + 3}", size=12)
+        p.note(x + 90 * n + 44, y + 50, f"{4 * lane} to {4 * lane + 3}", size=14)
     p.note(x + 225, y + 86, "…", size=18)
     for n, lane in enumerate((30, 31)):
         p.box(x + 90 * n, y + 110, 88, 30, shown.get(lane, "c0"), f"lane {lane}", 13)
-        p.note(x + 90 * n + 44, y + 160, f"{4 * lane} to {4 * lane + 3}", size=12)
+        p.note(x + 90 * n + 44, y + 160, f"{4 * lane} to {4 * lane + 3}", size=14)
     p.box(x + 180, y + 110, 178, 30, "c0", "next fragment", 13)
-    p.note(x + 269, y + 160, "128 to 255", size=12)
+    p.note(x + 269, y + 160, "128 to 255", size=14)
     p.note(x + 225, y + 210, "A warp adds to 512 consecutive bytes, and each lane", "adds its four elements with one instruction.", size=14)
     return p
 
@@ -132,6 +132,7 @@ def addresses_08():
             x, mine = left + place * cell[0], chunk % 2 == 0
             p.box(x, y, cell[0] - 3, cell[1], "c3" if mine else "c0", f"{row}.{chunk}", 14)
             if mine:
+                p.rect(x + 1, y + 1, cell[0] - 5, cell[1] - 2, "strong")
                 flip = 2 * width * row + 16 * place - 2048 * i ^ first
                 p.label(x + cell[0] / 2, y + 60, f"{first}" + (f" ⊕ {flip}" if flip else ""), 14, bold=not flip and not i)
                 if i:
@@ -140,9 +141,42 @@ def addresses_08():
         450,
         290,
         "A cell is a chunk of 16 bytes, row.chunk, at its place in a row of 128 bytes; below, its offset in bytes.",
-        "Green: the lane's chunks in blocks that are 16 columns apart; below, the same in the next 16 rows.",
+        "Framed: the lane's chunks in blocks that are 16 columns apart; below, the same in the next 16 rows.",
+        size=14,
     )
     return p
 
 
-PICTURES = [balance_08, row_tiles_08, addresses_08, lazy_08, dq_order_08]
+def orientation_08():
+    """What leaves the scores through registers, and what through shared memory, for both orientations."""
+    p, text = Picture(960, 340, "Orientation of the scores: who gets P and dS from registers, and who through shared memory"), 15
+    to_dV, to_dK, to_dQ = ("P", "dV = Pᵀ dO"), ("dS", "dK = τ dSᵀ Q"), ("dS", "dQ = τ dS K")
+    for left, rows, cols, stays, leaves in [
+        (0, "queries", "keys", [to_dQ], [to_dV, to_dK]),
+        (480, "keys", "queries", [to_dV, to_dK], [to_dQ]),
+    ]:
+        p.label(left + 240, 32, f"rows are {rows}, columns {cols}", 17, bold=True)
+        p.label(left + 90, 72, f"scores: {cols} →", text)
+        p.label(left + 90, 262, f"{rows} ↓", text)
+        for warp in range(4):
+            p.box(left + 26, 84 + 40 * warp, 128, 37, "c1", f"warp {warp}", text)
+        for n, (matrix, product) in enumerate(stays + leaves):
+            y = 104 + 56 * n
+            p.arrow(left + 160, y + 15, left + 322, y + 15)
+            if n < len(stays):
+                p.label(left + 238, y + 8, f"{matrix}: registers", text)
+            else:
+                p.box(left + 168, y - 3, 144, 36, "c4", f"{matrix}: shared memory", 14)
+            p.box(left + 326, y - 3, 136, 36, "c3", product, text)
+    p.line(480, 50, 480, 274, "thin")
+    p.note(
+        480,
+        300,
+        "A product can take accumulators as they are if it sums over their columns:",
+        "over keys on the left, over queries on the right.",
+        size=text,
+    )
+    return p
+
+
+PICTURES = [balance_08, row_tiles_08, addresses_08, lazy_08, dq_order_08, orientation_08]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a picture of a trace says of events that are known: stages by their loads, and where their phases begin and end. And when
-products are in flight by stamps of a GPU's clock."""
+products are in flight by stamps of a GPU's clock, and that a loop's picture has the order of its code."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 import generate  # noqa: E402, F401  finds the packages
 from img.src import hopper_backward as backward  # noqa: E402
 from img.src import hopper_forward as pictures  # noqa: E402
-from img.src import hopper_stamps  # noqa: E402
+from img.src import hopper_stamps, pipelines  # noqa: E402
 
 
 def event(what, warp, **numbers):
@@ -80,6 +80,14 @@ class StampsOfAGpu(unittest.TestCase):
                 for who, late in zip(hopper_stamps.CONSUMERS, (0, behind))
             }
             self.assertEqual(hopper_stamps.any_in_flight({who: {0: at} for who, at in visits.items()}), merged)
+
+
+class OrderOfALoop(unittest.TestCase):
+    def test_calls_that_come_in_another_order_are_refused(self):
+        with mock.patch.object(pipelines, "source", return_value=["wait();", "for (;;) {", "  load();", "  wait();", "}"]):
+            pipelines.in_order("a.cuh", "for (", ["load()", "wait()"])
+            with self.assertRaisesRegex(SystemExit, r"the loop of a.cuh has no 'load\(\)' at this place"):
+                pipelines.in_order("a.cuh", "for (", ["wait()", "load()"])
 
 
 if __name__ == "__main__":
