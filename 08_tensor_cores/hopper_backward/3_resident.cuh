@@ -40,11 +40,12 @@ struct BackwardShape {
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
-  // A consumer needs 32 registers for addresses and temporaries. TAKEN counts dK and dV, plus the larger of S^T with dP^T, and
-  // packed P^T and dS^T with dQ, which has its full width if there is only one warpgroup (8B.1).
-  static constexpr int OF_DQ = CONSUMERS == 1 ? Width / 2 : 32, TAKEN = Width + std::max(Br, Br / 2 + OF_DQ);
+  // Registers of a consumer: for addresses and temporaries; for dQ, which has its full width if there is only one warpgroup; and
+  // for all matrices, dK and dV plus the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1).
+  static constexpr int OTHERS = 32, OF_DQ = CONSUMERS == 1 ? Width / 2 : PANEL / 2;
+  static constexpr int OF_MATRICES = Width + std::max(Br, Br / 2 + OF_DQ);
   // The remaining registers hold blocks of 16 columns of V, then of K, four registers each.
-  static constexpr int COL_BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - 32 - TAKEN) / 4);
+  static constexpr int COL_BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - OTHERS - OF_MATRICES) / 4);
   static constexpr int V_BLOCKS = std::min(COL_BLOCKS, ROOM), K_BLOCKS = std::min(COL_BLOCKS, ROOM - V_BLOCKS);
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");

@@ -103,7 +103,8 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
     bulk_commit();
     bulk_wait<0>();  // complete, not only read
     mbarrier_arrive(bars.empty_dQ[stage]);
-    // Read after write: the next block sees the addition when it sees its turn. The last block resets the turn.
+    // Read after write: the next block sees the addition when it sees its turn. The turn equals `tile` here, so that adding
+    // -tile resets it after the last block.
     const bool last = work.key0 + Shape::Bc >= problem.visible_keys(min(at.query0 + Shape::Br, problem.Nq) - 1);
     add_release(turns.address(0, query_tile), last ? -tile : 1);
     parity ^= 1;

@@ -26,6 +26,7 @@ struct PanelOperand {
   SharedMatrix<T> panels;
   int offset;  // in bytes, of this lane's chunk in block (0, 0)
 
+  /// Columns within a panel flip bits of the offset, rows and panels add to it, as in Operand::load().
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
     const int row = 16 * (Trans ? inner : outer), col = 16 * (Trans ? outer : inner);
     const T* const chunk = panels.at_byte((offset ^ col % PANEL * 2) + (col / PANEL * Height + row) * 2 * PANEL);

@@ -45,9 +45,8 @@ struct PartOfHead {
   }
 };
 
-/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets L =
-/// inf, which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share
-/// a query.
+/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets L = inf,
+/// which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share a query.
 /// Grid: B*H * parts.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
@@ -208,8 +207,7 @@ struct WarpGrid {
   }
 };
 
-/// dQ = scale dQ_accum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment
-/// order.
+/// dQ = scale dQ_accum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment order.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool wide) {
