@@ -1,15 +1,17 @@
-// 01 naive with the options of chapter 09: a sliding window, a softcap, ragged batches.
+// 01 naive with the options of chapter 09: a sliding window, a softcap, ragged batches, dropout.
 //
 //   forward    s = scale q_i . k_j                                                      (1.1)
 //              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.3), (9.7)
 //   backward   dS = P o (dP - rowsum(P o dP)) o (1 - (capped / c)^2)                    (9.2)
+//   dropout    O = (P o Z) V,   dV = (P o Z)^T dO,   dP = Z o dO V^T                   (9.12), (9.13)
 //
-// New since kernel.cuh: two kernels. The scores know who sees whom and what the cap does to them; all products and the
-// softmax stay as they are. dS is multiplied by the slope of the cap, for which its kernel reads S once more.
+// New since kernel.cuh: three kernels. The scores know who sees whom and what the cap does to them; all products and the
+// softmax stay as they are. dS is multiplied by the slope of the cap, for which its kernel reads S once more. Dropout
+// multiplies P, and in the backward pass dP, by Z in place. dS needs P as it was, so the backward pass runs the softmax again.
 //
 // A ragged batch is a loop on the host: the kernels run once per sequence, on its rows alone.
 //
-// HBM: as kernel.cuh; with a softcap the backward pass also reads S, and the bias. S and P hold all pairs of a ragged batch,
+// HBM: as kernel.cuh; dropout reads and writes P, and in the backward pass dP, once more; with a softcap the backward pass also reads S, and the bias. S and P hold all pairs of a ragged batch,
 // although only those within a sequence are used.
 #pragma once
 
@@ -46,6 +48,16 @@ __global__ void slope_kernel(OptionsProblem problem, Tensor<const float> S_all, 
   }
 }
 
+/// (9.12), (9.13)  A = A o Z, for A = P or dP. The mask counts rows and keys from row0 and col0, where a sequence begins.
+/// Grid: (tiles of keys, tiles of queries, B*H).
+__global__ void drop_kernel(Problem problem, DropMask mask, int row0, int col0, Tensor<float> A) {
+  const int b = blockIdx.z / problem.H;
+  const int h = blockIdx.z % problem.H;
+  const int i = blockIdx.y * TILE + threadIdx.y;
+  const int j = blockIdx.x * TILE + threadIdx.x;
+  if (i < problem.Nq && j < problem.Nk) A.head(b, h)(i, j) *= mask(blockIdx.z, row0 + i, col0 + j);
+}
+
 /// Rows of a tensor in fp32, from a column on.
 TensorRef rows_of(TensorRef t, int first, int count, int col = 0) {
   if (!t.exists()) return t;  // dO and the gradients, in a forward pass
@@ -54,13 +66,18 @@ TensorRef rows_of(TensorRef t, int first, int count, int col = 0) {
   return t;
 }
 
-/// The attention of each sequence by itself: views of its rows of all tensors.
-std::vector<Attention> sequences_of(const Attention& a) {
+/// The attention of a sequence by itself, with views of its rows of all tensors; and how many rows and keys are before them.
+struct Part {
+  Attention a;
+  int query = 0, key = 0;
+};
+
+std::vector<Part> sequences_of(const Attention& a) {
   const Sequences& of = a.problem.sequences;
-  if (of.empty()) return {a};
+  if (of.empty()) return {{a}};
   Attention one = a;
   one.problem.sequences = {};
-  std::vector<Attention> all;
+  std::vector<Part> all;
   for (int s = 0; s < of.count(); ++s) {
     const int query = of.queries[static_cast<std::size_t>(s)], key = of.keys[static_cast<std::size_t>(s)];
     static_cast<OptionsProblem&>(one.problem) = a.problem.sequence(s);
@@ -73,7 +90,7 @@ std::vector<Attention> sequences_of(const Attention& a) {
       one.workspaces[n] = rows_of(a.workspaces[n], query, Nq, key);
       one.workspaces[n].shape[3] = Nk;
     }
-    all.push_back(one);
+    all.push_back({one, query, key});
   }
   return all;
 }
@@ -84,38 +101,52 @@ void launch_any(const char* name, const LaunchShape& shape, Arguments&&... argum
   if (shape.grid.x > 0 && shape.grid.y > 0 && shape.grid.z > 0) launch(name, shape, arguments...);
 }
 
-void forward_of_one(const Attention& a) {
+/// Draws Z, if there is dropout, and multiplies A = P or dP by it.
+void drop(const Part& part, const TensorRef& A) {
+  const FullProblem& p = part.a.problem;
+  if (p.dropout.probability == 0.0f) return;
+  launch_any("drop", tiled(p.Nq, p.Nk, p.B * p.H), drop_kernel, p, DropMask(p.dropout), part.query, part.key, view<float>(A));
+}
+
+void forward_of_one(const Part& part) {
+  const Attention& a = part.a;
   const FullProblem& p = a.problem;
   const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V);
   const auto S = a.workspace("S"), P = a.workspace("P");
   launch_any("scores", tiled(p.Nq, p.Nk, p.B * p.H), options::scores_kernel, p, Q, K, bias_of(a), view<float>(S));
   launch_any("softmax", row_per_thread(p), softmax_kernel, p, view<const float>(S), view<float>(P), view<float>(a.L));
+  drop(part, P);
   launch_any("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
 }
 
-/// Runs after forward_of_one(), which left S and P in their workspaces.
-void backward_of_one(const Attention& a) {
+/// Runs after forward_of_one(), which left S and P o Z in their workspaces; leaves the same.
+void backward_of_one(const Part& part) {
+  const Attention& a = part.a;
   const FullProblem& p = a.problem;
   const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V), dO = view<const float>(a.dO);
   const auto S = view<const float>(a.workspace("S")), P = view<const float>(a.workspace("P"));
   const auto dP = a.workspace("dP"), dS = a.workspace("dS");
-  launch_any("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+  if (p.dropout.probability != 0.0f)
+    launch_any("softmax", row_per_thread(p), softmax_kernel, p, S, view<float>(a.workspace("P")), view<float>(a.L));
   launch_any("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
+  drop(part, dP);
   launch_any("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
   if (p.softcap != 0.0f) launch_any("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
   launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
   launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
+  drop(part, a.workspace("P"));
+  launch_any("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
 }
 
 void forward(const Attention& a) {
-  for (const Attention& one : sequences_of(a)) forward_of_one(one);
+  for (const Part& one : sequences_of(a)) forward_of_one(one);
 }
 void backward(const Attention& a) {
-  for (const Attention& one : sequences_of(a)) backward_of_one(one);
+  for (const Part& one : sequences_of(a)) backward_of_one(one);
 }
 
 const Variant variant{.name = "options",
-                      .idea = "a window and a softcap in the scores, the cap's slope in dS, sequences one by one",
+                      .idea = "a window and a softcap in the scores, the cap's slope in dS, sequences one by one, dropout",
                       .forward = forward,
                       .backward = backward,
                       .workspace = workspace,

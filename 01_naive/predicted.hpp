@@ -63,7 +63,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   if (!p.sequences.empty()) {  // one after another
     Prediction sum{.tensors = {}, .sectors = {}, .barriers = 0, .warp_operations = 0};
     for (int s = 0; s < p.sequences.count(); ++s) {
-      const Prediction one = predicted(v, FullProblem{p.sequence(s), {}}, pass, choice, limits);
+      const Prediction one = predicted(v, FullProblem{p.sequence(s), {}, p.dropout}, pass, choice, limits);
       for (const auto& [name, moved] : one.tensors) {
         sum.tensors[name].read += moved.read, sum.tensors[name].written += moved.written;
       }
@@ -73,9 +73,22 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   }
   if (v.name != std::string_view("naive") && v.name != std::string_view("options")) return {};
   Prediction prediction = pass == Pass::forward ? predicted_forward(p, 2) : predicted_backward(p);
+  if (p.dropout.probability != 0.0f) {  // drop_kernel: P, and dP; the backward pass runs the softmax again
+    const std::int64_t rows = std::int64_t{p.B} * p.H * p.Nq, scores = rows * p.Nk;
+    prediction.tensors["P"].read += scores;
+    prediction.tensors["P"].written += scores;
+    if (pass == Pass::backward) {
+      prediction.tensors["P"].written += scores;
+      prediction.tensors["S"].read += 2 * scores;
+      prediction.tensors["L"].written += rows;
+      prediction.tensors["dP"].read += scores;
+      prediction.tensors["dP"].written += scores;
+    }
+    prediction.sectors = {};
+  }
   if (pass == Pass::backward && p.softcap != 0.0f) {  // slope_kernel: S, the bias and dS of each pair that is seen
     const std::int64_t pairs = std::int64_t{p.B} * p.H * visible_pairs(p);
-    prediction.tensors["S"] = {pairs, 0};
+    prediction.tensors["S"].read += pairs;
     prediction.tensors["bias"].read += p.bias == BiasKind::none ? 0 : pairs;
     prediction.tensors["dS"].read += pairs;
     prediction.tensors["dS"].written += pairs;

@@ -1,4 +1,4 @@
-// 06 FlashAttention-2, forward, step 9: the options of chapter 09: a window, a softcap, ragged batches.
+// 06 FlashAttention-2, forward, step 9: the options of chapter 09: a window, a softcap, ragged batches, dropout.
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
@@ -12,6 +12,7 @@
 // - A window begins at first_key(), so that the tiles before it are never loaded.
 // - A block of a ragged batch looks up its sequence and narrows the tensors to it. Each sequence has a last tile, so the last
 //   rows, too, are copied 16 bytes at a time.
+// - Dropout multiplies P by Z once l has its sum.
 //
 // Grid: Tr*B*H, in a ragged batch one block per tile of a sequence and head. Block: warps; a warp owns whole rows of S and O;
 // its lanes form rows of 8 or 16.
@@ -91,6 +92,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     const Rows<O.ROWS> alpha = raise(m, row_max(S), c);  // (6.2)
     S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * c); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
+    drop(rule, S, head, query0, key0);  // (9.12): after the sum, before the product
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
@@ -146,13 +148,14 @@ constexpr CompiledShape shapes[] = {
 
 std::string refuse(const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32); }
 
-const Variant variant{.name = "options",
-                      .idea = "a window and a softcap in the scores; blocks that enter a sequence of a ragged batch",
-                      .forward = start_one_of<shapes>,
-                      .refuse = refuse,
-                      .tiles = choices_of<shapes>,
-                      .takes = every_kernel_takes | all_options,
-                      .only_if_fastest = true};
+const Variant variant{
+    .name = "options",
+    .idea = "a window and a softcap in the scores, dropout of P; blocks that enter a sequence of a ragged batch",
+    .forward = start_one_of<shapes>,
+    .refuse = refuse,
+    .tiles = choices_of<shapes>,
+    .takes = every_kernel_takes | all_options,
+    .only_if_fastest = true};
 
 }  // namespace
 }  // namespace flash::fa2_forward::step_9

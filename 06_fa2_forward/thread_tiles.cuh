@@ -18,8 +18,8 @@
 namespace flash::fa2_forward {
 namespace {
 
-/// A thread's part of a matrix [HEIGHT, WIDTH] in registers: Rows x Cols elements. Lanes: per row. Warps: among which the rows
-/// are divided. Runs: neighbouring rows or columns per thread.
+/// A thread's part of a matrix [HEIGHT, WIDTH] in registers: Rows x Cols elements. Lanes: lanes per row. Warps: the warps that
+/// divide the rows. Runs: how many neighbouring rows or columns a thread takes at a time.
 template <int Rows_, int Cols_, int Lanes, int Warps, int RowRun = 1, int ColRun = 1>
 struct ThreadTile {
   static constexpr int ROWS = Rows_, COLS = Cols_, LANES = Lanes, ROW_RUN = RowRun, COL_RUN = ColRun;

@@ -1,4 +1,4 @@
-// 07 FlashAttention-2, backward, step 3: the options of chapter 09: a window, a softcap, ragged batches.
+// 07 FlashAttention-2, backward, step 3: the options of chapter 09: a window, a softcap, ragged batches, dropout.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     S = scale Q_i K_j^T, capped, + bias, masked;   P = e^(S - L_i)                    (7.1)
@@ -14,6 +14,7 @@
 // - With a window, a tile of keys has a last query as well as a first one, and keys that no query sees get dK = dV = 0.
 // - A block of a ragged batch looks up its sequence and narrows all tensors to it. Each sequence has a last tile, so the last
 //   rows, too, are copied 16 bytes at a time.
+// - Dropout multiplies the P of dV, and dP, by Z. P as it was then waits where dS will be.
 //
 // Grid: Tc*B*Hkv, in a ragged batch one block per tile of a sequence and key/value head, where a block loops over all query
 // heads that share its key/value head. Block: 8 warps (parts.cuh).
@@ -93,6 +94,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   const auto Q_or_dO = select(first_half, smem.Q, smem.dO), K_or_V = select(first_half, smem.K, smem.V);
   const auto P_or_dS = select(first_half, smem.P, smem.dS), dO_or_Q = select(first_half, smem.dO, smem.Q);
   const bool has_slope = problem.softcap != 0.0f;
+  constexpr bool DROPS = Drops<Rule>;  // then smem.P has P o Z for dV, and smem.dS P for dS
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
   // least one, because the last query sees every key; unless there is a window.
@@ -125,11 +127,18 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
         rule.apply(S_or_dP, b * problem.H + h, query0, key0, smem.dS);
         store_P(smem, S_or_dP, rule.factor);
         if (has_slope) S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
+        if constexpr (DROPS) {
+          if (!has_slope) S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) = p; });
+          drop(rule, S_or_dP, b * problem.H + h, query0, key0);  // (9.12)
+          S_or_dP.each_at([&](float p, int row, int col) { smem.P(row, col) = p; });
+        }
+      } else {
+        drop(rule, S_or_dP, b * problem.H + h, query0, key0);  // (9.13)
       }
       __syncthreads();  // read after write: half 1 reads P of half 0
 
       // 3. Half 1: dS = slope o P o (dP - D).
-      if (!first_half) store_dS(smem, S_or_dP, select(has_slope, smem.dS, smem.P));
+      if (!first_half) store_dS(smem, S_or_dP, select(has_slope || DROPS, smem.dS, smem.P));
       __syncthreads();  // read after write: all threads read dS
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
@@ -190,16 +199,17 @@ std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& l
   return pass == Pass::forward ? forward_pass_with_options().tiles(p, pass, limits) : choices(shapes, p, pass, limits);
 }
 
-const Variant variant{.name = "options",
-                      .idea = "a window, a softcap and its slope in dS; blocks that enter a sequence of a ragged batch",
-                      .forward = run_forward_pass_with_options,
-                      .backward = start_one_of<shapes>,
-                      .workspace = workspace,
-                      .refuse = refuse,
-                      .tiles = tiles,
-                      .atomic_dQ = true,
-                      .takes = every_kernel_takes | all_options,
-                      .only_if_fastest = true};
+const Variant variant{
+    .name = "options",
+    .idea = "a window, a softcap and its slope in dS, dropout of P and dP; blocks that enter a sequence of a ragged batch",
+    .forward = run_forward_pass_with_options,
+    .backward = start_one_of<shapes>,
+    .workspace = workspace,
+    .refuse = refuse,
+    .tiles = tiles,
+    .atomic_dQ = true,
+    .takes = every_kernel_takes | all_options,
+    .only_if_fastest = true};
 
 }  // namespace
 }  // namespace flash::fa2_backward::step_3

@@ -9,6 +9,7 @@ set -uo pipefail
 usage() {
   cat <<'TEXT'
 usage: common/try.sh [--all | --seconds N] STAGE [OPTION...]
+       common/try.sh STAGE --serve
 
   Builds STAGE as it is now, runs it with these options, then runs its tests.
   Stops at the first thing that is wrong, and shows it.
@@ -22,6 +23,8 @@ usage: common/try.sh [--all | --seconds N] STAGE [OPTION...]
            first, and none goes on once 15 seconds are over in all
   --seconds N
            likewise, but none goes on after N seconds of tests
+  --serve  instead of all this: a page with an editor for the stage's kernels, at an
+           address of this machine alone. Each save compiles, runs and says what is wrong
   --help   this text
 
 Exit code: 0 all that ran is right; 1 it does not compile, or a check or a test failed;
@@ -110,6 +113,14 @@ build_all() {
   cmake --build "$build" --target $targets
 }
 
+serve=no
+if [ "${1:-}" = --serve ]; then
+  [ $# = 1 ] || refuse "--serve takes no other option; the page has a form for them"
+  case $name in lab_*) refuse "--serve takes a stage, not the lab program $name" ;; esac
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || refuse "--serve needs Python 3.11 or newer"
+  serve=yes targets=$name
+fi
+
 command -v cmake >/dev/null || { echo "try: cmake is missing; common/setup.sh installs what a build needs" >&2 && exit 1; }
 mkdir -p "$build" || exit 1
 stale=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/dev/null)
@@ -132,6 +143,11 @@ if [ "$status" != 0 ]; then
 fi
 first 'warning ?:' <"$logs/build" | tee "$logs/warning"
 built=$SECONDS
+
+if [ $serve = yes ]; then
+  rm -rf "$logs"
+  exec python3 -B -X utf8 "$root/docs/playground/serve.py" "$name"
+fi
 
 # --- Run --------------------------------------------------------------------------------------------------------------------
 

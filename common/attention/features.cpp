@@ -22,6 +22,7 @@ constexpr Row table[] = {
     {Features::window, "--window", [](const FullProblem& p) { return !p.window.is_open(); }},
     {Features::softcap, "--softcap", [](const FullProblem& p) { return p.softcap != 0.0f; }},
     {Features::lengths, "--lengths", [](const FullProblem& p) { return !p.sequences.empty(); }},
+    {Features::dropout, "--dropout", [](const FullProblem& p) { return p.dropout.probability != 0.0f; }},
 };
 
 }  // namespace
@@ -31,7 +32,8 @@ Features features_of(const FullProblem& problem) {
   [[maybe_unused]] const auto& [B, H, Hkv, Nq, Nk, d, scale, causal, bias, bias_per_batch, bias_per_head, dtype, layout] =
       static_cast<const Problem&>(problem);
   static_assert(sizeof(OptionsProblem) == sizeof(Problem) + sizeof(Window) + sizeof(problem.softcap));
-  static_assert(sizeof(FullProblem) - sizeof(OptionsProblem) - sizeof(problem.sequences) < alignof(FullProblem));
+  static_assert(sizeof(FullProblem) - sizeof(OptionsProblem) - sizeof(problem.sequences) - sizeof(Dropout) <
+                alignof(FullProblem));
   Features found = Features::none;
   for (const Row& row : table) {
     if (row.present(problem)) found = found | row.feature;

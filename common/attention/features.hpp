@@ -24,6 +24,7 @@ enum class Features : unsigned {
   window = 1u << 9,
   softcap = 1u << 10,
   lengths = 1u << 11,
+  dropout = 1u << 12,
   // A new feature goes here, into the table of features.cpp, and into the .takes of the kernels that know it:
   // `.takes = every_kernel_takes | Features::window`.
 };
@@ -43,7 +44,7 @@ constexpr Features every_kernel_takes = Features::causal | every_bias | Features
                                         Features::bnhd | Features::packed_qkv | Features::packed_kv;
 
 /// What FullProblem adds to Problem.
-constexpr Features all_options = Features::window | Features::softcap | Features::lengths;
+constexpr Features all_options = Features::window | Features::softcap | Features::lengths | Features::dropout;
 
 /// What the problem has of them.
 Features features_of(const FullProblem&);

@@ -160,6 +160,11 @@ std::string check_options(const FullProblem& p) {
     std::snprintf(cap, sizeof cap, "%.9g", static_cast<double>(p.softcap));
     return std::string("--softcap is ") + cap + "; allowed: a positive number with a finite inverse, or 0 for none";
   }
+  if (!(p.dropout.probability >= 0.0f && p.dropout.probability < 1.0f)) {
+    char probability[32];
+    std::snprintf(probability, sizeof probability, "%.9g", static_cast<double>(p.dropout.probability));
+    return std::string("--dropout is ") + probability + "; allowed: a probability from 0, for none, to less than 1";
+  }
   return p.sequences.empty() ? "" : check_sequences(p);
 }
 
@@ -238,6 +243,11 @@ std::string describe(const FullProblem& p) {
     const bool few = p.sequences.count() <= 12;
     line += few ? " lengths=" + lengths
                 : " lengths=" + lengths.substr(0, lengths.find(',')) + ",... (" + std::to_string(p.sequences.count()) + ")";
+  }
+  if (p.dropout.probability != 0.0f) {
+    char dropout[64];
+    std::snprintf(dropout, sizeof dropout, " dropout=%.6g (seed ", static_cast<double>(p.dropout.probability));
+    line += dropout + std::to_string(p.dropout.seed) + ")";
   }
   line += std::string(" ") + to_string(p.dtype) + " " + to_string(p.layout) + " bias=" + to_string(p.bias);
   if (p.bias != BiasKind::none) {

@@ -5,6 +5,8 @@
 // Sizes carry the letters of the FlashAttention papers. This header is plain C++: the host compiler and nvcc both read it.
 #pragma once
 
+#include "common/attention/dropout.hpp"
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -114,9 +116,10 @@ struct Sequences {
 /// the packed tensors; a query sees keys of its own sequence only. Kernels enter one sequence, and then see an OptionsProblem.
 struct FullProblem : OptionsProblem {
   Sequences sequences;
+  Dropout dropout = {};  ///< of the weights, after the softmax
 
   /// Without options a kernel for a Problem computes the same.
-  bool is_plain() const { return window.is_open() && softcap == 0.0f && sequences.empty(); }
+  bool is_plain() const { return window.is_open() && softcap == 0.0f && sequences.empty() && dropout.probability == 0.0f; }
 
   /// The attention of one sequence as a problem of its own, in which Nq or Nk may be 0.
   OptionsProblem sequence(int s) const;
@@ -150,7 +153,7 @@ struct RequestedSizes {
 std::string set_sizes(Problem& problem, const RequestedSizes& sizes);
 
 /// "" or why these can be no options: bounds of a window are Window::open or 0..2^30-1, a softcap is 0 or a positive finite number whose
-/// inverse is finite too, and sequences cover the tensors of a batch of 1, without a bias per key.
+/// inverse is finite too, a weight is dropped with a probability below 1, and sequences cover the tensors of a batch of 1, without a bias per key.
 std::string check_options(const FullProblem&);
 
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.
@@ -164,7 +167,7 @@ std::string to_string(const Window&);     ///< "1024,0"
 std::string to_string(const Sequences&);  ///< "100,0,7:20": lengths; the last sequence has 7 queries and 20 keys
 
 /// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with its
-/// shape; a scale only if it is not the default, a window, a softcap and lengths only if there are any.
+/// shape; a scale only if it is not the default, a window, a softcap, lengths and dropout only if there are any.
 std::string describe(const FullProblem&);
 
 /// Bytes of one element.

@@ -29,14 +29,15 @@ TEST_CASE("features: what a problem has beyond the plain one") {
   CHECK(names_of(every_kernel_takes).size() == 9);  // each has a name
 }
 
-TEST_CASE("features: a window, a softcap and lengths are refused by kernels that do not say that they know them") {
+TEST_CASE("features: a window, a softcap, lengths and dropout are refused by kernels that do not say that they know them") {
   Variant variant{.name = "test", .idea = "", .forward = nullptr};
   FullProblem p = plain();
   p.window = {5, 0};
   p.softcap = 30.0f;
   p.sequences = {{0, 128}, {0, 128}};
+  p.dropout = {0.1f, 1};
   CHECK(features_of(p) == all_options);
-  CHECK(refusal(variant, p) == "it does not know --window, --softcap, --lengths");
+  CHECK(refusal(variant, p) == "it does not know --window, --softcap, --lengths, --dropout");
   variant.takes = every_kernel_takes | all_options;
   CHECK(refusal(variant, p) == "");
 }

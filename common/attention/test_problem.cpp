@@ -125,6 +125,18 @@ TEST_CASE("windows and softcaps that are none are refused in one line") {
   CHECK_FALSE(p.is_plain());
 }
 
+TEST_CASE("dropout takes a probability from 0 to less than 1, and a problem with one is not plain") {
+  FullProblem p;
+  for (const float probability : {-0.1f, 1.0f, 1.5f, INFINITY, NAN}) {
+    p.dropout.probability = probability;
+    CHECK(check_options(p).starts_with("--dropout is "));
+  }
+  p.dropout = {0.25f, 7};
+  CHECK(check_options(p) == "");
+  CHECK_FALSE(p.is_plain());
+  CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 dropout=0.25 (seed 7) fp32 bhnd bias=none");
+}
+
 TEST_CASE("sequences must cover the tensors of a batch of 1, and a bias per key is refused") {
   FullProblem p;  // Nq = Nk = 128
   p.sequences = {{0, 0, 100, 128}, {0, 28, 128, 128}};

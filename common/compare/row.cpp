@@ -77,6 +77,8 @@ FullProblem Row::problem() const {
     if (given.contains("window")) options.window = parse_window("window", text("window"));
     if (given.contains("softcap")) options.softcap = given["softcap"].get<float>();
     if (given.contains("lengths")) options.sequences = parse_lengths("lengths", text("lengths"));
+    if (given.contains("dropout"))
+      options.dropout = {given["dropout"].get<float>(), given.at("dropout_seed").get<std::uint64_t>()};
     if (given.contains("scale")) options.scale = given["scale"].get<float>();
     return make_problem(options,
                         {size("batch"), size("heads"), size("kv_heads"), size("seq_q"), size("seq_k"), size("head_dim")});

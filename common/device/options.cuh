@@ -1,5 +1,5 @@
-// The options of chapter 09 for the steps that know them: which rule a run has, and how a block of a ragged batch finds its
-// rows.
+// The options of chapter 09 for the steps that know them: which rule a run has, how a block of a ragged batch finds its rows,
+// and which weights it drops.
 #pragma once
 
 #include "common/device/softmax.cuh"
@@ -46,13 +46,38 @@ requires(!Rule::RAGGED) __device__ const Tensor<T>& queries_of(const Rule&, cons
 template <class Rule, class T>
 requires(!Rule::RAGGED) __device__ const Tensor<T>& keys_of(const Rule&, const Tensor<T>& all) { return all; }
 
-/// Calls f(rule, tiles) with a RaggedRule if the run's batch is ragged, else an OptionsRule: the same kernel, compiled for each.
+/// A rule whose run drops weights. It is a type of its own, so that kernels without dropout keep their code.
+template <class Rule>
+struct Dropping : Rule {
+  DropMask dropout;
+};
+template <class Rule>
+concept Drops = requires(const Rule& rule) {
+  rule.dropout;
+};
+
+/// (9.12), (9.13)  P or dP becomes P o Z or dP o Z, once its tile begins at query query0 and key key0 of head h (over all batches).
+template <class Rule, class Tile>
+__device__ void drop(const Rule& rule, Tile& P, int h, int query0, int key0) {
+  if constexpr (Drops<Rule>) {
+    int i0 = query0, j0 = key0;
+    if constexpr (Rule::RAGGED) i0 += rule.offset(0, 0), j0 += rule.offset(0, 1);  // the same Z as in the packed tensors
+    P.each_at([&](float& p, int row, int col) { p *= rule.dropout(h, i0 + row, j0 + col); });
+  }
+}
+
+/// Calls f(rule, tiles) with a RaggedRule if the run's batch is ragged, else an OptionsRule, each also Dropping: the same
+/// kernel, compiled for each.
 /// `tiles`: of a batch that is not ragged, for a head.
 template <class F>
 void with_rule_of(const Attention& a, unsigned tiles, F f) {
   const OptionsRule rule = score_rule<OptionsRule>(a);
-  if (a.problem.sequences.empty()) return f(rule, tiles);
-  f(RaggedRule{rule, view<const int>(a.offsets), view<const int>(a.order), 0}, static_cast<unsigned>(a.order.shape[2]));
+  const DropMask mask(a.problem.dropout);
+  const bool drops = a.problem.dropout.probability != 0.0f;
+  if (a.problem.sequences.empty()) return drops ? f(Dropping<OptionsRule>{rule, mask}, tiles) : f(rule, tiles);
+  const RaggedRule ragged{rule, view<const int>(a.offsets), view<const int>(a.order), 0};
+  tiles = static_cast<unsigned>(a.order.shape[2]);
+  return drops ? f(Dropping<RaggedRule>{ragged, mask}, tiles) : f(ragged, tiles);
 }
 
 }  // namespace

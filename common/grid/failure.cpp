@@ -21,6 +21,7 @@ std::string command_for(const LastRun& run) {
                          .window = p.window,
                          .softcap = p.softcap,
                          .sequences = p.sequences,
+                         .dropout = p.dropout,
                          .bias = {},
                          .scale = {},
                          .dtype = p.dtype,

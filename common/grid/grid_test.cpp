@@ -45,6 +45,7 @@ TEST_CASE("grid: biases") { check_variants_on(biases(), /*in_turns=*/sanitized()
 TEST_CASE("grid: heads and layouts") { check_variants_on(heads_and_layouts(), /*in_turns=*/sanitized()); }
 TEST_CASE("grid: windows") { check_variants_on(windows()); }
 TEST_CASE("grid: softcaps") { check_variants_on(softcaps()); }
+TEST_CASE("grid: dropout") { check_variants_on(dropouts()); }
 TEST_CASE("grid: ragged batches") { check_variants_on(ragged()); }
 TEST_CASE("grid: random mixture") { check_variants_on(random_mixture(24, /*seed=*/2022), /*in_turns=*/true); }
 
@@ -150,6 +151,47 @@ TEST_CASE("grid: with the window 0,0 each query copies its own value, and passes
       }
     }
     CHECK_MESSAGE(wrong == 0, variant.name);
+  }
+}
+
+TEST_CASE(
+    "grid: of V = 1 and dO = 1, O and dV show which weights are dropped: the same for every tile size and in both passes") {
+  FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 64, .d = 64});
+  problem.dropout = {0.4f, 11};
+  const DropMask mask(problem.dropout);
+  for (const Variant& variant : variants_for(problem)) {
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      if (pass == Pass::backward && variant.backward == nullptr) continue;
+      Inputs inputs = make_inputs(problem, InputKind::normal, 6, pass);
+      for (HostTensor<float>* unit : {&inputs.V, &inputs.dO}) {
+        for (std::size_t n = 0; n < unit->values.size(); ++n) unit->values[n] = n % 65 == 0 ? 1.0f : 0.0f;
+      }
+      const auto choices =
+          variant.tiles == nullptr ? std::vector<TileChoice>(1) : variant.tiles(problem, pass, device().limits());
+      for (const TileChoice& choice : choices) {
+        Runner runner(device(), variant, problem, inputs, pass, choice.tiles);
+        runner.run();
+        const Results<float> got = runner.results();
+        int wrong = 0;
+        for (int i = 0; i < 64; ++i) {
+          for (int j = 0; j < 64; ++j) {
+            const bool kept = mask(0, i, j) != 0.0f;
+            wrong += (got.O(0, 0, i, j) != 0.0f) != kept;
+            if (pass == Pass::backward) wrong += (got.dV(0, 0, j, i) != 0.0f) != kept;
+          }
+        }
+        CHECK_MESSAGE(wrong == 0, std::string(variant.name) << " " << to_string(choice.tiles));
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu: dropout moves no more bytes than predicted") {
+  for (const FullProblem& problem : counted(dropouts())) {
+    for (const Variant& variant : variants_for(problem)) {
+      check_prediction(variant, problem, Pass::forward);
+      if (variant.backward != nullptr) check_prediction(variant, problem, Pass::backward);
+    }
   }
 }
 

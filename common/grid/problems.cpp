@@ -194,6 +194,26 @@ std::vector<FullProblem> softcaps() {
   return problems;
 }
 
+std::vector<FullProblem> dropouts() {
+  std::vector<FullProblem> problems;
+  for (const float probability : {0.1f, 0.5f, 0.9f, 0.2f, 0.3f}) {
+    FullProblem p =
+        problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = small_shapes ? 35 : 100, .Nk = small_shapes ? 42 : 170, .d = 59});
+    p.dropout = {probability, (std::uint64_t{1} << 40) + 3};
+    p.causal = probability == 0.5f;
+    if (probability == 0.9f) p.bias = BiasKind::matrix;
+    if (probability == 0.2f) p.window = {20, 5}, p.softcap = 2.0f;
+    if (probability == 0.3f) {
+      p.B = 1;
+      p.sequences = parse_lengths("lengths", small_shapes ? "17,0,5:20" : "70,0,33:64,0:5");
+      p.Nq = p.sequences.queries.back(), p.Nk = p.sequences.keys.back();
+    }
+    if (few_shapes && probability < 0.5f && p.sequences.empty()) continue;
+    problems.push_back(p);
+  }
+  return problems;
+}
+
 std::vector<FullProblem> ragged() {
   struct Case {
     const char* lengths;

@@ -35,6 +35,9 @@ std::vector<FullProblem> windows();
 /// Softcaps that bend most scores, and that bend none, with each kind of bias, masks and windows.
 std::vector<FullProblem> softcaps();
 
+/// Few and many weights dropped, with masks, windows, softcaps, biases and ragged batches.
+std::vector<FullProblem> dropouts();
+
 /// Ragged batches around tile edges: empty sequences, sequences without queries or without keys, more of one than of the other, with the
 /// options that go with them.
 std::vector<FullProblem> ragged();

@@ -87,7 +87,7 @@ Unwritten unwritten_of(const TensorRef& t) {
 
 /// "" or which other problem the results solve: that without the scale, say.
 std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
-  FullProblem unscaled = p, scaled_twice = p, unmasked = p, unbiased = p, wide = p, uncapped = p, whole = p;
+  FullProblem unscaled = p, scaled_twice = p, unmasked = p, unbiased = p, wide = p, uncapped = p, whole = p, undropped = p;
   unscaled.scale = 1.0f;
   scaled_twice.scale = p.scale * p.scale;
   unmasked.causal = false;
@@ -95,6 +95,7 @@ std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Res
   wide.window = {};
   uncapped.softcap = 0.0f;
   whole.sequences = {};
+  undropped.dropout = {};
   const auto solve = [&](const FullProblem& other) { return check_results(other, inputs, Pass::forward, got, sample).passed; };
   if (p.scale != 1.0f && solve(unscaled)) return "o and lse are right for scale = 1: the scores are not multiplied by scale";
   if (p.scale != 1.0f && solve(scaled_twice))
@@ -103,6 +104,7 @@ std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Res
   if (!p.window.is_open() && solve(wide)) return "o and lse are right without the window: it is not applied";
   if (p.softcap != 0.0f && solve(uncapped)) return "o and lse are right without the softcap: it is not applied";
   if (!p.sequences.empty() && solve(whole)) return "o and lse are right for one sequence: queries see keys of other sequences";
+  if (p.dropout.probability != 0.0f && solve(undropped)) return "o and lse are right without dropout: it is not applied";
   if (p.bias != BiasKind::none && solve(unbiased)) return "o and lse are right without the bias: it is not added";
   return "";
 }

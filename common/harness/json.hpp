@@ -28,7 +28,7 @@ inline nlohmann::ordered_json device_json(const DeviceInfo& device) {
   return json;
 }
 
-/// Sizes and options in the order of the reports, a window, a softcap and lengths only if there are any; which inputs it is solved for is to follow.
+/// Sizes and options in the order of the reports, a window, a softcap, lengths and dropout only if there are any; which inputs it is solved for is to follow.
 inline nlohmann::ordered_json problem_json(const FullProblem& p) {
   nlohmann::ordered_json json{{"batch", p.B},
                               {"heads", p.H},
@@ -44,6 +44,10 @@ inline nlohmann::ordered_json problem_json(const FullProblem& p) {
   if (!p.window.is_open()) json["window"] = to_string(p.window);
   if (p.softcap != 0.0f) json["softcap"] = p.softcap;
   if (!p.sequences.empty()) json["lengths"] = to_string(p.sequences);
+  if (p.dropout.probability != 0.0f) {
+    json["dropout"] = p.dropout.probability;
+    json["dropout_seed"] = p.dropout.seed;
+  }
   return json;
 }
 

@@ -78,6 +78,16 @@ void add_problem_options(CLI::App& app, ProblemOptions& options, const Requested
          "queries:keys")
       ->type_name("n,n:m,...")
       ->group("Problem");
+  app.add_option_function<std::string>(
+         "--dropout", [&options](const std::string& given) { options.dropout.probability = parse_finite("--dropout", given); },
+         "Each weight becomes 0 with this probability, else 1 / (1 - p) times as large, after the softmax (default: 0)")
+      ->type_name("p")
+      ->group("Problem");
+  app.add_option_function<std::string>(
+         "--dropout-seed", [&options](const std::string& given) { options.dropout.seed = parse_seed("--dropout-seed", given); },
+         "Which weights are dropped; both passes must be given the same (default: 0)")
+      ->type_name("S")
+      ->group("Problem");
   add_choice(app, "--bias", options.bias, all_biases,
              "Added to the scaled scores: per key, per query and key, or ALiBi slopes (default: none)");
   app.add_option_function<std::string>(
@@ -128,6 +138,7 @@ FullProblem make_problem(const ProblemOptions& options, const RequestedSizes& gi
   problem.causal = options.causal;
   problem.window = options.window;
   problem.softcap = options.softcap;
+  problem.dropout = options.dropout;
   problem.bias = options.bias.value_or(BiasKind::none);
   problem.dtype = options.dtype.value_or(Dtype::fp32);
   problem.layout = options.layout;
@@ -154,6 +165,10 @@ std::vector<std::string> to_arguments(const ProblemOptions& options, const Reque
   if (options.causal) arguments.emplace_back("--causal");
   if (!options.window.is_open()) arguments.push_back("--window=" + to_string(options.window));
   if (options.softcap != 0.0f) add("--softcap", shortest(options.softcap));
+  if (options.dropout.probability != 0.0f) {
+    add("--dropout", shortest(options.dropout.probability));
+    add("--dropout-seed", std::to_string(options.dropout.seed));
+  }
   if (options.bias) add("--bias", to_string(*options.bias));
   // One word: a value that starts with a minus sign could be taken for an option.
   if (options.scale) arguments.push_back("--scale=" + shortest(*options.scale));

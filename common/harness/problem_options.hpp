@@ -35,6 +35,7 @@ struct ProblemOptions {
   Window window;
   float softcap = 0.0f;  ///< 0: none
   Sequences sequences;   ///< empty: the batch is not ragged
+  Dropout dropout = {};
   std::optional<BiasKind> bias;
   std::optional<float> scale;  ///< absent: 1/sqrt(d)
   std::optional<Dtype> dtype;  ///< absent: the first that the variant takes

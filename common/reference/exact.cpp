@@ -125,10 +125,20 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
     }
   }
 
-  result.P_squares = result.P.rowwise().squaredNorm();
+  if (problem.dropout.probability > 0.0f) {
+    const DropMask mask(problem.dropout);
+    result.Z.setZero(S.rows(), problem.Nk);
+    for (Eigen::Index r = 0; r < S.rows(); ++r) {
+      const int i = queries[static_cast<std::size_t>(r)];
+      for (int j = 0; j < seen; ++j)
+        result.Z(r, j) = mask(head.b * problem.H + head.h, i, j) == 0.0f ? 0.0 : 1 / (1.0 - problem.dropout.probability);
+    }
+  }
+  const Matrix weights = dropped(result.P, result.Z);
+  result.P_squares = weights.rowwise().squaredNorm();
 
-  // O = P V                                                                      [rows, Nk] x [Nk, d]
-  result.O = product(result.P.leftCols(seen), head.V.topRows(seen));
+  // O = (P o Z) V                                                                [rows, Nk] x [Nk, d]
+  result.O = product(weights.leftCols(seen), head.V.topRows(seen));
   return result;
 }
 
@@ -140,14 +150,17 @@ RowVector key_score_terms(const Matrix& P, const Vector& query_score_terms) {
   return terms;
 }
 
-ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& dO, const Matrix& O, const Matrix& V) {
-  // O = P V gives dP = dO V^T                                                    [rows, d] x [d, keys]
-  const Matrix dP = product(dO, V.transpose());
-  // P = softmax(S) gives dS_ij = P_ij (dP_ij - sum_k P_ik dP_ik), and that sum is D_i = dO_i . O_i, because O_i = sum_k P_ik v_k.
+Matrix dropped(const Matrix& P, const Matrix& Z) { return Z.size() == 0 ? P : Matrix(P.cwiseProduct(Z)); }
+
+ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& Z, const Matrix& dO, const Matrix& O,
+                             const Matrix& V) {
+  // O = (P o Z) V gives dP = Z o dO V^T                                          [rows, d] x [d, keys]
+  const Matrix dP = dropped(product(dO, V.transpose()), Z);
+  // P = softmax(S) gives dS_ij = P_ij (dP_ij - sum_k P_ik dP_ik), and that sum is D_i = dO_i . O_i, because O_i = sum_k P_ik Z_ik v_k.
   const Vector D = dO.cwiseProduct(O).rowwise().sum();
 
   ScoreGradient result;
-  result.dP_terms = P.array() * (dO.rowwise().norm() * V.rowwise().norm().transpose()).array();
+  result.dP_terms = dropped(P, Z).array() * (dO.rowwise().norm() * V.rowwise().norm().transpose()).array();
   result.dS = P.array() * (dP.array().colwise() - D.array());
   if (slope.size() > 0) result.dS.array() *= slope.array();
   return result;
@@ -168,11 +181,11 @@ RowTerms query_terms(const FullProblem& problem, const Matrix& P, const ScoreGra
           scale * mean_key.cwiseAbs().rowwise().maxCoeff().cwiseProduct(D_errors)};
 }
 
-RowTerms key_terms(const FullProblem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
-                   const Matrix& Q) {
+RowTerms key_terms(const FullProblem& problem, const Matrix& P, const Matrix& Z, const ScoreGradient& gradient,
+                   const Vector& D_errors, const Matrix& Q) {
   // dK_j = scale sum_i P_ij (dP_ij - D_i) q_i
   const double scale = std::abs(static_cast<double>(problem.scale));
-  return {gradient.dP_terms.colwise().sum(), P.colwise().squaredNorm(), gradient.dS.colwise().squaredNorm(),
+  return {gradient.dP_terms.colwise().sum(), dropped(P, Z).colwise().squaredNorm(), gradient.dS.colwise().squaredNorm(),
           scale * P.transpose() * Q.cwiseAbs().rowwise().maxCoeff().cwiseProduct(D_errors)};
 }
 

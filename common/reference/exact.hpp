@@ -70,6 +70,7 @@ struct Head {
 struct Forward {
   Matrix P;      // [rows, Nk]
   Matrix slope;  // [rows, Nk]: of the softcap, d capped / d s; empty without one
+  Matrix Z;      // [rows, Nk]: of dropout, 0 or 1 / (1 - p), by which P is multiplied; empty without one
   Matrix O;      // [rows, d]
   Vector L;      // [rows]
 
@@ -83,13 +84,17 @@ Forward forward(const Head<T>&, const std::vector<int>& queries);
 /// Terms::score of each key: a query counts for as much as the weight that it gives the key, max_i P_ij score_i. [1, keys]
 RowVector key_score_terms(const Matrix& P, const Vector& query_score_terms);
 
-/// dS = P o (dP - D) o slope with dP = dO V^T and D = rowsum(dO o O): [rows, keys], where V and the columns of P and slope may be all keys
-/// or some. Without a softcap the slope is 1, and empty.
+/// The weights that multiply V, P o Z.
+Matrix dropped(const Matrix& P, const Matrix& Z);
+
+/// dS = P o (dP - D) o slope with dP = Z o dO V^T and D = rowsum(dO o O): [rows, keys], where V and the columns of P, slope and Z may be all
+/// keys or some. An empty slope or Z is 1.
 struct ScoreGradient {
   Matrix dS;
-  Matrix dP_terms;  // [rows, keys]: P_ij |dO_i| |v_j|
+  Matrix dP_terms;  // [rows, keys]: P_ij Z_ij |dO_i| |v_j|
 };
-ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& dO, const Matrix& O, const Matrix& V);
+ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& Z, const Matrix& dO, const Matrix& O,
+                             const Matrix& V);
 
 /// By how much each D_i = dO_i . O_i may be off: [rows]. O_i is off by as much as its softmax, in all its components alike, since they
 /// share one sum of weights; and is rounded to 16 bits, each component by itself.
@@ -100,7 +105,8 @@ struct RowTerms {
   Vector dP, P2, dS2, D;
 };
 RowTerms query_terms(const FullProblem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& K);
-RowTerms key_terms(const FullProblem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& Q);
+RowTerms key_terms(const FullProblem&, const Matrix& P, const Matrix& Z, const ScoreGradient&, const Vector& D_errors,
+                   const Matrix& Q);
 
 /// The chosen rows of a matrix, in that order; the chosen columns.
 /// Of an empty matrix: nothing.

@@ -53,6 +53,15 @@ std::vector<float> scores(const FullProblem& p, const Inputs& inputs, const Keys
   return S;
 }
 
+/// Z_ij of the keys; of no dropout: nothing.
+std::vector<float> drop_factors(const FullProblem& p, const Keys& keys, int b, int h, int i) {
+  std::vector<float> Z;
+  if (p.dropout.probability == 0.0f) return Z;
+  const DropMask mask(p.dropout);
+  for (const int j : keys.rows) Z.push_back(mask(b * p.H + h, i, j));
+  return Z;
+}
+
 /// sum_j w_j M_j: [d]. M is [keys, d].
 void weighted_sum(const std::vector<float>& weights, const std::vector<float>& M, std::size_t d, float* sum) {
   std::fill_n(sum, d, 0.0f);
@@ -95,7 +104,8 @@ void forward(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b
     weight = std::exp(weight - m);
     l += weight;
   }
-  for (float& weight : P) weight = round_to(p.dtype, weight / l);
+  const std::vector<float> Z = drop_factors(p, keys, b, h, i);
+  for (std::size_t j = 0; j < P.size(); ++j) P[j] = round_to(p.dtype, P[j] / l * (Z.empty() ? 1.0f : Z[j]));
   L = m + std::log(l);
   weighted_sum(P, keys.V, d, O);
   for (std::size_t c = 0; c < d; ++c) O[c] = round_to(p.dtype, O[c]);
@@ -110,11 +120,13 @@ ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const
 
   std::vector<float> slopes;  // empty without a softcap
   ScoreGradients result{scores(p, inputs, keys, b, h, i, false, &slopes), dots(dO, keys.V_T, d)};
+  const std::vector<float> Z = drop_factors(p, keys, b, h, i);
   for (std::size_t j = 0; j < keys.rows.size(); ++j) {
+    const float factor = Z.empty() ? 1.0f : Z[j];
     const float P = L == -infinity ? 0.0f : std::exp(result.P[j] - L);
-    const float dS = P * (result.dS[j] - D);  // dS = P o (dP - D) o slope
+    const float dS = P * (factor * result.dS[j] - D);  // dS = P o (Z o dP - D) o slope
     result.dS[j] = round_to(p.dtype, slopes.empty() ? dS : dS * slopes[j]);
-    result.P[j] = round_to(p.dtype, P);
+    result.P[j] = round_to(p.dtype, factor * P);
   }
   return result;
 }

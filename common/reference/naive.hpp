@@ -28,7 +28,7 @@ std::vector<int> all_rows(int count);
 /// O_i (d values) and L_i of query i of (b, h). `keys` are all keys.
 void forward(const FullProblem&, const Inputs&, const Keys& keys, int b, int h, int i, float* O, float& L);
 
-/// P_ij and dS_ij for the given keys, as they enter the last products: rounded to the problem's dtype.
+/// P_ij, after dropout, and dS_ij for the given keys, as they enter the last products: rounded to the problem's dtype.
 struct ScoreGradients {
   std::vector<float> P, dS;
 };

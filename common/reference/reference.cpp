@@ -46,7 +46,7 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
   const FullProblem& p = head.problem;
   const double scale = p.scale;
   const exact::Forward forward = exact::forward(head, block);
-  const auto& [P, slope, O, L, score_terms, P_squares, sum_errors] = forward;
+  const auto& [P, slope, Z, O, L, score_terms, P_squares, sum_errors] = forward;
   for (std::size_t r = 0; stored != nullptr && r < block.size(); ++r) {
     const auto row = static_cast<Eigen::Index>(r);
     for (int c = 0; c < p.d; ++c) stored->O(0, 0, block[r], c) = round_to(p.dtype, static_cast<float>(O(row, c)));
@@ -73,9 +73,9 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
   const Vector D_errors = exact::D_errors(p, dO, forward);
   exact::ScoreGradient gradient;
   if (!chosen.empty()) {
-    const Matrix P_rows = exact::take_rows(P, chosen);  // P = softmax(S), O = P V
-    gradient = exact::score_gradient(P_rows, exact::take_rows(slope, chosen), exact::take_rows(dO, chosen),
-                                     exact::take_rows(O, chosen), head.V);
+    const Matrix P_rows = exact::take_rows(P, chosen);  // P = softmax(S), O = (P o Z) V
+    gradient = exact::score_gradient(P_rows, exact::take_rows(slope, chosen), exact::take_rows(Z, chosen),
+                                     exact::take_rows(dO, chosen), exact::take_rows(O, chosen), head.V);
     put(exact.results.dQ, scale * product(gradient.dS, head.K));  // S = scale * Q K^T
     const exact::RowTerms terms = exact::query_terms(p, P_rows, gradient, exact::take_rows(D_errors, chosen), head.K);
     put(exact.queries.dP, terms.dP);
@@ -83,17 +83,17 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
     put(exact.queries.D, terms.D);
   }
   if (slice.keys.empty()) return;
-  const Matrix P_columns = exact::take_columns(P, slice.keys);
+  const Matrix P_columns = exact::take_columns(P, slice.keys), Z_columns = exact::take_columns(Z, slice.keys);
   if (chosen.size() < block.size() || slice.keys.size() < static_cast<std::size_t>(p.Nk)) {  // else it is the same
-    gradient =
-        exact::score_gradient(P_columns, exact::take_columns(slope, slice.keys), dO, O, exact::take_rows(head.V, slice.keys));
+    gradient = exact::score_gradient(P_columns, exact::take_columns(slope, slice.keys), Z_columns, dO, O,
+                                     exact::take_rows(head.V, slice.keys));
   }
-  rows_of(sums.results.dV) += product(P_columns.transpose(), dO);  // O = P V
+  rows_of(sums.results.dV) += product(exact::dropped(P_columns, Z_columns).transpose(), dO);  // O = (P o Z) V
   rows_of(sums.results.dK) += scale * product(gradient.dS.transpose(), Q);
   auto score = rows_of(sums.keys.score), sum = rows_of(sums.keys.sum);
   score = score.cwiseMax(exact::key_score_terms(P_columns, score_terms).transpose());
   sum = sum.cwiseMax(sum_errors.maxCoeff());
-  const exact::RowTerms terms = exact::key_terms(p, P_columns, gradient, D_errors, Q);
+  const exact::RowTerms terms = exact::key_terms(p, P_columns, Z_columns, gradient, D_errors, Q);
   rows_of(sums.keys.dP) += terms.dP;
   rows_of(sums.keys.P2) += terms.P2;
   rows_of(sums.keys.dS2) += terms.dS2;

@@ -37,6 +37,8 @@ std::vector<FullProblem> all_options() {
         if (H == 4) p.window = causal ? Window{} : Window{0, 5};
         p.softcap = 0.8f;  // bends most scores
         problems.push_back(p);
+        p.dropout = {0.3f, 5};
+        problems.push_back(p);
       }
     }
   }
@@ -49,6 +51,8 @@ std::vector<FullProblem> all_options() {
       problems.push_back(p);
       p.window = {1, 1};
       p.softcap = 0.8f;
+      problems.push_back(p);
+      p.dropout = {0.6f, 1};
       problems.push_back(p);
     }
   }
@@ -77,6 +81,14 @@ double score(const FullProblem& p, const InputsOf<double>& in, int b, int h, int
   return (p.softcap > 0 ? c * std::tanh(scaled / c) : scaled) + bias;
 }
 
+/// The factor of a weight, of the words alone.
+double kept(const FullProblem& p, int b, int h, int i, int j) {
+  const auto u = [](int n) { return static_cast<std::uint32_t>(n); };
+  const Words words = philox({{u(j / 4), u(i), u(b * p.H + h), 0}}, p.dropout.seed);
+  const double probability = p.dropout.probability;
+  return words.word[j % 4] < probability * 0x1p32 ? 0 : 1 / (1 - probability);
+}
+
 /// O and L straight from the definition, without subtracting a max.
 void check_forward(const FullProblem& p, const InputsOf<double>& in) {
   const Results<double> got = reference(p, in, Pass::forward);
@@ -94,7 +106,8 @@ void check_forward(const FullProblem& p, const InputsOf<double>& in) {
         }
         for (int c = 0; c < p.d; ++c) {
           double O = 0;
-          for (int j = 0; j < p.Nk; ++j) O += std::exp(score(p, in, b, h, i, j)) * in.V(b, h / (p.H / p.Hkv), j, c);
+          for (int j = 0; j < p.Nk; ++j)
+            O += std::exp(score(p, in, b, h, i, j)) * kept(p, b, h, i, j) * in.V(b, h / (p.H / p.Hkv), j, c);
           if (sum > 0) O /= sum;
           CHECK(std::abs(got.O(b, h, i, c) - O) <= 1e-13 * (1 + std::abs(O)));
         }

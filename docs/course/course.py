@@ -135,7 +135,7 @@ def verdict_on(e, folder, build_folder):
             )
         )
     if verdict.right:
-        print(words.wrapped(f"Now you can {e.after}. What might have gone wrong: docs/course/wrong_kernels.md#{e.name}"))
+        print(words.wrapped(f"Now you can {e.after}. What might have gone wrong: docs/course/exercises/{e.name}/README.md#wrong-kernels"))
     else:
         print(f"  A hint: {shown('hint', folder, e.name)}")
     remember(folder, e.name, status=verdict.status)

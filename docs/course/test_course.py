@@ -82,9 +82,9 @@ class Student(WithFolder):
         self.assertEqual(code, 0)
         self.assertRegex(
             said,
-            f"{NAME}: RIGHT after .* What might have gone wrong: docs/course/wrong_kernels.md#{NAME} Next: .* blank 01_tile_product {shlex.quote(str(self.folder))}$",
+            f"{NAME}: RIGHT after .* What might have gone wrong: docs/course/exercises/{NAME}/README.md#wrong-kernels Next: .* blank 01_tile_product {shlex.quote(str(self.folder))}$",
         )
-        self.assertIn(f"\n## {NAME}\n", (HERE / "wrong_kernels.md").read_text())
+        self.assertIn("\n## Wrong kernels\n", (HERE / f"exercises/{NAME}/README.md").read_text())
         said = course("progress", self.folder)[1]
         self.assertIn("right hints 3 of 3", said)
         self.assertIn("1 of 1 right", said)

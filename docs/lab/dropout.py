@@ -1,4 +1,4 @@
-"""The formulas of docs/reference/dropout.md, in plain Python and double precision. Exits with 1 if one is wrong."""
+"""The formulas of chapter 09 on dropout, in plain Python and double precision. Exits with 1 if one is wrong."""
 
 import random
 import sys
@@ -20,7 +20,7 @@ def philox(counter, key):
 
 
 def factor(seed, head, i, j, p):
-    """(P.1)  Of the pair (i, j): 0 with probability p, else 1 / (1 - p). Four neighbouring keys share a call."""
+    """(9.11)  Of the pair (i, j): 0 with probability p, else 1 / (1 - p). Four neighbouring keys share a call."""
     word = philox((j // 4, i, head, 0), (seed & MASK, seed >> 32))[j % 4]
     return 0.0 if word < p * 2**32 else 1.0 / (1.0 - p)
 
@@ -58,7 +58,7 @@ def check_tiles():
                 for i, x in enumerate(column, i0):
                     backward[i][j] = x
     good = whole == forward == backward
-    print(f"{'(P.1) the same factors, whatever the tiles and their order':<64} {'ok' if good else 'WRONG'}")
+    print(f"{'(9.11) the same factors, whatever the tiles and their order':<64} {'ok' if good else 'WRONG'}")
     return good
 
 
@@ -69,7 +69,7 @@ def check_mean():
     for seed in range(seeds):
         for j, x in enumerate(tile(seed, 0, [5], range(8), p)[0]):
             means[j] += x / seeds
-    return compare("(P.2) the mean over 20,000 seeds", [[dot(P, flat(V))]], [[dot([a * b for a, b in zip(P, means)], flat(V))]], 0.03)
+    return compare("(9.12) the mean over 20,000 seeds", [[dot(P, flat(V))]], [[dot([a * b for a, b in zip(P, means)], flat(V))]], 0.03)
 
 
 def check_gradients():
@@ -88,16 +88,16 @@ def check_gradients():
 
     P = weights(Q, K)
     O = product(times_Z(P), V)
-    dP = times_Z(product(dO, transpose(V)))  # (P.4)
-    D = [dot(a, b) for a, b in zip(dO, O)]  # (P.5)
+    dP = times_Z(product(dO, transpose(V)))  # (9.13)
+    D = [dot(a, b) for a, b in zip(dO, O)]  # (9.14)
     dS = [[w * (x - own) for w, x in zip(ws, xs)] for ws, xs, own in zip(P, dP, D)]
     dQ = [[scale * x for x in row] for row in product(dS, K)]
     dK = [[scale * x for x in row] for row in product(transpose(dS), Q)]
-    dV = product(transpose(times_Z(P)), dO)  # (P.3)
-    good = compare("(P.5) D from P and dP", [[dot(a, b) for a, b in zip(P, dP)]], [D])
+    dV = product(transpose(times_Z(P)), dO)  # (9.12)
+    good = compare("(9.14) D from P and dP", [[dot(a, b) for a, b in zip(P, dP)]], [D])
     good &= compare("dQ of attention with dropout", [flat(dQ)], differences(lambda X: loss(X, K, V), Q))
     good &= compare("dK of attention with dropout", [flat(dK)], differences(lambda X: loss(Q, X, V), K))
-    good &= compare("(P.3) dV of attention with dropout", [flat(dV)], differences(lambda X: loss(Q, K, X), V))
+    good &= compare("(9.12) dV of attention with dropout", [flat(dV)], differences(lambda X: loss(Q, K, X), V))
     return good
 
 

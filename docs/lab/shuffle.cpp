@@ -38,7 +38,7 @@ int main() {
   Claims claims;
   Array history("history", STEPS + 1, WARP);
   launch("butterfly", {dim3(1), dim3(WARP)}, butterfly_kernel, history.matrix());
-  std::printf("lane        0    1    2    3    4    5    6    7  ...\n");
+  std::printf("lane       0    1    2    3    4    5    6    7  ...\n");
   for (int step = 0; step <= STEPS; ++step) {
     if (step == 0) {
       std::printf("start  ");

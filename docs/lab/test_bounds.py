@@ -136,7 +136,7 @@ def issued_06(rows):
             2 * bc * d / 4 / threads * (1 if step >= 4 else 2),
         ]
         share = products / (products + sum(others))
-        yield *others, 100 * share, share * FP32 / 1e12
+        yield products, *others, 100 * share, share * FP32 / 1e12
 
 
 @table("chapters/06b_fast_product.md", "keys of P at a time")

@@ -13,13 +13,20 @@ PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 
 class Chromium:
-    """With one page. `problems`: what its console has told as errors, and what it asked of the network."""
+    """With one page. `problems`: what its console has told as errors, and what it asked of the network, apart from a `server` on 127.0.0.1."""
 
-    def __init__(self):
+    def __init__(self, server=None):
+        self.allowed = ("file:", "data:", "blob:", "about:", *([server] if server else []))
         self.profile = tempfile.TemporaryDirectory(prefix="flash_chromium_", ignore_cleanup_errors=True)
         (read, self.write), (self.read, write) = os.pipe(), os.pipe()
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (read, write)]
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND"]
+        flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        ]
         command = [PROGRAM, *flags, "--remote-debugging-pipe", f"--user-data-dir={self.profile.name}", "about:blank"]
         shell = ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", *command]
         self.process = subprocess.Popen(
@@ -85,12 +92,13 @@ class Chromium:
             self.problems.append(f"console: {said['args']}")
         elif event == "Log.entryAdded" and said["entry"]["level"] == "error":
             self.problems.append(f"log: {said['entry']['text']}")
-        elif event == "Network.requestWillBeSent" and not said["request"]["url"].startswith(("file:", "data:", "blob:", "about:")):
+        elif event == "Network.requestWillBeSent" and not said["request"]["url"].startswith(self.allowed):
             self.problems.append(f"from outside: {said['request']['url']}")
 
     def open(self, url):
         """A fresh page: an address that differs in its hash alone would not be loaded again."""
         self.ask("Page.navigate", url="about:blank")
+        self.wait("location.href === 'about:blank'", 10)  # a second address before the first one is there may get no answer
         self.ask("Page.navigate", url=url)
 
     def value(self, expression):

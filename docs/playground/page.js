@@ -65,7 +65,7 @@ function argumentsOf(now, variant) {
 
 // --- Running, in a worker that Stop ends --------------------------------------------------------------------------------
 
-const wasm = (async () => {
+const wasm = data.served ? null : (async () => { // serve.py compiles natively: edit.js
   const packed = Uint8Array.from(atob(element("wasm").textContent), (letter) => letter.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return WebAssembly.compile(await new Response(stream).arrayBuffer());
@@ -80,7 +80,7 @@ function stop() {
 }
 
 async function runProgram(now, variant) {
-  const mine = (worker ??= new Worker(script));
+  const mine = (worker ??= data.served ? new Served() : new Worker(script));
   const module = await wasm;
   return new Promise((resolve, reject) => {
     mine.onerror = (event) => reject(new Error(event.message));
@@ -117,7 +117,7 @@ async function run(asked = true) {
     conclude(result, report, usual, mistake);
     if (asked) element("verdict").scrollIntoView({ block: "nearest" });
   } catch (error) {
-    say("bad", "This browser could not run it", error.message);
+    say("bad", `${data.served ? "The server" : "This browser"} could not run it`, error.message);
   }
 }
 
@@ -181,8 +181,8 @@ function table(title, rows, usual) {
 function conclude(result, report, usual, mistake) {
   const told = [], seconds = `${(result.ms / 1000).toFixed(1)} s`;
   if (report === null) {
-    const said = (result.err.trim().split("\n").pop() || `exit code ${result.code}`).replace(/^\d\d_\w+: /, "");
-    say("bad", result.code === 1 ? "The simulator stopped it" : "The program refuses this", `after ${seconds}`);
+    const said = result.said ? result.err : (result.err.trim().split("\n").pop() || `exit code ${result.code}`).replace(/^\d\d_\w+: /, "");
+    say("bad", result.said || (result.code === 1 ? "The simulator stopped it" : "The program refuses this"), `after ${seconds}`);
     told.push(withPlaces(said));
   } else {
     const { mistakes, hints } = report.threads ?? { mistakes: [], hints: [] };
@@ -251,6 +251,7 @@ function open(file, line = 0) {
   const goal = rows.find((row) => (line ? row.dataset.line === String(line) : /go|come/.test(row.className))) ?? rows.find((row) => row.className);
   listing.scrollTop = goal ? goal.offsetTop - listing.offsetTop - listing.clientHeight / 3 : 0;
   for (const tab of element("files").children) tab.setAttribute("aria-current", tab.dataset.file === file);
+  listing.dispatchEvent(new CustomEvent("opened", { detail: { file, line } }));
 }
 
 /** The listing for a result: of the file with the mistake, or with the first line that a message names, or the one that is open. */

@@ -4,8 +4,10 @@ import html
 import json
 import re
 import shutil
+import urllib.parse
 from pathlib import Path
 
+import tomllib
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.util import logging
@@ -19,6 +21,8 @@ FRAME = """<details class="run">
 <iframe src="{url}" title="{title}" loading="lazy"></iframe>
 <p><a href="{url}">In a page of its own</a></p>
 </details>"""
+COURSE, QUIZZES = "docs/course/README", "docs/course/quizzes"
+FIELDS = {"--seq": "N", "--seq-q": "N", "--seq-k": "keys", "--head-dim": "d", "--heads": "heads", "--variant": "variant", "--pass": "pass"}
 DOWNLOADS = {".csv", ".ipynb", ".json", ".jsonl", ".svg"}  # Sphinx copies these
 SHORT = 24  # characters of a formula that is not broken
 
@@ -41,6 +45,9 @@ def listed(text):
 
 def add_tree(app, docname, source):
     """The order of docs/README.md, then the pages of the code's folders. Sphinx warns about a page in neither list."""
+    if docname == COURSE:
+        pages = sorted(name for name in app.env.found_docs if re.fullmatch(r"docs/course/exercises/\w+/README", name))
+        source[0] += TREE.format("", "\n".join(f"/{name}" for name in pages))
     if docname != app.config.root_doc:
         return
     source[0] = re.sub(r"^<a href.*?</a> ", "", source[0], count=1, flags=re.MULTILINE)  # the badge of a forge that is not there
@@ -61,6 +68,60 @@ def add_runs(app, docname, source):
         return FRAME.format(title=html.escape(title), url=html.escape(f"{up}playground/{page}.html#{state or ''}"))
 
     source[0] = RUN.sub(frame, source[0])
+
+
+def made(app):
+    """{page of the playground: its data}"""
+    folder = Path(app.config.playground or "/nowhere")
+    texts = {path.name: re.search(r'<script id="data"[^>]*>(.*?)</script>', path.read_text(), re.DOTALL) for path in folder.glob("*.html")}
+    return {name: json.loads(text[1]) for name, text in sorted(texts.items()) if text}
+
+
+def add_breaks(app, docname, source):
+    """To each wrong kernel of an exercise, which its lesson names, a link to its run."""
+    stage = re.match(r"docs/course/exercises/(\d\d)_", docname)
+    for page, data in made(app).items() if stage else ():
+        for mistake in data["breaks"] if page.startswith(stage[1]) else ():
+            url = f"../../../../playground/{page}#break={mistake['id']}"
+            link = f'<a href="{url}">Run it in your browser</a>'
+            source[0] = source[0].replace(f"\n{mistake['lesson']}\n", f"\n{mistake['lesson']} {link}\n")
+
+
+def run_of(question, pages):
+    """The address of a question's run, or "": its stage has no page with that kernel."""
+    words = question.get("run", "").split()
+    options = dict(zip(words, words[1:]))
+    stage = Path(words[0]).name if words else None
+    for page, data in pages.items():
+        names = [variant["name"] for variant in data["variants"]]
+        if page.startswith(f"{stage}") and options.get("--variant", names[0]) in names:
+            state = {"d": "64", "pass": "forward"} | {FIELDS[name]: value for name, value in options.items() if name in FIELDS}
+            state |= {"mask": "causal"} if "--causal" in words else {}
+            return f"../../playground/{page}#{urllib.parse.urlencode(state)}"
+    return ""
+
+
+def expected(question):
+    """The numbers that a reader is asked for: those of the program's output that the answer names."""
+    counted, told = (re.findall(r"\d[\d,]*\d|\d", question.get(key, "")) for key in ("says", "answer"))
+    return [int(n.replace(",", "")) for n in dict.fromkeys(counted) if n in told]
+
+
+def add_quizzes(app, docname, source):
+    """What quiz.js has to know."""
+    if docname != QUIZZES:
+        return
+    pages, chapters = made(app), {}
+    for quiz in tomllib.loads((app.srcdir / f"{QUIZZES}.toml").read_text())["quiz"]:
+        chapters[quiz["chapter"]] = [
+            {"numbers": expected(q) or None, "rough": "order of magnitude" in q["ask"], "run": run_of(q, pages)} for q in quiz["question"]
+        ]
+    source[0] += f'\n<script id="quiz-data" type="application/json">{json.dumps(chapters)}</script>\n'
+
+
+def add_script(app, docname, *_):
+    if docname == QUIZZES:
+        app.add_js_file("quiz.js")
 
 
 def copy_playground(app, exception):
@@ -172,6 +233,9 @@ def setup(app):
     app.add_config_value("playground", None, "env")
     app.connect("source-read", add_tree)
     app.connect("source-read", add_runs)
+    app.connect("source-read", add_breaks)
+    app.connect("source-read", add_quizzes)
+    app.connect("html-page-context", add_script)
     app.connect("builder-inited", copy_katex)
     app.connect("doctree-read", resolve_links, priority=400)  # before Sphinx collects downloads
     app.connect("doctree-read", prepare_formulas)

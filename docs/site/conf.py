@@ -46,4 +46,4 @@ html_use_index = False
 katex = Path(find_spec("djangocms_katex").origin).parent / "static/djangocms_katex/vendor/katex"
 katex_css_path = katex.name + "/katex.min.css"
 katex_options = "strict: 'error'"
-html_static_path = [str(HERE / "site.css"), str(HERE / "search.js")]
+html_static_path = [str(HERE / name) for name in ("site.css", "search.js", "quiz.js")]

@@ -1,5 +1,6 @@
 """The site of a small project: what becomes of its pages, which errors Sphinx names, and what the walk finds."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -8,9 +9,10 @@ import unittest
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "playground")]
 
 import walk  # noqa: E402
+from chromium import Chromium  # noqa: E402
 
 FILES = {
     "README.md": "# The project\n\nRead [the text](docs/README.md).\n",
@@ -129,6 +131,80 @@ class WithPlayground(Project):
         self.assertIn('<iframe src="../playground/01_one.html#break=a&amp;N=8" title="Break it &amp; see" loading="lazy">', page)
         self.assertNotIn("02_two.html", page)
         self.assertEqual((self.site / "playground/01_one.html").read_text(), "a run")
+
+
+class Course(Project):
+    """Quizzes that take predictions, and links from an exercise's wrong kernels to their runs."""
+
+    files = FILES | {
+        "docs/README.md": FILES["docs/README.md"].replace(
+            "| [Last]", "| [Course](course/README.md) | [Quizzes](course/quizzes.md) |\n| [Last]"
+        ),
+        "docs/course/README.md": "# The course\n\nExercises.\n",
+        "docs/course/exercises/01_sum/README.md": "# A sum\n\n<details>\n<summary>Barrier</summary>\n\nWait for it.\n\n</details>\n",
+        "docs/course/quizzes.toml": """[[quiz]]
+chapter = "01_one"
+[[quiz.question]]
+ask = "How many bytes?"
+answer = "2 · 32,768 = 65,536, and 98,304 written."
+run = "build/bin/01_one --device cpu --seq 8 --variant usual --causal"
+says = "S 65,536 65,536 98,304"
+[[quiz.question]]
+ask = "Why?"
+answer = "Because it *is* so."
+[[quiz.question]]
+ask = "Guess the order of magnitude."
+answer = "400."
+says = "barriers - 400"
+""",
+        "docs/course/quizzes.md": "# Quizzes\n\nText.\n\n## One\n\n1. How many bytes?\n2. Why?\n3. Guess the order of magnitude.\n\n"
+        "<details>\n<summary>Answers</summary>\n\n1. 2 · 32,768 = 65,536, and 98,304 written.\n2. Because it *is* so.\n3. 400.\n\n</details>\n",
+    }
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        data = {"variants": [{"name": "usual"}], "breaks": [{"id": "late", "lesson": "Wait for it."}]}
+        (Path(folder.name) / "01_one.html").write_text(f'<script id="data" type="application/json">{json.dumps(data)}</script>')
+        cls.options = ("-D", f"playground={folder.name}")
+        super().setUpClass()
+
+    def test_a_wrong_kernel_has_a_run(self):
+        self.assertEqual(self.said, "")
+        link = '<a href="../../../../playground/01_one.html#break=late">Run it in your browser</a>'
+        self.assertIn(f"Wait for it. {link}", self.page("docs/course/exercises/01_sum/README"))
+        self.assertTrue((self.site / "docs/course/exercises/01_sum" / link.split('"')[1].partition("#")[0]).is_file())
+
+    def test_predictions(self):
+        self.assertNotIn("quiz.js", self.page("docs/one"))
+        told = "[...document.querySelectorAll('.told')].map((told) => told.textContent)"
+        with Chromium() as browser:
+            page = f"file://{self.site}/docs/course/quizzes.html".replace(" ", "%20")
+            browser.open(page)
+            self.assertTrue(browser.wait("document.querySelectorAll('form.quiz').length === 3", 10), browser.problems)
+            for typed, verdict in (("65536", "Wrong."), ("98304, 65536", "Wrong."), ("65,536 and 98304", "Right.")):
+                self.answer(browser, 0, typed)
+                self.assertTrue(browser.value(f"{told}[0]").startswith(f"{verdict} 2 · 32,768 = 65,536"), typed)
+            run = "../../playground/01_one.html#d=64&pass=forward&N=8&variant=usual&mask=causal"
+            self.assertEqual(browser.value("document.querySelector('.told a').getAttribute('href')"), run)
+            self.answer(browser, 1, "no idea")
+            self.assertTrue(browser.value(f"{told}[1]").startswith("The answer: Because it is so."))
+            browser.value("document.querySelectorAll('.told')[1].querySelector('button').click()")
+            for typed, verdict in (("4000", "Wrong."), ("300", "Right.")):
+                self.answer(browser, 2, typed)
+                self.assertTrue(browser.value(f"{told}[2]").startswith(verdict), typed)
+            browser.open(page)  # what was typed is still there
+            score = "document.querySelector('.quiz-progress').textContent"
+            self.assertTrue(browser.wait(f"{score}.startsWith('3 of 3 right, 3 answered')", 10), browser.value(score))
+            exported = "new Promise((done) => { const old = URL.createObjectURL; URL.createObjectURL = (blob) => (blob.text().then(done), old(blob)); "
+            exported += "document.querySelector('.quiz-progress button').click(); })"
+            self.assertEqual(json.loads(browser.value(exported))["01_one 1"], {"typed": "65,536 and 98304", "right": True})
+            self.assertEqual(browser.problems, [])
+
+    def answer(self, browser, at, typed):
+        form = f"document.querySelectorAll('form.quiz')[{at}]"
+        browser.value(f"{form}.querySelector('input').value = {json.dumps(typed)}; {form}.requestSubmit()")
 
 
 class Wrong(Project):

@@ -1,8 +1,9 @@
-"""Of docs/course: the exercises, and the wrong kernels with what each is told."""
+"""Of docs/course: the exercises, their pages, and the quizzes."""
 
 import difflib
 import re
 import sys
+import textwrap
 
 from rows import ROOT
 
@@ -24,7 +25,17 @@ def exercises():
         lines = e.parts()[1].rstrip("\n").count("\n") + 1
         rubric = ", ".join(f"{name.replace('_', ' ')} {most}" for name, most in e.rubric.items())
         title = f"[{e.title}](../{e.chapter.removeprefix('docs/')})"
-        yield [f"`{e.name}`", e.level, e.minutes, title, e.after, e.equation, lines, len(exercise.gallery(e)), rubric]
+        yield [
+            f"[`{e.name}`](exercises/{e.name}/README.md)",
+            e.level,
+            e.minutes,
+            title,
+            e.after,
+            e.equation,
+            lines,
+            len(exercise.gallery(e)),
+            rubric,
+        ]
 
 
 @tabled("cheat | noticed by, each alone")
@@ -42,20 +53,39 @@ def variants():
         yield [f"`{e.name}`", names or "nothing: any permutation without conflicts is right, so that there is no other requirement to set"]
 
 
-def wrong(name):
-    """The gallery of an exercise."""
+@tabled("exercise | its wrong kernels")
+def galleries():
+    for e in map(exercise.load, exercise.names()):
+        yield [f"[`{e.name}`](exercises/{e.name}/README.md#wrong-kernels)", "; ".join(w["name"] for w in exercise.gallery(e))]
+
+
+def page(name):
+    """An exercise: the task, its blank, hints, and wrong kernels with what each is told."""
     e = exercise.load(name)
+    chapter = f"../../../{e.chapter.removeprefix('docs/')}"
+    blank = textwrap.dedent(f"{e.indent()}{e.begin}\n{e.blank()}{e.indent()}{e.end}").split("\n")
+    me = "docs/course/course.py"
+    parts = [
+        f"{e.goal} It needs {e.equation} of [this section]({chapter}), and takes about {e.minutes} minutes."
+        f" Its level is {e.level}, {exercise.LEVELS[e.level]}. **After this exercise you can** {e.after}.",
+        f"## Task\n\nThe first command writes a copy of [`{e.file}`](../../../../{e.file}) with a blank, the second checks it at each save.",
+        block([f"{me} blank {name} mine", f"{me} watch mine {name}"], "sh"),
+        f"This is the blank in `mine/{e.student_name}`:",
+        block(blank, "cpp"),
+        "## Hints\n\nEach one is a little nearer to the answer.",
+        *(details(f"Hint {n} of {len(e.hints)}", hint) for n, hint in enumerate(e.hints, 1)),
+        "## Wrong kernels\n\nOpen these once your lines are right: a minus marks lines of the project's kernel, a plus the mistake.",
+    ]
     solution = e.parts()[1].splitlines()
-    parts = []
     for w in exercise.gallery(e):
         changed = [
             line
             for line in difflib.unified_diff(solution, w["lines"].splitlines(), n=0, lineterm="")
             if line.rstrip() != "+" and not line.startswith(("---", "+++", "@@"))  # an empty line in place of another says nothing
         ]
-        title = f"**{w['name'][0].upper()}{w['name'][1:]}.** The verdict says “{w['says']}”."
-        parts += [title, block(changed, "diff"), w["lesson"]]
-    return "\n\n".join(parts).rstrip()
+        told = f"`check` says “{w['says']}”."
+        parts.append(details(w["name"][0].upper() + w["name"][1:], f"{told}\n\n{block(changed, 'diff')}\n\n{w['lesson']}"))
+    return "\n\n".join(parts)
 
 
 def step(name, function, *words):

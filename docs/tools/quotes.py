@@ -1,6 +1,8 @@
 """Quotes: functions as they stand in a source file, what programs printed, and what a program of the docs prints."""
 
 import ast
+import difflib
+import pathlib
 import re
 import subprocess
 import sys
@@ -110,3 +112,14 @@ def run(path):
     if done.returncode != 0:
         raise SystemExit(f"{path} failed:\n{done.stdout}{done.stderr}")
     return block([done.stdout.strip()])
+
+
+def new_lines(*paths):
+    """Of pairs of files, an earlier and a later one: how many lines of code, without comments, only the later one has."""
+    sentences = []
+    for before, after in zip(paths[::2], paths[1::2]):
+        old, new = ([code for line in source(path) if (code := line.split("//")[0].rstrip())] for path in (before, after))
+        kept = sum(block.size for block in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks())
+        names = [pathlib.Path(path).name for path in (before, after)]
+        sentences.append(f"Of the {len(new)} lines of code in `{names[1]}`, {len(new) - kept} are not in `{names[0]}`.")
+    return " ".join(sentences)

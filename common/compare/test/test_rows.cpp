@@ -30,6 +30,14 @@ TEST_CASE("rows: a window and a softcap make another problem") {
   CHECK_THROWS_AS(flash::row_from_json(row), flash::UsageError);
 }
 
+TEST_CASE("rows: dropout and its seed make another problem") {
+  Json row = rows_in(results + "cpu/compare.jsonl")[0];
+  row.merge_patch({{"problem", {{"dropout", 0.25}, {"dropout_seed", 3}}}});
+  check_has(flash::comparison_tables(rows_from(Json::array({row})), false), {" dropout=0.25 (seed 3) "});
+  row["problem"].erase("dropout_seed");
+  CHECK_THROWS_AS(flash::row_from_json(row), flash::UsageError);
+}
+
 TEST_CASE("rows: the lengths of a ragged batch make another problem, and must be some") {
   Json row = rows_in(results + "cpu/compare.jsonl")[0];
   row.merge_patch({{"problem", {{"lengths", "9,0,4:7"}}}});

@@ -82,8 +82,9 @@ TEST_CASE("options: everything at once") {
 
 TEST_CASE("options: a problem handed on as arguments is the same problem") {
   const flash::Options first =
-      parse({"--batch", "3",      "--heads", "4", "--seq",   "9",     "--scale=-1e-7", "--causal", "--layout",  "bnhd",
-             "--bias",  "vector", "--seed",  "7", "--input", "large", "--window",      "3,-1",     "--softcap", "0.3"})
+      parse({"--batch",  "3",    "--heads",   "4",      "--seq",     "9",   "--scale=-1e-7",  "--causal",
+             "--layout", "bnhd", "--bias",    "vector", "--seed",    "7",   "--input",        "large",
+             "--window", "3,-1", "--softcap", "0.3",    "--dropout", "0.1", "--dropout-seed", "9"})
           .options;
   const flash::RequestedSizes sizes = first.problem.sizes.over({});
   const flash::Options second = parse(flash::to_arguments(first.problem, sizes)).options;
@@ -91,6 +92,8 @@ TEST_CASE("options: a problem handed on as arguments is the same problem") {
         flash::describe(flash::make_problem(second.problem, second.problem.sizes.over({}))));
   CHECK(second.problem.scale == first.problem.scale);
   CHECK(second.problem.softcap == first.problem.softcap);
+  CHECK(second.problem.dropout.probability == 0.1f);
+  CHECK(second.problem.dropout.seed == 9);
   CHECK(flash::to_string(second.problem.window) == "3,-1");
   CHECK(second.problem.seed == 7);
   CHECK(second.problem.input == flash::InputKind::large);

@@ -75,7 +75,7 @@ TEST_CASE("tiles: a variant for some problems only runs when it is named, though
 
 TEST_CASE("tiles: a problem with an option runs the step that knows it, unless another one is named") {
   for (const std::vector<std::string>& option :
-       {std::vector<std::string>{"--window", "5,0"}, {"--softcap", "2"}, {"--lengths", "9,11"}}) {
+       {std::vector<std::string>{"--window", "5,0"}, {"--softcap", "2"}, {"--lengths", "9,11"}, {"--dropout", "0.2"}}) {
     CHECK(json_of({option[0], option[1], "--heads", "1"}).at("variant") == "options");
     check_refused({option[0], option[1], "--variant", "tuned"}, "tuned refuses this problem: it does not know " + option[0]);
   }

@@ -150,8 +150,8 @@ def unpack(archive, folder):
         pass  # cut off at the limit of a file: what is missing counts as not written
 
 
-def process(argv, cwd, settings, out, err, seconds, memory, file_size):
-    """(exit code, seconds) of a process group that does not outlive its leader."""
+def process(argv, cwd, settings, out, err, seconds, memory, file_size, begun=None):
+    """(exit code, seconds) of a process group that does not outlive its leader; `begun` gets the process, to end it early."""
     wanted = (
         (resource.RLIMIT_CPU, seconds, seconds + 1),
         (resource.RLIMIT_AS, memory * MEGABYTE, memory * MEGABYTE),
@@ -173,6 +173,8 @@ def process(argv, cwd, settings, out, err, seconds, memory, file_size):
         argv, cwd=cwd, env=settings, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, preexec_fn=limit
     )
     try:
+        if begun:
+            begun(started)
         code = started.wait(timeout=6 * seconds)
     except subprocess.TimeoutExpired:
         code = 124

@@ -15,6 +15,10 @@ def word_of_p(s, run):
     return lambda t: t // s.thread["S"].lanes * run * stride_of_p(s) + s.thread["S"].col(t, 0)
 
 
+def place(number):
+    return str(number) + {1: "st", 2: "nd", 3: "rd"}.get(number, "th")
+
+
 def owners_07():
     p = Picture(900, 460, "Ownership of the sums: columns of tiles for dK and dV, rows of tiles for dQ, under a causal mask")
     s, top, wide, high = BACKWARD[64], 96, 62, 29
@@ -35,18 +39,18 @@ def owners_07():
             p.note(left - 8, y + 18, f"Q{i}", size=13, anchor="end")
             if not columns_own:
                 p.arrow(left + 8, y + 13, left + seen[i] * wide - 10, y + 13)
-                p.label(left + cols * wide + 8, y + 18, f"no. {rows - i}", 13, "start")
+                p.label(left + cols * wide + 8, y + 18, place(rows - i), 13, "start")
         for j in range(cols):
             x = left + j * wide + wide / 2 - 2
             p.note(x, top - 8, f"K{j}", size=13)
             if columns_own:
                 p.arrow(x, top + j * s.bc // s.br * high + 5, x, bottom - 8)
-                p.label(x, bottom + 16, f"no. {j + 1}", 13)
+                p.label(x, bottom + 16, place(j + 1), 13)
     p.note(
         450,
         bottom + 46,
         f"Nq = Nk = {n}, causal, tiles of {s.tiles}. Tiles above the diagonal are invisible and not visited.",
-        "no.: the order in which blocks launch, the longest first. Step 2 has the left picture alone, and adds to dQ from each column.",
+        "1st, 2nd, ...: the order in which blocks launch, the longest first. One kernel has the left picture alone, and each column adds to dQ.",
     )
     return p
 

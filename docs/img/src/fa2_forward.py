@@ -7,18 +7,19 @@ from .shapes import FORWARD, ThreadTile, visited
 
 def blocks_06():
     """Eight heads of 4096 queries on 132 SMs, with a block per head and with a block per tile of queries."""
-    p = Picture(860, 350, "Eight heads on 132 SMs: a block per head keeps 8 SMs busy, a block per tile of 128 queries all of them")
+    p = Picture(860, 374, "Eight heads on 132 SMs: a block per head keeps 8 SMs busy, a block per tile of 128 queries all of them")
     cell = 24
     for left, title, blocks, note in [
         (60, "chapter 04: a block per head", 8, "8 blocks; 124 SMs have none"),
         (470, "chapter 06: a block per query tile", 8 * 4096 // 128, "256 blocks; nearly every SM has two"),
     ]:
         p.label(left + 6 * cell, 30, title, 16, bold=True)
+        p.note(left + 6 * cell, 54, "132 SMs, with the number of blocks on each", size=14)
         for sm in range(132):
             count = len(range(sm, blocks, 132))
-            x, y = left + sm % 12 * cell, 48 + sm // 12 * cell
+            x, y = left + sm % 12 * cell, 72 + sm // 12 * cell
             p.box(x, y, cell - 3, cell - 3, "c3" if count else "c0", str(count) if count else "", 12)
-        p.note(left + 6 * cell, 48 + 11 * cell + 22, note, size=14)
+        p.note(left + 6 * cell, 72 + 11 * cell + 22, note, size=14)
     return p
 
 
@@ -69,7 +70,7 @@ def register_tile_06():
     rows_held, cols_held = {tile.row(lane, r) for r in range(tile.rows)}, {tile.col(lane, c) for c in range(tile.cols)}
     p.label(left - 34, top - 12, "Q, column k", 14)
     p.grid(left - 40, top, tile.warp_rows, 1, cell, lambda r, _: "c2" if r in rows_held else "c0")
-    p.label(left + cols * cell[0] / 2, top - 50, "K, column k", 14)
+    p.label(left + cols * cell[0] / 2, top - 50, "Kᵀ, row k", 14)
     p.grid(left, top - 40, 1, cols, cell, lambda _, c: "c2" if c in cols_held else "c0")
     p.label(left + cols * cell[0] + 10, top + 20, f"S [{tile.warp_rows}, {cols}]", 14, "start", bold=True)
     p.grid(left, top, tile.warp_rows, cols, cell, lambda r, c: "c3" if (r in rows_held and c in cols_held) else "c0")
@@ -79,6 +80,7 @@ def register_tile_06():
         p.note(left + c * cell[0] + 6, top + tile.warp_rows * cell[1] + 16, f"{c}", size=14)
     for x1, y1, x2, y2 in [(0, 4, 8, 4), (8, 0, 8, 4)]:
         p.line(left + x1 * cell[0], top + y1 * cell[1], left + x2 * cell[0], top + y2 * cell[1], "strong")
+    p.label(left + 24, top - 8, "32 lanes", 14, "start", bold=True)
     p.note(
         480,
         top + tile.warp_rows * cell[1] + 44,
@@ -142,7 +144,7 @@ def instructions_06():
     """Everything but multiply-adds, per 100 of them."""
     p = Picture(900, 330, "Instructions that are no multiply-adds of the products, per 100 of them, d = 64")
     p.label(450, 28, "Other instructions per 100 multiply-adds, d = 64, by (6.8)", 16, bold=True)
-    kinds = [("c1", "loads"), ("c2", "softmax"), ("c4", "mask"), ("c3", "O, P"), ("c0", "copies")]
+    kinds = [("c1", "loads"), ("c2", "softmax"), ("c4", "scale, mask"), ("c3", "O, P"), ("c0", "copies")]
     left, scale = 190, 23
     for at, (step, name) in enumerate([(2, "register tiles"), (4, "async copies"), (5, "vector operands"), (6, "short softmax")]):
         products, others = issued(step, 64)
@@ -151,11 +153,13 @@ def instructions_06():
         for (kind, what), count in zip(kinds, others):
             wide = 100 * count / products * scale
             p.rect(x, y, wide, 34, kind)
-            if wide > 7 * len(what):
-                p.label(x + wide / 2, y + 22, what, 13)
+            parts = [what] if wide > 7 * len(what) else what.split(" ")
+            if wide > 7 * max(map(len, parts)):
+                for line, part in enumerate(parts):
+                    p.label(x + wide / 2, y + 22 - 7 * (len(parts) - 1) + 14 * line, part, 13)
             x += wide
         p.label(x + 10, y + 22, f"{100 * sum(others) / products:.0f}", 14, "start", bold=True)
-    p.note(450, 290, "Steps 2 and 3 issue the same. mask: with the scale. O, P: O rescaled and P stored. At the end: copies.", size=13)
+    p.note(450, 290, "Steps 2 and 3 issue the same. O, P: O rescaled and P stored. At the end: copies.", size=13)
     return p
 
 

@@ -63,13 +63,13 @@ def loop_orders():
         (
             476,
             "FlashAttention-2: queries outside",
-            "one block per row, all rows at once",
+            "one block per query tile, all of them at once",
             lambda r, c: c + 1,
             True,
             [
                 ("c3", 2 * all_tiles, "K, V read", "every visit"),
-                ("c2", ROWS, "Q read", "once per row"),
-                ("c2", ROWS, "O, L written", "once per row, at its end"),
+                ("c2", ROWS, "Q read", "once per query tile"),
+                ("c2", ROWS, "O, L written", "once per query tile, at its end"),
             ],
         ),
     ]:

@@ -1,4 +1,4 @@
-"""The pictures of chapter 09: a sliding window on tiles, pair by pair, and a softcap with its slopes."""
+"""The pictures of chapter 09: a sliding window on tiles, pair by pair, a ragged batch, and a softcap with its slopes."""
 
 from math import tanh
 
@@ -32,6 +32,12 @@ def window():
             own = j == i + NK - NQ
             text = "own" if own else ""
             p.box(left + j * cell, top + i * cell, cell - 3, cell - 3, "c2" if own else "c1" if sees(i, j) else "c0", text, 12)
+    for j in range(0, NK + 1, TILE):
+        p.line(left + j * cell - 1.5, top - 32, left + j * cell - 1.5, top + NQ * cell - 1.5, "strong")
+        if j < NK:
+            p.note(left + (j + TILE / 2) * cell, top - 36, f"key tile {j // TILE}", size=14)
+    for i in range(0, NQ + 1, TILE):
+        p.line(left - 36, top + i * cell - 1.5, left + NK * cell - 1.5, top + i * cell - 1.5, "strong")
     y = top + NQ * cell + 24
     visited = [(i0 // TILE, j0 // TILE) for i0 in range(0, NQ, TILE) for j0 in range(0, NK, TILE) if tile_class(i0, j0)]
     rows = {i: [j for a, j in visited if a == i] for i in range(NQ // TILE)}
@@ -49,6 +55,43 @@ def window():
     p.note(x, top + 52, "first key: 3 - 3 = 0", anchor="start", size=14)
     p.note(x, top + 78, "end: 3 + 1 + 1 = 5, not seen", anchor="start", size=14)
     p.note(x, top + 5 * cell + 26, "q5 has the place of the last key", anchor="start", size=14)
+    return p
+
+
+LENGTHS, ROWS = (7, 2, 4), 3  # of three sequences; of a tile
+
+
+def ragged():
+    """Sequences in one tensor: offsets, P under a causal mask, and the tiles in the order in which blocks take them."""
+    p = Picture(860, 424, "Three sequences in one tensor: offsets, a block-diagonal P, and the list of tiles, longest first")
+    cell, left, top, kinds = 21, 84, 118, ("c1", "c2", "c3")
+    offsets = [sum(LENGTHS[:s]) for s in range(len(LENGTHS) + 1)]
+    p.note(left - 12, 51, "keys", size=14, anchor="end")
+    p.note(left - 12, 80, "offsets", size=14, anchor="end")
+    for begin in offsets:
+        p.label(left + begin * cell, 80, str(begin), 14)
+        p.label(left - 12, top + begin * cell + 5, str(begin), 14, "end")
+    for s, length in enumerate(LENGTHS):
+        at, size = offsets[s], length * cell
+        p.box(left + at * cell, 36, size, 22, kinds[s], f"s = {s}", 13)
+        for i in range(length):
+            for j in range(length):
+                p.rect(left + (at + j) * cell, top + (at + i) * cell, cell - 2, cell - 2, kinds[s] if j <= i else "c0")
+        for i in range(0, length + ROWS, ROWS):
+            y = top + (at + min(i, length)) * cell - 1
+            p.line(left + at * cell - 1, y, left + at * cell + size - 1, y, "strong")
+    p.label(left + offsets[-1] * cell / 2, 22, "one tensor of keys, and P", 15, bold=True)
+    p.note(left + offsets[-1] * cell / 2, top + offsets[-1] * cell + 24, "outside the blocks nothing is computed", size=14)
+    x, y, wide = 470, 62, 68
+    p.label(x, 22, f"tiles of {ROWS} queries, longest first", 15, "start", bold=True)
+    tiles = [(-(-min(first + ROWS, n) // ROWS), s, first) for s, n in enumerate(LENGTHS) for first in range(0, n, ROWS)]
+    for keys, s, first in sorted(tiles, key=lambda tile: -tile[0]):
+        p.label(x, y + 20, f"s = {s}, row {first}", 14, "start")
+        for n in range(keys):
+            p.rect(x + 122 + n * wide, y, wide - 4, 30, kinds[s])
+        y += 42
+    p.note(x, y + 16, "a bar per tile of 3 keys that the block visits", size=14, anchor="start")
+    p.note(x, y + 44, "rows count from the beginning of the sequence", size=14, anchor="start")
     return p
 
 
@@ -88,4 +131,4 @@ def softcap():
     return p
 
 
-PICTURES = [window, softcap]
+PICTURES = [window, ragged, softcap]

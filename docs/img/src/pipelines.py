@@ -158,33 +158,42 @@ def halves_08():
         "add_product(gradient,",
     ]
     in_order("08_tensor_cores/backward/4_staggered.cuh", "for (int iteration = 0;", [*calls, "add_back_to_dQ("])
-    p, left, column, high = Picture(980, 344, "The backward pass: two halves of a block, one tile of queries apart"), 92, 292, 56
-    p.label(490, 30, "Three iterations of the loop: half 0 is one tile of queries ahead of half 1", 17, bold=True)
-    for y, name in [(90, "half 0"), (162, "half 1"), (223, "Q, dO"), (261, "P, dS")]:
+    p, left, column, high = Picture(980, 408, "The backward pass: two halves of a block, one tile of queries apart"), 92, 292, 56
+    p.label(490, 26, "Three iterations of the loop: half 0 is one tile of queries ahead of half 1", 17, bold=True)
+    for y, name in [(100, "half 0"), (204, "half 1"), (267, "Q, dO"), (305, "P, dS")]:
         p.label(left - 18, y, name, TEXT, "end")
     colours = {"P": "c3", "dS": "c3", "dQ": "c2"}
     tiles = ["i−2", "i−1", "i", "i+1", "i+2", "i+3"]
+    places = {}  # of tile i: the left edge of each box
     for n in range(3):
         oldest, previous, now, following = tiles[n : n + 4]
         x0 = left + n * (column + 6)
-        p.rect(x0 - 10, 48, 8, 154, "c4")
+        p.label(x0 - 6, 54, "barrier", 13)
+        p.rect(x0 - 10, 60, 8, 184, "c4")
         for y, parts in [
-            (54, [("S", 74, now), ("P", 60, now), ("dV", 74, now), ("dQ", 74, oldest)]),
-            (126, [("dQ", 74, oldest), ("dP", 74, previous), ("dS", 60, previous), ("dK", 74, previous)]),
+            (66, [("S", 74, now), ("P", 60, now), ("dV", 74, now), ("dQ", 74, oldest)]),
+            (170, [("dQ", 74, oldest), ("dP", 74, previous), ("dS", 60, previous), ("dK", 74, previous)]),
         ]:
             x = x0
             for what, wide, tile in parts:
                 p.rect(x, y, wide - 3, high, colours.get(what, "c1"))
+                if tile == "i" and what in ("S", "P", "dS", "dQ"):
+                    p.rect(x, y, wide - 3, high, "strong")
+                    places[what, y] = x + wide / 2 - 2
                 p.label(x + wide / 2 - 2, y + 24, what, 16)
                 p.label(x + wide / 2 - 2, y + 45, tile, TEXT)
                 x += wide
-        p.box(x0, 206, column - 13, 28, "c2", f"tile {following} in flight", TEXT)
-        p.box(x0, 242, column - 13, 30, "c3", f"write P {now}, dS {previous}; read dS {oldest}", TEXT)
+        p.box(x0, 250, column - 13, 28, "c0", f"tile {following} in flight", TEXT)
+        p.box(x0, 286, column - 13, 48, "c0", "", TEXT)
+        p.label(x0 + column / 2 - 6, 306, f"write P {now}, dS {previous}", TEXT)
+        p.label(x0 + column / 2 - 6, 326, f"read P {previous}, dS {oldest}", TEXT)
+    p.arrow(places["P", 66], 124, places["dS", 170] - 4, 168)
+    p.arrow(places["dS", 170] + 4, 168, places["dQ", 66], 124)
     p.note(
         490,
-        302,
-        "The bar before each iteration is its only __syncthreads(). While one half computes P or dS, the other multiplies; all warps compute dQ.",
-        "Shared memory holds three tiles of Q, of dO, and of P or dS.",
+        362,
+        "Framed: tile i, from S to dQ in three iterations; all warps share dQ. Green: no product; the other half multiplies meanwhile.",
+        "The barrier is the only one of an iteration. Shared memory holds three tiles of Q, of dO, and of P or dS.",
         size=14,
     )
     return p

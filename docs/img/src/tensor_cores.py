@@ -28,7 +28,8 @@ def balance_08():
                 p.label(LEFT + SCALE * alone / 2, top + 15, "products alone", 13)
                 if cycles - alone > 300:
                     p.label(LEFT + SCALE * (alone + cycles) / 2, top + 15, "softmax next to them", 13)
-            p.note(LEFT + SCALE * cycles + 8, top + 16, f"{cycles:,.0f}", size=14, anchor="start")
+            end = alone if cycles < alone < cycles + 100 else cycles  # the line must not cross a number
+            p.note(LEFT + SCALE * end + 8, top + 16, f"{cycles:,.0f}", size=14, anchor="start")
         y += 92
     p.line(LEFT + SCALE * 863, 50, LEFT + SCALE * 863, y - 10, "thin")
     p.note(480, y + 14, "The longest bar of a step is its time by (8.0). The line: the products without company.", size=14)

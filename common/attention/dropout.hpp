@@ -1,0 +1,67 @@
+// Dropout of attention weights: which of them a run drops. The random numbers are a function of the seed and of where a weight is, so
+// that a kernel of any tile size draws the same ones, in any order and in both passes. Plain C++, read by the host compiler and by nvcc.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#ifndef FLASH_HOST_DEVICE
+#ifdef __CUDACC__
+#define FLASH_HOST_DEVICE __host__ __device__
+#else
+#define FLASH_HOST_DEVICE
+#endif
+#endif
+
+namespace flash {
+
+/// Four words of 32 bits.
+struct Words {
+  std::uint32_t word[4];
+};
+
+/// Philox4x32-10 (Salmon and others, 2011): scrambles a counter under a key of 64 bits. A round multiplies two of the words, which
+/// spreads each over 64 bits, and mixes the halves with the other two words and with the key; the key then advances.
+FLASH_HOST_DEVICE inline Words philox(Words counter, std::uint64_t key) {
+  std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
+#ifdef __CUDACC__
+#pragma unroll 1  // rounds of many elements side by side would take registers that the kernels do not have
+#endif
+  for (int round = 0; round < 10; ++round) {
+    const std::uint32_t(&c)[4] = counter.word;
+    const std::uint64_t left = std::uint64_t{0xD2511F53} * c[0], right = std::uint64_t{0xCD9E8D57} * c[2];
+    counter = {{static_cast<std::uint32_t>(right >> 32) ^ c[1] ^ key0, static_cast<std::uint32_t>(right),
+                static_cast<std::uint32_t>(left >> 32) ^ c[3] ^ key1, static_cast<std::uint32_t>(left)}};
+    key0 += 0x9E3779B9, key1 += 0xBB67AE85;
+  }
+  return counter;
+}
+
+/// Dropout as the user asks for it: each weight becomes 0 with this probability, and 1 / (1 - p) times as large otherwise.
+struct Dropout {
+  float probability = 0.0f;  ///< 0: none
+  std::uint64_t seed = 0;
+};
+
+/// (9.11)  Z_ij, ready to be drawn. Rows and columns count from a ragged batch's first ones, not from a sequence's.
+struct DropMask {
+  std::uint64_t seed;
+  std::uint32_t threshold;  ///< words below it drop their weight
+  float kept;               ///< 1 / (1 - p)
+
+  explicit DropMask(const Dropout& dropout)
+      : seed(dropout.seed),
+        threshold(static_cast<std::uint32_t>(std::ceil(static_cast<double>(dropout.probability) * 4294967296.0))),
+        kept(static_cast<float>(1.0 / (1.0 - static_cast<double>(dropout.probability)))) {}
+
+  /// The factor of the weight that query i gives key j. `head` counts over all batches. Four neighbouring keys share a counter.
+  FLASH_HOST_DEVICE float operator()(int head, int i, int j) const {
+    const auto u = [](int n) { return static_cast<std::uint32_t>(n); };
+    const Words drawn = philox({{u(j / 4), u(i), u(head), 0}}, seed);
+    // Chosen without an index, which would put the four words into local memory.
+    const std::uint32_t low = j % 2 == 0 ? drawn.word[0] : drawn.word[1], high = j % 2 == 0 ? drawn.word[2] : drawn.word[3];
+    return (j % 4 < 2 ? low : high) < threshold ? 0.0f : kept;
+  }
+};
+
+}  // namespace flash

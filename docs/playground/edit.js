@@ -1,0 +1,109 @@
+/** Stands for page.js's Worker: its messages go to docs/playground/serve.py, which compiles and runs. */
+class Served {
+  static stopping = Promise.resolve(); // a new run waits for it, or else it might be the one that is stopped
+
+  async postMessage({ args, env }) {
+    try {
+      await Served.stopping;
+      if (this.ended) return;
+      const result = await ask("run", { args, env });
+      if (!this.ended) this.onmessage({ data: result });
+    } catch (error) {
+      if (!this.ended) this.onerror(error);
+    }
+  }
+
+  terminate() {
+    this.ended = true;
+    Served.stopping = ask("stop", {}).catch(() => {});
+  }
+}
+
+async function ask(what, body) {
+  const answer = await fetch(what, { method: "POST", body: JSON.stringify(body) }).catch(() => null);
+  if (!answer) throw new Error("The server has ended. Start it again with common/try.sh, and open its new address; copy unsaved text first.");
+  const told = await answer.json();
+  if (!answer.ok) throw Object.assign(new Error(told.error), told, { status: answer.status });
+  return told;
+}
+
+// page.js follows in the same script: `data`, `element`, `make`, `run` and `shown` are its.
+addEventListener("DOMContentLoaded", () => {
+  const lines = make("pre", "", { id: "lines" }), area = make("textarea", "", { spellcheck: false, wrap: "off" });
+  const editor = make("div", "", { id: "editor" }), bar = make("div", "", { id: "saving" });
+  const button = make("button", "Save and run", { type: "button", title: "Ctrl+S" }), status = make("span", "", { role: "status" });
+  const drafts = {}; // {file: text that is not saved}
+  let file = "";
+  lines.setAttribute("aria-hidden", "true");
+  editor.append(lines, area);
+  bar.append(button, status);
+  element("code").append(bar, editor);
+  document.querySelector("header p").textContent = "Edit a kernel of the stage. Saving writes the file, compiles it with the compiler of this machine"
+    + " and runs it on the simulator. Once it is right here, common/try.sh without --serve runs the stage's tests.";
+
+  const unsaved = (name) => name in drafts && drafts[name] !== data.files[name];
+  const own = (name) => name in data.served;
+
+  function number() {
+    const count = area.value.split("\n").length;
+    const moved = unsaved(file); // a message speaks of the saved text
+    lines.replaceChildren(...Array.from({ length: count }, (_, n) =>
+      make("div", n + 1, { className: !moved && shown.hits.has(`${file}:${n + 1}`) ? "hit" : "" })));
+    lines.scrollTop = area.scrollTop;
+    for (const tab of element("files").children) tab.classList.toggle("unsaved", unsaved(tab.dataset.file));
+    button.disabled = !own(file);
+    if (!own(file)) status.textContent = "This file belongs to all stages: read it here, edit it elsewhere.";
+    else if (unsaved(file)) status.textContent = "Not saved";
+    else if (/^(Not saved|This file)/.test(status.textContent)) status.textContent = "";
+  }
+
+  function display(name, line) {
+    const stays = file === name;
+    file = name;
+    const text = drafts[name] ?? data.files[name];
+    if (area.value !== text) area.value = text;
+    area.readOnly = !own(name);
+    area.setAttribute("aria-label", name);
+    number();
+    const first = line || Number([...shown.hits].find((place) => place.startsWith(`${name}:`))?.split(":")[1] ?? 0);
+    if (!first && stays) return;
+    area.scrollTop = first ? (first - 1) * parseFloat(getComputedStyle(area).lineHeight) - area.clientHeight / 3 : 0;
+    if (!line) return;
+    const at = text.split("\n").slice(0, line - 1).join("\n").length + (line > 1);
+    area.focus({ preventScroll: true });
+    area.setSelectionRange(at, at);
+  }
+
+  /** The file as it is on disk now, to be saved over or to be taken. */
+  function conflict({ text, was }) {
+    const choose = (label, then) => make("button", label, { type: "button", onclick: then });
+    status.replaceChildren("The file has changed on disk since this page read it. Nothing was written. ",
+      choose("Take the file from the disk", () => { drafts[file] = data.files[file] = text; data.served[file] = was; display(file, 0); status.textContent = ""; run(); }),
+      " ", choose("Overwrite it", () => { data.files[file] = text; data.served[file] = was; save(); }));
+  }
+
+  async function save() {
+    if (!own(file)) return;
+    const name = file, text = area.value;
+    try {
+      if (unsaved(name)) data.served[name] = (await ask("save", { file: name, text, was: data.served[name] })).was;
+      data.files[name] = text;
+      status.textContent = "Saved";
+      number();
+      run();
+    } catch (error) {
+      if (error.status === 409) conflict(error);
+      else status.textContent = error.message;
+    }
+  }
+
+  element("listing").addEventListener("opened", ({ detail }) => display(detail.file, detail.line));
+  area.addEventListener("input", () => { drafts[file] = area.value; number(); });
+  area.addEventListener("scroll", () => { lines.scrollTop = area.scrollTop; });
+  button.addEventListener("click", save);
+  addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && event.key === "s") event.preventDefault(), save();
+  });
+  addEventListener("beforeunload", (event) => { if (Object.keys(data.served).some(unsaved)) event.preventDefault(); });
+  display(shown.file, 0);
+});
