@@ -14,7 +14,7 @@ usage: docs/site.sh [--check] [--browser] [--help] [FOLDER]
   --check  also the tests of docs/site/, all pages opened in Chromium: formulas, both
            themes, narrow screens, code that fits, search; and docs/plots drawn again
   --browser  also the playground, which runs the kernels in the reader's browser: it takes
-           emscripten and node (common/setup.sh --browser), and half an hour to compile
+           emscripten and node (common/setup.sh --browser), and an hour to compile
   --help   this text
 TEXT
 }

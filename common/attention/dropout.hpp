@@ -16,13 +16,13 @@
 namespace flash {
 
 /// Four words of 32 bits.
-struct Words {
+struct FourWords {
   std::uint32_t word[4];
 };
 
 /// Philox4x32-10 (Salmon and others, 2011): scrambles a counter under a key of 64 bits. A round multiplies two of the words, which
 /// spreads each over 64 bits, and mixes the halves with the other two words and with the key; the key then advances.
-FLASH_HOST_DEVICE inline Words philox(Words counter, std::uint64_t key) {
+FLASH_HOST_DEVICE inline FourWords philox(FourWords counter, std::uint64_t key) {
   std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
 #ifdef __CUDACC__
 #pragma unroll 1  // rounds of many elements side by side would take registers that the kernels do not have
@@ -57,7 +57,7 @@ struct DropMask {
   /// The factor of the weight that query i gives key j. `head` counts over all batches. Four neighbouring keys share a counter.
   FLASH_HOST_DEVICE float operator()(int head, int i, int j) const {
     const auto u = [](int n) { return static_cast<std::uint32_t>(n); };
-    const Words drawn = philox({{u(j / 4), u(i), u(head), 0}}, seed);
+    const FourWords drawn = philox({{u(j / 4), u(i), u(head), 0}}, seed);
     // Chosen without an index, which would put the four words into local memory.
     const std::uint32_t low = j % 2 == 0 ? drawn.word[0] : drawn.word[1], high = j % 2 == 0 ? drawn.word[2] : drawn.word[3];
     return (j % 4 < 2 ? low : high) < threshold ? 0.0f : kept;

@@ -24,9 +24,9 @@ int count_kept(const DropMask& mask, int heads, int queries, int keys) {
 
 TEST_CASE("dropout: Philox4x32-10 gives the three answers that its authors publish with Random123") {
   struct Known {
-    Words counter;
+    FourWords counter;
     std::uint64_t key;
-    Words answer;
+    FourWords answer;
   };
   constexpr std::uint32_t ones = 0xFFFFFFFF;
   for (const auto& [counter, key, answer] :
@@ -35,7 +35,7 @@ TEST_CASE("dropout: Philox4x32-10 gives the three answers that its authors publi
         Known{{{0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344}},
               0x299F31D0A4093822,
               {{0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1}}}}) {
-    const Words got = philox(counter, key);
+    const FourWords got = philox(counter, key);
     for (int n = 0; n < 4; ++n) CHECK(got.word[n] == answer.word[n]);
   }
 }

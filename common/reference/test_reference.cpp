@@ -84,7 +84,7 @@ double score(const FullProblem& p, const InputsOf<double>& in, int b, int h, int
 /// The factor of a weight, of the words alone.
 double kept(const FullProblem& p, int b, int h, int i, int j) {
   const auto u = [](int n) { return static_cast<std::uint32_t>(n); };
-  const Words words = philox({{u(j / 4), u(i), u(b * p.H + h), 0}}, p.dropout.seed);
+  const FourWords words = philox({{u(j / 4), u(i), u(b * p.H + h), 0}}, p.dropout.seed);
   const double probability = p.dropout.probability;
   return words.word[j % 4] < probability * 0x1p32 ? 0 : 1 / (1 - probability);
 }

@@ -212,8 +212,9 @@ def backward_resident(rows):
         room = (240 - 32 - br - d) // 4
         of_v = min(blocks, room)
         of_k = min(blocks, room - of_v)
-        moved = [through_shared(d, br, bc) - saved * 2 * bc * 16 for saved in (0, of_v + of_k)]
-        busy = [each / products_08b(d, br, bc) / SHARED_BYTES for each in moved]
+        padded = -d % 64 if d > 64 else 0  # columns of zeros that boxes of Q and dO bring, and that one product computes as well
+        moved = [through_shared(d, br, bc) + 4 * br * padded - saved * 2 * bc * 16 for saved in (0, of_v + of_k)]
+        busy = [each / (products_08b(d, br, bc) + products_08b(padded, br, bc) / 5) / SHARED_BYTES for each in moved]
         yield br + d, room, (of_v, blocks), (of_k, blocks), br + d + 4 * (of_v + of_k), *busy
 
 

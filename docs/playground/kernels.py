@@ -1,7 +1,7 @@
 """The pages of the playground, and the kernels that each of them runs: those of a stage, and copies with one mistake each.
 
 kernels.py FOLDER writes the sources that docs/playground/CMakeLists.txt compiles, and pages.cmake, which lists them. The mistakes are the wrong
-kernels of the course (docs/course/wrong_kernels.md).
+kernels of the course (docs/course/wrong_kernels.md) and, for kernels without an exercise, those of mistakes.toml.
 """
 
 import difflib
@@ -18,7 +18,9 @@ sys.path[:0] = [str(ROOT / "docs/course"), str(ROOT / "common")]
 from kit import check, exercise  # noqa: E402
 from mutation.mutants import included_by  # noqa: E402
 
-USUAL = ["--seq", "80", "--head-dim", "40", "--heads", "1"]  # the problem that a page begins with
+HERE = Path(__file__).resolve().parent
+WIDTHS = ("32", "64")  # of kernels with compiled tile sizes a page has those for d up to 64, since each takes time and room
+USUAL = ["--seq", "80", "--head-dim", "24", "--heads", "1"]  # the problem that a page begins with
 # What a prediction takes, after the variant
 TAKEN = (
     "const flash::Variant&",
@@ -69,20 +71,37 @@ def word(name):
     return re.sub(r"\W+", "_", name).strip("_").lower()
 
 
-def gallery(stage):
-    """The wrong kernels of the course for a stage."""
-    found = []
+def unpractised():
+    """The kernels of mistakes.toml as exercises that ask for nothing, each with its mistakes."""
+    for kernel in tomllib.loads((HERE / "mistakes.toml").read_text())["kernel"]:
+        mistakes, text = kernel.pop("wrong"), (ROOT / kernel["file"]).read_text()
+        for wrong in mistakes:
+            if (times := text.count(wrong["replace"])) != 1:
+                sys.exit(f"mistakes.toml: what '{wrong['name']}' replaces stands {times} times in {kernel['file']}, not once")
+        first, *_, last = text.splitlines(keepends=True)
+        blank = {key: "" for key in exercise.KEYS - {"pass", *kernel}} | {"name": Path(kernel["file"]).stem, "first": first, "last": last}
+        yield exercise.Exercise(**blank, **kernel), [(wrong, text.replace(wrong["replace"], wrong["by"])) for wrong in mistakes]
+
+
+def practised():
+    """The exercises of the course, each with its wrong kernels."""
     for e in map(exercise.load, exercise.names()):
-        for wrong in exercise.gallery(e) if e.stage == stage else []:
-            if e.asked and wrong["says"].startswith("Right, but without"):
-                continue  # the grader reads that in the source, and no run shows it
-            before, _, after = e.parts()
+        before, _, after = e.parts()
+        # The grader reads in the source that a right kernel lacks what was asked for; no run shows it.
+        shown = [wrong for wrong in exercise.gallery(e) if not (e.asked and wrong["says"].startswith("Right, but without"))]
+        yield e, [(wrong, before + wrong["lines"] + after) for wrong in shown]
+
+
+def gallery(files):
+    """The wrong kernels of these files."""
+    found = []
+    for e, mistakes in (*practised(), *unpractised()):
+        for wrong, text in mistakes if e.file in files else []:
             common = ["--pass", e.passes, "--dtype", e.dtype]
             cases = [case.split() for case in (*(e.cases or check.CASES), *(e.counted or check.COUNTED))]
             problems = [([*common, *USUAL], 90), *(([*common, *case], e.target) for case in cases)]
             taken = sum(word(wrong["name"]) == word(b.name) for b in found)
             name = word(wrong["name"]) + (f"_{taken + 1}" if taken else "")
-            text = before + wrong["lines"] + after
             found.append(Break(name, wrong["name"], e.variant, e.file, text, wrong["says"], wrong["lesson"], problems, e))
     return found
 
@@ -90,46 +109,61 @@ def gallery(stage):
 def stage_options(stage):
     """What a stage's CMakeLists.txt says of it."""
     text = re.sub(r"#.*", "", (ROOT / stage / "CMakeLists.txt").read_text())
-    kernels = [f"{stage}/{name}" for name in re.findall(r"[\w/]+\.cuh", re.search(r"KERNELS([^A-Z]*)", text)[1])]
+    kernels = [f"{stage}/{name}" for name in re.findall(r"[\w/]+\.cuh", re.search(r"KERNELS((?:\s+\S+\.cuh\S*)+)", text)[1])]
     return kernels, *(re.search(rf"{key} (\S+?)[\s)]", text + " ") for key in ("FORWARD", "PREDICT"))
 
 
 def pages():
     """All pages. A module holds as many kernels as fit into a page of 2 MB: docs/playground/pages.toml."""
-    split = tomllib.loads((Path(__file__).parent / "pages.toml").read_text())
+    split = tomllib.loads((HERE / "pages.toml").read_text())
     for stage in sorted(path.parent.name for path in ROOT.glob("0*/main.cpp")):
-        kernels, breaks = stage_options(stage)[0], gallery(stage)
-        for name, part in split.get(stage, {stage: kernels}).items():
+        for name, part in split.get(stage, {stage: stage_options(stage)[0]}).items():
             files = [f"{stage}/{file.removeprefix(stage + '/')}" for file in part]
-            yield Page(name, stage, files, [b for b in breaks if b.file in files])
+            yield Page(name, stage, files, gallery(files))
 
 
 def with_tiles(text, firsts):
-    """Without those compiled tile sizes that the problems of the exercise don't need; lines keep their numbers."""
+    """Only with the compiled tile sizes that begin with one of these numbers; lines keep their numbers."""
     head, table, rest = text.partition("constexpr CompiledShape shapes[] = {\n")
     sizes, end, after = rest.partition("};\n")
-    kept = "\n".join(size if not firsts or any(f"<{first}, " in size for first in firsts) else "" for size in sizes.split("\n"))
-    return head + table + kept + end + after
+
+    def kept(size):
+        return size[0] if any(f"<{first}, " in size[0] for first in firsts) else ""
+
+    sizes = re.sub(r"compiled<.*?\),", kept, sizes) if firsts else sizes
+    return head + table + "\n".join(line.rstrip() for line in sizes.split("\n")) + end + after
+
+
+def inlined(file, text, firsts):
+    """The lines of a source that has this text in place of the kernel, and the name of its variant."""
+    text = with_tiles(text, firsts or WIDTHS).replace("#pragma once\n", "\n")
+    variant = re.findall(r"^namespace (flash[\w:]*) \{", text, re.MULTILINE)[-1] + "::variant"
+    return [f'#line 1 "{ROOT / file}"', text, '#line 1 "playground"'], variant
 
 
 def source(page, file, number, broken=None):
     """A source that registers a kernel, or its broken copy, whose lines count as the kernel's."""
     _, _, predict = stage_options(page.stage)
-    variant = re.findall(r"^namespace (flash[\w:]*) \{", (ROOT / file).read_text(), re.MULTILINE)[-1] + "::variant"
     lines = [f'#include "{page.stage}/predicted.hpp"'] if predict else []
     predict = "&" + predict[1] if predict else "nullptr"
+    text = broken.text if broken else (ROOT / file).read_text()
+    kernel, variant = inlined(file, text, broken.exercise.tiles if broken else [])
+    lines += kernel
     if broken:
-        text = with_tiles(broken.text, broken.exercise.tiles).replace("#pragma once\n", "\n")
         copy = f'[] {{ auto copy = {variant}; copy.name = "{broken.id}"; return copy; }}()'
         of_original = f"[]({', '.join(TAKEN)}) {{ return ({predict})({variant}, problem, pass, tiles, limits); }}"
         predict = of_original if predict != "nullptr" else predict
-        lines += [f'#line 1 "{ROOT / file}"', text, '#line 1 "playground"', f"static const auto broken = {copy};"]
+        lines += [f"static const auto broken = {copy};"]
         variant = "broken"
-    else:
-        lines += [f'#include "{file}"']
     return "\n".join(
         [*lines, f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, {variant}, "{file}", {predict});\n']
     )
+
+
+def forward_pass(file):
+    """A source with the forward pass of a page's backward kernels."""
+    lines, variant = inlined(file, (ROOT / file).read_text(), [])
+    return "\n".join([*lines, f"namespace flash::simt {{ const Variant& forward_pass() {{ return {variant}; }} }}\n"])
 
 
 def write(path, text):
@@ -143,13 +177,13 @@ def main(folder):
     lines = []
     for page in pages():
         _, forward, _ = stage_options(page.stage)
-        kernels = [(word(file), source(page, file, n)) for n, file in enumerate(page.kernels, 1)]
-        broken = [(b.id, source(page, b.file, 100 + n, b)) for n, b in enumerate(page.breaks)]
-        for name, text in (*kernels, *broken):
+        sources = {word(file): source(page, file, n) for n, file in enumerate(page.kernels, 1)}
+        sources |= {b.id: source(page, b.file, 100 + n, b) for n, b in enumerate(page.breaks)}
+        if forward and any("backward" in file for file in page.kernels):
+            sources["forward_pass"] = forward_pass(forward[1])
+        for name, text in sources.items():
             write(folder / page.name / f"{name}.cpp", text)
-        step = f"step_{re.sub(r'[^0-9A-Za-z]', '_', forward[1].removesuffix('.cuh'))}_cpu" if forward else ""
-        names = " ".join(f"{page.name}/{name}.cpp" for name, _ in (*kernels, *broken))
-        lines.append(f'add_page({page.name} {page.stage} "{step}" {names})\n')
+        lines.append(f"add_page({page.name} {page.stage} {' '.join(f'{page.name}/{name}.cpp' for name in sources)})\n")
     write(folder / "pages.cmake", "".join(lines))
 
 

@@ -31,7 +31,7 @@ BUILD = ROOT / "build-wasm"
 LARGEST = 2_000_000  # bytes of a page
 STEPS = "16777216"
 START = {
-    "pass": "forward", "N": "80", "keys": "", "d": "40", "mask": "none", "tiles": "", "order": "forward", "heads": "1", "kv": "",
+    "pass": "forward", "N": "40", "keys": "", "d": "24", "mask": "none", "tiles": "", "order": "forward", "heads": "1", "kv": "",
     "bias": "none", "input": "normal", "dtype": "fp32", "target": "90", "seed": "1", "break": "",
 }  # fmt: skip
 FIELDS = {
@@ -85,7 +85,13 @@ def promised(broken):
 
 def state_of(broken, options, target):
     """The fields of the page for such options."""
-    state = {"variant": broken.variant, "break": broken.id, "mask": "causal" if "--causal" in options else "none", "target": str(target)}
+    state = {
+        "variant": broken.variant,
+        "break": broken.id,
+        "tiles": "",
+        "mask": "causal" if "--causal" in options else "none",
+        "target": str(target),
+    }
     for name, value in zip(options, options[1:]):
         if name in FIELDS:
             state[FIELDS[name]] = value
@@ -122,14 +128,25 @@ def variants(page, program):
             yield {**variant, "tiles": tiles}
 
 
+def start_of(first):
+    """The state in which a page begins, for the first of its kernels; of a backward pass, which takes longer, a smaller one."""
+    start = {**START, "variant": first["name"], "pass": first["passes"][-1], "dtype": first["dtypes"][0]}
+    if start["pass"] == "backward":
+        start["N"] = "24"
+        for sizes in first["tiles"]:
+            if sizes["pass"] == "backward" and max(sizes["head_dims"]) >= int(start["d"]):
+                small = min(sizes["choices"], key=lambda size: size["br"] * size["bc"])
+                return {**start, "tiles": f"{small['br']},{small['bc']}"}
+    return start
+
+
 def compose(page, module):
     with Program(module) as program:
         listed, found = list(variants(page, program)), states(page, module, program)
-    start = {**START, "variant": listed[0]["name"], "pass": listed[-1]["passes"][-1], "dtype": listed[0]["dtypes"][0]}
     chapter = next(ROOT.glob(f"docs/**/{page.stage}.md"))
     title = re.match(r"# (.*)", chapter.read_text())[1]
     data = {
-        "start": start,
+        "start": start_of(listed[0]),
         "variants": listed,
         "elsewhere": [
             [Path(file).stem, f"{other.name}.html"]

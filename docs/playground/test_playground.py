@@ -66,6 +66,7 @@ class Visit:
         assert self.chromium.value("element('told').innerText").strip().endswith(broken.lesson), f"{broken.id}: the lesson is missing"
         assert not self.chromium.value("element('verdict').className === 'good'"), f"{broken.id}: the verdict is good"
         places = self.chromium.value("element('told').querySelectorAll('.message button').length")
+        self.chromium.value("element('told').querySelector('.message button')?.click(), 0")
         hits = self.chromium.value("element('listing').querySelectorAll('.hit').length")
         assert bool(places) == bool(hits), f"{broken.id}: {places} places are named, {hits} lines are marked"
         changed = self.chromium.value("open(broken().file), element('listing').querySelectorAll('.come, .go').length")

@@ -73,7 +73,7 @@ def add_runs(app, docname, source):
 def made(app):
     """{page of the playground: its data}"""
     folder = Path(app.config.playground or "/nowhere")
-    texts = {path.name: re.search(r'<script id="data"[^>]*>(.*?)</script>', path.read_text(), re.DOTALL) for path in folder.glob("*.html")}
+    texts = {path.stem: re.search(r'<script id="data"[^>]*>(.*?)</script>', path.read_text(), re.DOTALL) for path in folder.glob("*.html")}
     return {name: json.loads(text[1]) for name, text in sorted(texts.items()) if text}
 
 
@@ -82,7 +82,7 @@ def add_breaks(app, docname, source):
     stage = re.match(r"docs/course/exercises/(\d\d)_", docname)
     for page, data in made(app).items() if stage else ():
         for mistake in data["breaks"] if page.startswith(stage[1]) else ():
-            url = f"../../../../playground/{page}#break={mistake['id']}"
+            url = f"../../../../playground/{page}.html#break={mistake['id']}"
             link = f'<a href="{url}">Run it in your browser</a>'
             source[0] = source[0].replace(f"\n{mistake['lesson']}\n", f"\n{mistake['lesson']} {link}\n")
 
@@ -90,14 +90,13 @@ def add_breaks(app, docname, source):
 def run_of(question, pages):
     """The address of a question's run, or "": its stage has no page with that kernel."""
     words = question.get("run", "").split()
-    options = dict(zip(words, words[1:]))
-    stage = Path(words[0]).name if words else None
-    for page, data in pages.items():
-        names = [variant["name"] for variant in data["variants"]]
-        if page.startswith(f"{stage}") and options.get("--variant", names[0]) in names:
+    options, stage = dict(zip(words, words[1:])), Path(words[0]).name if words else ""
+    for page, data in pages.items() if words else ():
+        has_it = page[:2] == stage[:2] and options.get("--variant") in [variant["name"] for variant in data["variants"]]
+        if has_it if "--variant" in options else page == stage:
             state = {"d": "64", "pass": "forward"} | {FIELDS[name]: value for name, value in options.items() if name in FIELDS}
             state |= {"mask": "causal"} if "--causal" in words else {}
-            return f"../../playground/{page}#{urllib.parse.urlencode(state)}"
+            return f"../../playground/{page}.html#{urllib.parse.urlencode(state)}"
     return ""
 
 

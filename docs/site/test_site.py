@@ -91,7 +91,7 @@ class Right(Project):
             "docs/one.html: not rendered: \\(\\nomacro\\)",
             "docs/one.html: code does not fit: yyyy",
             "docs/one.html: both themes look the same",
-            "docs/one.html: dark: pictures do not follow the theme",
+            "docs/one.html: dark: pictures or runs do not follow the theme",
             "docs/one.html: from outside: https://example.org/a.png",
             "docs/one.html: console: a message",
             "docs/one.html: console: KaTeX auto-render: Failed to parse",

@@ -207,9 +207,9 @@ def front():
     title = f"TFLOP/s on one {first.device_name}; batch, heads, tokens and head size: {problem}:"
     head = "stage | what is new | forward | backward | ÷ cuDNN, forward | ÷ cuDNN, backward"
     text = (
-        f"Over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not), the Hopper steps run "
-        f"at {ends(cells[0])} cuDNN's rate forward (`{ON_HOPPER['forward']}`) and {ends(cells[1])} backward "
-        f"({names_of('backward')}). The portable steps, for any GPU since Ampere, run at {ends(cells[2])} and {ends(cells[3])} the rate "
+        f"Over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not), the Hopper "
+        f"kernels run at {ends(cells[0])} cuDNN's rate forward and {ends(cells[1])} backward, each with the step that is its default. "
+        f"The portable kernels, for any GPU since Ampere, run at {ends(cells[2])} and {ends(cells[3])} the rate "
         f"of torch's FlashAttention-2. {age(rows).replace('Saved', 'Measured')}"
     )
     return f"{title}\n\n{table(head, lines)}\n\n{text}"

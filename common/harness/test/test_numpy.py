@@ -43,7 +43,12 @@ def drop_factors(shape, probability, seed):
     k0, k1 = seed & 0xFFFFFFFF, seed >> 32
     for _ in range(10):
         left, right = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2
-        c0, c1, c2, c3 = (right >> np.uint64(32)) ^ c1 ^ np.uint64(k0), right & low, (left >> np.uint64(32)) ^ c3 ^ np.uint64(k1), left & low
+        c0, c1, c2, c3 = (
+            (right >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
+            right & low,
+            (left >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
+            left & low,
+        )
         k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
     word = np.choose(j % 4, [c0, c1, c2, c3])
     return np.where(word < probability * 2.0**32, 0, 1 / (1 - probability)).reshape(shape)

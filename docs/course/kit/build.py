@@ -144,7 +144,7 @@ def link(exercise, build_folder, work, old_object, objects):
         raise Usage(f"{build_folder}: the program {exercise.stage} is not linked from {old_object}")
     words[at[0] : at[0] + 1] = map(str, objects)
     read = (ROOT, build_folder, *objects, *home_of(words[0]))
-    done = sandbox.run(words, place, seconds=60, memory=4096, file_size=128, cwd=folder, read=read, keep=["program"])
+    done = sandbox.run(words, place, seconds=60, memory=4096, file_size=1024, cwd=folder, read=read, keep=["program"])
     if done.code != 0 or not program.is_file():
         return Built(None, "it does not link: " + (done.err + done.out).strip().split("\n")[0])
     program.chmod(0o755)

@@ -175,8 +175,8 @@ def timeline(file, kernel, title):
     return it.finish(
         22,
         70,
-        "Marks above the producer: the issue of a tile's load. Long bars of producer and warpgroups: waits for the tile, or for products.",
-        "From left to right the order in which the simulator came to each event; widths are no times.",
+        "Marks above the producer: the issue of a load. Grey bars: waits for the tile they name, or for products; narrow ones have no room.",
+        "From left to right the order in which the simulator came to each event; widths are not times.",
     )
 
 
