@@ -34,7 +34,12 @@ __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first)
   S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
 }
 
-/// For the lazy steps: whether `holds` is true in all rows of the warp.
+// ---- For the lazy steps, of which forward step 8 is the first ---------------------------------------------------------------
+
+/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
+constexpr float MAX_LANE_SUM = 1024.0f;
+
+/// Whether `holds` is true in all rows of the warp.
 template <int N, class F>
 __device__ bool in_all_rows(Rows<N> rows, F holds) {
   bool all = true;
