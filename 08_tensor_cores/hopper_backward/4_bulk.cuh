@@ -57,13 +57,14 @@ constexpr int ALL_CONSUMERS = 1;
 template <class T, class Shape>
 __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                     const KeyWork<Shape>& work) {
+  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
   auto& bars = shared.storage;
   PipelineState<Shape::DQ_STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     wait_full(bars.full_dQ[state.stage()], state.parity());  // read after write: dQ_i is complete
-    bulk_reduce_add(dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width), bars.dQ[state.stage()],
-                    4 * Shape::Br * Shape::Width);
+    const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
+    bulk_reduce_add(target, bars.dQ[state.stage()], BYTES);
     bulk_commit();
     bulk_wait_read<0>();  // write after read: the TMA has read dQ_i, whose buffer the consumers fill next
     mbarrier_arrive(bars.empty_dQ[state.stage()]);
@@ -147,9 +148,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
+  auto& bars = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& full : shared.storage.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
-    for (Mbarrier& empty : shared.storage.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
+    for (Mbarrier& full : bars.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : bars.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.

@@ -60,17 +60,6 @@ struct BackwardShape {
 /// The named barrier of the consumers.
 constexpr int ALL_CONSUMERS = 1;
 
-/// The tiles of queries, from last to first.
-template <class Shape>
-struct WorkFromTheEnd : KeyWork<Shape> {
-  using KeyWork<Shape>::KeyWork;
-  __device__ static int last_query(const Problem& p) { return (p.Nq - 1) / Shape::Br * Shape::Br; }
-  __device__ QueryTile first(const Problem& p) const { return {this->h_kv * p.group_size(), last_query(p)}; }
-  __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    return at.query0 > this->first_query ? QueryTile{at.h, at.query0 - Shape::Br} : QueryTile{at.h + 1, last_query(p)};
-  }
-};
-
 /// Waits for this block's turn at a tile of dQ: all blocks with earlier keys have added to it.
 __device__ inline void wait_for_turn(const int* turn, int tile) {
   wait_until_equal(turn, tile);  // read after write: this thread sees what the previous tiles have added,
@@ -90,15 +79,15 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     if (iteration % Shape::DQ_STAGES != stage) continue;
-    const auto sum = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
+    const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
     const Matrix<int> turns = turns_all.head(work.b, at.h);
     const int query_tile = at.query0 / Shape::Br;
     wait_full(bars.full_dQ[stage], parity);  // read after write: dQ_i is complete
     if (tile == 0) {
-      bulk_store(sum, dQ_smem, BYTES);
+      bulk_store(target, dQ_smem, BYTES);
     } else {
       wait_for_turn(turns.address(0, query_tile), tile);
-      bulk_reduce_add(sum, dQ_smem, BYTES);
+      bulk_reduce_add(target, dQ_smem, BYTES);
     }
     bulk_commit();
     bulk_wait<0>();  // complete, not only read
@@ -189,8 +178,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const BackwardShared<T, Shape> shared;
   auto& bars = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& full : bars.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);
-    for (Mbarrier& empty : bars.empty_dQ) mbarrier_init(empty, 1);
+    for (Mbarrier& full : bars.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : bars.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
     shared.initialize();
     const auto next = tickets.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);

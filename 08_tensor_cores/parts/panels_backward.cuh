@@ -25,6 +25,17 @@ struct KeyWork : QueryTiles<Shape::Br> {
         key0(order.tile * Shape::Bc) {}
 };
 
+/// The same for step 5, with tiles of queries from last to first.
+template <class Shape>
+struct WorkFromTheEnd : KeyWork<Shape> {
+  using KeyWork<Shape>::KeyWork;
+  __device__ static int last_query(const Problem& p) { return (p.Nq - 1) / Shape::Br * Shape::Br; }
+  __device__ QueryTile first(const Problem& p) const { return {this->h_kv * p.group_size(), last_query(p)}; }
+  __device__ QueryTile after(const Problem& p, QueryTile at) const {
+    return at.query0 > this->first_query ? QueryTile{at.h, at.query0 - Shape::Br} : QueryTile{at.h + 1, last_query(p)};
+  }
+};
+
 /// The tensor maps that the TMA reads: boxes as high as a tile.
 struct BackwardMaps {
   TensorMap Q, K, V, dO;
