@@ -15,7 +15,8 @@
 // - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
 // - Queries run from last to first: every tile of keys sees the last queries, so that blocks which start together reach them
 //   one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
-//   predecessors reach its diagonal.
+//   predecessors reach its diagonal. Likewise each tile for all heads of a group before the next tile: head by head, a block
+//   with fewer tiles would reach the next head too early, and wait there.
 // - A block draws a ticket, the index of its tile of keys. A block that has drawn is running, and blocks wait only for smaller
 //   tickets: no block waits for one that cannot start before it ends.
 //

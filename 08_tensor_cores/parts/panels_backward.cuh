@@ -25,14 +25,16 @@ struct KeyWork : QueryTiles<Shape::Br> {
         key0(order.tile * Shape::Bc) {}
 };
 
-/// The same for step 5, with tiles of queries from last to first.
+/// The same for step 5: tiles of queries from last to first, and each for all heads of the group.
 template <class Shape>
 struct WorkFromTheEnd : KeyWork<Shape> {
   using KeyWork<Shape>::KeyWork;
-  __device__ static int last_query(const Problem& p) { return (p.Nq - 1) / Shape::Br * Shape::Br; }
-  __device__ QueryTile first(const Problem& p) const { return {this->h_kv * p.group_size(), last_query(p)}; }
+  __device__ QueryTile first(const Problem& p) const {
+    return {this->h_kv * p.group_size(), (p.Nq - 1) / Shape::Br * Shape::Br};
+  }
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    return at.query0 > this->first_query ? QueryTile{at.h, at.query0 - Shape::Br} : QueryTile{at.h + 1, last_query(p)};
+    const int end = (this->h_kv + 1) * p.group_size();
+    return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
   }
 };
 
