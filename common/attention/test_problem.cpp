@@ -10,25 +10,6 @@
 
 namespace flash {
 
-TEST_CASE("set_sizes takes every valid size") {
-  FullProblem p;
-  CHECK(set_sizes(p, {.batch = 3, .heads = 6, .kv_heads = 2, .seq_q = 7, .seq_k = 11, .head_dim = 59}) == "");
-  CHECK(p.B == 3);
-  CHECK(p.H == 6);
-  CHECK(p.Hkv == 2);
-  CHECK(p.Nq == 7);
-  CHECK(p.Nk == 11);
-  CHECK(p.d == 59);
-  CHECK(set_sizes(p, {.heads = 5}) == "");
-  CHECK(p.Hkv == 5);  // as many as heads unless given
-  CHECK(set_sizes(p, {.batch = 1, .heads = 1, .seq_q = 1, .seq_k = 1, .head_dim = 1}) == "");
-  CHECK(set_sizes(p, {.batch = 1, .heads = 1, .seq_q = 1 << 30, .seq_k = 1, .head_dim = 256}) == "");
-  p.layout = Layout::qkv;
-  CHECK(set_sizes(p, {.heads = 4, .kv_heads = 4, .seq_q = 9, .seq_k = 9}) == "");
-  p.layout = Layout::kv;
-  CHECK(set_sizes(p, {.heads = 4, .kv_heads = 2, .seq_q = 9, .seq_k = 5}) == "");
-}
-
 TEST_CASE("set_sizes says in one line what was given and what is allowed, and leaves the problem alone") {
   constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
@@ -158,15 +139,6 @@ TEST_CASE("sequences must cover the tensors of a batch of 1, and a bias per key 
   p.bias = BiasKind::alibi;
   p.B = 2;
   CHECK(check_options(p) == "--batch 2 with --lengths: allowed: 1, since the sequences are the batch");
-}
-
-TEST_CASE("query heads read the key/value head of their group") {
-  FullProblem p;
-  p.H = 6;
-  p.Hkv = 2;
-  CHECK(p.group_size() == 3);
-  const int expected[] = {0, 0, 0, 1, 1, 1};
-  for (int h = 0; h < p.H; ++h) CHECK(p.kv_head(h) == expected[h]);
 }
 
 TEST_CASE("a problem describes itself in one line") {
