@@ -7,6 +7,9 @@
 #include <doctest/doctest.h>
 #include <CLI/CLI.hpp>
 
+#include <iterator>
+#include <sstream>
+
 namespace {
 
 const flash::StageInfo stage{.name = "09_test", .idea = "an idea", .backward_stage = ""};
@@ -15,6 +18,12 @@ flash::CommandLine parse(std::vector<std::string> arguments) {
   std::vector<const char*> argv{"09_test"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   return flash::parse_options(stage, static_cast<int>(argv.size()), argv.data());
+}
+
+/// The same for arguments with a space between two.
+flash::Options options_of(const std::string& line) {
+  std::istringstream stream(line);
+  return parse({std::istream_iterator<std::string>(stream), {}}).options;
 }
 
 std::string refusal(const std::vector<std::string>& arguments) {
@@ -42,27 +51,10 @@ TEST_CASE("options: defaults") {
 }
 
 TEST_CASE("options: everything at once") {
-  const flash::Options o = parse({"--pass",     "backward",
-                                  "--variant",  "warp",
-                                  "--batch",    "2",
-                                  "--heads",    "6",
-                                  "--kv-heads", "3",
-                                  "--seq-q",    "5",
-                                  "--seq-k",    "7",
-                                  "--causal",   "--head-dim",
-                                  "11",         "--bias",
-                                  "alibi",      "--scale=-0.5",
-                                  "--dtype",    "bf16",
-                                  "--layout",   "kv",
-                                  "--seed",     "18446744073709551615",
-                                  "--load",     "in",
-                                  "--save",     "out",
-                                  "--device",   "cpu",
-                                  "--bench",    "--iterations",
-                                  "3",          "--no-check",
-                                  "--no-watch", "--json",
-                                  "--list"})
-                               .options;
+  const flash::Options o = options_of(
+      "--pass backward --variant warp --batch 2 --heads 6 --kv-heads 3 --seq-q 5 --seq-k 7 --causal --head-dim 11 --bias alibi "
+      "--scale=-0.5 --dtype bf16 --layout kv --seed 18446744073709551615 --load in --save out --device cpu --bench "
+      "--iterations 3 --no-check --no-watch --json --list");
   CHECK(o.pass == flash::Pass::backward);
   CHECK(o.variant == "warp");
   CHECK(o.problem.bias == flash::BiasKind::alibi);
@@ -81,11 +73,9 @@ TEST_CASE("options: everything at once") {
 }
 
 TEST_CASE("options: a problem handed on as arguments is the same problem") {
-  const flash::Options first =
-      parse({"--batch",  "3",    "--heads",   "4",      "--seq",     "9",   "--scale=-1e-7",  "--causal",
-             "--layout", "bnhd", "--bias",    "vector", "--seed",    "7",   "--input",        "large",
-             "--window", "3,-1", "--softcap", "0.3",    "--dropout", "0.1", "--dropout-seed", "9"})
-          .options;
+  const flash::Options first = options_of(
+      "--batch 3 --heads 4 --seq 9 --scale=-1e-7 --causal --layout bnhd --bias vector --seed 7 --input large --window 3,-1 "
+      "--softcap 0.3 --dropout 0.1 --dropout-seed 9");
   const flash::RequestedSizes sizes = first.problem.sizes.over({});
   const flash::Options second = parse(flash::to_arguments(first.problem, sizes)).options;
   CHECK(flash::describe(flash::make_problem(first.problem, sizes)) ==
