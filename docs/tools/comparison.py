@@ -5,7 +5,7 @@ from rows import describe, size
 
 from .formatting import number, shown, step, table
 from .headline import times
-from .saved import EARLIER, GPU, fastest, newest, origin, section
+from .saved import H100, fastest, newest, origin, section
 from .tensor_results import CELLS, LAST, NONE, ON_HOPPER, PASSES, in_triton, in_turns, is_last, names_of, rates, saved, speed
 
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
@@ -28,7 +28,7 @@ def stages(direction):
     the same; with ratios over plain torch in the same type."""
     lines, used = [], []
     for dtype, files in TIMED.items():
-        every, theirs = (newest(GPU, file, direction=direction, having="time") for file in files)
+        every, theirs = (newest(H100, file, direction=direction, having="time") for file in files)
         theirs = [row for row in theirs if describe(row["problem"]) == describe(every[0]["problem"])]
         best = {id(fastest(row for row in every if row["stage"] == stage)) for stage in {row["stage"] for row in every}}
         ours = [row for row in every if id(row) in best or (dtype == "fp16" and is_last(row, LAST))]
@@ -65,20 +65,20 @@ def rivals(direction):
     found = {}
     for cell in CELLS:
         at = (*cell, direction)
-        (fast, _, cudnn), (last, flash, _) = hopper.get(at, NONE), portable.get(at, NONE)
-        found[cell[:3]] = [fast, cudnn, (fast, cudnn), last, flash, (last, flash)]
+        (fast, _, cudnn, flash3), (last, flash, *_) = hopper.get(at, NONE), portable.get(at, NONE)
+        found[cell[:3]] = [fast, cudnn, (fast, cudnn), flash3, (fast, flash3), last, flash, (last, flash)]
     title = f"{direction}, TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(hopper)}; for Hopper: {names_of(direction)}"
-    head = ["for Hopper", "cuDNN", "/ cuDNN", f"`{LAST[direction]}`", "FA2", "/ FA2"]
+    head = ["for Hopper", "cuDNN", "/ cuDNN", "FA3", "/ FA3", f"`{LAST[direction]}`", "FA2", "/ FA2"]
     return rates(title, head, found)
 
 
 def beside_triton():
     """The twelve cells of the Triton kernel in both passes: its TFLOP/s, how it compares with FlashAttention-2, and the steps for Hopper with it."""
-    hopper, triton = saved(ON_HOPPER, EARLIER), in_triton()
+    hopper, triton = saved(ON_HOPPER), in_triton()
     found = {cell[:3]: [] for cell in CELLS}
     for cell in CELLS:
         for direction in PASSES:
-            (fast, flash, _), mine = hopper.get((*cell, direction), NONE), triton.get((*cell, direction))
+            (fast, flash, *_), mine = hopper.get((*cell, direction), NONE), triton.get((*cell, direction))
             found[cell[:3]] += [mine, (mine, flash), (fast, mine)]
     head = [f"{direction}: {name}" for direction in PASSES for name in ("Triton, TFLOP/s", "Triton / FA2", "Hopper step / Triton")]
     steps = "; ".join(f"{direction} {names_of(direction)}" for direction in PASSES)
@@ -93,10 +93,10 @@ BY_NVIDIA = {(4096, False): (671, 560), (4096, True): (591, 474), (16384, False)
 
 def published():
     """cuDNN as NVIDIA publishes it, as it was timed here, and the fastest steps, on problems that differ in their heads."""
-    rows, lines, used = saved(ON_HOPPER, EARLIER), [], []
+    rows, lines, used = saved(ON_HOPPER), [], []
     for (length, causal), theirs in BY_NVIDIA.items():
         for at, which in enumerate(("forward", "backward")):
-            mine, _, cudnn = rows[128, length, causal, "bf16", which]
+            mine, _, cudnn, _ = rows[128, length, causal, "bf16", which]
             p = mine["problem"]
             lines.append(
                 [which, f"{length:,}", "causal" if causal else "no", theirs[at], p["batch"] * p["heads"], speed(cudnn), speed(mine)]
