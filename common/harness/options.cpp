@@ -61,7 +61,6 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
   if (!line.answer.empty()) return line;
   options.check = !no_check;
   options.watch = !no_watch;
-  options.seed_given = app.count("--seed") > 0;
   check_contradictions(options.problem);
   if (options.problem.bias_gradient && options.pass == Pass::forward)
     throw UsageError("--bias-gradient is given with --pass forward; allowed: --pass backward, which alone has gradients");
