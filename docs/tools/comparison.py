@@ -1,11 +1,15 @@
 """Of docs/reference/comparison.md, its logbook and the page on Triton: the stages and their opponents on one problem, in times and in counts, and over the length of the
 sequence. The headline ratios are in headline.py."""
 
+import csv
+import math
+import statistics
+
 from rows import describe, size
 
 from .formatting import number, shown, step, table
 from .headline import times
-from .saved import H100, fastest, newest, origin, section
+from .saved import H100, H200, RESULTS, fastest, newest, origin, section
 from .tensor_results import CELLS, LAST, NONE, ON_HOPPER, PASSES, in_triton, in_turns, is_last, names_of, rates, saved, speed
 
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
@@ -104,3 +108,27 @@ def published():
             used += [mine, cudnn]
     head = "pass | N | mask | cuDNN by NVIDIA on an H200, 64 heads | heads here, batch × H | cuDNN here | fastest step here"
     return section("TFLOP/s, bf16, d = 128", head, lines, used)
+
+
+def problems():
+    """Problems beside the twelve cells: TFLOP/s of the steps that run by default, and over cuDNN's. Rows of common/binding/time_problems.py."""
+    with (RESULTS / H200 / "problems.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    columns = [(which, dtype) for which in PASSES for dtype in ("fp16", "bf16")]
+    found, ratios = {}, {column: [] for column in columns}
+    for row in rows:
+        ours, cudnn = float(row["ours"]), float(row["cudnn"])
+        problem = tuple(row[name] for name in ("B", "H", "Hkv", "queries", "keys", "d", "causal"))
+        found.setdefault(problem, {})[row["pass"], row["dtype"]] = f"{ours:.0f} (× {ours / cudnn:.2f})"
+        ratios[row["pass"], row["dtype"]].append(ours / cudnn)
+    lines = []
+    for (B, H, Hkv, queries, keys, d, causal), cells in found.items():
+        if Hkv == H and queries == keys and int(B) * int(queries) == 16384 and (int(d), int(queries), causal == "yes", "fp16") in CELLS:
+            continue
+        heads, length = f"{H}/{Hkv}" if H != Hkv else H, queries if queries == keys else f"{queries} × {keys}"
+        lines.append([B, heads, length, d, causal, *(cells[column] for column in columns)])
+    means = [f"**{math.exp(statistics.fmean(map(math.log, ratios[column]))):.2f}**" for column in columns]
+    lines.append(["", "", "", "", f"geometric mean of all {len(found)}", *means])
+    return "NVIDIA H200, TFLOP/s (×: over cuDNN):\n\n" + table(
+        " | ".join(["B", "heads", "N", "d", "mask", *map(", ".join, columns)]), lines
+    )
