@@ -140,10 +140,10 @@ def alone():
 def merges():
     """One merge's share of a forward pass under a causal mask, 8 key heads."""
     lines = []
-    for gpus, tokens in ((4, 32768), (2, 131072)):
+    for gpus, tokens, part in ((4, 32768, "merge fp32"), (2, 131072, "merge 16 bits")):
         ideal = problems()[gpus, tokens, 8, "yes", "forward"]["ideal"]
         for row in rows("ring_parts.csv"):
-            if row["part"].startswith("merge") and int(row["rows"]) == tokens // gpus * HEADS:
+            if row["part"] == part and int(row["rows"]) == tokens // gpus * HEADS:
                 ms = float(row["ms"])
-                lines.append([gpus, f"{tokens:,}", row["part"].removeprefix("merge "), number(ms), f"{100 * ms / ideal:.1f} %"])
+                lines.append([gpus, f"{tokens:,}", part.removeprefix("merge "), number(ms), f"{100 * ms / ideal:.1f} %"])
     return table("GPUs | tokens | O in | ms | of the ideal time", lines)
