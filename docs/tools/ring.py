@@ -1,4 +1,4 @@
-"""Of docs/reference/beyond_one_gpu.md: times of common/binding/time_ring.py between two GPUs, and what counting predicts."""
+"""Of docs/reference/beyond_one_gpu.md: times of common/binding/time_ring.py between GPUs, and what counting predicts."""
 
 import csv
 
@@ -6,10 +6,10 @@ from rows import ROOT
 
 from .formatting import number, table
 
-SAVED = ROOT / "docs" / "results" / "nvidia_h100_x2"
-SCHEMES = ("ring", "zigzag", "ulysses", "torch, cuDNN", "torch, flash")
-LINK = 329e6  # bytes per ms and direction: an all-reduce of 1 GiB between two H100s, by NCCL
+SAVED = ROOT / "docs" / "results" / "nvidia_h200_x4"
+SCHEMES = ("zigzag", "ring", "ulysses", "torch, cuDNN", "torch, flash")
 D, HEADS, MEASURED = 128, 32, 131072  # tokens at which one GPU was timed
+PASSES = ("forward", "forward and backward")
 
 
 def rows(file):
@@ -18,100 +18,93 @@ def rows(file):
 
 
 def problems():
-    """{(tokens, key heads, causal, pass): {scheme or "ideal": ms}}"""
+    """{(GPUs, tokens, key heads, causal, pass): {scheme or "ideal": ms}}"""
     found = {}
     for row in rows("ring.csv"):
-        problem = int(row["tokens"]), int(row["kv_heads"]), row["causal"], row["pass"]
+        problem = int(row["gpus"]), int(row["tokens"]), int(row["kv_heads"]), row["causal"], row["pass"]
         found.setdefault(problem, {"ideal": float(row["ideal_ms"])})[row["scheme"]] = float(row["ms"])
-    return dict(sorted(found.items(), key=lambda item: (item[0][0], item[0][1])))
-
-
-PASSES = ("forward", "forward and backward")
+    return dict(sorted(found.items(), key=lambda item: item[0][:3]))
 
 
 def pairs(found, cell):
     """[(problem without its pass, "of forward / of both")], where either may be missing."""
-    for problem in dict.fromkeys(problem[:3] for problem in found):
-        cells = [cell(found[(*problem, which)], which) if (*problem, which) in found else None for which in PASSES]
+    for problem in dict.fromkeys(problem[:-1] for problem in found):
+        cells = [cell(found[(*problem, which)]) if (*problem, which) in found else None for which in PASSES]
         yield problem, " / ".join(map(number, cells)) if any(cells) else "–"
 
 
-def first_columns(tokens, kv_heads, causal):
-    return [f"{tokens:,}", kv_heads, causal]
+def first_columns(gpus, tokens, kv_heads, causal):
+    return [gpus, f"{tokens:,}", kv_heads, causal]
 
 
 def shares():
-    """Of one GPU's time over two, which each scheme reaches."""
-    columns = [dict(pairs(problems(), lambda ms, _, s=s: ms["ideal"] / ms[s] if s in ms else None)) for s in SCHEMES]
-    ideal = dict(pairs(problems(), lambda ms, _: ms["ideal"]))
-    lines = [[*first_columns(*problem), ideal[problem], *(column[problem] for column in columns)] for problem in ideal]
-    return table("tokens | key heads | causal | ideal, ms | plain ring | zigzag | Ulysses | torch, cuDNN | torch, flash", lines)
+    """Of one GPU's time over the number of GPUs, which each scheme reaches, with the prediction for zigzag."""
+    model, found = Model(), problems()
+    columns = [dict(pairs(found, lambda ms: ms["ideal"])), dict(pairs({p: model.share(p, ms["ideal"]) for p, ms in found.items()}, float))]
+    columns += [dict(pairs(found, lambda ms, s=s: ms["ideal"] / ms[s] if s in ms else None)) for s in SCHEMES]
+    lines = [[*first_columns(*problem), *(column[problem] for column in columns)] for problem in columns[0]]
+    names = ["zigzag, predicted", "zigzag", "plain ring", "Ulysses", "torch, cuDNN", "torch, flash"]
+    return table(["GPUs", "tokens", "key heads", "causal", "ideal, ms", *names], lines)
 
 
 def weak():
-    """Each GPU keeps its rows while a second one joins: its work doubles, and so would an ideal time."""
+    """Each GPU keeps its rows while others join: its work grows by their number, and so would an ideal time."""
     found = {}
-    for row in sorted(rows("ring.csv"), key=lambda row: int(row["tokens"])):
+    for row in rows("ring.csv"):
         if row["scheme"] == "zigzag" and row["share_ms"]:
-            found[int(row["tokens"]) // 2, row["kv_heads"], row["causal"], row["pass"]] = 2 * float(row["share_ms"]) / float(row["ms"])
-    return table("tokens per GPU | key heads | causal | zigzag", [[*first_columns(*p), both] for p, both in pairs(found, lambda x, _: x)])
+            gpus = int(row["gpus"])
+            problem = gpus, int(row["tokens"]) // gpus, row["kv_heads"], row["causal"], row["pass"]
+            found[problem] = gpus * float(row["share_ms"]) / float(row["ms"])
+    return table("GPUs | tokens per GPU | key heads | causal | zigzag", [[*first_columns(*p), both] for p, both in pairs(found, float)])
 
 
 class Model:
     """Times in ms, of a rank of `ranks`. Everything grows with the rows but a kernel, which grows with their square."""
 
-    def __init__(self, merge="merge 16 bits"):
-        parts = {}
-        for row in rows("ring_parts.csv"):
-            parts[row["part"]] = float(row["ms"]), float(row["rows"] or 1)  # the last has most rows
-        self.per_row = {part: ms / count for part, (ms, count) in parts.items()}
-        self.start = self.per_row["agreement"] + self.per_row["first launch"]
-        self.merge = merge
-        self.one_gpu = {problem[1:]: 2 * ms["ideal"] for problem, ms in problems().items() if problem[0] == MEASURED}
+    def __init__(self):
+        parts = {row["part"]: row for row in rows("ring_parts.csv")}  # the last has most rows or bytes
+        self.merge = {size: float(parts[name]["ms"]) / int(parts[name]["rows"]) for size, name in ((2, "merge 16 bits"), (4, "merge fp32"))}
+        self.memory, self.link = (int(parts[name]["bytes"]) / float(parts[name]["ms"]) for name in ("merge fp32", "link"))  # bytes per ms
+        smallest = min(float(row["ms"]) for row in rows("ring_parts.csv") if row["part"] == "link")
+        python = min(float(row["ring_ms"]) - float(row["kernel_ms"]) for row in rows("ring_world_1.csv") if row["tokens"] == "8192")
+        self.start = float(parts["agreement"]["ms"]) + smallest + python
+        found = problems()
+        self.one_gpu = {problem[2:]: problem[0] * ms["ideal"] for problem, ms in found.items() if problem[:2] == (4, MEASURED)}
 
     def ideal(self, ranks, tokens, *problem):
         return self.one_gpu[problem] * (tokens / MEASURED) ** 2 / ranks
 
     def forward(self, ranks, tokens, kv_heads, causal):
-        n = tokens // ranks
+        n, size = tokens // ranks, 2 if ranks == 2 else 4
         step = self.ideal(ranks, tokens, kv_heads, causal, "forward") / ranks
-        merge = (self.per_row[self.merge] if ranks == 2 else self.per_row["merge fp32"]) * n * HEADS
-        conversions = 0 if ranks == 2 else 2 * self.per_row["add 16 bits"] * n * HEADS  # to fp32 and back
-        return self.start + step + (ranks - 1) * (max(step, self.move(n, kv_heads, 2)) + merge) + conversions
+        conversions = 0 if ranks == 2 else 2 * self.addition(n * HEADS, 2)  # to fp32 and back
+        return self.start + step + (ranks - 1) * (max(step, self.move(n, kv_heads, 2)) + self.merge[size] * n * HEADS) + conversions
 
     def both(self, ranks, tokens, kv_heads, causal):
-        n = tokens // ranks
-        size = 2 if ranks == 2 else 4
+        n, size = tokens // ranks, 2 if ranks == 2 else 4
         backward = [self.ideal(ranks, tokens, kv_heads, causal, of) for of in ("forward and backward", "forward")]
         step = (backward[0] - backward[1]) / ranks
         hidden = max(step, self.move(n, kv_heads, 2), (ranks > 2) * (self.move(n, kv_heads, 2) + self.move(n, kv_heads, size)))
-        additions = (ranks - 1) * size / 2 * self.per_row["add 16 bits"] * n * (HEADS + 2 * kv_heads)
+        additions = (ranks - 1) * self.addition(n * (HEADS + 2 * kv_heads), size)
         return self.forward(ranks, tokens, kv_heads, causal) + step + (ranks - 1) * hidden + additions + self.move(n, kv_heads, size)
+
+    def addition(self, count, size):
+        """To rows of so many bytes per element: two reads and a write."""
+        return 3 * size * count * D / self.memory
 
     def move(self, n, kv_heads, size):
         """Two tensors of keys to the next rank."""
-        return 2 * n * kv_heads * D * size / LINK
+        return 2 * n * kv_heads * D * size / self.link
 
     def time(self, ranks, tokens, kv_heads, causal, which):
         return (self.forward if which == "forward" else self.both)(ranks, tokens, kv_heads, causal)
 
-    def share(self, ms):
-        """Of a measured problem, two ranks: one GPU's time is that of this length."""
-        tokens, *problem = ms["problem"]
-        return ms["ideal"] / (self.time(2, tokens, *problem) + ms["ideal"] - self.ideal(2, tokens, *problem))
+    def share(self, problem, ideal):
+        """Of a measured problem, where one GPU's time is that of this length."""
+        return ideal / (self.time(*problem) + ideal - self.ideal(*problem))
 
     def efficiency(self, ranks, tokens, *problem):
         return self.ideal(ranks, tokens, *problem) / self.time(ranks, tokens, *problem)
-
-
-def beside():
-    """Predicted and measured, zigzag between two GPUs: with the merge of that run, and with the merge of today."""
-    models = Model("merge 16 bits, loads and stores in turns"), Model()
-    found = {problem: ms for problem, ms in problems().items() if "zigzag" in ms}
-    columns = [dict(pairs({p: ms | {"problem": p} for p, ms in found.items()}, lambda ms, _, m=model: m.share(ms))) for model in models]
-    columns.insert(1, dict(pairs(found, lambda ms, _: ms["ideal"] / ms["zigzag"])))
-    lines = [[*first_columns(*problem), *(column[problem] for column in columns)] for problem in columns[1]]
-    return table("tokens | key heads | causal | predicted | measured | predicted, merge of today", lines)
 
 
 def predicted():
@@ -131,26 +124,26 @@ def predicted():
 
 def alone():
     """A ring of one rank, next to the kernels alone."""
-    found = {(int(row["tokens"]), 8, row["causal"], row["pass"]): row for row in rows("ring_world_1.csv")}
+    found = {(int(row["tokens"]), row["causal"], row["pass"]): row for row in rows("ring_world_1.csv")}
     kernels, ring, more = (
         dict(pairs(found, cell))
         for cell in (
-            lambda row, _: float(row["kernel_ms"]),
-            lambda row, _: float(row["ring_ms"]),
-            lambda row, _: 100 * (float(row["ring_ms"]) / float(row["kernel_ms"]) - 1),
+            lambda row: float(row["kernel_ms"]),
+            lambda row: float(row["ring_ms"]),
+            lambda row: 100 * (float(row["ring_ms"]) / float(row["kernel_ms"]) - 1),
         )
     )
-    lines = [[f"{p[0]:,}", p[2], kernels[p], ring[p], more[p]] for p in kernels]
+    lines = [[f"{p[0]:,}", p[1], kernels[p], ring[p], more[p]] for p in kernels]
     return table("tokens | causal | kernels, ms | ring of one, ms | more, %", lines)
 
 
 def merges():
-    """The merge's share of a ring of two, forward under a causal mask."""
+    """One merge's share of a forward pass under a causal mask, 8 key heads."""
     lines = []
-    for tokens, rows_of_rank in ((32768, 524288), (131072, 2097152)):
-        ideal = problems()[tokens, 8, "yes", "forward"]["ideal"]
+    for gpus, tokens, part in ((4, 32768, "merge fp32"), (2, 131072, "merge 16 bits")):
+        ideal = problems()[gpus, tokens, 8, "yes", "forward"]["ideal"]
         for row in rows("ring_parts.csv"):
-            if row["part"].startswith("merge") and int(row["rows"]) == rows_of_rank:
+            if row["part"] == part and int(row["rows"]) == tokens // gpus * HEADS:
                 ms = float(row["ms"])
-                lines.append([f"{tokens:,}", row["part"].removeprefix("merge "), number(ms), f"{100 * ms / ideal:.1f} %"])
-    return table("tokens | O in | ms | of the ideal time", lines)
+                lines.append([gpus, f"{tokens:,}", part.removeprefix("merge "), number(ms), f"{100 * ms / ideal:.1f} %"])
+    return table("GPUs | tokens | O in | ms | of the ideal time", lines)
