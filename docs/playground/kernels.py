@@ -19,7 +19,7 @@ from kit import check, exercise  # noqa: E402
 from mutation.mutants import included_by  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-WIDTHS = ("32", "64")  # of kernels with compiled tile sizes a page has those for d up to 64, since each takes time and room
+WIDTHS = ("32", "64")  # of kernels with a compiled copy per width a page has those for d up to 64, since each takes time and room
 USUAL = ["--seq", "80", "--head-dim", "24", "--heads", "1"]  # the problem that a page begins with
 # What a prediction takes, after the variant
 TAKEN = (
@@ -134,36 +134,38 @@ def with_tiles(text, firsts):
     return head + table + "\n".join(line.rstrip() for line in sizes.split("\n")) + end + after
 
 
-def inlined(file, text, firsts):
-    """The lines of a source that has this text in place of the kernel, and the name of its variant."""
-    text = with_tiles(text, firsts or WIDTHS).replace("#pragma once\n", "\n")
+def narrow(text, firsts):
+    """Without what is compiled for wider rows: in a table of tile sizes, or per width of a kernel that takes any tiles."""
+    return re.sub(r"_kernel<(96|128)>", f"_kernel<{WIDTHS[-1]}>", with_tiles(text, firsts or WIDTHS))
+
+
+def inlined(file, text, firsts, name=None):
+    """The lines of a source that has this text in place of the kernel, and defines `copied`, its variant, of a broken copy with this name."""
+    kernel = narrow(text, firsts)
     variant = re.findall(r"^namespace (flash[\w:]*) \{", text, re.MULTILINE)[-1] + "::variant"
-    return [f'#line 1 "{ROOT / file}"', text, '#line 1 "playground"'], variant
+    changes = [f'copy.name = "{name}";'] if name else []
+    changes += [f"copy.max_head_dim = {WIDTHS[-1]};"] if kernel != text else []
+    kernel = kernel.replace("#pragma once\n", "\n")
+    copy = f"static const auto copied = [] {{ auto copy = {variant}; {' '.join(changes)} return copy; }}();"
+    return [f'#line 1 "{ROOT / file}"', kernel, '#line 1 "playground"', copy], variant
 
 
 def source(page, file, number, broken=None):
     """A source that registers a kernel, or its broken copy, whose lines count as the kernel's."""
     _, _, predict = stage_options(page.stage)
     lines = [f'#include "{page.stage}/predicted.hpp"'] if predict else []
-    predict = "&" + predict[1] if predict else "nullptr"
     text = broken.text if broken else (ROOT / file).read_text()
-    kernel, variant = inlined(file, text, broken.exercise.tiles if broken else [])
-    lines += kernel
-    if broken:
-        copy = f'[] {{ auto copy = {variant}; copy.name = "{broken.id}"; return copy; }}()'
-        of_original = f"[]({', '.join(TAKEN)}) {{ return ({predict})({variant}, problem, pass, tiles, limits); }}"
-        predict = of_original if predict != "nullptr" else predict
-        lines += [f"static const auto broken = {copy};"]
-        variant = "broken"
-    return "\n".join(
-        [*lines, f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, {variant}, "{file}", {predict});\n']
-    )
+    kernel, variant = inlined(file, text, broken.exercise.tiles if broken else [], broken and broken.id)
+    # Of a broken copy the prediction is that of the kernel as it is, by its name.
+    predict = f"[]({', '.join(TAKEN)}) {{ return {predict[1]}({variant}, problem, pass, tiles, limits); }}" if predict else "nullptr"
+    register = f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, copied, "{file}", {predict});\n'
+    return "\n".join([*lines, *kernel, register])
 
 
 def forward_pass(file):
     """A source with the forward pass of a page's backward kernels."""
-    lines, variant = inlined(file, (ROOT / file).read_text(), [])
-    return "\n".join([*lines, f"namespace flash::simt {{ const Variant& forward_pass() {{ return {variant}; }} }}\n"])
+    lines, _ = inlined(file, (ROOT / file).read_text(), [])
+    return "\n".join([*lines, "namespace flash::simt { const Variant& forward_pass() { return copied; } }\n"])
 
 
 def write(path, text):
