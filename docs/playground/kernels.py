@@ -20,7 +20,7 @@ from mutation.mutants import included_by  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 WIDTHS = ("32", "64")  # of kernels with a compiled copy per width a page has those for d up to 64, since each takes time and room
-USUAL = ["--seq", "80", "--head-dim", "24", "--heads", "1"]  # the problem that a page begins with
+USUAL = ["--seq", "80", "--head-dim", "24", "--heads", "1"]
 # What a prediction takes, after the variant
 TAKEN = (
     "const flash::Variant&",
@@ -92,13 +92,18 @@ def practised():
         yield e, [(wrong, before + wrong["lines"] + after) for wrong in shown]
 
 
+def compiled(case):
+    """The options of a problem that a page's kernels take."""
+    return re.sub(r"(?<=--head-dim )\d+", lambda d: str(min(int(d[0]), int(WIDTHS[-1]))), case)
+
+
 def gallery(files):
     """The wrong kernels of these files."""
     found = []
     for e, mistakes in (*practised(), *unpractised()):
         for wrong, text in mistakes if e.file in files else []:
             common = ["--pass", e.passes, "--dtype", e.dtype]
-            cases = [case.split() for case in (*(e.cases or check.CASES), *(e.counted or check.COUNTED))]
+            cases = [compiled(case).split() for case in (*(e.cases or check.CASES), *(e.counted or check.COUNTED))]
             problems = [([*common, *USUAL], 90), *(([*common, *case], e.target) for case in cases)]
             taken = sum(word(wrong["name"]) == word(b.name) for b in found)
             name = word(wrong["name"]) + (f"_{taken + 1}" if taken else "")
