@@ -8,8 +8,9 @@ import warnings
 from rows import Failure, size
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # names of torch
-PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend, TRITON, or None)
+PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend, FLASH_3, TRITON, or None)
     "flash": ("torch SDPA, FlashAttention-2 (16-bit types only)", "FLASH_ATTENTION"),
+    "flash3": ("FlashAttention-3 (16-bit types only)", "FLASH_3"),
     "cudnn": ("torch SDPA, cuDNN (16-bit types only)", "CUDNN_ATTENTION"),
     "memory_efficient": ("torch SDPA, memory-efficient attention", "EFFICIENT_ATTENTION"),
     "triton": ("FlashAttention-2 in Triton, autotuned", "TRITON"),
@@ -56,6 +57,11 @@ def attention(torch, backend, scale, causal, mask=None):
         except ImportError as error:
             raise RuntimeError(f"Triton cannot be imported ({error})") from None
         return lambda q, k, v: in_triton(q, k, v, scale, causal)
+
+    if backend == "FLASH_3":
+        from peer_flash3 import attention as flash3
+
+        return flash3(scale, causal)
 
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

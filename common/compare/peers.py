@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Times torch's attention: each backend of scaled_dot_product_attention, a
-kernel in Triton, and plain torch. `compare --only peer` runs it, alone or in turns with stages,
-with sweeps, progress, a time limit, --save and --resume:
+kernel in Triton, plain torch, and FlashAttention-3 if it is installed. `compare
+--only peer` runs it, alone or in turns with stages, with sweeps, progress, a
+time limit, --save and --resume:
 
     build/bin/compare --only peer --tokens 16384 --width 2048 --sweep d=64,128
 
 It answers each line of its input by a row. A line is a JSON object of a
-"problem" as rows have it, a "variant" (flash, cudnn, memory_efficient, triton
-or plain), a "pass" (forward or backward), "iterations", and perhaps "cold_l2",
-false if each iteration may find in L2 what the previous one left there. --list,
-or the line {"list": true}, asks for the variants.
+"problem" as rows have it, a "variant" (flash, flash3, cudnn, memory_efficient,
+triton or plain), a "pass" (forward or backward), "iterations", and perhaps
+"cold_l2", false if each iteration may find in L2 what the previous one left
+there. --list, or the line {"list": true}, asks for the variants.
 
 Rows are those of `compare`, with "peer" as their stage. Timing is compare's
 too: CUDA events around the pass alone, a cold L2, the median after a warm-up;
@@ -17,7 +18,7 @@ enqueue_ms is what a clock on the host shows that does not wait for the GPU. A
 backward pass is timed without its forward. fp32 is computed without TF32. Torch
 takes neither a bias nor another layout here, and a mask only with as many keys
 as queries, since it aligns masks at the top left. Heads share keys and values
-in flash and cudnn alone.
+in flash, flash3 and cudnn alone.
 
 Needs torch and a GPU. Exit codes: 0 good; 1 the GPU fails; 2 bad usage; 3 no
 torch or no GPU.
@@ -87,7 +88,7 @@ def parse(line):
 def not_taken(problem, variant):
     """What torch is not asked for: "" or why not."""
     said = [f"{name} {value}" for name, value in options(problem) if name != "seed"]  # an option that is not known here is one
-    if problem["heads"] != problem["kv_heads"] and variant not in ("flash", "cudnn"):
+    if problem["heads"] != problem["kv_heads"] and variant not in ("flash", "flash3", "cudnn"):
         said.append(f"{problem['heads']} heads with {problem['kv_heads']} for keys and values")
     if problem["seq_q"] != problem["seq_k"] and (problem["causal"] or variant == "triton"):
         said.append(f"{problem['seq_q']} queries with {problem['seq_k']} keys")

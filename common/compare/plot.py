@@ -25,6 +25,7 @@ PEERS = {
     "plain": "torch plain",
     "memory_efficient": "torch mem.-efficient",
     "flash": "torch FA2",
+    "flash3": "FA3",
     "cudnn": "torch cuDNN",
     "triton": "Triton",
 }

@@ -26,6 +26,7 @@ COLOURS = {
     "peer_plain": ("#70767e", "#b6bec7", "o"),
     "peer_memory_efficient": ("#4d4400", "#f2e58a", "s"),
     "peer_flash": ("#d1242f", "#ff7b72", "^"),
+    "peer_flash3": ("#9a3412", "#ffb077", "v"),
     "peer_cudnn": ("#1b1f24", "#f0f3f6", "D"),
     "peer_triton": ("#5a31d0", "#8f7bff", "<"),
     "other": ("#59636e", "#9198a1", "X"),

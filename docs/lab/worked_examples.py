@@ -42,6 +42,15 @@ def by_hand(rows):
     yield from zip(*(tile for scores in SCORES for tile in merged(scores)))
 
 
+@table("chapters/09_many_attentions.md", "weight with the cap")
+def softcap(rows):
+    c, scores = 2, SCORES[0]
+    capped = [c * math.tanh(s / c) for s in scores]
+    plain, bounded = (sum(map(math.exp, row)) for row in (scores, capped))
+    for s, f in zip(scores, capped):
+        yield s, math.exp(s) / plain, f, math.exp(f) / bounded, 1 - (f / c) ** 2, 1 - (s / c) ** 2
+
+
 @table("chapters/06_fa2_forward.md", "tile 0: keys 0, 1")
 def queries_outside(rows):
     """(6.2) to (6.5), both queries side by side."""

@@ -96,6 +96,7 @@ cuda.memory_allocated = lambda: 5
 cuda.max_memory_allocated = lambda: 5 + max(memory)
 cuda.get_device_properties = lambda i: types.SimpleNamespace(name="Test GPU", major=9, minor=0, L2_cache_size=1000)
 backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(version=lambda: 91900))
-autograd = types.SimpleNamespace(grad=lambda out, *_, retain_graph: work(4 * out.numel() * out.element_size()))
+autograd = types.SimpleNamespace(grad=lambda out, *_, retain_graph: work(4 * out.numel() * out.element_size()), Function=object)
+ops = types.SimpleNamespace(flash_attn_3=types.SimpleNamespace())
 functional = types.SimpleNamespace(scaled_dot_product_attention=scaled_dot_product_attention)
 SDPBackend = types.SimpleNamespace(**{name: name for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")})

@@ -86,7 +86,7 @@ class Peers(unittest.TestCase):
         for part in ("01_first/tiled", "peer/flash", "torch SDPA, cuDNN"):
             self.assertIn(part, table[: table.index("Nq=128")])
         rows = [json.loads(line) for line in self.file.read_text().splitlines()]
-        expected = [("01_first", 64), ("01_first", 128)] + [("peer", n) for n in (64, 128) for _ in range(5)]
+        expected = [("01_first", 64), ("01_first", 128)] + [("peer", n) for n in (64, 128) for _ in range(6)]
         self.assertEqual([(row["stage"], row["problem"]["seq_q"]) for row in rows], expected)
         self.assertEqual((len(rows[0]["sources"]) > 0, changed(rows[0]["sources"])), (True, []))  # compare's hashes are those of rows.py
         self.assertNotIn("peer", self.compare("--only 01"))
@@ -104,8 +104,9 @@ class Peers(unittest.TestCase):
     def test_refusals_and_lack_of_memory_are_rows(self):
         rows = self.rows("--only peer --pass forward")
         said = {row["variant"]: row["message"] for row in rows if row["verdict"] == "refused"}
-        no_triton = {"triton": "Triton cannot be imported (no Triton here)"}
-        self.assertEqual(said, {"flash": "Expected fp16 or bf16.", "cudnn": "Expected fp16 or bf16."} | no_triton)
+        missing = {"triton": "Triton cannot be imported (no Triton here)"}
+        missing["flash3"] = "FlashAttention-3 is not installed (pip install xformers==0.0.34)"
+        self.assertEqual(said, {"flash": "Expected fp16 or bf16.", "cudnn": "Expected fp16 or bf16."} | missing)
         self.compare("--only peer --variant flash,cudnn", 2)
         table = self.compare("--only peer --seq 8192 --batch 9999 --variant memory_efficient", 3)
         self.assertRegex(table, "cannot run(.|\n)*its tensors alone need")
@@ -149,7 +150,7 @@ class Peers(unittest.TestCase):
         self.refused("--only peer", 3, f"{needs}: peers: torch 9.9 finds no GPU", NO_GPU="1")
         self.refused("--only peer", 2, needs, PYTHON="/no/such/python")
         self.refused("--only peer --device cpu", 2, "--only peer and --device cpu are both given")
-        self.refused("--only peer --variant jax", 2, "allowed: cudnn, flash, memory_efficient, plain, triton")
+        self.refused("--only peer --variant jax", 2, "allowed: cudnn, flash, flash3, memory_efficient, plain, triton")
         self.write("bin/01_no_gpu", STAGE)
         self.refused("--only 01,peer", 3, "--only peer needs a GPU, but it does not work: no GPU answers")
 

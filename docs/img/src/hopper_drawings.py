@@ -168,7 +168,7 @@ def overlap_08h():
         [(f"warpgroup {w}", 2, ["S", "softmax", "PV"]) for w in range(2)] + [("tensor cores", 2, ["busy", "idle", "busy"])],
     )
     section(
-        "Step 3, roles: one exponentiates while the other multiplies",
+        "Step 3, roles, at best: one exponentiates while the other multiplies",
         [
             ("warpgroup 0", 1, ["S", "softmax", "PV", "waits", "S"]),
             ("warpgroup 1", 1, ["waits", "S", "softmax", "PV", "waits"]),
@@ -286,7 +286,7 @@ def where_08b():
         ("dPᵀ =", ("V", memory), ("dOᵀ", memory), ("dPᵀ", registers)),
         ("dV +=", ("Pᵀ", registers), ("dO", memory), ("dV", registers)),
         ("dK +=", ("dSᵀ", registers), ("Q", memory), ("dK", registers)),
-        ("dQ =", ("dS", memory), ("K", memory), ("dQ", registers)),
+        ("dQ =", ("dS", memory), ("K", memory), ("dQ", ("c4", "registers, then HBM"))),
     ]
     p = Picture(960, 392, "Five products: where the operands and the results live")
     p.label(480, 28, p.title, 15, bold=True)
@@ -299,8 +299,8 @@ def where_08b():
             p.box(x, y, 210, 36, kind, f"{matrix}: {place}", 15)
         p.label(385, y + 24, "·", 20)
         p.label(660, y + 24, "→", 16)
-    p.box(144, 118, 96, 36, "c1", "V: memory", 15)
-    p.box(240, 118, 114, 36, "c4", "then registers", 15)
+    p.box(144, 118, 80, 36, "c1", "V: shared", 14)
+    p.box(224, 118, 130, 36, "c4", "step 3: registers", 14)
     rows = rows_of("chapters/08_hopper_backward.md", "room for blocks")
     of_v = ", ".join(f"{of_v} at d = {d}" for d, _, _, of_v, *_ in rows)
     of_k = ", ".join(f"{of_k} at d = {d}" for d, _, _, _, of_k, *_ in rows if not of_k.startswith("0"))
@@ -309,7 +309,7 @@ def where_08b():
         330,
         f"From step 3 on, registers hold these blocks of V: {of_v}.",
         f"Of K: {of_k}, otherwise none. Only dS moves from registers to shared memory,",
-        "stored by the warps that computed its transpose. dQ goes on to a sum in HBM.",
+        "stored by the warps that computed its transpose.",
         size=15,
     )
     return p

@@ -1,4 +1,4 @@
-"""The pictures of chapter 09: a sliding window on tiles, pair by pair, a ragged batch, and a softcap with its slopes."""
+"""The pictures of chapter 09: a sliding window, pair by pair and tile by tile, a ragged batch, and a softcap with its slopes."""
 
 from math import tanh
 
@@ -55,6 +55,49 @@ def window():
     p.note(x, top + 52, "first key: 3 - 3 = 0", anchor="start", size=14)
     p.note(x, top + 78, "end: 3 + 1 + 1 = 5, not seen", anchor="start", size=14)
     p.note(x, top + 5 * cell + 26, "q5 has the place of the last key", anchor="start", size=14)
+    return p
+
+
+N, BACK = 1024, 256  # tokens; keys that the window reaches back
+
+
+def window_tiles():
+    """All tiles of both passes under the window 256,0: which are left out, which need a comparison, and one block's way."""
+    p = Picture(900, 516, f"Window {BACK},0 with N = {N}: the tiles that both passes visit, and the way of one block in each")
+    scale, top = 360 / N, 66
+    passes = [
+        (56, "forward: a block owns 128 queries", 128, 64, True, 5),
+        (496, "backward: a block owns 128 keys", 64, 128, False, 2),
+    ]
+    for left, name, high, wide, forward, shown in passes:
+        p.label(left + 180, 26, name, 15, bold=True)
+        p.note(left + 180, top - 14, f"tiles of {high} queries, downwards, and {wide} keys", size=14)
+        counts = dict.fromkeys(("c0", "c1", "c2"), 0)
+        way = []
+        for i0 in range(0, N, high):
+            for j0 in range(0, N, wide):
+                first, last = i0 - (j0 + wide - 1), i0 + high - 1 - j0  # the smallest and the largest distance i - j in the tile
+                kind = "c0" if last < 0 or first > BACK else "c1" if first >= 0 and last <= BACK else "c2"
+                counts[kind] += 1
+                p.rect(left + j0 * scale, top + i0 * scale, wide * scale - 2, high * scale - 2, kind)
+                if kind != "c0" and shown == (i0 if forward else j0) // 128:
+                    way.append((left + (j0 + wide / 2) * scale - 1, top + (i0 + high / 2) * scale - 1))
+        p.arrow(*way[0], *way[-1])
+        at, reach, length = shown * 128, 128 + BACK, N * scale
+        for end in (at * scale - 1, (at + 128) * scale - 1):
+            ends = (left - 1, top + end, left + length - 1, top + end) if forward else (left + end, top - 1, left + end, top + length - 1)
+            p.line(*ends, "strong")
+        visited = counts["c1"] + counts["c2"]
+        own, other = (f"queries {at} to {at + 127}", "keys") if forward else (f"keys {at} to {at + 127}", "queries")
+        begin = at - BACK if forward else at
+        lines = (
+            f"{own} need {other} {begin} to {begin + reach - 1}",
+            f"{visited} of {sum(counts.values())} tiles visited, {counts['c2']} of them at an edge",
+        )
+        p.note(left + 180, top + length + 20, *lines, size=14)
+    for x, kind, text in ((170, "c1", "every pair visible"), (366, "c2", "at an edge: a comparison per pair"), (660, "c0", "left out")):
+        p.rect(x, 486, 16, 16, kind)
+        p.note(x + 24, 499, text, size=14, anchor="start")
     return p
 
 
@@ -131,4 +174,4 @@ def softcap():
     return p
 
 
-PICTURES = [window, ragged, softcap]
+PICTURES = [window, window_tiles, ragged, softcap]
