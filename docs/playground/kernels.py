@@ -111,6 +111,11 @@ def gallery(files):
     return found
 
 
+def on_pages():
+    """pages.toml"""
+    return tomllib.loads((HERE / "pages.toml").read_text())
+
+
 def stage_options(stage):
     """What a stage's CMakeLists.txt says of it."""
     text = re.sub(r"#.*", "", (ROOT / stage / "CMakeLists.txt").read_text())
@@ -120,7 +125,7 @@ def stage_options(stage):
 
 def pages():
     """All pages. A module holds as many kernels as fit into a page of 2 MB: docs/playground/pages.toml."""
-    split = tomllib.loads((HERE / "pages.toml").read_text())
+    split = on_pages()
     for stage in sorted(path.parent.name for path in ROOT.glob("0*/main.cpp")):
         for name, part in split.get(stage, {stage: stage_options(stage)[0]}).items():
             files = [f"{stage}/{file.removeprefix(stage + '/')}" for file in part]
@@ -160,7 +165,8 @@ def source(page, file, number, broken=None):
     _, _, predict = stage_options(page.stage)
     lines = [f'#include "{page.stage}/predicted.hpp"'] if predict else []
     text = broken.text if broken else (ROOT / file).read_text()
-    kernel, variant = inlined(file, text, broken.exercise.tiles if broken else [], broken and broken.id)
+    sizes = broken.exercise.tiles if broken else on_pages()["tiles"].get(file)
+    kernel, variant = inlined(file, text, sizes, broken and broken.id)
     # Of a broken copy the prediction is that of the kernel as it is, by its name.
     predict = f"[]({', '.join(TAKEN)}) {{ return {predict[1]}({variant}, problem, pass, tiles, limits); }}" if predict else "nullptr"
     register = f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, copied, "{file}", {predict});\n'
@@ -168,8 +174,10 @@ def source(page, file, number, broken=None):
 
 
 def forward_pass(file):
-    """A source with the forward pass of a page's backward kernels."""
-    lines, _ = inlined(file, (ROOT / file).read_text(), [])
+    """A source with the forward pass of a page's backward kernels. No page shows its tiles: the last size in its table, the smallest, will do."""
+    text = (ROOT / file).read_text()
+    _, _, table = text.partition(" shapes[] = {")
+    lines, _ = inlined(file, text, re.findall(rf"<({WIDTHS[-1]}, \d+, \d+), ", table)[-1:])
     return "\n".join([*lines, "namespace flash::simt { const Variant& forward_pass() { return copied; } }\n"])
 
 
