@@ -111,11 +111,19 @@ __device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix
   return D;
 }
 
+/// What phase A knows of the thread's row of the Q tile.
+struct QueryRow {
+  int b, h, i;              // query i of head h
+  int row;                  // of the tile
+  int visible;              // it sees the first `visible` keys of the K tile
+  float shift, inverse, D;  // m, 1/l and D of the query
+};
+
 /// Phase A, a row of the Q tile:  dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3).
-/// The row sees the first `visible` keys of the tile; `shift` is m, `inverse` is 1/l.
 template <int Width>
-__device__ void differentiate_row(const Problem& problem, const Bias& bias, int b, int h, int i, int j0,
-                                  const SharedTiles& tiles, int row, int visible, float shift, float inverse, float D) {
+__device__ void differentiate_row(const Problem& problem, const Bias& bias, const SharedTiles& tiles, int j0,
+                                  const QueryRow& query) {
+  const auto [b, h, i, row, visible, shift, inverse, D] = query;
   for (int j = 0; j < tiles.K.rows; j += GROUP) {
     float qk[GROUP] = {}, dP[GROUP] = {};
 #pragma unroll 2
@@ -225,7 +233,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
           D = row_D<Width>(tiles.dO, row, all.O.head(b, h), i, wide);
         }
         const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
-        differentiate_row<Width>(problem, bias, b, h, i, j0, tiles, row, visible, finite(m), inverse, D);
+        differentiate_row<Width>(problem, bias, tiles, j0, {b, h, i, row, visible, finite(m), inverse, D});
 
         // Line 21, phase B. A thread reads only the row of dS that it has just written.
         if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, tiles, row, wide);
@@ -235,8 +243,9 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
         if (row < 2 * Bc) {
           const bool is_dV = row < Bc;
           // Only the addresses differ: selecting between structs would put them in local memory.
-          SharedMatrix<float> dX = tiles.dV, A = tiles.P, Y = tiles.dO;
-          if (!is_dV) dX.data = tiles.dK.data, A.data = tiles.dS.data, Y.data = tiles.Q.data;
+          const SharedMatrix<float> dX{is_dV ? tiles.dV.data : tiles.dK.data, Bc, Width, Width + PAD};
+          const SharedMatrix<float> A{is_dV ? tiles.P.data : tiles.dS.data, Br, Bc, Bc + PAD};
+          const SharedMatrix<float> Y{is_dV ? tiles.dO.data : tiles.Q.data, Br, Width, Width + PAD};
           add_to_key_gradient<Width>(dX, is_dV ? row : row - Bc, is_dV ? 1.0f : problem.scale, A, Y);
         }
         __syncthreads();  // write after read: the next tiles overwrite data still being read; read after write: line 24

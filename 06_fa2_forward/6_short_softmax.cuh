@@ -51,7 +51,7 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx((m[r] - finite(m_new)) * c);
+    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
     m[r] = m_new;
   }
   return alpha;

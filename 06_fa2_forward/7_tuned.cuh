@@ -45,34 +45,6 @@ struct ForwardShape {
   static_assert(Bc % Chunk == 0 && Width % 32 == 0, "whole chunks; without padding all rows of a tile begin in the same bank");
 };
 
-/// Stores P^T for the Chunk columns of P from col0 on.
-template <class Shape>
-__device__ void store_chunk(const SharedMatrix<float>& Pt, const typename Shape::Scores& P, int col0) {
-#pragma unroll
-  for (int c = 0; c < P.COLS; ++c) {
-    // The lanes' c-th columns are the LANES keys from c LANES on, all in one chunk because LANES divides Chunk.
-    if (c * P.LANES / Shape::Chunk != col0 / Shape::Chunk) continue;
-#pragma unroll
-    for (int r = 0; r < P.ROWS; r += 4) {
-      Pt.as<float4>(P.col(c) - col0, P.row(r)) =
-          make_float4(P.elements[r][c], P.elements[r + 1][c], P.elements[r + 2][c], P.elements[r + 3][c]);
-    }
-  }
-}
-
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
-template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx((m[r] - finite(m_new)) * c);
-    m[r] = m_new;
-  }
-  return alpha;
-}
-
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
@@ -122,7 +94,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 #pragma unroll
     for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::Chunk) {
       if (col0 > 0) __syncwarp();  // write after read: slower lanes still read the previous chunk
-      store_chunk<Shape>(Pt_smem, S, col0);
+      store_transposed(Pt_smem, S, col0);
       __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
       const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::Chunk, Shape::Width, Shape::Width};
       add_product(O, MnMajor{Pt_smem}, MnMajor{V_chunk});  // (6.4)

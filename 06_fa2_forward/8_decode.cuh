@@ -60,19 +60,6 @@ __device__ void load_packed(const SharedMatrix<float>& Qt, const Tensor<const fl
   }
 }
 
-/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
-template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx((m[r] - finite(m_new)) * LOG2_E);
-    m[r] = m_new;
-  }
-  return alpha;
-}
-
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     split_kernel(Problem problem, Bias bias, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
@@ -112,7 +99,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       const int i = rows.query(row), j = key0 + warp * Shape::KEYS + col;
       s = j < problem.visible_keys(i) ? problem.scale * s + bias(rows.b, rows.head(row), i, j) : -INFINITY;
     });
-    const Rows<O.ROWS> alpha = raise(m, row_max(S));                                 // (6.2)
+    const Rows<O.ROWS> alpha = raise(m, row_max(S), LOG2_E);                         // (6.2)
     S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * LOG2_E); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);

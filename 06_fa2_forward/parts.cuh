@@ -1,5 +1,5 @@
-// 06 FlashAttention-2: vector operands and their product, which step 5 introduces, and the asynchronous copies of step 4, for
-// all later steps and chapter 07.
+// 06 FlashAttention-2, for later steps and chapter 07: the asynchronous copies of step 4, vector operands and their product,
+// which step 5 introduces, and step 6's raise().
 #pragma once
 
 #include "06_fa2_forward/thread_tiles.cuh"
@@ -17,17 +17,32 @@ __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<cons
   }
 }
 
-/// Stores P^T, with one access per run of four rows.
+/// Stores P^T, with one access per run of four rows: for as many columns of P as Pt has rows, from col0 on.
 template <class Tile>
-__device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
+__device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P, int col0 = 0) {
 #pragma unroll
   for (int c = 0; c < Tile::COLS; ++c) {
+    // The lanes' c-th columns are the LANES keys from c LANES on, all in one chunk because LANES divides it.
+    if (c * Tile::LANES / Pt.rows != col0 / Pt.rows) continue;
 #pragma unroll
     for (int r = 0; r < Tile::ROWS; r += 4) {
-      Pt.as<float4>(P.col(c), P.row(r)) =
+      Pt.as<float4>(P.col(c) - col0, P.row(r)) =
           make_float4(P.elements[r][c], P.elements[r + 1][c], P.elements[r + 2][c], P.elements[r + 3][c]);
     }
   }
+}
+
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
+template <int N>
+__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+  Rows<N> alpha(0.0f);
+#pragma unroll
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
+    m[r] = m_new;
+  }
+  return alpha;
 }
 
 /// An operand whose rows run along the inner dimension k, in CUTLASS's terms K-major: a float4 holds four steps of one row.

@@ -151,16 +151,7 @@ void start(const Attention& a) {
 
 template <class Shape>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return {Shape::Width,
-          {Shape::Br, Shape::Bc},
-          Shape::THREADS,
-          Shape::SHARED_FLOATS * sizeof(float),
-          75,
-          why,
-          start<Shape>,
-          held_by_a_thread<Shape>,
-          1,
-          speed};
+  return compiled_shape<Shape>(why, start<Shape>, speed);
 }
 
 // Fastest first per width; speeds as measured with --tune on an H200.

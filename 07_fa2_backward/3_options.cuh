@@ -90,6 +90,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   const bool first_half = threadIdx.x < HALF_THREADS;
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
+  // The matrices of each half. Half 0: S = Q K^T, dV += P^T dO. Half 1: dP = dO V^T, dK += dS^T Q.
+  const auto Q_or_dO = select(first_half, smem.Q, smem.dO), K_or_V = select(first_half, smem.K, smem.V);
+  const auto P_or_dS = select(first_half, smem.P, smem.dS), dO_or_Q = select(first_half, smem.dO, smem.Q);
   const bool has_slope = problem.softcap != 0.0f;
   constexpr bool DROPS = Drops<Rule>;  // then smem.P has P o Z for dV, and smem.dS P for dS
 
@@ -119,7 +122,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
-      add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
+      add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0, smem.dS);
         store_P(smem, S_or_dP, rule.factor);
@@ -139,7 +142,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       __syncthreads();  // read after write: all threads read dS
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-      add_product(gradient, MnMajor{select(first_half, smem.P, smem.dS)}, MnMajor{select(first_half, smem.dO, smem.Q)});
+      add_product(gradient, MnMajor{P_or_dS}, MnMajor{dO_or_Q});
       __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
       const bool last_tile = query0 + Shape::Br >= end_query;
       if (!last_tile || h + 1 < end_head)
@@ -174,16 +177,7 @@ void start(const Attention& a) {
 
 template <class Shape>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return {Shape::Width,
-          {Shape::Br, Shape::Bc},
-          Shape::THREADS,
-          Shape::SHARED_FLOATS * sizeof(float),
-          75,
-          why,
-          start<Shape>,
-          held_by_a_thread<Shape>,
-          1,
-          speed};
+  return compiled_shape<Shape>(why, start<Shape>, speed);
 }
 
 // Fastest first per width; speeds as measured with --tune on an H200.

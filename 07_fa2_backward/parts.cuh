@@ -50,6 +50,20 @@ constexpr ThreadPart held_by_a_thread[] = {fa2_forward::part_of<typename Shape::
                                            fa2_forward::part_of<typename Shape::KeyGradient>("dK"),
                                            fa2_forward::part_of<typename Shape::QueryGradient>("dQ")};
 
+/// speed: as in CompiledShape.
+template <class Shape>
+constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&), double speed) {
+  return {.width = Shape::Width,
+          .tiles = {Shape::Br, Shape::Bc},
+          .threads = Shape::THREADS,
+          .shared_bytes = Shape::SHARED_FLOATS * sizeof(float),
+          .min_sm = 75,
+          .why = why,
+          .start = start,
+          .thread = held_by_a_thread<Shape>,
+          .speed = speed};
+}
+
 /// Shared memory of a block.
 struct SharedTiles {
   SharedMatrix<float> K, V;   // [Bc, Width]

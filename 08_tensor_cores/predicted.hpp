@@ -135,12 +135,12 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
     const std::int64_t added = heads * v.tiles * Br * width;
     const std::int64_t in_order =
         Nq / 16 * 16 + 2 * std::min<std::int64_t>(Nq % 16, 8);  // rows g and g + 8, if there is a row g
-    moved["sum_dQ"] = {added + heads * in_order * up(d, 8), added + heads * up(Nq, 128) * width};
+    moved["dQ_accum"] = {added + heads * in_order * up(d, 8), added + heads * up(Nq, 128) * width};
     if (ordered) {  // the first tile of keys stores; only what sees no key is cleared
       const std::int64_t unseen = p.causal ? std::max<std::int64_t>(0, Nq - Nk) : 0;
       const std::int64_t tiles = up(Nq, Br) / Br - unseen / Br;  // that any key sees
-      moved["sum_dQ"].read -= heads * tiles * Br * width;
-      if (unseen == 0) moved["sum_dQ"].written = added;
+      moved["dQ_accum"].read -= heads * tiles * Br * width;
+      if (unseen == 0) moved["dQ_accum"].written = added;
       const std::int64_t blocks = kv_heads * (up(Nk, Bc) / Bc);  // each draws a ticket, and one of them sets the tickets back
       moved["tickets"] = {blocks + 1, blocks + 1};
       moved["turns"] = {heads * v.tiles, heads * v.tiles};  // passed on, or set back; how often blocks ask nobody knows

@@ -8,7 +8,7 @@
 #   compare16.jsonl       and those that take fp16
 #   large.jsonl           stages 06 and 07 on 4096 queries and keys; the others would take too long
 #   peers.jsonl           torch's attention on the problems of both, if torch is installed
-#   sweep16.jsonl         the last steps of stage 08, FlashAttention-2 and cuDNN, timed in turns, on 16,384 tokens with H*d = 2048: N of
+#   sweep16.jsonl         the last steps of stage 08, FlashAttention-2, -3 and cuDNN, timed in turns, on 16,384 tokens with H*d = 2048: N of
 #                         1024, 4096 and 16,384, d 64 and 128, causal or not, fp16
 #   tensor_cores.jsonl    likewise in bf16, for other d, and for odd shapes
 #   tensor_steps.jsonl    all steps of stage 08 at N4096
@@ -105,7 +105,7 @@ papers=(--tokens 16384 --width 2048 --sweep "causal=no,yes")
 rivals=(--only 08 --variant "lazy_maximum,scheduled,staggered,warpgroups,bulk,ordered,resident,relay" --iterations 10 "${papers[@]}")
 if part tensor "tensor cores"; then
   if torch_here; then
-    rivals=(--only "08,peer" --variant "lazy_maximum,scheduled,staggered,warpgroups,bulk,ordered,resident,relay,flash,cudnn" "${rivals[@]:4}")
+    rivals=(--only "08,peer" --variant "lazy_maximum,scheduled,staggered,warpgroups,bulk,ordered,resident,relay,flash,flash3,cudnn" "${rivals[@]:4}")
     # For the page of the comparison
     compare --only peer --wide --dtype fp16 --iterations 10 --save "$output/peers16.jsonl" >"$output/peers16.txt" 2>>"$output/peers.log"
   fi

@@ -68,34 +68,24 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   Accumulators<Shape::ROW_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_TILES, COLS]; dK without the scale
 
-  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
-  // head. There is at least one: the last query sees every key.
-  const int first_query = problem.first_query(key0, Shape::Br);
-  const int iterations = (problem.Nq - first_query + Shape::Br - 1) / Shape::Br * problem.group_size();
-  struct QueryTile {
-    int h, query0;
-  };
-  // Incremental: dividing the iteration index would take 30 instructions, in two places.
-  const auto next = [&](QueryTile at) {
-    return at.query0 + Shape::Br < problem.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
-  };
+  const QueryTiles<Shape::Br> queries(problem, h_kv, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
     const int stage = iteration % 2;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
   };
-  QueryTile now{h_kv * problem.group_size(), first_query};
+  QueryTile now = queries.first(problem);
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(K_smem);
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(V_smem);
   load_tile(0, now);
 
-  for (int iteration = 0; iteration < iterations; ++iteration) {
+  for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones
-    if (iteration + 1 < iterations) load_tile(iteration + 1, next(now));
+    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, now));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
     const QueryStats stats = stats_smem(iteration % 2);
 
@@ -111,7 +101,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
     dP.multiply(S);                                                        // dP is dS now
     add_product(dK, rounded<T>(dP), Q.right(col0));                        // (8.15)
-    now = next(now);
+    now = queries.after(problem, now);
   }
   dK.each([&](float& x, int) { x *= problem.scale; });
   // The gradients are staged in the warp's rows of V and K, which no other warp reads: no barrier needed.

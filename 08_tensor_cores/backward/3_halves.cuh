@@ -75,34 +75,24 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
   Accumulators<Shape::ROW_TILES, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
 
-  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
-  // head. There is at least one: the last query sees every key.
-  const int first_query = problem.first_query(key0, Shape::Br);
-  const int iterations = (problem.Nq - first_query + Shape::Br - 1) / Shape::Br * problem.group_size();
-  struct QueryTile {
-    int h, query0;
-  };
-  // Incremental: dividing the iteration index would take 30 instructions, in two places.
-  const auto next = [&](QueryTile at) {
-    return at.query0 + Shape::Br < problem.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
-  };
+  const QueryTiles<Shape::Br> queries(problem, h_kv, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
     const int stage = iteration % 2;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
   };
-  QueryTile now{h_kv * problem.group_size(), first_query};
+  QueryTile now = queries.first(problem);
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(K_smem);
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(V_smem);
   load_tile(0, now);
 
-  for (int iteration = 0; iteration < iterations; ++iteration) {
+  for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones, nor dS
-    if (iteration + 1 < iterations) load_tile(iteration + 1, next(now));
+    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, now));
     const int stage = iteration % 2;
     const QueryStats stats = stats_smem(stage);
 
@@ -132,7 +122,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // 5. dQ += dS K, by all warps.
     __syncthreads();  // read after write: dS of all warps of half 1
     add_to_dQ<Shape>(dQ_accum.head(b, now.h), now.query0, dS_smem, K_smem);
-    now = next(now);
+    now = queries.after(problem, now);
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
@@ -144,11 +134,11 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& dQ_accum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
     const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
-    launch("backward",
+    launch("backward_halves",
            {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), all, view<float>(dQ_accum), std::max(in_L2, heads_in_a_wave(a, tiles)));
     convert<T, Shape::Width>(a, dQ_accum);

@@ -76,17 +76,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
   Accumulators<Shape::ROW_TILES, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
 
-  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head that shares the key/value
-  // head. There is at least one: the last query sees every key.
-  const int first_query = problem.first_query(key0, Shape::Br);
-  const int iterations = (problem.Nq - first_query + Shape::Br - 1) / Shape::Br * problem.group_size();
-  struct QueryTile {
-    int h, query0;
-  };
-  // Incremental: dividing the iteration index would take 30 instructions, in two places.
-  const auto next = [&](QueryTile at) {
-    return at.query0 + Shape::Br < problem.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
-  };
+  const QueryTiles<Shape::Br> queries(problem, h_kv, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
     const int stage = iteration % Shape::STAGES;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
@@ -94,7 +84,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
   };
   // The tile at the front, where half 0 computes P, and the tile at the back, two iterations behind, which is added to dQ.
-  QueryTile front{h_kv * problem.group_size(), first_query}, back = front;
+  QueryTile front = queries.first(problem), back = front;
   const auto add_back_to_dQ = [&](int tile) {
     if (tile >= 0) add_to_dQ<Shape>(dQ_accum.head(b, back.h), back.query0, dS_smem(tile % Shape::STAGES), K_smem);
   };
@@ -104,14 +94,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(V_smem);
   load_tile(0, front);
 
-  for (int iteration = 0; iteration < iterations + 2; ++iteration) {
+  for (int iteration = 0; iteration < queries.iterations + 2; ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles, P and dS have arrived; write after read: no warp still reads the oldest stage
-    if (iteration + 1 < iterations) load_tile(iteration + 1, next(front));
+    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, front));
 
     if (!first_half) add_back_to_dQ(iteration - 2);     // 2. Half 1: dQ += dS K.
     const int tile = iteration - (first_half ? 0 : 1);  // half 1 is one tile behind
-    if (tile >= 0 && tile < iterations) {
+    if (tile >= 0 && tile < queries.iterations) {
       // 3. Half 0: P^T. Half 1: dS^T, which overwrites it.
       const int stage = tile % Shape::STAGES;
       const QueryStats stats = stats_smem(stage);
@@ -137,8 +127,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       add_product(gradient, P_or_dS, dO_or_Q(stage).right());
     }
     if (first_half) add_back_to_dQ(iteration - 2);  // 5. Half 0: dQ += dS K.
-    front = next(front);
-    if (iteration >= 2) back = next(back);
+    front = queries.after(problem, front);
+    if (iteration >= 2) back = queries.after(problem, back);
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
@@ -150,11 +140,11 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& dQ_accum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
     const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
-    launch("backward",
+    launch("backward_staggered",
            {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), all, view<float>(dQ_accum), std::max(in_L2, heads_in_a_wave(a, tiles)));
     convert<T, Shape::Width>(a, dQ_accum);

@@ -1,7 +1,7 @@
 // 08 Tensor cores, forward, step 5: cheap addresses.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
-//   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
+//   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
 //   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
@@ -198,8 +198,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);   // [16 ROW_TILES, Bc]
     add_product(S, Q_rows.left(), K_smem(j % 2).transposed());  // (8.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
-    const auto alpha = raise(m, row_max(S), c, rule.scale_first);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);                       // (8.2): S is P now
+    const auto alpha = raise(m, row_max(S), c);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 

@@ -19,6 +19,7 @@
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"
+#include "08_tensor_cores/parts/softmax.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
 namespace flash::tensor_cores::forward_8 {
@@ -49,41 +50,6 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
   } else {
     return Q_rows.left();
   }
-}
-
-/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float MAX_LANE_SUM = 1024.0f;
-
-/// A tile that takes the maximum subtracts it first; one that keeps m computes P = 2^(c S - c m), if |c m| is at most this:
-/// rounding c m changes the weight of a tile by at most 0.04 % then, less than rounding P.
-constexpr float LARGE = 0x1p14f;
-
-/// Whether `holds` is true in all rows of the warp.
-template <int N, class F>
-__device__ bool in_all_rows(Rows<N> rows, F holds) {
-  bool all = true;
-  rows.each([&](float x, int) { all = all && holds(x); });
-  return __all_sync(ALL_LANES, all);
-}
-
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
-template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
-    m[r] = m_new;
-  }
-  return alpha;
-}
-
-/// (8.2)  S becomes P = 2^(c S - c m). Subtracted: S has already had m subtracted.
-template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtracted) {
-  m.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -m[r])); });
 }
 
 template <class T, class Shape>
@@ -157,10 +123,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
           O.scale_rows(alpha);
           m_known = in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // not if m = -inf
         }
-        subtracted = exact || rule.scale_first;  // S - m, which is at most 0
+        // S - m, so that a large c m is not rounded.
+        subtracted = exact || rule.scale_first;
         if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
       }
-      exponentiate(S, m, c, subtracted);  // (8.2): S is P now
+      Rows<Output::ROWS> cm = m;
+      cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
+      S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -cm[r])); });  // (8.2): S is P now
       sum = lane_sum(S);
       fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
       exact = true;

@@ -25,6 +25,7 @@
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"
+#include "08_tensor_cores/parts/softmax.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 #include "common/device/split_keys.cuh"
 
@@ -68,19 +69,6 @@ struct PackedOperand {
     }
   }
 };
-
-/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
-template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx((m[r] - finite(m_new)) * LOG2_E);
-    m[r] = m_new;
-  }
-  return alpha;
-}
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
@@ -133,7 +121,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       const int i = rows.query(row), key = key0 + col;
       s = key < problem.visible_keys(i) ? problem.scale * s + bias(rows.b, rows.head(row), i, key) : -INFINITY;
     });
-    const auto alpha = raise(m, row_max(S));                                         // (6.2)
+    const auto alpha = raise(m, row_max(S), LOG2_E);                                 // (6.2)
     S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * LOG2_E); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
 

@@ -21,8 +21,8 @@
 // - d is at most 128, so that a block holds whole rows of dK and dV; step 6 takes wider heads.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: warpgroups; each owns 64 keys.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
@@ -43,17 +43,17 @@ struct BackwardShape {
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
 };
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Problem& problem = rule.problem;
   const BackwardShared<T, Shape> shared;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
@@ -87,11 +87,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
     wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // write after read: P^T of the previous tile has been packed
-    issue_product<T, K_rows.DEPTH>(S, K_rows.left_of_group(), shared.Q(stage).transposed_of_group(), false);  // (8.11)
+    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), shared.Q(stage).k_major(), false);  // (8.11)
     wgmma_commit();
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V_rows.DEPTH>(dP, V_rows.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
+    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), shared.dO(stage).k_major(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -104,9 +104,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
     store(dS_smem.below(warp_row).left(), dS);
 
-    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to its sum.
-    wgmma_fence();                                                                     // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, shared.dO(stage).right_of_group(), true);  // (8.14)
+    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
+    wgmma_fence();                                                               // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, shared.dO(stage).mn_major(), true);  // (8.14)
     wgmma_commit();
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS,
     __syncthreads();      // and those by other threads
@@ -114,11 +114,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_fence();                                    // write after read: the previous dQ has been added
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                                     // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, shared.Q(stage).right_of_group(), true);  // (8.15)
+    wgmma_fence();                                                               // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, shared.Q(stage).mn_major(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
-    part.add(sum_all.head(work.b, at.h), at.query0, dQ);
+    part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
@@ -131,14 +131,14 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& sum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_warpgroups",
            {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_in_a_wave(a, tiles));
-    convert<T, Shape::Width>(a, sum);
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 

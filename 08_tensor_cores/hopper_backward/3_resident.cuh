@@ -14,8 +14,8 @@
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
@@ -40,16 +40,17 @@ struct BackwardShape {
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
-  // A consumer needs 32 registers for addresses and temporaries. TAKEN counts dK and dV, plus the larger of S^T with dP^T, and
-  // packed P^T and dS^T with dQ, which has its full width if there is only one warpgroup (8B.1).
-  static constexpr int OF_DQ = CONSUMERS == 1 ? Width / 2 : 32, TAKEN = Width + std::max(Br, Br / 2 + OF_DQ);
+  // Registers of a consumer: for addresses and temporaries; for dQ, which has its full width if there is only one warpgroup; and
+  // for all matrices, dK and dV plus the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1).
+  static constexpr int OTHERS = 32, OF_DQ = CONSUMERS == 1 ? Width / 2 : PANEL / 2;
+  static constexpr int OF_MATRICES = Width + std::max(Br, Br / 2 + OF_DQ);
   // The remaining registers hold blocks of 16 columns of V, then of K, four registers each.
-  static constexpr int COL_BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - 32 - TAKEN) / 4);
+  static constexpr int COL_BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - OTHERS - OF_MATRICES) / 4);
   static constexpr int V_BLOCKS = std::min(COL_BLOCKS, ROOM), K_BLOCKS = std::min(COL_BLOCKS, ROOM - V_BLOCKS);
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
 };
 
@@ -61,7 +62,7 @@ struct ResidentRows {
   unsigned blocks_reg[Resident > 0 ? Resident : 1][4];
 
   __device__ explicit ResidentRows(const PanelTile<T, Shape::Bc, Shape::Width>& tile)
-      : of_group(tile.below(warpgroup() * GROUP_ROWS).left_of_group()) {
+      : of_group(tile.below(warpgroup() * GROUP_ROWS).k_major()) {
     const auto of_warp = tile.below(threadIdx.x / WARP * 16).left();
 #pragma unroll
     for (int k = 0; k < Resident; ++k) of_warp.load(blocks_reg[k], 0, k);
@@ -87,9 +88,9 @@ constexpr int ALL_CONSUMERS = 1;
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
-                        const Tensor<float>& sum_all, const KeyWork<Shape>& work) {
+                        const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
@@ -106,14 +107,14 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const auto dS_smem = shared.dS(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_TILES> S, dP;         // transposed: [16, Br] in each warp
-    wait_full(bars.full_Q[stage], parity);             // read after write: Q_i and L_i have landed
-    wgmma_fence();                                     // write after read: P^T of the previous tile has been packed
-    K_rows.issue_product(S, Q.transposed_of_group());  // (8.11)
+    Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
+    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
+    wgmma_fence();                              // write after read: P^T of the previous tile has been packed
+    K_rows.issue_product(S, Q.k_major());       // (8.11)
     wgmma_commit();
-    wait_full(bars.full_dO[stage], parity);              // read after write: dO_i and D_i have landed
-    wgmma_fence();                                       // write after read: dS^T of the previous tile has been packed
-    V_rows.issue_product(dP, dO.transposed_of_group());  // (8.12)
+    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
+    V_rows.issue_product(dP, dO.k_major());  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -126,9 +127,9 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
     store(dS_smem.below(warp_row).left(), dS);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to its sum.
-    wgmma_fence();                                                       // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
+    wgmma_fence();                                                 // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), true);  // (8.14)
     wgmma_commit();
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
     // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
@@ -137,11 +138,11 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                    // write after read: the previous dQ has been added
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                       // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
+    wgmma_fence();                                                 // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
-    part.add(sum_all.head(work.b, at.h), at.query0, dQ);
+    part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
     release(bars.empty[stage]);
   }
@@ -154,7 +155,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     produce(shared, maps, rule.problem, all.LD, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, all, sum_all, work);
+    consume(shared, rule, all, dQ_accum, work);
   }
 }
 
@@ -177,13 +178,13 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& sum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_resident", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_in_a_wave(a, tiles));
-    convert<T, Shape::Width>(a, sum);
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 

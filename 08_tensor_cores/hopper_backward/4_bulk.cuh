@@ -10,14 +10,14 @@
 //
 // New since step 2 (not 3: V is read from shared memory again):
 // - Another warp of the producer's warpgroup, the adder, handles dQ: consumers store their parts to shared memory, and the
-//   adder asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to the sum. Adding from registers takes one instruction
+//   adder asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to dQ_accum. Adding from registers takes one instruction
 //   per 16 bytes and lane, and occupies dQ's registers until the last one is issued.
 // - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and the adder, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
@@ -37,30 +37,34 @@ struct BackwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  using Storage = StorageWithDQ<Width, Br, Bc, STAGES, DS_STAGES, DQ_STAGES>;
+  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+    float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
+  };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
 /// The named barrier of the consumers.
 constexpr int ALL_CONSUMERS = 1;
 
-/// One thread: adds tiles of dQ to their sum, each as soon as the consumers have stored it.
+/// One thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored it.
 template <class T, class Shape>
-__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
+__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                     const KeyWork<Shape>& work) {
-  auto& bars = shared.barriers();
+  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
+  auto& bars = shared.storage;
   PipelineState<Shape::DQ_STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     wait_full(bars.full_dQ[state.stage()], state.parity());  // read after write: dQ_i is complete
-    bulk_reduce_add(sum_all.head(work.b, at.h).address(0, at.query0 * Shape::Width), shared.dQ(state.stage()).data,
-                    4 * Shape::Br * Shape::Width);
+    const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
+    bulk_reduce_add(target, bars.dQ[state.stage()], BYTES);
     bulk_commit();
     bulk_wait_read<0>();  // write after read: the TMA has read dQ_i, whose buffer the consumers fill next
     mbarrier_arrive(bars.empty_dQ[state.stage()]);
@@ -72,7 +76,7 @@ template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
@@ -91,11 +95,11 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
     wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // write after read: P^T of the previous tile has been packed
-    issue_product<T, K_rows.DEPTH>(S, K_rows.left_of_group(), Q.transposed_of_group(), false);  // (8.11)
+    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), Q.k_major(), false);  // (8.11)
     wgmma_commit();
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V_rows.DEPTH>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
+    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), dO.k_major(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -109,8 +113,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     store(dS_smem.below(warp_row).left(), dS);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
-    wgmma_fence();                                                       // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
+    wgmma_fence();                                                 // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), true);  // (8.14)
     wgmma_commit();
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
     // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
@@ -119,14 +123,14 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                    // write after read: the previous dQ has been stored
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                       // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
+    wgmma_fence();                                                 // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     wait_empty(bars.empty_dQ[stage], parity);     // write after read: the TMA has read the dQ of two tiles ago
-    part.store(shared.dQ(stage), dQ);
+    part.store(bars.dQ[stage], dQ);
     fence_proxy_async();  // read after write: the TMA sees this thread's stores
-    release(bars.full_dQ[stage]);
+    commit(bars.full_dQ[stage]);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
     release(bars.empty[stage]);
   }
@@ -139,12 +143,17 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
-  if (threadIdx.x == 0) shared.initialize();
+  auto& bars = shared.storage;
+  if (threadIdx.x == 0) {
+    for (Mbarrier& full : bars.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : bars.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
+    shared.initialize();
+  }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
@@ -155,7 +164,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (role == 0) {
       produce(shared, maps, rule.problem, all.LD, work);
     } else {
-      add(shared, rule.problem, sum_all, work);
+      add(shared, rule.problem, dQ_accum, work);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
@@ -167,13 +176,13 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& sum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_bulk", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_in_a_wave(a, tiles));
-    convert<T, Shape::Width>(a, sum);
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 

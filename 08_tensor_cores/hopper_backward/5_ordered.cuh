@@ -12,17 +12,18 @@
 // - Blocks add to a tile of dQ in the order of their keys, each after its predecessor has signalled: every run gives the same
 //   bits. Only adders wait; consumers continue while the ring of dQ has room. An adder waits until its addition is complete, so
 //   there are two adders, which take turns at tiles.
-// - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared sum.
+// - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
 // - Queries run from last to first: every tile of keys sees the last queries, so that blocks which start together reach them
 //   one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
-//   predecessors reach its diagonal.
+//   predecessors reach its diagonal. Likewise each tile for all heads of a group before the next tile: head by head, a block
+//   with fewer tiles would reach the next head too early, and wait there.
 // - A block draws a ticket, the index of its tile of keys. A block that has drawn is running, and blocks wait only for smaller
 //   tickets: no block waits for one that cannot start before it ends.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ written once per tile of K, read once per tile
-//   but the first, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ; the ticket and the turns, zero
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per tile
+//   but the first, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum; the ticket and the turns, zero
 //   before and after.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
@@ -43,30 +44,22 @@ struct BackwardShape {
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  using Storage = StorageWithDQ<Width, Br, Bc, STAGES, DS_STAGES, DQ_STAGES>;
+  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+    float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
+    int ticket;  // index of the block's work
+  };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
 /// The named barrier of the consumers.
 constexpr int ALL_CONSUMERS = 1;
-
-/// The tiles of queries, from last to first.
-template <class Shape>
-struct WorkFromTheEnd : KeyWork<Shape> {
-  using KeyWork<Shape>::KeyWork;
-  using typename KeyWork<Shape>::QueryTile;
-  __device__ static int last_query(const Problem& p) { return (p.Nq - 1) / Shape::Br * Shape::Br; }
-  __device__ QueryTile first(const Problem& p) const { return {this->h_kv * p.group_size(), last_query(p)}; }
-  __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    return at.query0 > this->first_query ? QueryTile{at.h, at.query0 - Shape::Br} : QueryTile{at.h + 1, last_query(p)};
-  }
-};
 
 /// Waits for this block's turn at a tile of dQ: all blocks with earlier keys have added to it.
 __device__ inline void wait_for_turn(const int* turn, int tile) {
@@ -74,33 +67,34 @@ __device__ inline void wait_for_turn(const int* turn, int tile) {
   fence_proxy_async_global();    // and so does the TMA
 }
 
-/// One thread: adds every second tile of dQ to its sum, after the consumers have stored it and all previous tiles of keys have
+/// One thread: adds every second tile of dQ to dQ_accum, after the consumers have stored it and all previous tiles of keys have
 /// added.
 template <class T, class Shape>
-__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
+__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                     const Tensor<int>& turns_all, const WorkFromTheEnd<Shape>& work, int stage) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  auto& bars = shared.barriers();
-  const float* const dQ_smem = shared.dQ(stage).data;
+  auto& bars = shared.storage;
+  const float* const dQ_smem = bars.dQ[stage];
   const int tile = work.key0 / Shape::Bc;
   int parity = 0;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     if (iteration % Shape::DQ_STAGES != stage) continue;
-    const auto sum = sum_all.head(work.b, at.h).address(0, at.query0 * Shape::Width);
+    const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
     const Matrix<int> turns = turns_all.head(work.b, at.h);
     const int query_tile = at.query0 / Shape::Br;
     wait_full(bars.full_dQ[stage], parity);  // read after write: dQ_i is complete
     if (tile == 0) {
-      bulk_store(sum, dQ_smem, BYTES);
+      bulk_store(target, dQ_smem, BYTES);
     } else {
       wait_for_turn(turns.address(0, query_tile), tile);
-      bulk_reduce_add(sum, dQ_smem, BYTES);
+      bulk_reduce_add(target, dQ_smem, BYTES);
     }
     bulk_commit();
     bulk_wait<0>();  // complete, not only read
     mbarrier_arrive(bars.empty_dQ[stage]);
-    // Read after write: the next block sees the addition when it sees its turn. The last block resets the turn.
+    // Read after write: the next block sees the addition when it sees its turn. The turn equals `tile` here, so that adding
+    // -tile resets it after the last block.
     const bool last = work.key0 + Shape::Bc >= problem.visible_keys(min(at.query0 + Shape::Br, problem.Nq) - 1);
     add_release(turns.address(0, query_tile), last ? -tile : 1);
     parity ^= 1;
@@ -112,7 +106,7 @@ template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const WorkFromTheEnd<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
@@ -131,11 +125,11 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
     wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // write after read: P^T of the previous tile has been packed
-    issue_product<T, K_rows.DEPTH>(S, K_rows.left_of_group(), Q.transposed_of_group(), false);  // (8.11)
+    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), Q.k_major(), false);  // (8.11)
     wgmma_commit();
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V_rows.DEPTH>(dP, V_rows.left_of_group(), dO.transposed_of_group(), false);  // (8.12)
+    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), dO.k_major(), false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -149,8 +143,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     store(dS_smem.below(warp_row).left(), dS);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
-    wgmma_fence();                                                       // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, dO.right_of_group(), true);  // (8.14)
+    wgmma_fence();                                                 // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), true);  // (8.14)
     wgmma_commit();
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
     // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
@@ -159,14 +153,14 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                    // write after read: the previous dQ has been stored
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                       // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, Q.right_of_group(), true);  // (8.15)
+    wgmma_fence();                                                 // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     wait_empty(bars.empty_dQ[stage], parity);     // write after read: the TMA has read the dQ of two tiles ago
-    part.store(shared.dQ(stage), dQ);
+    part.store(bars.dQ[stage], dQ);
     fence_proxy_async();  // read after write: the TMA sees this thread's stores
-    release(bars.full_dQ[stage]);
+    commit(bars.full_dQ[stage]);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
     release(bars.empty[stage]);
   }
@@ -179,20 +173,22 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     Tensor<int> tickets, Tensor<int> turns, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   if (threadIdx.x == 0) {
+    for (Mbarrier& full : bars.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : bars.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
     shared.initialize();
     const auto next = tickets.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
-    bars.work_id = atomicAdd(next, 1);
-    if (bars.work_id == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
+    bars.ticket = atomicAdd(next, 1);
+    if (bars.ticket == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
   }
   __syncthreads();  // read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ
-  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, bars.work_id, 0));
+  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, bars.ticket, 0));
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
@@ -201,7 +197,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (role == 0) {
       produce(shared, maps, rule.problem, all.LD, work);
     } else {
-      add(shared, rule.problem, sum_all, turns, work, role - 1);
+      add(shared, rule.problem, dQ_accum, turns, work, role - 1);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
@@ -213,22 +209,22 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& sum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
     // No block stores dQ of queries that see no key: clear it here.
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &sum : nullptr);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     // Blocks of a head wait for one another. With more heads in flight fewer of a head's blocks run at a time: two waves of
     // heads. Under a mask, where blocks also differ in length, the heads that L2 holds, if there are more of them.
     int at_once = 2 * heads_in_a_wave(a, tiles);
     if (p.causal) {
-      const std::int64_t bytes = std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4);  // Q, dO, the sum of dQ
+      const std::int64_t bytes = std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4);  // Q, dO, dQ_accum
       at_once = std::max(at_once, heads_in_L2(p.B * p.Hkv, bytes));
     }
     launch("backward_ordered", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), view<int>(a.workspace("tickets")),
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), view<int>(a.workspace("tickets")),
            view<int>(a.workspace("turns")), at_once);
-    convert<T, Shape::Width>(a, sum);
+    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 

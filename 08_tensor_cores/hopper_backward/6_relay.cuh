@@ -19,8 +19,8 @@
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: four warpgroups, one per
 // role; the last one is the producer.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; the sum of dQ cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; the sum of dQ.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 160, 192 or 256. Needs sm_90a.
 #pragma once
 
@@ -40,12 +40,17 @@ struct BackwardShape {
   static constexpr int THREADS = 4 * WARPGROUP;
   // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
   static constexpr int SUMMING_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
-  using Storage = StorageWithP<Width, Br, Bc, STAGES, DS_STAGES>;
+  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+    unsigned P_elements[STAGES][Br / 16 * 4 * WARPGROUP];  // P^T: four registers per 16 queries and thread
+    __device__ SharedMatrix<unsigned> P(int stage) { return {P_elements[stage], Br / 16, 4 * WARPGROUP, 4 * WARPGROUP}; }
+    Mbarrier full_P[STAGES], empty_P[STAGES], full_dS[STAGES], empty_dS[STAGES];
+    Mbarrier done_K, done_V;
+  };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc == GROUP_ROWS && Br % GROUP_ROWS == 0 && Width % 32 == 0 && Width > 128, "whole products");
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and sum of dQ");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES, "tiles of P and dS go by the stage of their Q and dO");
   static_assert(registers_suffice(THREADS, 2 * SUMMING_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
 };
@@ -64,8 +69,8 @@ struct Gradient {
   /// Issues this += A B, B a tile of queries.
   template <class T, class Tile>
   __device__ void issue(const InRegisters<T, 1, Shape::Br / 16>& A, const Tile& B) {
-    issue_product<T, Shape::Br / 16>(left, A, mn_major<Shape::Br>(B.panels.data, 0), true);
-    issue_product<T, Shape::Br / 16>(right, A, mn_major<Shape::Br>(B.panels.data, LEFT), true);
+    issue_product<T, Shape::Br / 16>(left, A, B.mn_major(0), true);
+    issue_product<T, Shape::Br / 16>(right, A, B.mn_major(LEFT), true);
   }
   template <class T, class Tile>
   __device__ void write(const Matrix<T>& M, int row0, float factor, const Tile& staging) {
@@ -80,7 +85,7 @@ struct Gradient {
 template <class T, class Shape>
 __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const auto K = shared.K();
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;  // the warp's first row of the tile
   Gradient<Shape> dV;
@@ -94,7 +99,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     Accumulators<1, Shape::QUERY_TILES> S;  // transposed: [16, Br] in each warp
     wait_full(bars.full_Q[stage], parity);  // read after write: Q_i and L_i have landed
     wgmma_fence();                          // write after read: P^T of the previous tile has been packed
-    issue_product<T, K.DEPTH>(S, K.left_of_group(), shared.Q(stage).transposed_of_group(), false);  // (8.11)
+    issue_product<T, K.DEPTH>(S, K.k_major(), shared.Q(stage).k_major(), false);  // (8.11)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -106,9 +111,9 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
       const unsigned(&four)[4] = P(k);
-      shared.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
+      bars.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
     }
-    release(bars.full_P[stage]);
+    commit(bars.full_P[stage]);
 
     // 3. dV += P^T dO.
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i has landed
@@ -122,30 +127,12 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
   return dV;
 }
 
-/// (8.13)  dP becomes dS = P o (dP - D), with P as rounded for dV.
-template <class T, class Scores>
-__device__ void softmax_backward(Scores& dP, const SharedMatrix<const unsigned>& P, const QueryStats& stats) {
-  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
-#pragma unroll
-  for (int k = 0; k < P.rows; ++k) {
-    const uint4 four = P.as<uint4>(k, 4 * (threadIdx.x % WARPGROUP));
-    const unsigned pairs[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {  // as in InRegisters
-      const float2 p = unpack<T>(pairs[r]);
-      float(&fragment)[4] = dP.elements[0][2 * k + r / 2];
-      fragment[2 * (r % 2)] *= p.x;
-      fragment[2 * (r % 2) + 1] *= p.y;
-    }
-  }
-}
-
 /// The second warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
 template <class T, class Shape>
 __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Shape>& work) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const auto V = shared.V();
-  const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
+  const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
   Gradient<Shape> dK;
 
   wait_full(bars.full_V, 0);  // read after write: V has landed
@@ -156,11 +143,15 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     Accumulators<1, Shape::QUERY_TILES> dP;  // transposed: [16, Br] in each warp
     wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V.DEPTH>(dP, V.left_of_group(), shared.dO(stage).transposed_of_group(), false);  // (8.12)
+    issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<0>(registers(dP));                                   // read after write: dP is complete
-    wait_full(bars.full_P[stage], parity);                          // read after write: P has been stored
-    softmax_backward<T>(dP, shared.P(stage), shared.stats(stage));  // dP is dS now
+    wgmma_wait<0>(registers(dP));                                                        // read after write: dP is complete
+    wait_full(bars.full_P[stage], parity);                                               // read after write: P has been stored
+    dP.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
+#pragma unroll
+    for (int k = 0; k < Shape::Br / 16; ++k) {
+      multiply_block<T>(dP, 0, k, bars.P(stage).template as<uint4>(k, 4 * thread));  // dP is dS now
+    }
     release(bars.empty_P[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
 
@@ -168,7 +159,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wait_empty(bars.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
     store(shared.dS(stage).below(warp_row).left(), dS);
     fence_proxy_async();  // read after write: wgmma sees this thread's stores
-    release(bars.full_dS[stage]);
+    commit(bars.full_dS[stage]);
 
     // 3. dK += dS^T Q.
     wait_full(bars.full_Q[stage], parity);  // read after write: Q_i has landed, long ago: P needed it
@@ -184,9 +175,9 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
 
 /// The third warpgroup: dQ, some columns at a time.
 template <class T, class Shape>
-__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& sum_all,
+__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                        const KeyWork<Shape>& work) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
 
   wait_full(bars.full_K, 0);  // read after write: K has landed
@@ -199,11 +190,10 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
       wgmma_fence();  // write after read: the previous dQ has been added
-      issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).right_of_group(),
-                                       mn_major<Shape::Bc>(shared.K().panels.data, col), false);  // (8.16)
+      issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).mn_major(), shared.K().mn_major(col), false);  // (8.16)
       wgmma_commit();
       wgmma_wait<0>(registers(dQ));  // read after write: dQ is complete
-      const auto first = sum_all.head(work.b, at.h)
+      const auto first = dQ_accum.head(work.b, at.h)
                              .address(0, ((at.query0 + warp_row) / 16 * (Shape::Width / 8) + col / 8) * 4 * WARP + 4 * lane);
 #pragma unroll
       for (int n = 0; n < Shape::DQ_COLS / 8; ++n) {
@@ -219,13 +209,22 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> sum_all,
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
-  if (threadIdx.x == 0) shared.initialize();
+  if (threadIdx.x == 0) {
+    auto& bars = shared.storage;
+    // Full and empty: one arrival per warp of the warpgroup that has stored or read the tile. Done: one per warp that has
+    // finished with K or V.
+    for (Mbarrier* const handed : {bars.full_P, bars.empty_P, bars.full_dS, bars.empty_dS})
+      for (int stage = 0; stage < Shape::STAGES; ++stage) mbarrier_init(handed[stage], 4);
+    mbarrier_init(bars.done_K, 2 * 4);
+    mbarrier_init(bars.done_V, 4);
+    shared.initialize();
+  }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
@@ -233,20 +232,20 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     case SUM_DV: {
       setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
       auto dV = sum_dV(shared, rule, work);
-      mbarrier_wait(shared.barriers().done_V, 0);  // write after read: dV is staged in the tile of V
+      mbarrier_wait(shared.storage.done_V, 0);  // write after read: dV is staged in the tile of V
       dV.write(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
       break;
     }
     case SUM_DK: {
       setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
       auto dK = sum_dK(shared, work);
-      mbarrier_wait(shared.barriers().done_K, 0);  // write after read: dK is staged in the tile of K
+      mbarrier_wait(shared.storage.done_K, 0);  // write after read: dK is staged in the tile of K
       dK.write(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
       break;
     }
     case ADD_DQ:
       setmaxnreg_dec<Shape::DQ_REGISTERS>();
-      add_dQ(shared, rule.problem, sum_all, work);
+      add_dQ(shared, rule.problem, dQ_accum, work);
       break;
     case PRODUCE:
       setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
@@ -258,13 +257,13 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const TensorRef& sum = a.workspace("sum_dQ");
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &sum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_relay", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(sum), heads_in_a_wave(a, tiles));
-    convert<T, Shape::Width>(a, sum);
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 
@@ -273,7 +272,7 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
-/// Columns of the sum of dQ.
+/// Columns of dQ_accum.
 constexpr int width_of(int d) { return d <= 160 ? 160 : d <= 192 ? 192 : 256; }
 
 constexpr CompiledShape shapes[] = {

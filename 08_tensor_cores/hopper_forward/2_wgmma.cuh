@@ -1,7 +1,7 @@
 // 08 Tensor cores, Hopper forward, step 2: wgmma multiplies for four warps at once.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
-//   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
+//   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
 //   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
@@ -12,8 +12,7 @@
 //   as in forward step 4.
 // - A product is issued and runs asynchronously. The fence before it orders earlier register accesses; after the wait its
 //   registers may be read and shared memory may be overwritten.
-// - K and V have an mbarrier each, so that Q K^T starts before V has landed. The prefetch starts before the wait for K_j.
-// - Tiles are sized for warpgroups, one block per SM. Storage, work and epilogue, which later steps share, are in parts/.
+// - Tiles are sized for warpgroups, one block per SM.
 //
 // Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16 of them; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -45,7 +44,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
@@ -83,7 +82,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
     wait_full(bars.full_K[j % 2], parity);  // read after write: K_j has landed
     wgmma_fence();                          // write after read: the previous S has been packed into P
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(j % 2).transposed_of_group(), false);  // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(j % 2).k_major(), false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
@@ -94,9 +93,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 4. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P(S);
-    wait_full(bars.full_V[j % 2], parity);  // read after write: V_j has landed
-    wgmma_fence();                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).right_of_group(), true);  // (6.4)
+    wait_full(bars.full_V[j % 2], parity);                                     // read after write: V_j has landed
+    wgmma_fence();                                                             // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).mn_major(), true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: this warpgroup has read K_j and V_j
   }

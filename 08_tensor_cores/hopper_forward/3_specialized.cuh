@@ -1,7 +1,7 @@
 // 08 Tensor cores, Hopper forward, step 3: one warp loads, the others compute.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
-//   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
+//   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
 //   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
@@ -45,7 +45,7 @@ struct ForwardShape {
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
   if (work.Tc == 0) return;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
   shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
@@ -64,7 +64,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -81,7 +81,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
     wait_full(bars.full_K[stage], parity);  // read after write: K_j has landed
     wgmma_fence();                          // write after read: the previous S has been packed into P
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(stage).transposed_of_group(), false);  // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(bars.empty_K[stage]);
@@ -93,9 +93,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
     // 2. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P(S);
-    wait_full(bars.full_V[stage], parity);  // read after write: V_j has landed
-    wgmma_fence();                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).right_of_group(), true);  // (6.4)
+    wait_full(bars.full_V[stage], parity);                                     // read after write: V_j has landed
+    wgmma_fence();                                                             // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).mn_major(), true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(bars.empty_V[stage]);

@@ -1,7 +1,7 @@
 // 08 Tensor cores, Hopper forward, step 4: two products in flight.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
-//   m_new = max(m, rowmax S),   alpha = 2^(c m - c m_new)  with c = scale log2 e       (6.2)
+//   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
 //   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
@@ -45,7 +45,7 @@ struct ForwardShape {
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
   if (work.Tc == 0) return;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
   shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
@@ -64,7 +64,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -88,8 +88,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
     wait_full(bars.full_K[state.stage()], state.parity());  // read after write: the first K has landed
     wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.stage()).transposed_of_group(),
-                                   false);  // (8.1)
+    // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), false);
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(bars.empty_K[state.stage()]);
@@ -104,11 +104,11 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       // 2. S = Q K_j^T and O += P V_(j-1) are issued.
       wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
       wgmma_fence();                              // write after read: the previous S has been packed into P
-      issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
+      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), false);  // (8.1)
       wgmma_commit();
       wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j-1) has landed
       wgmma_fence();                              // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (6.4)
+      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), true);  // (6.4)
       wgmma_commit();
 
       // 3. The softmax of S, while P V is in flight.
@@ -124,7 +124,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 4. O += P V of the last tile.
     wait_full(bars.full_V[state.stage()], state.parity());  // read after write: the last V has landed
     wgmma_fence();                                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).right_of_group(), true);  // (6.4)
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(bars.empty_V[state.stage()]);

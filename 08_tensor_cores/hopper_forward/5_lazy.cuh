@@ -44,8 +44,6 @@ struct ForwardShape {
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
-/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float MAX_LANE_SUM = 1024.0f;
 /// How many tiles take the maximum at once after a tile that had to be recomputed.
 constexpr int BACKOFF_TILES = 8;
 
@@ -53,7 +51,7 @@ constexpr int BACKOFF_TILES = 8;
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
   if (work.Tc == 0) return;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
   shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
@@ -72,7 +70,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -101,8 +99,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
     wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
     wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.stage()).transposed_of_group(),
-                                   false);  // (8.1)
+    // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), false);
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(bars.empty_K[state.stage()]);
@@ -117,17 +115,18 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
       wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
       wgmma_fence();                              // write after read: the previous S has been packed into P
-      issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
+      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), false);  // (8.1)
       wgmma_commit();
       wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
       wgmma_fence();                              // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (8.4)
+      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), true);  // (8.4)
       wgmma_commit();
 
       // 3. P with the current m, while the previous tile's P V is in flight.
       wgmma_wait<1>(registers(S));  // read after write: S is complete, O may not be
+      const bool tried = j < lazy_below;
       bool fits = false;
-      if (j < lazy_below) {
+      if (tried) {
         Rows<2> cm = m;
         cm.each([&](float& x, int) { x *= c; });
         S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
@@ -140,7 +139,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
-        if (j < lazy_below) {
+        if (tried) {
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
           lazy_below = j - BACKOFF_TILES;
@@ -154,7 +153,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 5. O += P V_0.
     wait_full(bars.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
     wgmma_fence();                                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).right_of_group(), true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(bars.empty_V[state.stage()]);

@@ -12,7 +12,8 @@
 //   third warpgroup. None are left for a bias, which therefore has separate kernels.
 // - Three stages in the rings, since tiles of keys are smaller.
 // - A warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
-// - The epilogue recomputes what it needs from the head (opaque()), which keeps registers free during the loop.
+// - The epilogue recomputes what it needs from the head, which keeps registers free during the loop: opaque() of
+//   common/device/ptx.cuh stops the compiler from computing it earlier.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -45,8 +46,6 @@ struct ForwardShape {
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
-/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float MAX_LANE_SUM = 1024.0f;
 /// How many tiles take the maximum at once after a tile that had to be recomputed.
 constexpr int BACKOFF_TILES = 8;
 
@@ -54,7 +53,7 @@ constexpr int BACKOFF_TILES = 8;
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
   if (work.Tc == 0) return;
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
   shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
@@ -83,7 +82,7 @@ __device__ void skip(Barriers& bars, const PipelineState<Stages>& state) {
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -120,8 +119,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
     wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
     wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.stage()).transposed_of_group(),
-                                   false);  // (8.1)
+    // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), false);
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(bars.empty_K[state.stage()]);
@@ -136,17 +135,18 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
       wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
       wgmma_fence();                              // write after read: the previous S has been packed into P
-      issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
+      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), false);  // (8.1)
       wgmma_commit();
       wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
       wgmma_fence();                              // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (8.4)
+      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), true);  // (8.4)
       wgmma_commit();
 
       // 3. P with the current m, while the previous tile's P V is in flight.
       wgmma_wait<1>(registers(S));  // read after write: S is complete, O may not be
+      const bool tried = j < lazy_below;
       bool fits = false;
-      if (j < lazy_below) {
+      if (tried) {
         Rows<2> cm = m;
         cm.each([&](float& x, int) { x *= c; });
         S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
@@ -159,7 +159,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
-        if (j < lazy_below) {
+        if (tried) {
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
           lazy_below = j - BACKOFF_TILES;
@@ -173,7 +173,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 5. O += P V_0.
     wait_full(bars.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
     wgmma_fence();                                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).right_of_group(), true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(bars.empty_V[state.stage()]);

@@ -36,7 +36,10 @@ struct ForwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
-  using Storage = SharedStorage<Width, Br, Bc, STAGES, Q_STAGES>;
+  struct Storage : SharedStorage<Width, Br, Bc, STAGES, Q_STAGES> {
+    Mbarrier empty_Q[Q_STAGES];
+    int work_id[Q_STAGES];  // which work Q belongs to
+  };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr bool SCALES_FIRST = ScalesFirst;            // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
@@ -45,8 +48,6 @@ struct ForwardShape {
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
-/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
-constexpr float MAX_LANE_SUM = 1024.0f;
 /// How many tiles take the maximum at once after a tile that had to be recomputed.
 constexpr int BACKOFF_TILES = 8;
 
@@ -54,7 +55,7 @@ constexpr int BACKOFF_TILES = 8;
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, int work_id,
                         PipelineState<Shape::Q_STAGES>& Q_state, PipelineState<Shape::STAGES>& state) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const int Q_stage = Q_state.stage();
   wait_empty(bars.empty_Q[Q_stage], Q_state.parity());  // write after read: the O staged in this buffer has been stored
   bars.work_id[Q_stage] = work_id;
@@ -87,7 +88,7 @@ template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work, PipelineState<Shape::Q_STAGES>& Q_state,
                         PipelineState<Shape::STAGES>& state) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   const auto Q_smem = shared.Q(Q_state.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -121,8 +122,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
     wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
     wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(state.stage()).transposed_of_group(),
-                                   false);  // (8.1)
+    // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), false);
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(bars.empty_K[state.stage()]);
@@ -137,17 +138,18 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
       wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
       wgmma_fence();                              // write after read: the previous S has been packed into P
-      issue_product<T, Q_rows.DEPTH>(S, Q_rows.left_of_group(), shared.K(stage_K).transposed_of_group(), false);  // (8.1)
+      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), false);  // (8.1)
       wgmma_commit();
       wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
       wgmma_fence();                              // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).right_of_group(), true);  // (8.4)
+      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), true);  // (8.4)
       wgmma_commit();
 
       // 3. P with the current m, while the previous tile's P V is in flight.
       wgmma_wait<1>(registers(S));  // read after write: S is complete, O may not be
+      const bool tried = j < lazy_below;
       bool fits = false;
-      if (j < lazy_below) {
+      if (tried) {
         Rows<2> cm = m;
         cm.each([&](float& x, int) { x *= c; });
         S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
@@ -160,7 +162,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
-        if (j < lazy_below) {
+        if (tried) {
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
           lazy_below = j - BACKOFF_TILES;
@@ -174,7 +176,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 5. O += P V_0.
     wait_full(bars.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
     wgmma_fence();                                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).right_of_group(), true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(bars.empty_V[state.stage()]);
@@ -194,8 +196,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
                    Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
-  auto& bars = shared.barriers();
-  if (threadIdx.x == 0) shared.initialize();
+  auto& bars = shared.storage;
+  if (threadIdx.x == 0) {
+    for (Mbarrier& empty : bars.empty_Q) mbarrier_init(empty, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    shared.initialize();
+  }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 

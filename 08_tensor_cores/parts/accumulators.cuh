@@ -4,7 +4,7 @@
 //   add_product(S, Q.left(), K.transposed());    S += Q K^T     Q, K, V: tiles in shared memory; S, O: accumulators of a warp
 //   const auto alpha = raise(m, row_max(S));                    m, alpha: one value per row (common/device/rows.cuh)
 //   O.scale_rows(alpha);
-//   add_product(O, P.left(), V.right());         O += P V
+//   add_product(O, P.left(), V.right());         O += P V      in step 1; from step 4 on P is S's accumulators, rounded
 //
 // A warp holds 16 RowTiles rows of a matrix in fp32, in fragments of 16 x 8 (common/device/fragments.hpp). With g = lane / 4
 // and t = lane % 4, a lane holds columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. A lane thus

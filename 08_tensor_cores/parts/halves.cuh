@@ -36,15 +36,7 @@ __device__ void multiply_by_blocks(Accumulators<RowTiles, ColTiles>& dP, T* star
   const SharedMatrix<const T> blocks{start, count, 8 * WARP, 8 * WARP};
 #pragma unroll
   for (int index = 0; index < count; ++index) {
-    const uint4 words = blocks.template as<uint4>(index, 8 * (threadIdx.x % WARP));
-    const unsigned block[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      float* const pair = &dP.elements[index / depth][index % depth * 2 + r / 2][r % 2 * 2];
-      const float2 p = unpack<T>(block[r]);
-      pair[0] *= p.x;
-      pair[1] *= p.y;
-    }
+    multiply_block<T>(dP, index / depth, index % depth, blocks.template as<uint4>(index, 8 * (threadIdx.x % WARP)));
   }
 }
 

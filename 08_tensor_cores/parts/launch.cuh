@@ -134,7 +134,7 @@ std::string refuse_backward(const Problem& p) {
 /// The same with a sum of dQ in HBM.
 inline std::vector<WorkspaceSpec> workspace_with_sum(const Problem& p, Pass pass, std::int64_t width) {
   std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
-  if (pass == Pass::backward) list.push_back({"sum_dQ", {p.B, p.H, 1, padded_queries(p) * width}});
+  if (pass == Pass::backward) list.push_back({"dQ_accum", {p.B, p.H, 1, padded_queries(p) * width}});
   return list;
 }
 inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {

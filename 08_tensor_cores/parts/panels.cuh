@@ -4,6 +4,7 @@
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
+#include "08_tensor_cores/parts/softmax.cuh"
 #include "common/device/wgmma.cuh"
 
 namespace flash::tensor_cores {
@@ -25,6 +26,7 @@ struct PanelOperand {
   SharedMatrix<T> panels;
   int offset;  // in bytes, of this lane's chunk in block (0, 0)
 
+  /// Columns within a panel flip bits of the offset, rows and panels add to it, as in Operand::load().
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
     const int row = 16 * (Trans ? inner : outer), col = 16 * (Trans ? outer : inner);
     const T* const chunk = panels.at_byte((offset ^ col % PANEL * 2) + (col / PANEL * Height + row) * 2 * PANEL);
@@ -39,8 +41,8 @@ struct PanelOperand {
 /// The elements of a tile's panels.
 constexpr int tile_elements(int rows, int cols) { return (cols + PANEL - 1) / PANEL * PANEL * rows; }
 
-/// A tile [Height, Width] of T.
-template <class T_, int Height, int Width>
+/// A tile [Height, Width] of T, or a view of it from one of its rows on.
+template <class T_, int Height, int Width, bool Whole = true>
 struct PanelTile {
   using T = T_;
   static constexpr int PANELS = (Width + PANEL - 1) / PANEL, ELEMENTS = tile_elements(Height, Width), DEPTH = Width / 16;
@@ -48,7 +50,7 @@ struct PanelTile {
   int row0;                // first row of this view; a multiple of 8
 
   __device__ explicit PanelTile(T* start, int first = 0) : panels{start, PANELS * Height, PANEL, PANEL}, row0(first) {}
-  __device__ PanelTile below(int row) const { return PanelTile(panels.data, row0 + row); }
+  __device__ auto below(int row) const { return PanelTile<T, Height, Width, false>(panels.data, row0 + row); }
 
   /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
@@ -58,7 +60,7 @@ struct PanelTile {
 
   // Called by one thread: one box per panel. The mbarrier has to expect BYTES.
   static constexpr int BYTES = 2 * ELEMENTS;
-  __device__ void load(const TensorMap& map, Mbarrier& full, int row, int head, int batch) const {
+  __device__ void load(const TensorMap& map, Mbarrier& full, int row, int head, int batch) const requires Whole {
 #pragma unroll
     for (int p = 0; p < PANELS; ++p) tma_load(panels.data + p * Height * PANEL, map, full, p * PANEL, row, head, batch);
   }
@@ -69,15 +71,17 @@ struct PanelTile {
     for (int p = 0; p < PANELS; ++p) tma_store(map, panels.data + (p * Height + row0) * PANEL, p * PANEL, row, head, batch);
   }
 
-  // Operands of wgmma: rows row0.. of the tile as left operand, the whole tile as transposed or right operand.
-  __device__ KMajor<Height> left_of_group() const { return flash::k_major<Height>(panels.data, row0); }
-  __device__ KMajor<Height> transposed_of_group() const { return flash::k_major<Height>(panels.data); }
-  __device__ MnMajor<Height> right_of_group() const { return flash::mn_major<Height>(panels.data); }
+  // Operands of wgmma, left or right. K-major: the sum runs along the rows, from row0 on. MN-major: it runs down all rows, in the
+  // columns from col0 on.
+  __device__ KMajor<Height> k_major() const { return flash::k_major<Height>(panels.data, row0); }
+  __device__ MnMajor<Height> mn_major(int col0 = 0) const requires Whole { return flash::mn_major<Height>(panels.data, col0); }
 
   // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block in one of two orders, as in parts/tile.cuh.
   __device__ PanelOperand<T, Height, false, DEPTH> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
-  __device__ PanelOperand<T, Height, true, DEPTH> right() const { return {panels, offset(lane() % 16, lane() / 16)}; }
-  __device__ PanelOperand<T, Height, false, DEPTH> transposed() const {
+  __device__ PanelOperand<T, Height, true, DEPTH> right() const requires Whole {
+    return {panels, offset(lane() % 16, lane() / 16)};
+  }
+  __device__ PanelOperand<T, Height, false, DEPTH> transposed() const requires Whole {
     return {panels, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
   }
 
@@ -101,48 +105,12 @@ __device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const
   for (int k = 0; k < Depth; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
 }
 
-// ---- The softmax, as forward steps 4 and 5 introduce it ---------------------------------------------------------------------
+// ---- The epilogue ----------------------------------------------------------------------------------------------------------
 
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
-template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
-    m[r] = m_new;
-  }
-  return alpha;
-}
-
-/// Beyond this |c m|, rounding c m would change weights by more than 2.2 %.
-constexpr float LARGE = 0x1p20f;
-
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is large or overflows.
-template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
-  m.each([&](float& x, int) {
-    x = finite(x);
-    subtract_first = subtract_first || fabsf(c * x) > LARGE;
-  });
-  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
-  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
-}
-
-/// Whether `holds` is true in all rows of the warp.
-template <int N, class F>
-__device__ bool in_all_rows(Rows<N> rows, F holds) {
-  bool all = true;
-  rows.each([&](float x, int) { all = all && holds(x); });
-  return __all_sync(ALL_LANES, all);
-}
-
-/// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's 16 rows of O, and L, from query0 on. Staging: its rows of Q,
-/// which all warps have read.
-template <class T, class Output, class Tile>
-__device__ void write_by_tma(Output& O, const Rows<2>& m, const Rows<2>& l, const ScoreRule& rule, const TensorMap& O_map,
+/// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's rows of O, and L, from query0 on. Staging: its rows of Q, which
+/// nobody reads any more.
+template <class T, class Output, int N, class Tile>
+__device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, const ScoreRule& rule, const TensorMap& O_map,
                              const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int query0, const Tile& staging) {
   const int b = head / rule.problem.H, h = head % rule.problem.H;
   if (rule.problem.d % 8 == 0) {
@@ -170,17 +138,13 @@ constexpr bool registers_suffice(int threads, int dealt_out) {
 }
 
 /// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers. A
-/// tile is full when the TMA has filled it, and empty when all consumers have read it.
+/// tile is full when the TMA has filled it, and empty when all consumers have read it, for which step 3 has mbarriers too.
 template <int Width, int Br, int Bc, int Stages, int QStages = 1>
 struct SharedStorage {
-  static constexpr int Q_STAGES = QStages;
   unsigned short Q[QStages][tile_elements(Br, Width)];
   unsigned short K[Stages][tile_elements(Bc, Width)], V[Stages][tile_elements(Bc, Width)];
-  struct alignas(256) Barriers {
-    Mbarrier full_Q[QStages], empty_Q[QStages];
-    Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
-    int work_id[QStages];  // step 7: which work Q belongs to
-  } barriers;
+  alignas(256) Mbarrier full_Q[QStages];
+  Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
 };
 
 /// The shared memory of a block, with tiles of T.
@@ -189,26 +153,21 @@ struct Shared {
   using Storage = typename Shape::Storage;
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
+  Storage& storage = reinterpret_cast<Storage&>(*dynamic_shared<T>(Shape::SHARED_ELEMENTS));
 
-  __device__ QTile Q(int stage = 0) const { return QTile(start + offsetof(Storage, Q) / 2 + stage * QTile::ELEMENTS); }
-  __device__ KTile K(int stage) const { return KTile(start + offsetof(Storage, K) / 2 + stage * KTile::ELEMENTS); }
-  __device__ KTile V(int stage) const { return KTile(start + offsetof(Storage, V) / 2 + stage * KTile::ELEMENTS); }
-  __device__ auto& barriers() const { return reinterpret_cast<Storage*>(start)->barriers; }
+  __device__ QTile Q(int stage = 0) const { return QTile(reinterpret_cast<T*>(storage.Q[stage])); }
+  __device__ KTile K(int stage) const { return KTile(reinterpret_cast<T*>(storage.K[stage])); }
+  __device__ KTile V(int stage) const { return KTile(reinterpret_cast<T*>(storage.V[stage])); }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
   __device__ void initialize() const {
     constexpr int warps = Shape::CONSUMERS * 4;
-    auto& bars = barriers();
-    for (int stage = 0; stage < Storage::Q_STAGES; ++stage) {
-      mbarrier_init(bars.full_Q[stage], 1);
-      mbarrier_init(bars.empty_Q[stage], warps);
-    }
+    for (Mbarrier& full : storage.full_Q) mbarrier_init(full, 1);
     for (int stage = 0; stage < Shape::STAGES; ++stage) {
-      mbarrier_init(bars.full_K[stage], 1);
-      mbarrier_init(bars.full_V[stage], 1);
-      mbarrier_init(bars.empty_K[stage], warps);
-      mbarrier_init(bars.empty_V[stage], warps);
+      mbarrier_init(storage.full_K[stage], 1);
+      mbarrier_init(storage.full_V[stage], 1);
+      mbarrier_init(storage.empty_K[stage], warps);
+      mbarrier_init(storage.empty_V[stage], warps);
     }
     fence_mbarrier_init();  // the TMA sees the initialised mbarriers
   }
@@ -223,12 +182,15 @@ struct PipelineState {
   __device__ void next() { position = position + 1 < 2 * Stages ? position + 1 : 0; }
 };
 
-/// One arrival for this warp, which has finished with a tile: it has read it (empty, done), or stored its part of it (full_dQ,
-/// full_P, full_dS).
-__device__ inline void release(Mbarrier& barrier) {
-  __syncwarp();  // all lanes have finished
+/// One arrival for this warp, whose lanes have all finished with a tile.
+__device__ inline void arrive_warp(Mbarrier& barrier) {
+  __syncwarp();
   if (threadIdx.x % WARP == 0) mbarrier_arrive(barrier);
 }
+/// The warp has read a tile: its buffer is empty for this warp.
+__device__ inline void release(Mbarrier& empty) { arrive_warp(empty); }
+/// The warp has stored its part of a tile.
+__device__ inline void commit(Mbarrier& full) { arrive_warp(full); }
 
 }  // namespace
 }  // namespace flash::tensor_cores

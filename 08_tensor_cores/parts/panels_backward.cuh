@@ -11,31 +11,30 @@ namespace {
 
 // ---- Work -------------------------------------------------------------------------------------------------------------------
 
-/// A tile of keys of a key/value head. A block loops over the tiles of queries that see any of it, for every query head that
-/// shares the key/value head.
+/// A block's work: a tile of keys of a key/value head, and the tiles of queries to loop over.
 template <class Shape>
-struct KeyWork {
-  int b, h_kv, key0;            // its first key
-  int first_query, iterations;  // the first tile of queries, and their number, at least one: the last query sees every key
+struct KeyWork : QueryTiles<Shape::Br> {
+  int b, key0;  // its first key
 
-  struct QueryTile {
-    int h, query0;
-  };
+  // The first keys, visible to the most queries under a causal mask, start first.
+  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id)
+      : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id)) {}
+  __device__ KeyWork(const Problem& p, const BlockOrder& order)
+      : QueryTiles<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc),
+        b(order.head / p.Hkv),
+        key0(order.tile * Shape::Bc) {}
+};
 
-  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id) {
-    // The first keys, visible to the most queries under a causal mask, start first.
-    const BlockOrder order((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id);
-    b = order.head / p.Hkv;
-    h_kv = order.head % p.Hkv;
-    key0 = order.tile * Shape::Bc;
-    first_query = p.first_query(key0, Shape::Br);
-    iterations = (p.Nq - first_query + Shape::Br - 1) / Shape::Br * p.group_size();
+/// The same for step 5: tiles of queries from last to first, and each for all heads of the group.
+template <class Shape>
+struct WorkFromTheEnd : KeyWork<Shape> {
+  using KeyWork<Shape>::KeyWork;
+  __device__ QueryTile first(const Problem& p) const {
+    return {this->h_kv * p.group_size(), (p.Nq - 1) / Shape::Br * Shape::Br};
   }
-
-  __device__ QueryTile first(const Problem& p) const { return {h_kv * p.group_size(), first_query}; }
-  /// Incremental: dividing the iteration index would take 30 instructions.
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    return at.query0 + Shape::Br < p.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
+    const int end = (this->h_kv + 1) * p.group_size();
+    return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
   }
 };
 
@@ -54,107 +53,55 @@ struct BackwardStorage {
   unsigned short Q[Stages][tile_elements(Br, Width)], dO[Stages][tile_elements(Br, Width)];
   unsigned short dS[DSStages][tile_elements(Bc, Br)];  // dS^T: rows are keys
   float LD[Stages][2 * Br];                            // L of a tile's queries, followed by D
-  struct alignas(256) Barriers {
-    Mbarrier full_K, full_V;
-    Mbarrier full_Q[Stages], full_dO[Stages], empty[Stages];
-    Mbarrier full_dQ[Stages], empty_dQ[Stages];                                   // bulk and ordered
-    int work_id;                                                                  // ordered: index of the block's work
-    Mbarrier full_P[Stages], empty_P[Stages], full_dS[Stages], empty_dS[Stages];  // relay
-    Mbarrier done_K, done_V;                                                      // relay
-  } barriers;
-};
-
-/// The layout of bulk and ordered, where tiles of dQ follow all others, in the layout of the sum.
-template <int Width, int Br, int Bc, int Stages, int DSStages, int DQStages>
-struct StorageWithDQ : BackwardStorage<Width, Br, Bc, Stages, DSStages> {
-  float dQ[DQStages][Br * Width];
-};
-
-/// The layout of relay, where tiles of P^T follow all others.
-template <int Width, int Br, int Bc, int Stages, int DSStages>
-struct StorageWithP : BackwardStorage<Width, Br, Bc, Stages, DSStages> {
-  unsigned P[Stages][Bc * Br / 2];
+  alignas(256) Mbarrier full_K, full_V;
+  Mbarrier full_Q[Stages], full_dO[Stages], empty[Stages];
 };
 
 /// The shared memory of a block, with tiles of T.
 template <class T, class Shape>
 struct BackwardShared {
-  using Layout = BackwardStorage<Shape::Width, Shape::Br, Shape::Bc, Shape::STAGES, Shape::DS_STAGES>;
+  using Storage = typename Shape::Storage;
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
   using STile = PanelTile<T, Shape::Bc, Shape::Br>;
-  T* start = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
+  Storage& storage = reinterpret_cast<Storage&>(*dynamic_shared<T>(Shape::SHARED_ELEMENTS));
 
-  __device__ KTile K() const { return KTile(start + offsetof(Layout, K) / 2); }
-  __device__ KTile V() const { return KTile(start + offsetof(Layout, V) / 2); }
-  __device__ QTile Q(int stage) const { return QTile(start + offsetof(Layout, Q) / 2 + stage * QTile::ELEMENTS); }
-  __device__ QTile dO(int stage) const { return QTile(start + offsetof(Layout, dO) / 2 + stage * QTile::ELEMENTS); }
-  __device__ STile dS(int stage) const { return STile(start + offsetof(Layout, dS) / 2 + stage * STile::ELEMENTS); }
-  __device__ QueryStats stats(int stage) const {
-    float* const first = reinterpret_cast<float*>(start + offsetof(Layout, LD) / 2);
-    return {{first + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
-  }
-  __device__ auto& barriers() const { return reinterpret_cast<Layout*>(start)->barriers; }
+  __device__ KTile K() const { return KTile(reinterpret_cast<T*>(storage.K)); }
+  __device__ KTile V() const { return KTile(reinterpret_cast<T*>(storage.V)); }
+  __device__ QTile Q(int stage) const { return QTile(reinterpret_cast<T*>(storage.Q[stage])); }
+  __device__ QTile dO(int stage) const { return QTile(reinterpret_cast<T*>(storage.dO[stage])); }
+  __device__ STile dS(int stage) const { return STile(reinterpret_cast<T*>(storage.dS[stage])); }
+  __device__ QueryStats stats(int stage) const { return {{storage.LD[stage], 2, Shape::Br, Shape::Br}}; }
 
-  /// Whether the mbarriers follow L and D without a gap, and BYTES of tiles follow them and end the storage that sizes the
-  /// launch. The addresses of dQ() and P() rely on it.
-  template <std::size_t BYTES>
-  static constexpr bool BARRIERS_PRECEDE = offsetof(Layout, barriers) == offsetof(Layout, LD) + sizeof(Layout::LD) &&
-                                           sizeof(Layout) == offsetof(Layout, barriers) + sizeof(typename Layout::Barriers) &&
-                                           sizeof(typename Shape::Storage) == sizeof(Layout) + BYTES;
-
-  /// Bulk and ordered.
-  __device__ SharedMatrix<float> dQ(int stage) const {
-    constexpr int elements = Shape::Br * Shape::Width;
-    static_assert(BARRIERS_PRECEDE<Shape::DQ_STAGES * elements * sizeof(float)>);
-    float* const first = stats(Shape::STAGES).rows.data + sizeof(typename Layout::Barriers) / 4;  // behind the mbarriers
-    return {first + stage * elements, 1, elements, elements};
-  }
-
-  /// Relay: the packed elements of each thread of a warpgroup, four registers per 16 queries.
-  __device__ SharedMatrix<unsigned> P(int stage) const {
-    static_assert(BARRIERS_PRECEDE<Shape::STAGES * Shape::Bc * Shape::Br / 2 * sizeof(unsigned)>);
-    unsigned* const first = reinterpret_cast<unsigned*>(stats(Shape::STAGES).rows.data + sizeof(typename Layout::Barriers) / 4);
-    return {first + stage * Shape::Bc * Shape::Br / 2, Shape::Br / 16, 4 * WARPGROUP, 4 * WARPGROUP};
-  }
-
-  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp. Full and empty
-  /// of P and dS: one per warp of the warpgroup that has stored or read the tile. Done: one per warp that reads K or V.
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
   __device__ void initialize() const {
-    auto& bars = barriers();
-    mbarrier_init(bars.full_K, 1);
-    mbarrier_init(bars.full_V, 1);
-    mbarrier_init(bars.done_K, 2 * 4);
-    mbarrier_init(bars.done_V, 4);
+    mbarrier_init(storage.full_K, 1);
+    mbarrier_init(storage.full_V, 1);
     for (int stage = 0; stage < Shape::STAGES; ++stage) {
-      mbarrier_init(bars.full_Q[stage], 1);
-      mbarrier_init(bars.full_dO[stage], 1);
-      mbarrier_init(bars.empty[stage], Shape::CONSUMERS * 4);
-      mbarrier_init(bars.full_dQ[stage], Shape::CONSUMERS * 4);
-      mbarrier_init(bars.empty_dQ[stage], 1);
-      for (Mbarrier* const handed : {bars.full_P, bars.empty_P, bars.full_dS, bars.empty_dS}) mbarrier_init(handed[stage], 4);
+      mbarrier_init(storage.full_Q[stage], 1);
+      mbarrier_init(storage.full_dO[stage], 1);
+      mbarrier_init(storage.empty[stage], Shape::CONSUMERS * 4);
     }
     fence_mbarrier_init();  // the TMA sees the initialised mbarriers
   }
 
   // Called by one thread.
   __device__ void load_KV(const BackwardMaps& maps, int b, int h_kv, int key0) const {
-    auto& bars = barriers();
-    mbarrier_arrive_expect_tx(bars.full_K, KTile::BYTES);
-    K().load(maps.K, bars.full_K, key0, h_kv, b);
-    mbarrier_arrive_expect_tx(bars.full_V, KTile::BYTES);
-    V().load(maps.V, bars.full_V, key0, h_kv, b);
+    mbarrier_arrive_expect_tx(storage.full_K, KTile::BYTES);
+    K().load(maps.K, storage.full_K, key0, h_kv, b);
+    mbarrier_arrive_expect_tx(storage.full_V, KTile::BYTES);
+    V().load(maps.V, storage.full_V, key0, h_kv, b);
   }
   __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h,
                          int query0) const {
-    Mbarrier& full = barriers().full_Q[stage];
+    Mbarrier& full = storage.full_Q[stage];
     mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
     Q(stage).load(maps.Q, full, query0, h, b);
     bulk_load(stats(stage).rows.data, LD_all.head(b, h).address(0, query0), 4 * Shape::Br, full);
   }
   __device__ void load_dO(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h,
                           int query0) const {
-    Mbarrier& full = barriers().full_dO[stage];
+    Mbarrier& full = storage.full_dO[stage];
     mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
     dO(stage).load(maps.dO, full, query0, h, b);
     bulk_load(stats(stage).rows.data + Shape::Br, LD_all.head(b, h).address(1, query0), 4 * Shape::Br, full);
@@ -165,7 +112,7 @@ struct BackwardShared {
 template <class T, class Shape, class Work>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const Work& work) {
-  auto& bars = shared.barriers();
+  auto& bars = shared.storage;
   shared.load_KV(maps, work.b, work.h_kv, work.key0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
@@ -211,11 +158,10 @@ struct PartOfDQ {
   /// row0 of dQ is column row0 of dS^T.
   template <class T, class STile, class KTile>
   __device__ void issue(Accumulators<1, COLS / 8>& dQ, const STile& dS, const KTile& K) const {
-    issue_product<T, Shape::Bc / 16>(dQ, mn_major<Shape::Bc>(dS.panels.data, row0), mn_major<Shape::Bc>(K.panels.data, col0),
-                                     false);
+    issue_product<T, Shape::Bc / 16>(dQ, dS.mn_major(row0), K.mn_major(col0), false);
   }
 
-  /// Offset of fragment n of the warp's 16 rows in the sum of dQ, for a tile that begins at query0. A fragment has 128
+  /// Offset of fragment n of the warp's 16 rows in dQ_accum, for a tile that begins at query0. A fragment has 128
   /// elements, 4 per lane; the fragments of a row are adjacent.
   __device__ int offset(int query0, int n) const {
     return ((query0 + row0 + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col0 / 8 + n) * 4 * WARP;
@@ -233,14 +179,14 @@ struct PartOfDQ {
       atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
-  /// Bulk and ordered: stores to shared memory, in the layout of the sum.
-  __device__ void store(const SharedMatrix<float>& tile, const Accumulators<1, COLS / 8>& dQ) const {
+  /// Bulk and ordered: stores to shared memory, in the layout of dQ_accum.
+  __device__ void store(float (&tile)[Shape::Br * Shape::Width], const Accumulators<1, COLS / 8>& dQ) const {
+    const SharedMatrix<float> dQ_smem{tile, 1, Shape::Br * Shape::Width, Shape::Br * Shape::Width};
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
       const float(&dq)[4] = dQ.elements[0][n];
-      tile.template as<float4>(0, offset(0, n) + 4 * static_cast<int>(threadIdx.x % WARP)) =
-          make_float4(dq[0], dq[1], dq[2], dq[3]);
+      dQ_smem.as<float4>(0, offset(0, n) + 4 * static_cast<int>(threadIdx.x % WARP)) = make_float4(dq[0], dq[1], dq[2], dq[3]);
     }
   }
 };

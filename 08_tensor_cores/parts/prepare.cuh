@@ -45,9 +45,8 @@ struct PartOfHead {
   }
 };
 
-/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets L =
-/// inf, which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share
-/// a query.
+/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets L = inf,
+/// which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share a query.
 /// Grid: B*H * parts.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
@@ -110,6 +109,29 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
           view<const float>(LD)};
 }
 
+// ---- The tiles of queries of a block --------------------------------------------------------------------------------------
+
+/// A tile of queries of one head.
+struct QueryTile {
+  int h, query0;
+};
+
+/// The tiles that a block of keys from key0 on loops over: those with a query that sees any of them, for every query head that
+/// shares the key/value head.
+template <int Br>
+struct QueryTiles {
+  int h_kv, first_query, iterations;  // at least one iteration: the last query sees every key
+
+  __device__ QueryTiles(const Problem& p, int head, int key0)
+      : h_kv(head), first_query(p.first_query(key0, Br)), iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
+
+  __device__ QueryTile first(const Problem& p) const { return {h_kv * p.group_size(), first_query}; }
+  /// Incremental: dividing the iteration index would take 30 instructions.
+  __device__ QueryTile after(const Problem& p, QueryTile at) const {
+    return at.query0 + Br < p.Nq ? QueryTile{at.h, at.query0 + Br} : QueryTile{at.h + 1, first_query};
+  }
+};
+
 // ---- L and D of a tile -----------------------------------------------------------------------------------------------------
 
 /// L and D of a tile's queries in shared memory: a row each, as in HBM.
@@ -139,6 +161,19 @@ __device__ bool any_large(const QueryStats& stats) {
 #pragma unroll
   for (int query = threadIdx.x % WARP; query < Br; query += WARP) large = large || fabsf(stats.L(query)) > LARGE_L;
   return __any_sync(ALL_LANES, large);
+}
+
+/// Multiplies block (i, k) of C, 16 x 16, by the elements that a left operand's four registers hold (InRegisters).
+template <class T, int RowTiles, int ColTiles>
+__device__ void multiply_block(Accumulators<RowTiles, ColTiles>& C, int i, int k, const uint4& block) {
+  const unsigned pairs[4] = {block.x, block.y, block.z, block.w};
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const float2 factors = unpack<T>(pairs[r]);
+    float* const pair = &C.elements[i][2 * k + r / 2][2 * (r % 2)];
+    pair[0] *= factors.x;
+    pair[1] *= factors.y;
+  }
 }
 
 /// (8.11)  Transposed scores become P = e^(factor S - L).
@@ -172,8 +207,7 @@ struct WarpGrid {
   }
 };
 
-/// dQ = scale dQ_accum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment
-/// order.
+/// dQ = scale dQ_accum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment order.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool wide) {

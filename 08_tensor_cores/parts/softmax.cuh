@@ -1,4 +1,4 @@
-// 08 Tensor cores: the softmax of rows in registers, as forward step 4 introduces it, for steps 5 to 7; step 8 has its own.
+// 08 Tensor cores: the softmax of rows in registers, as forward step 4 introduces it, for all later steps.
 #pragma once
 
 #include "common/device/softmax.cuh"
@@ -6,34 +6,45 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// Whether rounding c m would change weights by more than 2.2 % in one of the lane's rows, or c m overflows, or no key was
-/// visible yet.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
-__device__ bool is_large(Rows<N> m, float c) {
-  bool large = false;
-  m.each([&](float& x, int) { large = large || fabsf(c * x) > 0x1p20f; });
-  return large;
+__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+  Rows<N> alpha(0.0f);
+#pragma unroll
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
+    m[r] = m_new;
+  }
+  return alpha;
 }
 
-/// (6.2)  m = max(m, largest). Returns alpha, the factor that rescales sums over the old P: 2^(c m_old - c m), of products that
-/// are rounded as in P, so that their errors cancel; or 2^(c (m_old - m)) where P is 2^(c (S - m)).
-template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c, bool subtract_first) {
-  Rows<N> alpha = m;
-  m.each([&](float& x, int r) { x = fmaxf(x, largest[r]); });
-  subtract_first = subtract_first || is_large(m, c);
-  return alpha.each([&](float& x, int r) {  // __fmul_rn(): a fused multiply-add would not round the product
-    x = exp2_approx(subtract_first ? c * (x - finite(m[r])) : __fmul_rn(c, x) - __fmul_rn(c, m[r]));
-  });
-}
+/// Up to this |c m|, rounding c m changes the weight of a tile by at most 0.04 %, less than rounding P does (0.05 % in fp16).
+constexpr float LARGE = 0x1p14f;
 
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is large.
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is large or overflows.
 template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
-  subtract_first = subtract_first || is_large(m, c);
-  if (subtract_first) S.each([&](float& s, int r) { s -= finite(m[r]); });
+  m.each([&](float& x, int) {
+    x = finite(x);
+    subtract_first = subtract_first || fabsf(c * x) > LARGE;
+  });
+  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
   m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -m[r])); });
+  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
+}
+
+// ---- For the lazy steps, of which forward step 8 is the first ---------------------------------------------------------------
+
+/// m may stay while a lane's part of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
+constexpr float MAX_LANE_SUM = 1024.0f;
+
+/// Whether `holds` is true in all rows of the warp.
+template <int N, class F>
+__device__ bool in_all_rows(Rows<N> rows, F holds) {
+  bool all = true;
+  rows.each([&](float x, int) { all = all && holds(x); });
+  return __all_sync(ALL_LANES, all);
 }
 
 }  // namespace

@@ -90,7 +90,6 @@ TEST_CASE("cpu: keys with the same score weigh the same in each tile while the m
     }
   }
   for (const Variant& v : forward_steps()) {
-    if (is_for_hopper(v)) continue;
     if (splits_keys(v)) continue;  // merges its splits by their L, which are as large, and rounded as well
     const Results<float> got = grid::run(v, p, inputs, Pass::forward);
     for (int c = 1; c < tiles; ++c)

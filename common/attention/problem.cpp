@@ -173,43 +173,18 @@ float default_scale(int d) { return static_cast<float>(1.0 / std::sqrt(static_ca
 const char* to_string(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
 
 const char* to_string(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp32:
-      return "fp32";
-    case Dtype::fp16:
-      return "fp16";
-    case Dtype::bf16:
-      return "bf16";
-  }
-  return "?";
+  constexpr const char* names[]{"fp32", "fp16", "bf16"};
+  return names[static_cast<int>(dtype)];
 }
 
 const char* to_string(Layout layout) {
-  switch (layout) {
-    case Layout::bhnd:
-      return "bhnd";
-    case Layout::bnhd:
-      return "bnhd";
-    case Layout::qkv:
-      return "qkv";
-    case Layout::kv:
-      return "kv";
-  }
-  return "?";
+  constexpr const char* names[]{"bhnd", "bnhd", "qkv", "kv"};
+  return names[static_cast<int>(layout)];
 }
 
 const char* to_string(BiasKind bias) {
-  switch (bias) {
-    case BiasKind::none:
-      return "none";
-    case BiasKind::vector:
-      return "vector";
-    case BiasKind::matrix:
-      return "matrix";
-    case BiasKind::alibi:
-      return "alibi";
-  }
-  return "?";
+  constexpr const char* names[]{"none", "vector", "matrix", "alibi"};
+  return names[static_cast<int>(bias)];
 }
 
 std::string to_string(const Window& window) { return std::to_string(window.left) + "," + std::to_string(window.right); }

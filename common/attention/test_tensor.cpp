@@ -1,14 +1,10 @@
 #include "common/attention/tensor.hpp"
 
-#include "common/attention/host_tensor.hpp"
 #include "common/attention/variant.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <map>
-#include <stdexcept>
-#include <utility>
 #include <vector>
 
 namespace flash {
@@ -98,46 +94,10 @@ TEST_CASE("offsets beyond 32 bits stay exact") {
   CHECK(allocation_elements(p, Role::q) == std::int64_t{1} << 38);
 }
 
-TEST_CASE("bias shapes") {
-  FullProblem p;
-  p.B = 2;
-  p.H = 3;
-  p.Nq = 5;
-  p.Nk = 7;
-  CHECK(bias_shape(p) == Shape{0, 0, 0, 0});
-  const std::map<BiasKind, std::pair<std::int64_t, std::int64_t>> rows_cols{
-      {BiasKind::vector, {1, 7}}, {BiasKind::matrix, {5, 7}}, {BiasKind::alibi, {1, 1}}};
-  for (const auto& [kind, size] : rows_cols) {
-    for (const bool per_batch : {false, true}) {
-      for (const bool per_head : {false, true}) {
-        p.bias = kind;
-        p.bias_per_batch = per_batch;
-        p.bias_per_head = per_head;
-        CHECK(bias_shape(p) == Shape{per_batch ? 2 : 1, per_head ? 3 : 1, size.first, size.second});
-      }
-    }
-  }
-}
-
 TEST_CASE("strides of dense tensors broadcast extents of 1") {
   CHECK(dense_strides({2, 3, 5, 7}) == Shape{105, 35, 7, 1});
   CHECK(dense_strides({1, 3, 1, 7}) == Shape{0, 7, 0, 1});
   CHECK(dense_strides({2, 1, 5, 1}) == Shape{5, 0, 1, 0});
-}
-
-TEST_CASE("host tensors index row-major and broadcast") {
-  HostTensor<float> tensor({2, 1, 3, 4});
-  CHECK(tensor.index(1, 0, 2, 3) == 23);
-  CHECK(tensor.index(1, 9, 2, 3) == 23);
-  CHECK(tensor.index(0, 0, 1, 0) == 4);
-}
-
-TEST_CASE("workspaces are found by name") {
-  Attention attention;
-  attention.workspaces.push_back({nullptr, "S", Dtype::fp32, {1, 1, 2, 3}, {}});
-  attention.workspaces.push_back({nullptr, "P", Dtype::fp32, {1, 1, 4, 5}, {}});
-  CHECK(attention.workspace("P").shape[2] == 4);
-  CHECK_THROWS_AS(attention.workspace("dS"), std::logic_error);
 }
 
 TEST_CASE("variants are listed in the order of their numbers") {

@@ -37,13 +37,15 @@ std::int64_t element_bytes(const Variant& variant, const FullProblem& problem, P
   return 4;
 }
 
+/// What the problem has and the variant does not know.
+Features unknown(const Variant& variant, const FullProblem& problem) { return features_of(problem) & ~variant.takes; }
+
 }  // namespace
 
 std::string refusal(const Variant& variant, const FullProblem& problem) {
-  std::string unknown;  // as on the command line
-  for (const std::string& name : names_of(features_of(problem) & ~variant.takes))
-    unknown += (unknown.empty() ? "" : ", ") + name;
-  if (!unknown.empty()) return "it does not know " + unknown;
+  std::string names;  // as on the command line
+  for (const std::string& name : names_of(unknown(variant, problem))) names += (names.empty() ? "" : ", ") + name;
+  if (!names.empty()) return "it does not know " + names;
   if (std::find(variant.dtypes.begin(), variant.dtypes.end(), problem.dtype) == variant.dtypes.end()) {
     std::string allowed;
     for (const Dtype dtype : variant.dtypes) allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(dtype));
@@ -114,9 +116,7 @@ const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass
   return found == all.end() ? nullptr : &*found;
 }
 
-bool knows(const Variant& variant, const FullProblem& problem) {
-  return (features_of(problem) & ~variant.takes) == Features::none;
-}
+bool knows(const Variant& variant, const FullProblem& problem) { return unknown(variant, problem) == Features::none; }
 
 const Variant* last_that_knows(Backend backend, const FullProblem& problem, Pass pass) {
   const std::vector<Variant>& all = variants(backend);

@@ -9,7 +9,6 @@ Appends one JSON object per line, of a `kind`:
           measured on so many tokens and grows with their square.
   error   how far a scheme's results are from one GPU's: the largest difference over the largest value
   part    what the ring is made of: `link` (a move to the next rank), `merge`, `agreement` (of the ranks about their shapes, by the host's clock)
-  event   with --trace: what a rank's GPU did from when to when in one call, in ms since all ranks began. `called`: when the host asked for it
 """
 
 import argparse
@@ -22,7 +21,6 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from unittest import mock
 
 rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
 os.environ.setdefault(
@@ -240,57 +238,6 @@ def parts(given):
             write(given, row | {"bytes": O.numel() * (2 * O.element_size() + 2) + L.numel() * 12, "ms": round(ms, 4)})
 
 
-def trace(tokens, heads, scheme, given):
-    """The intervals of a call of both passes, under a causal mask, on every rank."""
-    attend, placed = SCHEMES[scheme]
-    data = [own(x, placed(True)) for x in operands(tokens, heads, seed=0)]
-    side = torch.cuda.Stream()
-    found, began = [], 0.0
-
-    def stamp(stream=None):
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(stream or torch.cuda.current_stream())
-        return event
-
-    def watched(what, f):
-        def g(*arguments, **options):
-            called, begin = time.perf_counter(), stamp()
-            result = f(*arguments, **options)
-            if what == "move":
-                with torch.cuda.stream(side):  # which waits for the transfer alone
-                    for work in result:
-                        work.wait()
-            found.append((what, called, begin, stamp(side if what == "move" else None)))
-            return result
-
-        return g
-
-    for _ in range(3):  # the last counts
-        dist.barrier()
-        torch.cuda.synchronize()
-        found.clear()
-        zero, began = stamp(), time.perf_counter()
-        with contextlib.ExitStack() as patches:
-            for module, name, what in (
-                (flash_steps, "_forward", "forward"),
-                (flash_steps, "_backward", "backward"),
-                (flash_steps, "merge", "merge"),
-                (dist, "batch_isend_irecv", "move"),
-            ):
-                patches.enter_context(mock.patch.object(module, name, watched(what, getattr(module, name))))
-            call(attend, True, "both", *data)
-        end, returned = stamp(), time.perf_counter()
-        torch.cuda.synchronize()
-    events = [(what, 1e3 * (called - began), zero.elapsed_time(a), zero.elapsed_time(b)) for what, called, a, b in found]
-    events.append(("call", 1e3 * (returned - began), 0.0, zero.elapsed_time(end)))
-    everyone = [None] * world
-    dist.all_gather_object(everyone, events)
-    for of, theirs in enumerate(everyone):
-        for what, *times in theirs:
-            row = {"kind": "event", "scheme": scheme, "tokens": tokens, "heads": heads, "rank": of, "what": what}
-            write(given, row | dict(zip(("called", "begin", "end"), (round(ms, 4) for ms in times))))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -305,7 +252,6 @@ def main():
     parser.add_argument("--alone", type=int, default=1 << 17, help="one GPU's time for more tokens than these is not measured")
     parser.add_argument("--check", type=int, default=1 << 15, help="results on more tokens than these are not compared with one GPU's")
     parser.add_argument("--parts", action="store_true", help="link, merge and agreement alone, too")
-    parser.add_argument("--trace", action="store_true", help="when what happens in a call of `ring` and one of `zigzag`, too")
     given = parser.parse_args()
     flash_steps.use(given.build)
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -323,9 +269,6 @@ def main():
         for pair in heads:
             for mask in given.masks.split(","):
                 measure(tokens, pair, mask == "causal", given, mesh, alone, failed)
-    for tokens in sizes if given.trace else ():
-        for scheme in ("ring", "zigzag"):
-            trace(tokens, heads[-1], scheme, given)
     dist.destroy_process_group()
 
 

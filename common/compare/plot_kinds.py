@@ -187,12 +187,13 @@ def steps(plot, rows, words):
                 ground = {"facecolor": ink("bg"), "edgecolor": "none", "pad": 0.5}  # in front of the dashed lines
                 number = plot.number.format(value).rstrip(".")
                 axes.bar_label(drawn, [number], padding=3, fontsize=SMALL, color=ink("fg" if value else "dim"), bbox=ground)
-        top = next((at for at, (text, _, series) in enumerate(entry) if not series and not text.endswith("fp32")), 0)
+        headings = [at for at, (text, _, series) in enumerate(entry) if not series and not text.endswith("fp32")] or [0]
         peers = part[part.series.isin(plot.lines)].sort_values(y)
         for i, (series, value) in enumerate(zip(peers.series, peers[y])):
-            axes.plot([value, value], [top + 0.5, len(entry) - 0.5], color=ink(series), linewidth=1, linestyle=(0, (3, 2)))
-            text, side = f"{plot.lines[series]} {plot.number.format(value).rstrip('.')}", (-12, "left") if i else (5, "right")
-            write(axes, text, (value, top), (side[0], 0), colour=series, va="center", ha=side[1])
+            axes.plot([value, value], [headings[0] + 0.5, len(entry) - 0.5], color=ink(series), linewidth=1, linestyle=(0, (3, 2)))
+            text, side = f"{plot.lines[series]} {plot.number.format(value).rstrip('.')}", ((5, "right"), (-12, "left"), (3, "left"))[min(i, 2)]
+            at = headings[-1 if i > 1 else 0]  # two names fit beside one heading
+            write(axes, text, (value, at), (side[0], 0), colour=series, va="center", ha=side[1])
     return figure
 
 

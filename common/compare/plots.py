@@ -30,7 +30,7 @@ class Plot:
     roofs: dict = field(default_factory=dict)  # name: (that of an H100 by its data sheet, column that has it for other GPUs)
 
 
-GPU, EARLIER, CPU = "nvidia_h100", "nvidia_h200", "cpu"  # the earlier GPU has what was not measured on the other, such as fp32 over N
+H100, H200, CPU = "nvidia_h100", "nvidia_h200", "cpu"
 NO_MASK = "head_dim == 64 and not causal"
 TOKENS, TOKENS_WORDS = "batch * seq_q == 16384 and heads * head_dim == 2048", "B·N = 16,384, H·d = 2,048"
 PASSES = {name: f"`pass` == '{name}'" for name in ("forward", "backward")}
@@ -54,7 +54,7 @@ def speed(words, dtype, *passes):
     stages = ["01", "04", "05", "06", "07"] if fp32 else ["08"]
     return Plot(
         kind="bars",
-        device=EARLIER if fp32 else GPU,
+        device=H200,
         files="sweep large sweep_peers peers" if fp32 else "sweep_peers sweep16",  # of 16 bits the run in turns last
         title=f"{words}: TFLOP/s against the length N, {'fp32' if fp32 else 'tensor cores'}",
         note="{device}, {problem}; medians with a cold L2, of each stage the best step.",
@@ -70,17 +70,17 @@ def speed(words, dtype, *passes):
 PLOTS = {
     "ladder": Plot(
         kind="steps",
-        device=GPU,
+        device=H200,
         files="front large tensor_steps sweep16",
         title="The ladder: TFLOP/s step by step",
         note="{device}, {problem}; cold L2.",
-        remark="Dashed: FlashAttention-2 and cuDNN of torch {torch}.",
-        rows="not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_cudnn']",
+        remark="Dashed: FlashAttention-2 and cuDNN of torch {torch}, and FlashAttention-3.",
+        rows="not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_flash3', 'peer_cudnn']",
         where="batch == 4 and heads == 16 and seq_q == 4096 and head_dim == 128 and causal",
         problem="B = 4, H = 16, N = 4,096, d = 128, causal",
         panels=PASSES,
         y="tflops",
-        lines={"peer_flash": "FA2", "peer_cudnn": "cuDNN"},
+        lines={"peer_flash": "FA2", "peer_cudnn": "cuDNN", "peer_flash3": "FA3"},
         width=480,  # for readers whose page is narrow
     ),
     "tflops_forward": speed("Forward pass", "fp16", "forward"),
@@ -90,7 +90,7 @@ PLOTS = {
     "tflops_backward_fp32": speed("Backward pass", "fp32", "backward"),
     "time": Plot(
         kind="lines",
-        device=EARLIER,
+        device=H200,
         files="sweep large peers sweep16 tensor_steps sweep_peers",
         title="Time of a pass against the length N",
         note="{device}; medians with a cold L2, of each stage the fastest variant. Dashed: other libraries. " + LOG,
@@ -104,7 +104,7 @@ PLOTS = {
     ),
     "memory": Plot(
         kind="lines",
-        device=EARLIER,
+        device=H200,
         files="counted_problem sweep compare16 tensor_steps sweep16 sweep_peers",
         title="Extra memory of one head: N² in plain attention, N or nothing when fused",
         note="{device}; next to inputs and outputs. Stages 01 to 07 in fp32, all others in 16 bits. " + LOG,
@@ -117,7 +117,7 @@ PLOTS = {
     ),
     "roofline": Plot(
         kind="roofline",
-        device=GPU,
+        device=H100,
         files="compare profile",
         title="Roofline: where the steps sit, and what is above them",
         note="{device}. Filled: forward, hollow: backward. Useful FLOPs only, HBM bytes as the profiler counts them. " + LOG,

@@ -300,7 +300,9 @@ std::vector<FullProblem> every_tile() {
   FullProblem mixed = problem_of({.H = 4, .Hkv = 2, .Nq = small_shapes ? 33 : 70, .Nk = small_shapes ? 40 : 90, .d = 40});
   mixed.causal = true;
   mixed.bias = BiasKind::matrix;
-  std::vector<FullProblem> problems{mixed};
+  FullProblem dropped = mixed;
+  dropped.dropout = {0.4f, 11};
+  std::vector<FullProblem> problems{mixed, dropped};
   if (few_shapes) return problems;
   for (const int d : joined(std::vector{24, 40, 90, 111}, {200}, largest_head_dim() > 128)) {
     if (small_shapes) {

@@ -77,19 +77,8 @@ HostTensor<float> make_bias(const FullProblem& problem, std::uint64_t seed) {
 }  // namespace
 
 const char* to_string(InputKind kind) {
-  switch (kind) {
-    case InputKind::ones:
-      return "ones";
-    case InputKind::identity:
-      return "identity";
-    case InputKind::ramp:
-      return "ramp";
-    case InputKind::large:
-      return "large";
-    case InputKind::normal:
-      break;
-  }
-  return "normal";
+  constexpr const char* names[]{"normal", "ones", "identity", "ramp", "large"};
+  return names[static_cast<int>(kind)];
 }
 
 HostTensor<float> make_input(const FullProblem& problem, InputKind kind, std::uint64_t seed, InputTensor which) {

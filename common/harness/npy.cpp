@@ -7,10 +7,11 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <regex>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -19,8 +20,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "values are copied between memory and little-endian files");
 
-// No header of a float array comes near; NumPy itself stops at 10,000 unless told otherwise.
-constexpr std::uint64_t longest_header = 65536;
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 
 /// The open file, its size, and where reading stands.
@@ -61,50 +60,28 @@ struct Header {
   std::vector<std::int64_t> shape;
 };
 
-/// The text of the header from the value of a key on.
-std::string_view value_of(const NpyFile& file, std::string_view header, const std::string& key) {
-  std::size_t at = std::min(header.find("'" + key + "'"), header.find('"' + key + '"'));
-  if (at != std::string_view::npos) at = header.find_first_not_of(" :", at + key.size() + 2);
-  if (at == std::string_view::npos) file.fail("malformed header: it has no " + key);
-  return header.substr(at);
-}
-
-Header parse_header(const NpyFile& file, std::string_view text) {
-  Header header;
-  const std::string_view type = value_of(file, text, "descr"), shape = value_of(file, text, "shape");
-  const std::size_t type_end = type.find(type.front(), 1), shape_end = shape.find(')');
-  if ((type.front() != '\'' && type.front() != '"') || type_end == std::string_view::npos) {
-    file.fail("malformed header: its type is no word in quotes (a structured type is not allowed)");
-  }
-  header.type = type.substr(1, type_end - 1);
-  header.fortran_order = !value_of(file, text, "fortran_order").starts_with("False");
-  if (shape.front() != '(' || shape_end == std::string_view::npos) file.fail("malformed header: its shape is no tuple");
-  const char *at = shape.data() + 1, *const end = shape.data() + shape_end;
-  while (at != end) {
-    std::int64_t extent = 0;
-    const auto [stop, error] = std::from_chars(at, end, extent);
-    if (error != std::errc{} || extent < 0)
-      file.fail("malformed header: its shape has something other than whole numbers below 2^63");
-    header.shape.push_back(extent);
-    at = std::find_if_not(stop, end, [](char c) { return c == ',' || c == ' '; });
-  }
+/// As NumPy writes it.
+Header parse_header(const NpyFile& file, const std::string& text) {
+  static const std::regex dictionary(
+      R"(\{'descr': ?'(.*)', ?'fortran_order': ?(True|False), ?'shape': ?\(([0-9, ]*)\),? ?\}\s*)");
+  std::smatch parts;
+  if (!std::regex_match(text, parts, dictionary))
+    file.fail("malformed header; allowed: {'descr': '...', 'fortran_order': ..., 'shape': (...), }");
+  Header header{parts[1], parts[2] == "True", {}};
+  std::istringstream shape(std::regex_replace(parts[3].str(), std::regex(","), " "));
+  for (std::int64_t extent; shape >> extent;) header.shape.push_back(extent);
+  if (!shape.eof()) file.fail("malformed header: its shape has something other than whole numbers below 2^63");
   return header;
 }
 
 Header read_header(NpyFile& file) {
-  char start[8];  // magic, major version, minor version
+  char start[10];  // magic, major version, minor version, length
   file.read(start, sizeof start, "the magic string");
   if (std::string_view(start, npy_magic.size()) != npy_magic) file.fail("not an .npy file (no magic string at its start)");
-  const int version = start[6];
-  if (version < 1 || version > 3 || start[7] != 0) {
-    file.fail("format version " + std::to_string(version) + "." + std::to_string(start[7]) + "; allowed: 1.0, 2.0, 3.0");
-  }
-  unsigned char length_bytes[4] = {};
-  file.read(length_bytes, version == 1 ? 2 : 4, "the header length");
-  std::uint64_t length = 0;
-  for (int i = 3; i >= 0; --i) length = length << 8 | length_bytes[i];
-  if (length > file.remaining()) file.fail("truncated within the header");
-  if (length > longest_header) file.fail("a header of " + std::to_string(length) + " bytes; allowed: up to 65536");
+  if (start[6] != 1 || start[7] != 0)
+    file.fail("format version " + std::to_string(start[6]) + "." + std::to_string(start[7]) + "; allowed: 1.0");
+  std::uint16_t length;
+  std::memcpy(&length, start + 8, sizeof length);
   std::string text(length, '\0');
   file.read(text.data(), text.size(), "the header");
   return parse_header(file, text);

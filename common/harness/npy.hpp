@@ -1,5 +1,5 @@
 // NumPy's .npy files: a reader and a writer.
-// Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html (versions 1.0, 2.0 and 3.0).
+// Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html (version 1.0).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct NpyArray {
 };
 
 /// Reads an array of little-endian float16, float32 or float64 in C order with `rank` axes, none of them empty.
-/// UsageError with the file's name for anything else: another type, order or rank, a header without one of them, a size that does not
+/// UsageError with the file's name for anything else: another type, order or rank, a header that NumPy does not write, a size that does not
 /// match the shape, a file that is not regular or cannot be read; DeviceError if memory is too small.
 NpyArray read_npy(const std::filesystem::path& file, std::size_t rank);
 

@@ -6,16 +6,10 @@
 #include <CLI/CLI.hpp>
 
 namespace flash {
+
 const char* to_string(DeviceChoice choice) {
-  switch (choice) {
-    case DeviceChoice::gpu:
-      return "gpu";
-    case DeviceChoice::cpu:
-      return "cpu";
-    case DeviceChoice::automatic:
-      break;
-  }
-  return "auto";
+  constexpr const char* names[]{"auto", "gpu", "cpu"};
+  return names[static_cast<int>(choice)];
 }
 
 CommandLine parse_options(const StageInfo& stage, int argc, const char* const* argv) {

@@ -53,15 +53,6 @@ std::string help_of(const CLI::App& app) {
   return text.substr(0, text.find_last_not_of('\n') + 2);
 }
 
-/// The first option that was given more often than it may be; null if none was.
-const CLI::Option* given_twice(const CLI::App& app) {
-  const std::vector<const CLI::Option*> options = app.get_options();
-  const auto found = std::find_if(options.begin(), options.end(), [](const CLI::Option* option) {
-    return option->get_items_expected_max() == 1 && option->count() > 1;
-  });
-  return found == options.end() ? nullptr : *found;
-}
-
 }  // namespace
 
 std::string one_line(const std::string& text) {
@@ -189,13 +180,6 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv)
     const std::string first = unknown.empty() ? "?" : unknown.front();
     throw UsageError("unknown argument '" + first + "'; --help lists the options");
   } catch (const CLI::ParseError& error) {
-    if (const CLI::Option* twice = given_twice(app)) {
-      throw UsageError(twice->get_name() + " is given " + std::to_string(twice->count()) + " times; allowed: once");
-    }
-    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch)) {  // "--seq: 1 required N missing"
-      const std::string what = error.what();
-      throw UsageError(what.substr(0, what.find(':')) + " is given without a value; --help lists the options");
-    }
     throw UsageError(std::string(error.what()) + "; --help lists the options");
   }
 }

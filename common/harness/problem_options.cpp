@@ -12,21 +12,27 @@ namespace {
 
 constexpr InputKind all_inputs[]{InputKind::normal, InputKind::ones, InputKind::identity, InputKind::ramp, InputKind::large};
 
+/// An option of the group "Problem", whose value goes to `target` by way of `parse`.
+template <class Target, class Parse>
+void add(CLI::App& app, const std::string& name, const std::string& type, const std::string& text, Target& target,
+         Parse parse) {
+  const auto use = [name, &target, parse](const std::string& given) { target = parse(name, given); };
+  app.add_option_function<std::string>(name, use, text)->type_name(type)->group("Problem");
+}
+
 void add_size(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target, const std::string& text,
               const std::string& type) {
   const std::int64_t most = name == "--head-dim" ? largest_head_dim : largest_size;
-  const auto parse = [&target, name, most](const std::string& given) { target = parse_whole_number(name, given, 1, most); };
-  app.add_option_function<std::string>(name, parse, text)->type_name(type)->group("Problem");
+  add(app, name, type, text, target,
+      [most](const std::string& option, const std::string& given) { return parse_whole_number(option, given, 1, most); });
 }
 
 template <class Target, std::size_t count, class Enum>
 void add_choice(CLI::App& app, const std::string& name, Target& target, const Enum (&allowed)[count], const std::string& text) {
   std::string list;
   for (const Enum value : allowed) list += (list.empty() ? "" : "|") + std::string(to_string(value));
-  app.add_option_function<std::string>(
-         name, [&target, &allowed, name](const std::string& given) { target = parse_choice(name, given, allowed); }, text)
-      ->type_name(list)
-      ->group("Problem");
+  add(app, name, list, text, target,
+      [&allowed](const std::string& option, const std::string& given) { return parse_choice(option, given, allowed); });
 }
 
 /// Digits that give back the same float.
@@ -62,39 +68,23 @@ void add_problem_options(CLI::App& app, ProblemOptions& options, const Requested
   add_size(app, "--seq-k", sizes.seq_k, "Number of keys (default: as --seq)", "Nk");
   add_size(app, "--head-dim", sizes.head_dim, with_default("Head dimension", &RequestedSizes::head_dim), "d");
   app.add_flag("--causal", options.causal, "Query i sees key j only if j <= i + Nk - Nq")->group("Problem");
-  app.add_option_function<std::string>(
-         "--window", [&options](const std::string& given) { options.window = parse_window("--window", given); },
-         "Query i sees key j only if i + Nk - Nq - left <= j <= i + Nk - Nq + right; -1: no bound (default: -1,-1)")
-      ->type_name("left,right")
-      ->group("Problem");
-  app.add_option_function<std::string>(
-         "--softcap", [&options](const std::string& given) { options.softcap = parse_finite("--softcap", given); },
-         "Scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay (default: 0)")
-      ->type_name("c")
-      ->group("Problem");
-  app.add_option_function<std::string>(
-         "--lengths", [&options](const std::string& given) { options.sequences = parse_lengths("--lengths", given); },
-         "A ragged batch: sequences of these lengths, 0 allowed, packed one after another in tensors of batch 1; n, or "
-         "queries:keys")
-      ->type_name("n,n:m,...")
-      ->group("Problem");
-  app.add_option_function<std::string>(
-         "--dropout", [&options](const std::string& given) { options.dropout.probability = parse_finite("--dropout", given); },
-         "Each weight becomes 0 with this probability, else 1 / (1 - p) times as large, after the softmax (default: 0)")
-      ->type_name("p")
-      ->group("Problem");
-  app.add_option_function<std::string>(
-         "--dropout-seed", [&options](const std::string& given) { options.dropout.seed = parse_seed("--dropout-seed", given); },
-         "Which weights are dropped; both passes must be given the same (default: 0)")
-      ->type_name("S")
-      ->group("Problem");
+  add(app, "--window", "left,right",
+      "Query i sees key j only if i + Nk - Nq - left <= j <= i + Nk - Nq + right; -1: no bound (default: -1,-1)",
+      options.window, parse_window);
+  add(app, "--softcap", "c", "Scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay (default: 0)",
+      options.softcap, parse_finite);
+  add(app, "--lengths", "n,n:m,...",
+      "A ragged batch: sequences of these lengths, 0 allowed, packed one after another in tensors of batch 1; n, or "
+      "queries:keys",
+      options.sequences, parse_lengths);
+  add(app, "--dropout", "p",
+      "Each weight becomes 0 with this probability, else 1 / (1 - p) times as large, after the softmax (default: 0)",
+      options.dropout.probability, parse_finite);
+  add(app, "--dropout-seed", "S", "Which weights are dropped; both passes must be given the same (default: 0)",
+      options.dropout.seed, parse_seed);
   add_choice(app, "--bias", options.bias, all_biases,
              "Added to the scaled scores: per key, per query and key, or ALiBi slopes (default: none)");
-  app.add_option_function<std::string>(
-         "--scale", [&options](const std::string& given) { options.scale = parse_finite("--scale", given); },
-         "Factor of Q K^T (default: 1/sqrt(d))")
-      ->type_name("X")
-      ->group("Problem");
+  add(app, "--scale", "X", "Factor of Q K^T (default: 1/sqrt(d))", options.scale, parse_finite);
   add_choice(app, "--dtype", options.dtype, all_dtypes,
              std::string("Type of Q, K, V, O and their gradients (default: ") +
                  (options.dtype ? to_string(*options.dtype) : "the first that the variant takes, see --list") + ")");
@@ -104,11 +94,7 @@ void add_problem_options(CLI::App& app, ProblemOptions& options, const Requested
              "normal: standard normal; ones: all ones, so O is 1; identity: Q and K rows are unit vectors, so with a large "
              "--scale row i of O is row i of V; ramp: Q and K ones and V(j, c) = j + c/1000, so O(i, c) is the mean visible j "
              "+ c/1000; large: scores of some hundreds (default: normal)");
-  app.add_option_function<std::string>(
-         "--seed", [&options](const std::string& given) { options.seed = parse_seed("--seed", given); },
-         "Seed of the random inputs (default: 1)")
-      ->type_name("S")
-      ->group("Problem");
+  add(app, "--seed", "S", "Seed of the random inputs (default: 1)", options.seed, parse_seed);
 }
 
 void check_contradictions(const ProblemOptions& options) {

@@ -5,11 +5,9 @@ import pathlib
 import sys
 import tempfile
 import unittest
-import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from mutation import mutants
-from mutation.campaign import Campaign
 
 
 def deletions(code):
@@ -76,34 +74,6 @@ class Mutants(unittest.TestCase):
         self.assertNotEqual(drawn, all_of_them)
         paths = [mutant.path for mutant in drawn]
         self.assertEqual(sum(a != b for a, b in zip(paths, paths[1:])), 3)
-
-
-class Verdicts(unittest.TestCase):
-    """What each kind of build says of the mutants a, b and c, a minute for each answer, and what is left of it."""
-
-    def verdicts(self, minutes, **says):
-        clock = [0.0]
-
-        class Canned(Campaign):
-            def __init__(self):
-                pass
-
-            def verdict(self, kind, mutant):
-                clock[0] += 60
-                return says[kind][mutant.path]
-
-        files = [mutants.Mutant(path, 1, 0, 0, "", "") for path in says["plain"]]
-        with unittest.mock.patch("time.monotonic", lambda: clock[0]):
-            return {mutant.path: verdict for mutant, verdict in Canned().run(["plain", "race"], files, 60 * minutes).items()}
-
-    def test_the_last_kind_has_the_last_word(self):
-        plain, race = {"a": "test: x", "b": "", "c": "timeout after 9 s"}, {"a": "not asked", "b": "race: y", "c": ""}
-        self.assertEqual(self.verdicts(9, plain=plain, race=race), {"a": "test: x", "b": "race: y", "c": ""})
-
-    def test_nothing_begins_after_the_end_but_the_first_always_runs(self):
-        plain = dict.fromkeys("abc", "test: x")
-        self.assertEqual([*self.verdicts(1.5, plain=plain)], ["a", "b"])
-        self.assertEqual([*self.verdicts(0, plain=plain)], ["a"])
 
 
 if __name__ == "__main__":

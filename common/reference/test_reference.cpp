@@ -192,60 +192,14 @@ TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all 
   }
 }
 
-TEST_CASE("queries that see no key give O = 0, L = -inf and zero gradients") {
-  FullProblem p = make_problem(1, 2, 2, 7, 3, 4);
-  p.causal = true;
-  const InputsOf<double> in = random_inputs<double>(p, Pass::backward);
-  const Results<double> got = reference(p, in, Pass::backward);
-  for (int i = 0; i < p.Nq - p.Nk; ++i) {
-    CHECK(got.L(0, 1, i, 0) == -infinity);
-    for (int c = 0; c < p.d; ++c) {
-      CHECK(got.O(0, 1, i, c) == 0.0);
-      CHECK(got.dQ(0, 1, i, c) == 0.0);
-    }
-  }
-  for (const double value : got.dK.values) CHECK(std::isfinite(value));
-  for (const double value : got.dV.values) CHECK(std::isfinite(value));
-}
-
-TEST_CASE("known answers: the window 0,0 is the diagonal, whose softmax is 1, and a bound that reaches all keys is none") {
-  FullProblem p = make_problem(1, 1, 1, 4, 6, 3);
-  const InputsOf<double> in = random_inputs<double>(p, Pass::backward);
-  const Results<double> all = reference(p, in, Pass::backward);
-  p.window = {5, 3};  // the last query is 5 keys behind the first key, the first one 3 before the last
-  CHECK(reference(p, in, Pass::backward).dK.values == all.dK.values);
-  p.window = {4, 3};
-  CHECK(reference(p, in, Pass::backward).dK.values != all.dK.values);
-  p.window = {5, 2};
-  CHECK(reference(p, in, Pass::backward).dK.values != all.dK.values);
-  p.window = {0, 0};
-  const Results<double> diagonal = reference(p, in, Pass::backward);
-  for (int i = 0; i < p.Nq; ++i) {
-    for (int c = 0; c < p.d; ++c) {
-      CHECK(diagonal.O(0, 0, i, c) == in.V(0, 0, i + 2, c));
-      CHECK(diagonal.dQ(0, 0, i, c) == doctest::Approx(0));
-      CHECK(diagonal.dV(0, 0, i + 2, c) == in.dO(0, 0, i, c));
-      CHECK(diagonal.dV(0, 0, i / 2, c) == 0.0);  // the first two keys are seen by no query
-    }
-  }
-}
-
-TEST_CASE("known answers: equal scores give the mean of V, a dominant key gives its row of V") {
-  FullProblem p = make_problem(1, 1, 1, 2, 4, 2);
+TEST_CASE("known answers: a dominant key gives its row of V, though no type holds the exponentials of its scores") {
+  const FullProblem p = make_problem(1, 1, 1, 2, 4, 2);
   InputsOf<double> in = random_inputs<double>(p, Pass::forward);
-  for (double& value : in.Q.values) value = 0;
-  Results<double> got = reference(p, in, Pass::forward);
-  double mean = 0;
-  for (int j = 0; j < p.Nk; ++j) mean += in.V(0, 0, j, 1) / 4;
-  CHECK(got.O(0, 0, 1, 1) == doctest::Approx(mean));
-  CHECK(got.L(0, 0, 1, 0) == doctest::Approx(std::log(4.0)));
-
-  // Scores up to 1e6, whose exponentials no type holds.
   for (int c = 0; c < p.d; ++c) {
     in.Q(0, 0, 0, c) = 1000;
     for (int j = 0; j < p.Nk; ++j) in.K(0, 0, j, c) = j == 2 ? 1000 : -1000;
   }
-  got = reference(p, in, Pass::forward);
+  const Results<double> got = reference(p, in, Pass::forward);
   CHECK(got.O(0, 0, 0, 0) == in.V(0, 0, 2, 0));
   CHECK(got.L(0, 0, 0, 0) == doctest::Approx(static_cast<double>(p.scale) * 2e6));
 }

@@ -1,11 +1,15 @@
 """Of docs/reference/comparison.md, its logbook and the page on Triton: the stages and their opponents on one problem, in times and in counts, and over the length of the
 sequence. The headline ratios are in headline.py."""
 
+import csv
+import math
+import statistics
+
 from rows import describe, size
 
 from .formatting import number, shown, step, table
 from .headline import times
-from .saved import EARLIER, GPU, fastest, newest, origin, section
+from .saved import H100, H200, RESULTS, fastest, newest, origin, section
 from .tensor_results import CELLS, LAST, NONE, ON_HOPPER, PASSES, in_triton, in_turns, is_last, names_of, rates, saved, speed
 
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
@@ -28,7 +32,7 @@ def stages(direction):
     the same; with ratios over plain torch in the same type."""
     lines, used = [], []
     for dtype, files in TIMED.items():
-        every, theirs = (newest(GPU, file, direction=direction, having="time") for file in files)
+        every, theirs = (newest(H100, file, direction=direction, having="time") for file in files)
         theirs = [row for row in theirs if describe(row["problem"]) == describe(every[0]["problem"])]
         best = {id(fastest(row for row in every if row["stage"] == stage)) for stage in {row["stage"] for row in every}}
         ours = [row for row in every if id(row) in best or (dtype == "fp16" and is_last(row, LAST))]
@@ -65,20 +69,20 @@ def rivals(direction):
     found = {}
     for cell in CELLS:
         at = (*cell, direction)
-        (fast, _, cudnn), (last, flash, _) = hopper.get(at, NONE), portable.get(at, NONE)
-        found[cell[:3]] = [fast, cudnn, (fast, cudnn), last, flash, (last, flash)]
+        (fast, _, cudnn, flash3), (last, flash, *_) = hopper.get(at, NONE), portable.get(at, NONE)
+        found[cell[:3]] = [fast, cudnn, (fast, cudnn), flash3, (fast, flash3), last, flash, (last, flash)]
     title = f"{direction}, TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(hopper)}; for Hopper: {names_of(direction)}"
-    head = ["for Hopper", "cuDNN", "/ cuDNN", f"`{LAST[direction]}`", "FA2", "/ FA2"]
+    head = ["for Hopper", "cuDNN", "/ cuDNN", "FA3", "/ FA3", f"`{LAST[direction]}`", "FA2", "/ FA2"]
     return rates(title, head, found)
 
 
 def beside_triton():
     """The twelve cells of the Triton kernel in both passes: its TFLOP/s, how it compares with FlashAttention-2, and the steps for Hopper with it."""
-    hopper, triton = saved(ON_HOPPER, EARLIER), in_triton()
+    hopper, triton = saved(ON_HOPPER), in_triton()
     found = {cell[:3]: [] for cell in CELLS}
     for cell in CELLS:
         for direction in PASSES:
-            (fast, flash, _), mine = hopper.get((*cell, direction), NONE), triton.get((*cell, direction))
+            (fast, flash, *_), mine = hopper.get((*cell, direction), NONE), triton.get((*cell, direction))
             found[cell[:3]] += [mine, (mine, flash), (fast, mine)]
     head = [f"{direction}: {name}" for direction in PASSES for name in ("Triton, TFLOP/s", "Triton / FA2", "Hopper step / Triton")]
     steps = "; ".join(f"{direction} {names_of(direction)}" for direction in PASSES)
@@ -93,10 +97,10 @@ BY_NVIDIA = {(4096, False): (671, 560), (4096, True): (591, 474), (16384, False)
 
 def published():
     """cuDNN as NVIDIA publishes it, as it was timed here, and the fastest steps, on problems that differ in their heads."""
-    rows, lines, used = saved(ON_HOPPER, EARLIER), [], []
+    rows, lines, used = saved(ON_HOPPER), [], []
     for (length, causal), theirs in BY_NVIDIA.items():
         for at, which in enumerate(("forward", "backward")):
-            mine, _, cudnn = rows[128, length, causal, "bf16", which]
+            mine, _, cudnn, _ = rows[128, length, causal, "bf16", which]
             p = mine["problem"]
             lines.append(
                 [which, f"{length:,}", "causal" if causal else "no", theirs[at], p["batch"] * p["heads"], speed(cudnn), speed(mine)]
@@ -104,3 +108,25 @@ def published():
             used += [mine, cudnn]
     head = "pass | N | mask | cuDNN by NVIDIA on an H200, 64 heads | heads here, batch × H | cuDNN here | fastest step here"
     return section("TFLOP/s, bf16, d = 128", head, lines, used)
+
+
+def problems():
+    """Problems beside the twelve cells: TFLOP/s of the steps that run by default, and over cuDNN's. Rows of common/binding/time_problems.py."""
+    with (RESULTS / H200 / "problems.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    columns = [(which, dtype) for which in PASSES for dtype in ("fp16", "bf16")]
+    found, ratios = {}, {column: [] for column in columns}
+    for row in rows:
+        ours, cudnn = float(row["ours"]), float(row["cudnn"])
+        problem = tuple(row[name] for name in ("B", "H", "Hkv", "queries", "keys", "d", "causal"))
+        found.setdefault(problem, {})[row["pass"], row["dtype"]] = f"{ours:.0f} (× {ours / cudnn:.2f})"
+        ratios[row["pass"], row["dtype"]].append(ours / cudnn)
+    lines = []
+    for (B, H, Hkv, queries, keys, d, causal), cells in found.items():
+        if Hkv == H and queries == keys and int(B) * int(queries) == 16384 and (int(d), int(queries), causal == "yes", "fp16") in CELLS:
+            continue
+        heads, length = f"{H}/{Hkv}" if H != Hkv else H, queries if queries == keys else f"{queries} × {keys}"
+        lines.append([B, heads, length, d, causal, *(cells[column] for column in columns)])
+    means = [f"**{math.exp(statistics.fmean(map(math.log, ratios[column]))):.2f}**" for column in columns]
+    lines.append(["", "", "", "", f"geometric mean of all {len(found)}", *means])
+    return "NVIDIA H200, TFLOP/s (×: over cuDNN):\n\n" + table(" | ".join(["B", "heads", "N", "d", "mask", *map(", ".join, columns)]), lines)

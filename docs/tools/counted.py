@@ -6,7 +6,7 @@ from operator import itemgetter
 from rows import describe, grouped, size
 
 from .formatting import details, step, table
-from .saved import EARLIER, newest, origin, section
+from .saved import H200, newest, origin, section
 
 BOTH = itemgetter("predicted", "counters")
 EVENTS = {"sectors": "sectors of 32 bytes", "barriers": "barriers", "warp_operations": "warp operations"}
@@ -153,7 +153,7 @@ def sectors_checked():
     """The simulator's sectors next to the GPU's."""
     lines, seen = [], []
     counted = {(row["stage"], row["variant"], row["pass"]): row for row in newest("cpu", "compare.jsonl")}
-    for row in newest(EARLIER, "counted_problem.jsonl", having="profile"):
+    for row in newest(H200, "counted_problem.jsonl", having="profile"):
         simulated = counted.get((row["stage"], row["variant"], row["pass"]))
         if simulated is None or simulated["problem"] != row["problem"] or simulated.get("tiles") != row.get("tiles"):
             continue

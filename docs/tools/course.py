@@ -12,7 +12,7 @@ from .formatting import details, tabled
 from .ladder import file_of
 from .quotes import block
 from .quotes import part as lines_of
-from .saved import GPU, newest
+from .saved import H200, newest
 from .steps import STEPS
 
 sys.path.insert(0, str(ROOT / "docs" / "course"))
@@ -99,7 +99,7 @@ def gain(name):
     """How many times as fast a step is as the step that it changes: N = 4096, no mask, both widths; of 08 in fp16."""
     direction, over = next((which, step.over) for which, of in STEPS.items() for step in of if step.name == name and step.over)
     rates = {}
-    for row in newest(GPU, "large.jsonl", "tensor_steps.jsonl", direction=direction.removeprefix("tensor_"), having="time"):
+    for row in newest(H200, "large.jsonl", "tensor_steps.jsonl", direction=direction.removeprefix("tensor_"), having="time"):
         p = row["problem"]
         if (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, "fp16" if row["stage"].startswith("08") else "fp32"):
             rates[row.label, p["head_dim"]] = row["tflops"]

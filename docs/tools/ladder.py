@@ -8,12 +8,12 @@ from rows import ROOT, describe
 
 from .formatting import ms, number, shown, step, table
 from .quotes import definition
-from .saved import GPU, fastest, newest, of_today, origin, section
+from .saved import H100, H200, fastest, newest, of_today, origin, section
 from .steps import PORTABLE, STEPS, allowed
 
 
 def steps(direction):
-    rows = {row.label: row for row in newest(GPU, "compare.jsonl", direction=direction, having="time")}
+    rows = {row.label: row for row in newest(H100, "compare.jsonl", direction=direction, having="time")}
     known = [step.name for step in STEPS[direction]]
     first, lines = rows[known[0]], []
     for count, name in enumerate([*known, *(name for name in rows if name not in known)], 1):
@@ -30,7 +30,7 @@ def steps(direction):
 def rows_of_tensor_steps(direction):
     """{(stage/variant, d): row} of stage 08 without a mask at N = 4,096, for two widths; of stages 06 and 07 the same problems in fp32."""
     rows = {}
-    for row in newest(GPU, "large.jsonl", "tensor_steps.jsonl", direction=direction, having="time"):
+    for row in newest(H200, "large.jsonl", "tensor_steps.jsonl", direction=direction, having="time"):
         p = row["problem"]
         dtype = "fp16" if row["stage"].startswith("08") else "fp32"
         if of_today(row) and (p["seq_q"], p["causal"], p["dtype"]) == (4096, False, dtype):
@@ -63,8 +63,8 @@ def tensor_steps(direction, *names):
 
 def beside_peers(direction):
     """The best of the stages, and each of torch's kernels that takes the problem, on the problems that both were timed on."""
-    peers = newest(GPU, "peers.jsonl", direction=direction, having="time")
-    ours = newest(GPU, "compare.jsonl", "large.jsonl", direction=direction, having="time")
+    peers = newest(H200, "peers.jsonl", direction=direction, having="time")
+    ours = newest(H200, "compare.jsonl", "large.jsonl", direction=direction, having="time")
     variants = list(dict.fromkeys(row["variant"] for row in peers))
     lines, used = [], []
     for problem in dict.fromkeys(describe(row["problem"]) for row in peers):

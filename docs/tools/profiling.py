@@ -3,7 +3,7 @@
 from rows import describe, grouped, size
 
 from .formatting import number, shown, step
-from .saved import EARLIER, newest, section
+from .saved import H200, newest, section
 
 FLOPS = "tensor_flops_fp16 tensor_flops_bf16 wgmma_flops_fp16 wgmma_flops_bf16".split()
 CONFLICTS = "load_conflicts store_conflicts copy_conflicts".split()
@@ -35,7 +35,7 @@ def of_kernels(head, cells, steps):
 
 def of_problems(head, lines, steps):
     """A table for each problem, of lines(row) of some steps."""
-    rows = [row for row in newest(EARLIER, "profile.jsonl", having="profile") if not steps or row["variant"] in steps]
+    rows = [row for row in newest(H200, "profile.jsonl", having="profile") if not steps or row["variant"] in steps]
     problems = grouped(rows, lambda row: describe(row["problem"])).values()
     tables = [section("{problem}", head, [line for row in some for line in lines(row)], some) for some in problems]
     return "\n\n".join(filter(None, tables)) or None

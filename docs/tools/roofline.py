@@ -5,7 +5,7 @@ from rows import size
 
 from .formatting import step
 from .profiling import in_words, waits
-from .saved import GPU, newest, section
+from .saved import H100, newest, section
 from .timed import by_problem
 
 UNITS = {"hbm_percent": "HBM", "l1_percent": "L1 and shared memory", "sm_percent": "issuing instructions", "tensor_percent": "tensor cores"}
@@ -49,6 +49,6 @@ def stages(*steps):
         counted = any(cells[-1] for cells in lines)
         return section("{pass}, {problem}", heads if counted else heads[:-1], lines if counted else [cells[:-1] for cells in lines], rows)
 
-    profiled = [row for row in newest(GPU, "compare.jsonl", "profile.jsonl", having="profile") if not steps or row.label in steps]
+    profiled = [row for row in newest(H100, "compare.jsonl", "profile.jsonl", having="profile") if not steps or row.label in steps]
     profiled.sort(key=lambda row: (row["pass"] != "forward", row["kernel"]))
     return "\n\n".join(map(part, by_problem(profiled)))

@@ -5,10 +5,15 @@ from rows import ROOT, changed, describe, latest, read
 from .formatting import table
 
 RESULTS = ROOT / "docs" / "results"
-GPU = "nvidia_h100"
-# Has what was not measured on that one: fp32 over N, bf16 and other widths, Triton over N, power, tile sizes, and profiles of Hopper's backward
-# steps. A table or plot that needs any of it takes all its rows from here.
-EARLIER = "nvidia_h200"
+# Stages 01 to 05, torch beside all stages, and what the profiler counts.
+H100 = "nvidia_h100"
+# Stages 06 to 08, other libraries beside stage 08, Triton, power, tile sizes, and profiles of Hopper's backward steps.
+H200 = "nvidia_h200"
+
+
+def card(stage):
+    """The GPU of which a chapter shows the times."""
+    return H100 if stage < "06" else H200
 
 
 def rows_of(device, file):

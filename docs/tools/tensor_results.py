@@ -1,4 +1,4 @@
-"""Stage 08 beside torch's FlashAttention-2 and cuDNN, on its chapters, the comparison and the front page: sweep16.jsonl and tensor_cores.jsonl of
+"""Stage 08 beside FlashAttention-2 and -3 and cuDNN, on its chapters, the comparison and the front page: sweep16.jsonl and tensor_cores.jsonl of
 common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_steps.jsonl."""
 
 import math
@@ -7,18 +7,18 @@ import h100
 from rows import Row, describe
 
 from .formatting import number, shown, table
-from .saved import EARLIER, GPU, age, fastest, newest, of_today, section
+from .saved import H200, age, fastest, newest, of_today, section
 from .steps import PORTABLE, STAGE, STEPS
 
 SM_FLOPS = 4096  # of tensor cores, 16-bit, in a clock
 LENGTHS = (1024, 4096, 16384)
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in LENGTHS for causal in (False, True)]
-PEERS = ("flash", "cudnn")
+PEERS = ("flash", "cudnn", "flash3")
 PASSES = ("forward", "backward")
 LAST = {"forward": "lazy_maximum", "backward": "staggered"}  # of the steps that run on every GPU since Ampere
 ON_HOPPER = {"forward": "scheduled", "backward": "resident"}
 NARROW = {"backward": ("warpgroups", "bulk")}  # instead of it up to d = 64: below N = 4096, and from there on
-NONE = [None, None, None]
+NONE = [None, None, None, None]
 
 
 def key(row):
@@ -45,11 +45,11 @@ def is_last(row, last):
     return row["variant"] == (on_hopper(which, d, length) if last is ON_HOPPER else last.get(which))
 
 
-def saved(last=LAST, device=GPU):
-    """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's]} of the problems that the last step has a time of: the twelve
-    cells in fp16, and of the earlier device others too."""
-    rows = newest(device, "sweep16.jsonl", *["tensor_cores.jsonl"] * (device == EARLIER), having="time")
-    found = {key(row): [row, None, None] for row in rows if is_last(row, last)}
+def saved(last=LAST):
+    """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's, FlashAttention-3's]} of the problems that the last step has a time of: the twelve
+    cells, and others."""
+    rows = newest(H200, "sweep16.jsonl", "tensor_cores.jsonl", having="time")
+    found = {key(row): [row, None, None, None] for row in rows if is_last(row, last)}
     for row in rows:
         if row["stage"] == "peer" and row["variant"] in PEERS and key(row) in found:
             of_problem = found[key(row)]
@@ -101,34 +101,34 @@ def heads_of(passes):
 
 def of_passes(rows, problem, passes):
     of_each = (rows.get((*problem, which), NONE) for which in passes)
-    return [one for mine, flash, cudnn in of_each for one in (mine, flash, (mine, flash), cudnn)]
+    return [one for mine, flash, cudnn, _ in of_each for one in (mine, flash, (mine, flash), cudnn)]
 
 
 def others():
     """Other widths and odd shapes, in fp16 and at about N = 4,096."""
-    rows = saved(LAST, EARLIER)
+    rows = saved(LAST)
     problems = sorted({at[:4] for at in rows if at[3] == "fp16" and 4000 <= at[1] <= 4096} - set(CELLS))
     found = {problem: of_passes(rows, problem, PASSES) for problem in problems}
     return rates("TFLOP/s, about 16,384 tokens and H·d = 2,048", heads_of(PASSES), found)
 
 
-def beside_cudnn(mine, flash, cudnn):
-    return [mine, cudnn, (mine, cudnn), flash]
-
-
-def hopper_cells(which, device=GPU):
-    """The twelve cells of a step for Hopper, in the types that were timed."""
-    rows = saved(ON_HOPPER, device)
-    dtypes = [dtype for dtype in ("fp16", "bf16") if (*CELLS[0][:3], dtype, which) in rows]
-    found = {cell[:3]: [one for dtype in dtypes for one in beside_cudnn(*rows.get((*cell[:3], dtype, which), NONE))] for cell in CELLS}
-    head = [f"{dtype} {name}" for dtype in dtypes for name in ("here", "cuDNN", "here / cuDNN", "FA2")]
-    return rates(f"{which}, {names_of(which)}, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, found)
+def hopper_cells(which):
+    """The twelve cells of a step for Hopper."""
+    rows = saved(ON_HOPPER)
+    of_cells = {cell[:3]: rows.get((*cell, which), NONE) for cell in CELLS}
+    found = {cell: [mine, cudnn, (mine, cudnn), flash3, (mine, flash3)] for cell, (mine, _, cudnn, flash3) in of_cells.items()}
+    head = ["here", "cuDNN", "here / cuDNN", "FA3", "here / FA3"]
+    return rates(f"{which}, fp16, {names_of(which)}, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, found)
 
 
 def hopper_others(which):
     """Its other problems."""
-    rows = saved(ON_HOPPER, EARLIER)
-    found = {at[:4]: beside_cudnn(*rows[at]) for at in sorted(rows) if (*at[:3], "fp16") not in CELLS and at[4] == which}
+    rows = saved(ON_HOPPER)
+    found = {
+        at[:4]: [mine, cudnn, (mine, cudnn), flash]
+        for at, (mine, flash, cudnn, _) in sorted(rows.items())
+        if (*at[:3], "fp16") not in CELLS and at[4] == which
+    }
     return rates(f"{which}, TFLOP/s, about 16,384 tokens and H·d = 2,048", ["here", "cuDNN", "here / cuDNN", "FA2"], found)
 
 
@@ -137,19 +137,19 @@ def in_order(name):
     fastest, ordered = saved(ON_HOPPER), saved({"backward": name})
     found = {}
     for cell in CELLS:
-        (fast, _, _), (mine, _, cudnn) = fastest.get((*cell, "backward"), NONE), ordered.get((*cell, "backward"), NONE)
+        (fast, *_), (mine, _, cudnn, _) = fastest.get((*cell, "backward"), NONE), ordered.get((*cell, "backward"), NONE)
         found[cell[:3]] = [fast, mine, (mine, fast), cudnn, (mine, cudnn)]
     head = ["in any order", f"`{name}`", "of that", "cuDNN", f"`{name}` / cuDNN"]
     return rates(f"backward, fp16, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(ordered)}", head, found)
 
 
 def in_triton():
-    return {key(row): row for row in newest(EARLIER, "sweep_peers.jsonl", having="time") if row["variant"] == "triton"}
+    return {key(row): row for row in newest(H200, "sweep_peers.jsonl", having="time") if row["variant"] == "triton"}
 
 
 def power(which):
     """What the card does in a run of seconds of a pass: `sustained` of rows (common/power_gpu.py)."""
-    rows = newest(EARLIER, "power.jsonl", direction=which, having="sustained")
+    rows = newest(H200, "power.jsonl", direction=which, having="sustained")
     lines = []
     for row in rows:
         *problem, _ = key(row)
@@ -163,7 +163,7 @@ def power(which):
 
 
 def over(rows, which, peer):
-    """The ratios of the twelve cells in a pass; peer: 1 for FlashAttention-2, 2 for cuDNN."""
+    """The ratios of the twelve cells in a pass; peer: 1 for FlashAttention-2, 2 for cuDNN, 3 for FlashAttention-3."""
     of_cells = (rows.get((*cell, which), NONE) for cell in CELLS)
     return [ratio(of_cell[0], of_cell[peer]) for of_cell in of_cells]
 
@@ -184,8 +184,8 @@ def ends(ratios):
 
 def front():
     """The rate of the stages in both passes on one problem, next to cuDNN's, then the twelve cells: for the front page."""
-    cells = [over(saved(last), which, peer) for last, peer in ((ON_HOPPER, 2), (LAST, 1)) for which in PASSES]
-    rows = newest(GPU, "front.jsonl", having="time")
+    cells = [over(saved(last), which, peer) for last, peer in ((ON_HOPPER, 2), (ON_HOPPER, 3), (LAST, 1)) for which in PASSES]
+    rows = newest(H200, "front.jsonl", having="time")
     peers = {name: [next(row for row in rows if (row["variant"], row["pass"]) == (name, which)) for which in PASSES] for name in PEERS}
 
     def line(name, what, of_passes):
@@ -203,13 +203,14 @@ def front():
     first = peers["cudnn"][0]
     lines.append(line("", f"fp16, FlashAttention-2 of torch {first['torch'].split('+')[0]}", peers["flash"]))
     lines.append(line("", f"fp16, cuDNN {first['cudnn']}", peers["cudnn"]))
+    lines.append(line("", "fp16, FlashAttention-3", peers["flash3"]))
     problem = describe(first["problem"]).rsplit(" ", 1)[0]
     title = f"TFLOP/s on one {first.device_name}; batch, heads, tokens and head size: {problem}:"
     head = "stage | what is new | forward | backward | ÷ cuDNN, forward | ÷ cuDNN, backward"
     text = (
         f"Over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not), the Hopper "
-        f"kernels run at {ends(cells[0])} cuDNN's rate forward and {ends(cells[1])} backward, each with the step that is its default. "
-        f"The portable kernels, for any GPU since Ampere, run at {ends(cells[2])} and {ends(cells[3])} the rate "
+        f"kernels run at {ends(cells[0])} cuDNN's rate forward and {ends(cells[1])} backward, and at {ends(cells[2])} and {ends(cells[3])} FlashAttention-3's, each "
+        f"with the step that is its default. The portable kernels, for any GPU since Ampere, run at {ends(cells[4])} and {ends(cells[5])} the rate "
         f"of torch's FlashAttention-2. {age(rows).replace('Saved', 'Measured')}"
     )
     return f"{title}\n\n{table(head, lines)}\n\n{text}"
@@ -220,7 +221,7 @@ def steps(which, *names):
     Those of chapter 08, or the named ones."""
     columns = [(d, causal) for d in (64, 128) for causal in (False, True)]
     speeds = {}
-    for row in newest(GPU, "tensor_steps.jsonl", direction=which, having="time"):
+    for row in newest(H200, "tensor_steps.jsonl", direction=which, having="time"):
         d, length, causal, dtype, _ = key(row)
         if of_today(row) and length == 4096 and dtype == "fp16" and (d, causal) in columns:
             speeds.setdefault(row["variant"], {})[d, causal] = row
@@ -243,7 +244,7 @@ def hopper_steps(which):
     base = {name: step.over.split("/")[1] for name, step in known.items() if name not in PORTABLE[which]}
     chosen = [name for name in known if name in (*base, *base.values(), LAST[which])]
     rows = {
-        (row["variant"], *key(row)[:4]): row for row in newest(GPU, "tensor_steps.jsonl", direction=which, having="time") if of_today(row)
+        (row["variant"], *key(row)[:4]): row for row in newest(H200, "tensor_steps.jsonl", direction=which, having="time") if of_today(row)
     }
     lines, used = [], []
     for name in chosen:

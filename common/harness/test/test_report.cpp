@@ -152,13 +152,6 @@ TEST_CASE("report: numbers that are not finite become null, odd bytes do not bre
   CHECK(json.at("problem").contains("load"));
 }
 
-TEST_CASE("report: an unknown peak is null, not a division by zero") {
-  RunRecord run = gpu_run();
-  run.device.peak_fp32_tflops = 0;
-  CHECK(Json::parse(report_of(run, Format::json)).at("percent_of_peak").is_null());
-  CHECK(report_of(run, Format::text).find("peak") == std::string::npos);
-}
-
 TEST_CASE("report: the text of a failed check names the worst element") {
   const std::string text = words(report_of(failed_run(), Format::text));
   CHECK(text.find("FAILED") != std::string::npos);
@@ -228,22 +221,6 @@ TEST_CASE("report: --list tells what a thread holds, where a kernel says so") {
   const Json choices = tiles.at("variants").at(0).at("tiles").at(0).at("choices");
   CHECK(choices.at(0).at("thread") == Json{{"S", {{"rows", 8}, {"cols", 4}, {"lanes", 16}, {"row_run", 2}, {"col_run", 1}}}});
   CHECK_FALSE(choices.at(1).contains("thread"));
-}
-
-TEST_CASE("report: --list parts widths whose kernels differ, but says the same tiles once to a reader") {
-  Variant variant = gpu_run().variant;
-  variant.max_head_dim = 256;
-  variant.tiles = [](const Problem& p, Pass, const DeviceLimits&) {
-    const std::size_t width = p.d <= 64 ? 64 : 128;
-    return std::vector<TileChoice>{{p.d <= 128 ? Tiles{64, 32} : Tiles{32, 32}, 128, 1024 * width, ""}};
-  };
-  const TilesToList what{.problem = {}, .head_dims = {32, 64, 128, 256}, .limits = {}};
-  const Json tiles = Json::parse(list_of(gpu_run().stage, {variant}, what, Format::json)).at("variants").at(0).at("tiles");
-  CHECK(tiles.size() == 3);
-  CHECK(tiles.at(0).at("head_dims") == Json::array({32, 64}));
-  const std::string text = list_of(gpu_run().stage, {variant}, what, Format::text);
-  CHECK_MESSAGE(text.find("32, 64, 128  64,32 (default)") != std::string::npos, text);
-  CHECK_MESSAGE(text.find("256          32,32 (default)") != std::string::npos, text);
 }
 
 TEST_CASE("text table: columns are as wide as their widest cell") {

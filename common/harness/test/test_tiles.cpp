@@ -120,17 +120,6 @@ TEST_CASE("tiles: a device too small for a choice does not offer it, and one too
   CHECK_THROWS_AS(choose_tiles(variant, p, Pass::backward, limits, {}), DeviceError);
 }
 
-TEST_CASE("tiles: a variant without a choice is refused, with those that have one") {
-  static const Variant plain{.name = "plain", .idea = "", .forward = nullptr};
-  static const Variant tiled{.name = "tiled", .idea = "", .forward = nullptr, .tiles = [](const auto&, Pass, const auto&) {
-                               return std::vector<TileChoice>{};
-                             }};
-  const RegisterVariant first(Backend::cpu, 1, plain), second(Backend::cpu, 2, tiled);
-  CHECK_NOTHROW(require_tiles(tiled, "--tune is given"));
-  CHECK_THROWS_WITH_AS(require_tiles(plain, "--tune is given"),
-                       "--tune is given, but variant plain has no tile sizes to choose from; allowed with: tiled", UsageError);
-}
-
 TEST_CASE("tiles: --list shows them per pass and head dimension") {
   const std::string text = stage({"--list"}).output;
   CHECK(contains(text, "register_tiles   forward  32, 64           64,32 (default)  128,64"));

@@ -65,10 +65,7 @@ def window_tiles():
     """All tiles of both passes under the window 256,0: which are left out, which need a comparison, and one block's way."""
     p = Picture(900, 516, f"Window {BACK},0 with N = {N}: the tiles that both passes visit, and the way of one block in each")
     scale, top = 360 / N, 66
-    passes = [
-        (56, "forward: a block owns 128 queries", 128, 64, True, 5),
-        (496, "backward: a block owns 128 keys", 64, 128, False, 2),
-    ]
+    passes = [(56, "forward: a block owns 128 queries", 128, 64, True, 5), (496, "backward: a block owns 128 keys", 64, 128, False, 2)]
     for left, name, high, wide, forward, shown in passes:
         p.label(left + 180, 26, name, 15, bold=True)
         p.note(left + 180, top - 14, f"tiles of {high} queries, downwards, and {wide} keys", size=14)

@@ -1,10 +1,10 @@
-"""Bars of chapters 01 to 05: what was measured on a GPU next to the bounds, and the gradients of the row by hand."""
+"""Bars of chapters 01 to 05: what was measured on a H100 next to the bounds, and the gradients of the row by hand."""
 
 from math import exp
 
 import h100
 from tools.formatting import number
-from tools.saved import GPU, fastest, newest
+from tools.saved import H100, fastest, newest
 from tools.svg import Picture
 
 SCORES = [1, 2, 4, 0]  # the running example
@@ -18,7 +18,7 @@ def pairs(row):
 
 def kernels(stage, *passes):
     """(name, row, [kernels]) of the profiled steps of a stage."""
-    rows = newest(GPU, "compare.jsonl", stage=stage, having="profile")
+    rows = newest(H100, "compare.jsonl", stage=stage, having="profile")
     return [(row["variant"], row, row["profile"]) for row in rows if row["pass"] in passes]
 
 
@@ -79,7 +79,7 @@ def bounds_04():
     p = Picture(820, 280, "Bounds and times of plain attention and of FlashAttention-1, with 96 heads and with 8")
     clock, y, left, scale = h100.FP32_FLOPS / (h100.SMS * 256), 24, 180, 26
     for file in ("compare.jsonl", "few_heads.jsonl"):
-        rows = newest(GPU, file, direction="forward", having="time")
+        rows = newest(H100, file, direction="forward", having="time")
         plain = fastest(row for row in rows if row["stage"] < "04")
         fused = fastest(row for row in rows if row["stage"] == "04_fa1_forward")
         problem = plain["problem"]
