@@ -71,16 +71,24 @@ def word(name):
     return re.sub(r"\W+", "_", name).strip("_").lower()
 
 
+def line_like(text):
+    """An expression for a text in a kernel, however many spaces align it there."""
+    return re.compile(" +".join(map(re.escape, re.split(" +", text))))
+
+
 def unpractised():
     """The kernels of mistakes.toml as exercises that ask for nothing, each with its mistakes."""
     for kernel in tomllib.loads((HERE / "mistakes.toml").read_text())["kernel"]:
         mistakes, text = kernel.pop("wrong"), (ROOT / kernel["file"]).read_text()
         for wrong in mistakes:
-            if (times := text.count(wrong["replace"])) != 1:
+            if (times := len(line_like(wrong["replace"]).findall(text))) != 1:
                 sys.exit(f"mistakes.toml: what '{wrong['name']}' replaces stands {times} times in {kernel['file']}, not once")
         first, *_, last = text.splitlines(keepends=True)
         blank = {key: "" for key in exercise.KEYS - {"pass", *kernel}} | {"name": Path(kernel["file"]).stem, "first": first, "last": last}
-        yield exercise.Exercise(**blank, **kernel), [(wrong, text.replace(wrong["replace"], wrong["by"])) for wrong in mistakes]
+        yield (
+            exercise.Exercise(**blank, **kernel),
+            [(wrong, line_like(wrong["replace"]).sub(lambda _, by=wrong["by"]: by, text)) for wrong in mistakes],
+        )
 
 
 def practised():
