@@ -191,7 +191,10 @@ def steps(plot, rows, words):
         peers = part[part.series.isin(plot.lines)].sort_values(y)
         for i, (series, value) in enumerate(zip(peers.series, peers[y])):
             axes.plot([value, value], [headings[0] + 0.5, len(entry) - 0.5], color=ink(series), linewidth=1, linestyle=(0, (3, 2)))
-            text, side = f"{plot.lines[series]} {plot.number.format(value).rstrip('.')}", ((5, "right"), (-12, "left"), (3, "left"))[min(i, 2)]
+            text, side = (
+                f"{plot.lines[series]} {plot.number.format(value).rstrip('.')}",
+                ((5, "right"), (-12, "left"), (3, "left"))[min(i, 2)],
+            )
             at = headings[-1 if i > 1 else 0]  # two names fit beside one heading
             write(axes, text, (value, at), (side[0], 0), colour=series, va="center", ha=side[1])
     return figure

@@ -58,7 +58,6 @@ CommandLine parse_options(const StageInfo& stage, int argc, const char* const* a
   if (!line.answer.empty()) return line;
   options.check = !no_check;
   options.watch = !no_watch;
-  options.seed_given = app.count("--seed") > 0;
   check_contradictions(options.problem);
   if (!options.load.empty() && app.count("--input") > 0) {
     throw UsageError("--load and --input are both given; allowed: one of them");

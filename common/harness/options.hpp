@@ -22,7 +22,6 @@ struct Options {
   std::string variant;  ///< empty: the last one that takes the problem
   ProblemOptions problem;
   std::string load, save;  ///< folders; empty: not given
-  bool seed_given = false;
   DeviceChoice device = DeviceChoice::automatic;
   bool bench = false;
   int iterations = 20;

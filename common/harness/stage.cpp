@@ -42,9 +42,6 @@ Task prepare(const StageInfo& stage, Options options) {
     run.problem = loaded.problem;
     run.note = loaded.note;
     task.inputs = std::move(loaded.inputs);
-    if (options.seed_given && run.note.empty()) {
-      throw UsageError("--load and --seed are both given, but the files leave nothing to be random; allowed: one of them");
-    }
   }
   const DeviceLimits limits = task.device->limits();
   const Variant* chosen = nullptr;

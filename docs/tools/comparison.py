@@ -129,4 +129,6 @@ def problems():
         lines.append([B, heads, length, d, causal, *(cells[column] for column in columns)])
     means = [f"**{math.exp(statistics.fmean(map(math.log, ratios[column]))):.2f}**" for column in columns]
     lines.append(["", "", "", "", f"geometric mean of all {len(found)}", *means])
-    return "NVIDIA H200, TFLOP/s (×: over cuDNN):\n\n" + table(" | ".join(["B", "heads", "N", "d", "mask", *map(", ".join, columns)]), lines)
+    return "NVIDIA H200, TFLOP/s (×: over cuDNN):\n\n" + table(
+        " | ".join(["B", "heads", "N", "d", "mask", *map(", ".join, columns)]), lines
+    )
