@@ -70,7 +70,9 @@ def main(command):
     text.write_text(with_places(text.read_text()))
     compiler = next(argument for argument in command if Path(argument).name.startswith("em++"))
     optimise = [argument for argument in command if re.fullmatch(r"-O\w", argument)][-1:]
-    subprocess.run([compiler, *optimise, "-Xclang", "-disable-llvm-passes", "-c", str(text), "-o", str(output)], check=True)
+    # From its declaration on a variable has its place on the stack to itself: the simulator watches accumulators before they are first used.
+    own_places = ["-mllvm", "-stackcoloring-lifetime-start-on-first-use=false"]
+    subprocess.run([compiler, *optimise, *own_places, "-Xclang", "-disable-llvm-passes", "-c", str(text), "-o", str(output)], check=True)
     text.unlink()
 
 

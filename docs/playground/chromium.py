@@ -12,7 +12,35 @@ from pathlib import Path
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-class Chromium:
+class Browser:
+    """What tests ask of any."""
+
+    def seconds(self):
+        """The processor time that all its processes have taken, which says more than the clock where others are at work."""
+        ticks = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            if int(fields[3]) == self.process.pid:  # its session
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def wait(self, expression, seconds):
+        """The first value of the expression that counts as true, or None."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if found := self.value(expression):
+                    return found
+            except RuntimeError:
+                pass  # the page's script has not run yet
+            time.sleep(1 / 50)
+        return None
+
+
+class Chromium(Browser):
     """With one page. `problems`: what its console has told as errors, and what it asked of the network, apart from a `server` on 127.0.0.1."""
 
     def __init__(self, server=None):
@@ -49,18 +77,6 @@ class Chromium:
         os.close(self.read)
         os.close(self.write)
         self.profile.cleanup()
-
-    def seconds(self):
-        """The processor time that all its processes have taken, which says more than the clock where others are at work."""
-        ticks = 0
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = path.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has ended
-            if int(fields[3]) == self.process.pid:  # its session
-                ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
 
     def message(self):
         while b"\0" not in self.rest:
@@ -106,18 +122,6 @@ class Chromium:
         if "exceptionDetails" in done:
             raise RuntimeError(f"{expression}: {done['result'].get('description')}")
         return done["result"].get("value")
-
-    def wait(self, expression, seconds):
-        """The first value of the expression that counts as true, or None."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            try:
-                if found := self.value(expression):
-                    return found
-            except RuntimeError:
-                pass  # the page's script has not run yet
-            time.sleep(1 / 50)
-        return None
 
     def look(self, width, height, theme):
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)

@@ -19,8 +19,8 @@ from kit import check, exercise  # noqa: E402
 from mutation.mutants import included_by  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-WIDTHS = ("32", "64")  # of kernels with compiled tile sizes a page has those for d up to 64, since each takes time and room
-USUAL = ["--seq", "80", "--head-dim", "24", "--heads", "1"]  # the problem that a page begins with
+WIDTHS = ("32", "64")  # of kernels with a compiled copy per width a page has those for d up to 64, since each takes time and room
+USUAL = ["--seq", "80", "--head-dim", "24", "--heads", "1"]
 # What a prediction takes, after the variant
 TAKEN = (
     "const flash::Variant&",
@@ -71,16 +71,24 @@ def word(name):
     return re.sub(r"\W+", "_", name).strip("_").lower()
 
 
+def line_like(text):
+    """An expression for a text in a kernel, however many spaces align it there."""
+    return re.compile(" +".join(map(re.escape, re.split(" +", text))))
+
+
 def unpractised():
     """The kernels of mistakes.toml as exercises that ask for nothing, each with its mistakes."""
     for kernel in tomllib.loads((HERE / "mistakes.toml").read_text())["kernel"]:
         mistakes, text = kernel.pop("wrong"), (ROOT / kernel["file"]).read_text()
         for wrong in mistakes:
-            if (times := text.count(wrong["replace"])) != 1:
+            if (times := len(line_like(wrong["replace"]).findall(text))) != 1:
                 sys.exit(f"mistakes.toml: what '{wrong['name']}' replaces stands {times} times in {kernel['file']}, not once")
         first, *_, last = text.splitlines(keepends=True)
         blank = {key: "" for key in exercise.KEYS - {"pass", *kernel}} | {"name": Path(kernel["file"]).stem, "first": first, "last": last}
-        yield exercise.Exercise(**blank, **kernel), [(wrong, text.replace(wrong["replace"], wrong["by"])) for wrong in mistakes]
+        yield (
+            exercise.Exercise(**blank, **kernel),
+            [(wrong, line_like(wrong["replace"]).sub(lambda _, by=wrong["by"]: by, text)) for wrong in mistakes],
+        )
 
 
 def practised():
@@ -92,18 +100,28 @@ def practised():
         yield e, [(wrong, before + wrong["lines"] + after) for wrong in shown]
 
 
+def compiled(case):
+    """The options of a problem that a page's kernels take."""
+    return re.sub(r"(?<=--head-dim )\d+", lambda d: str(min(int(d[0]), int(WIDTHS[-1]))), case)
+
+
 def gallery(files):
     """The wrong kernels of these files."""
     found = []
     for e, mistakes in (*practised(), *unpractised()):
         for wrong, text in mistakes if e.file in files else []:
             common = ["--pass", e.passes, "--dtype", e.dtype]
-            cases = [case.split() for case in (*(e.cases or check.CASES), *(e.counted or check.COUNTED))]
+            cases = [compiled(case).split() for case in (*(e.cases or check.CASES), *(e.counted or check.COUNTED))]
             problems = [([*common, *USUAL], 90), *(([*common, *case], e.target) for case in cases)]
             taken = sum(word(wrong["name"]) == word(b.name) for b in found)
             name = word(wrong["name"]) + (f"_{taken + 1}" if taken else "")
             found.append(Break(name, wrong["name"], e.variant, e.file, text, wrong["says"], wrong["lesson"], problems, e))
     return found
+
+
+def on_pages():
+    """pages.toml"""
+    return tomllib.loads((HERE / "pages.toml").read_text())
 
 
 def stage_options(stage):
@@ -115,7 +133,7 @@ def stage_options(stage):
 
 def pages():
     """All pages. A module holds as many kernels as fit into a page of 2 MB: docs/playground/pages.toml."""
-    split = tomllib.loads((HERE / "pages.toml").read_text())
+    split = on_pages()
     for stage in sorted(path.parent.name for path in ROOT.glob("0*/main.cpp")):
         for name, part in split.get(stage, {stage: stage_options(stage)[0]}).items():
             files = [f"{stage}/{file.removeprefix(stage + '/')}" for file in part]
@@ -134,36 +152,41 @@ def with_tiles(text, firsts):
     return head + table + "\n".join(line.rstrip() for line in sizes.split("\n")) + end + after
 
 
-def inlined(file, text, firsts):
-    """The lines of a source that has this text in place of the kernel, and the name of its variant."""
-    text = with_tiles(text, firsts or WIDTHS).replace("#pragma once\n", "\n")
+def narrow(text, firsts):
+    """Without what is compiled for wider rows: in a table of tile sizes, or per width of a kernel that takes any tiles."""
+    return re.sub(r"_kernel<(96|128)>", f"_kernel<{WIDTHS[-1]}>", with_tiles(text, firsts or WIDTHS))
+
+
+def inlined(file, text, firsts, name=None):
+    """The lines of a source that has this text in place of the kernel, and defines `copied`, its variant, of a broken copy with this name."""
+    kernel = narrow(text, firsts)
     variant = re.findall(r"^namespace (flash[\w:]*) \{", text, re.MULTILINE)[-1] + "::variant"
-    return [f'#line 1 "{ROOT / file}"', text, '#line 1 "playground"'], variant
+    changes = [f'copy.name = "{name}";'] if name else []
+    changes += [f"copy.max_head_dim = {WIDTHS[-1]};"] if kernel != text else []
+    kernel = kernel.replace("#pragma once\n", "\n")
+    copy = f"static const auto copied = [] {{ auto copy = {variant}; {' '.join(changes)} return copy; }}();"
+    return [f'#line 1 "{ROOT / file}"', kernel, '#line 1 "playground"', copy], variant
 
 
 def source(page, file, number, broken=None):
     """A source that registers a kernel, or its broken copy, whose lines count as the kernel's."""
     _, _, predict = stage_options(page.stage)
     lines = [f'#include "{page.stage}/predicted.hpp"'] if predict else []
-    predict = "&" + predict[1] if predict else "nullptr"
     text = broken.text if broken else (ROOT / file).read_text()
-    kernel, variant = inlined(file, text, broken.exercise.tiles if broken else [])
-    lines += kernel
-    if broken:
-        copy = f'[] {{ auto copy = {variant}; copy.name = "{broken.id}"; return copy; }}()'
-        of_original = f"[]({', '.join(TAKEN)}) {{ return ({predict})({variant}, problem, pass, tiles, limits); }}"
-        predict = of_original if predict != "nullptr" else predict
-        lines += [f"static const auto broken = {copy};"]
-        variant = "broken"
-    return "\n".join(
-        [*lines, f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, {variant}, "{file}", {predict});\n']
-    )
+    sizes = broken.exercise.tiles if broken else on_pages()["tiles"].get(file)
+    kernel, variant = inlined(file, text, sizes, broken and broken.id)
+    # Of a broken copy the prediction is that of the kernel as it is, by its name.
+    predict = f"[]({', '.join(TAKEN)}) {{ return {predict[1]}({variant}, problem, pass, tiles, limits); }}" if predict else "nullptr"
+    register = f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, copied, "{file}", {predict});\n'
+    return "\n".join([*lines, *kernel, register])
 
 
 def forward_pass(file):
-    """A source with the forward pass of a page's backward kernels."""
-    lines, variant = inlined(file, (ROOT / file).read_text(), [])
-    return "\n".join([*lines, f"namespace flash::simt {{ const Variant& forward_pass() {{ return {variant}; }} }}\n"])
+    """A source with the forward pass of a page's backward kernels. No page shows its tiles: the last size in its table, the smallest, will do."""
+    text = (ROOT / file).read_text()
+    _, _, table = text.partition(" shapes[] = {")
+    lines, _ = inlined(file, text, re.findall(rf"<({WIDTHS[-1]}, \d+, \d+), ", table)[-1:])
+    return "\n".join([*lines, "namespace flash::simt { const Variant& forward_pass() { return copied; } }\n"])
 
 
 def write(path, text):

@@ -140,11 +140,15 @@ def start_of(first):
     return start
 
 
+def title_of(page):
+    """That of its chapter."""
+    chapters = (ROOT / f"docs/chapters/{name}.md" for name in (page.name, page.stage))
+    return re.match(r"# (.*)", next(filter(Path.exists, chapters)).read_text())[1]
+
+
 def compose(page, module):
     with Program(module) as program:
         listed, found = list(variants(page, program)), states(page, module, program)
-    chapter = next(ROOT.glob(f"docs/**/{page.stage}.md"))
-    title = re.match(r"# (.*)", chapter.read_text())[1]
     data = {
         "start": start_of(listed[0]),
         "variants": listed,
@@ -162,7 +166,7 @@ def compose(page, module):
     }
     wasm = base64.b64encode(gzip.compress(module.with_suffix(".wasm").read_bytes(), 9)).decode()
     parts = {
-        "TITLE": title,
+        "TITLE": title_of(page),
         "CSS": (HERE / "page.css").read_text(),
         "PAGE": (HERE / "page.js").read_text(),
         "DATA": json.dumps(data).replace("</", "<\\/"),

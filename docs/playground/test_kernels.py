@@ -9,6 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import kernels  # noqa: E402
+import make  # noqa: E402
 from kernels import ROOT  # noqa: E402
 
 PAGES = {page.name: page for page in kernels.pages()}
@@ -30,13 +31,17 @@ class Kernels(unittest.TestCase):
                 self.assertEqual(applied(broken), broken.text, broken.id)
                 self.assertTrue(broken.changes(), broken.id)
 
+    def test_a_title_is_a_chapters(self):
+        for page in PAGES.values():
+            self.assertTrue(make.title_of(page).startswith(page.stage[:2]), make.title_of(page))
+
     def test_names_are_unique(self):
         for page in PAGES.values():
             ids = [broken.id for broken in page.breaks]
             self.assertEqual(len(set(ids)), len(ids), page.name)
 
     def test_lines_of_a_broken_copy_keep_their_numbers(self):
-        page = PAGES["04_fa1_forward"]  # has no tile sizes to leave out
+        page = PAGES["02_safe_softmax"]  # has nothing to leave out
         for broken in page.breaks:
             code = kernels.source(page, broken.file, 1, broken).split("\n")
             at = next(n for n, line in enumerate(code) if line.startswith("#line"))
@@ -54,6 +59,14 @@ class Kernels(unittest.TestCase):
             for file in page.kernels:
                 text = (ROOT / file).read_text()
                 self.assertEqual("<64, " in kernels.with_tiles(text, kernels.WIDTHS), "CompiledShape shapes[]" in text, file)
+
+    def test_a_width_that_is_left_out_is_refused(self):
+        page = PAGES["04_fa1_forward"]
+        for broken in (None, page.breaks[0]):
+            code = kernels.source(page, page.kernels[0], 1, broken)
+            self.assertEqual(re.findall(r"_kernel<(\w+)>", code), ["32", "64", "64", "64"])
+            self.assertIn("max_head_dim = 64;", code)
+        self.assertNotIn("max_head_dim", kernels.source(PAGES["02_safe_softmax"], PAGES["02_safe_softmax"].kernels[0], 1))
 
     def test_no_kernel_is_on_two_pages(self):
         for stage in {page.stage for page in PAGES.values()}:
