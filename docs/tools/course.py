@@ -92,11 +92,12 @@ def step(name, function, *words):
     """Of a slide: a step's idea as its file says it, lines of its kernel as quotes.part takes them, and what it gains."""
     path, variant = file_of(name), name.split("/")[1]
     idea = re.search(rf'"{variant}",\s*(?:\.idea = )?"([^"]+)"', (ROOT / path).read_text()).group(1)
-    return f"{idea[0].upper()}{idea[1:]}.\n\n{lines_of(path, function, *words)}\n\n{gain(name)}"
+    return "\n\n".join(filter(None, [f"{idea[0].upper()}{idea[1:]}.", lines_of(path, function, *words), gain(name)]))
 
 
 def gain(name):
-    """How many times as fast a step is as the step that it changes: N = 4096, no mask, both widths; of 08 in fp16."""
+    """How many times as fast a step is as the step that it changes: N = 4096, no mask, both widths; of 08 in fp16. "" if that one was not timed
+    there."""
     direction, over = next((which, step.over) for which, of in STEPS.items() for step in of if step.name == name and step.over)
     rates = {}
     for row in newest(H200, "large.jsonl", "tensor_steps.jsonl", direction=direction.removeprefix("tensor_"), having="time"):
@@ -105,6 +106,8 @@ def gain(name):
             rates[row.label, p["head_dim"]] = row["tflops"]
     pairs = [(rates.get((name, d)), rates.get((over, d))) for d in (64, 128)]
     gains = [f"{after / before:.2f}" if after and before else "–" for after, before in pairs]
+    if gains == ["–", "–"]:
+        return ""
     stage, before = over.split("/")
     before = f"`{before}`" + ("" if name.startswith(stage) else f" of {stage[:2]}")
     return f"Over {before}: **{gains[0]}** times the rate at d = 64, **{gains[1]}** at d = 128 ({row.device_name}, N = 4,096)."
