@@ -111,7 +111,7 @@ def published():
 
 
 def problems():
-    """Problems beside the twelve cells: TFLOP/s of the steps that run by default, and over cuDNN's. Rows of common/binding/time_problems.py."""
+    """The twelve cells and other problems: TFLOP/s of the steps that run by default, and over cuDNN's. Rows of common/binding/time_problems.py."""
     with (RESULTS / H200 / "problems.csv").open() as lines:
         rows = list(csv.DictReader(lines))
     columns = [(which, dtype) for which in PASSES for dtype in ("fp16", "bf16")]
@@ -123,8 +123,6 @@ def problems():
         ratios[row["pass"], row["dtype"]].append(ours / cudnn)
     lines = []
     for (B, H, Hkv, queries, keys, d, causal), cells in found.items():
-        if Hkv == H and queries == keys and int(B) * int(queries) == 16384 and (int(d), int(queries), causal == "yes", "fp16") in CELLS:
-            continue
         heads, length = f"{H}/{Hkv}" if H != Hkv else H, queries if queries == keys else f"{queries} × {keys}"
         lines.append([B, heads, length, d, causal, *(cells[column] for column in columns)])
     means = [f"**{math.exp(statistics.fmean(map(math.log, ratios[column]))):.2f}**" for column in columns]
