@@ -24,7 +24,7 @@ BROWSERS = {
     "Chromium": (chromium.Chromium, {"chromium": chromium.PROGRAM}),
     "Firefox": (firefox.Firefox, {"firefox": firefox.PROGRAM, "marionette_driver": firefox.DRIVER}),
 }
-FIRST = 3  # seconds of processor time to the first verdict
+FIRST = 3  # seconds to the first verdict
 LAST = 120  # to any
 TOO_WIDE = "document.documentElement.scrollWidth > innerWidth"
 COMPARED = ("predicted", "counters", "threads", "tiles", "problem", "extra_memory_bytes")
@@ -47,13 +47,15 @@ class Visit:
         return finished
 
     def first(self):
-        """Processor time from the start of loading the page to its first verdict. What the browser still does to start is over by then."""
+        """Seconds from the start of loading the page to its first verdict: by the clock, or the processor time of all threads, whichever is less, since
+        the clock says little where others are at work. What the browser still does to start is over by then."""
         began, before = self.browser.seconds(), -1
         while began - before > 0.05:
             time.sleep(0.5)
             began, before = self.browser.seconds(), began
+        clock = time.monotonic()
         self.run("")
-        return self.browser.seconds() - began
+        return min(self.browser.seconds() - began, time.monotonic() - clock)
 
     def check_counts(self, variant, fragment):
         finished = self.run(fragment)
@@ -111,7 +113,7 @@ def check(page, folder, native, browser_class):
     with browser_class() as browser:
         visit = Visit(browser, folder, page, native)
         visit.run("")
-        assert first < FIRST, f"the first verdict takes {first:.1f} s of processor time"
+        assert first < FIRST, f"the first verdict takes {first:.1f} s"
         visit.check_looks()
         for variant in browser.value("data.variants"):
             for fragment in (
