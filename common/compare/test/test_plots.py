@@ -80,7 +80,7 @@ class Plots(unittest.TestCase):
         self.assertEqual(bars(figure.axes[0]), [2, 200, 400])
         said = texts(figure)
         self.assertEqual([text for text in said if text[:2] in ("08", "to")], ["to 05, fp32", "08, fp16", "08 Hopper, fp16"])
-        self.assertLessEqual({"FA2 160", "Dashed: FlashAttention-2 and cuDNN of torch 9.9."}, set(said))
+        self.assertLessEqual({"FA2 160", "Dashed: FlashAttention-2 and cuDNN of torch 9.9, and FlashAttention-3."}, set(said))
 
     def test_counts_are_whole_and_zeros_are_said(self):
         counts = {"sectors": 7777777, "barriers": 3, "warp_operations": 7, "bank_conflicts": 0, "read_bytes": 8, "written_bytes": 8}
