@@ -1,5 +1,5 @@
-// 01 naive with the options of chapter 09: a sliding window, a softcap, ragged batches, dropout, the gradient
-// of the bias.
+// 01 naive with the options of chapter 09: a sliding window, a softcap, ragged batches, dropout, the gradient of the bias,
+// hyperbolic scores (lorentz.cuh).
 //
 //   forward    s = scale q_i . k_j                                                      (1.1)
 //              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.3), (9.7)
@@ -10,14 +10,14 @@
 //
 // New since kernel.cuh: four kernels. The scores know who sees whom and what the cap does to them; all products and the
 // softmax stay as they are. dS is multiplied by the slope of the cap, for which its kernel reads S once more. Dropout
-// multiplies P, and in the backward pass dP, by Z in place. dS needs P as it was, so the backward pass runs the softmax again. The gradient of the
-// bias sums dS before the slope multiplies it.
+// multiplies P, and in the backward pass dP, by Z in place. dS needs P as it was, so the backward pass runs the softmax
+// again. The gradient of the bias sums dS before the slope multiplies it.
 //
 // A ragged batch is a loop on the host: the kernels run once per sequence, on its rows alone.
 //
-// HBM: as kernel.cuh; dropout reads and writes P, and in the backward pass dP, once more; with a softcap the backward pass also reads S, and the bias; the bias's gradient
-// reads dS once and is written once. S and P hold all pairs of a ragged batch,
-// although only those within a sequence are used.
+// HBM: as kernel.cuh. Dropout reads and writes P, and in the backward pass dP, once more; with a softcap the backward pass
+//   also reads S, and the bias; the gradient of the bias reads dS once and is written once. S and P hold all pairs of a
+//   ragged batch, although only those within a sequence are used.
 #pragma once
 
 #include "01_naive/kernel.cuh"

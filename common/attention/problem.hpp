@@ -159,7 +159,8 @@ struct RequestedSizes {
 std::string set_sizes(Problem& problem, const RequestedSizes& sizes);
 
 /// "" or why these can be no options: bounds of a window are Window::open or 0..2^30-1, a softcap is 0 or a positive finite number whose
-/// inverse is finite too, a weight is dropped with a probability below 1, only the gradient of a matrix can be asked for, and sequences cover the tensors of a batch of 1, without a bias per key.
+/// inverse is finite too, a weight is dropped with a probability below 1, only the gradient of a matrix can be asked for, and sequences
+/// cover the tensors of a batch of 1, without a bias per key.
 std::string check_options(const FullProblem&);
 
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.
@@ -174,7 +175,8 @@ std::string to_string(const Window&);     ///< "1024,0"
 std::string to_string(const Sequences&);  ///< "100,0,7:20": lengths; the last sequence has 7 queries and 20 keys
 
 /// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with its
-/// shape; a scale only if it is not the default, a window, a softcap, lengths, dropout, another score and the bias's gradient only if there are any.
+/// shape; a scale only if it is not the default, a window, a softcap, lengths, dropout, another score and the bias's
+/// gradient only if there are any.
 std::string describe(const FullProblem&);
 
 /// Bytes of one element.
