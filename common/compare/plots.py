@@ -57,7 +57,7 @@ def speed(words, dtype, *passes):
         device=H200,
         files="sweep large sweep_peers peers" if fp32 else "sweep_peers sweep16",  # of 16 bits the run in turns last
         title=f"{words}: TFLOP/s against the length N, {'fp32' if fp32 else 'tensor cores'}",
-        note="{device}, {problem}; medians with a cold L2, of each stage the best step.",
+        note="{device}, {problem}; medians with a cold L2, of each stage the step that is fastest at the longest N.",
         rows=f"dtype {'==' if fp32 else '!='} 'fp32' and `pass` in {list(passes)} and (is_peer or series in {stages})",
         where=f"dtype == '{dtype}' and {TOKENS}",
         problem=f"{dtype}, {TOKENS_WORDS}",
