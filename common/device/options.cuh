@@ -61,7 +61,8 @@ concept Drops = requires(const Rule& rule) {
 template <class Rule, class Tile>
 __device__ void drop(const Rule& rule, Tile& P, int h, int query0, int key0) {
   if constexpr (Drops<Rule>) {
-    if constexpr (Rule::RAGGED) h += rule.sequence * rule.problem.H;  // the batch has one element
+    // The batch has one element. opaque(): no register keeps the number of the head through the loop.
+    if constexpr (Rule::RAGGED) h = opaque(h + rule.sequence * rule.problem.H);
     constexpr int rows = Tile::ROWS == 1 ? 1 : 2, apart = DropMask::APART / Tile::LANES;
     static_assert(Tile::COLS % (2 * apart) == 0, "a thread has both keys of a call");
 #pragma unroll
