@@ -25,7 +25,7 @@ struct FourWords {
 FLASH_HOST_DEVICE inline FourWords philox(FourWords counter, std::uint64_t key) {
   std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
 #ifdef __CUDACC__
-#pragma unroll 5  // not 10: without a loop between them, calls would run side by side in registers that the kernels do not have
+#pragma unroll 5  // not 10: calls without a loop between them run side by side, and take registers that the kernels do not have
 #endif
   for (int round = 0; round < 10; ++round) {
     const std::uint32_t(&c)[4] = counter.word;
@@ -69,7 +69,8 @@ struct DropMask {
   FLASH_HOST_DEVICE float factor(const FourWords& drawn, int i, int j) const {
     // Chosen without an index, which would put the four words into local memory.
     const bool second_query = i % 2 != 0, second_key = (j & APART) != 0;
-    const std::uint32_t first = second_query ? drawn.word[2] : drawn.word[0], second = second_query ? drawn.word[3] : drawn.word[1];
+    const std::uint32_t first = second_query ? drawn.word[2] : drawn.word[0],
+                        second = second_query ? drawn.word[3] : drawn.word[1];
     return (second_key ? second : first) < threshold ? 0.0f : kept;
   }
 

@@ -44,7 +44,8 @@ TEST_CASE("dropout: two neighbouring queries and two keys that are 16 apart shar
   const DropMask mask({0.5f, 2026});
   for (int i = 0; i < 4; ++i) {
     for (int j = 0; j < 64; ++j) {
-      const FourWords own = philox({{static_cast<std::uint32_t>(j % 16 + j / 32 * 32), static_cast<std::uint32_t>(i / 2), 5, 0}}, 2026);
+      const FourWords own =
+          philox({{static_cast<std::uint32_t>(j % 16 + j / 32 * 32), static_cast<std::uint32_t>(i / 2), 5, 0}}, 2026);
       CHECK(mask(5, i, j) == (own.word[2 * (i % 2) + j / 16 % 2] < 0x80000000 ? 0.0f : 2.0f));
     }
   }
