@@ -31,8 +31,8 @@ namespace {
 
 constexpr int PAD = 4;  // as in step 7
 
-/// Width: d, rounded up. Blocks: per SM. K or V of all of them are in flight at a time, which is what hides HBM's latency.
-/// Busy: so many of them are enough (measured).
+/// Width: d, rounded up. Blocks: per SM; their copies of K or V are all in flight together, which hides HBM's latency. Busy:
+/// blocks per SM that suffice for that (measured).
 template <int Width_, int Br_, int Blocks, int Busy>
 struct DecodeShape {
   static constexpr int Width = Width_, Br = Br_, BLOCKS = Blocks, BUSY = Busy;

@@ -31,8 +31,8 @@ namespace {
 // apart: the eight accesses hit all 32 banks once.
 constexpr int PAD = 4;
 
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes: per row. Blocks: per SM,
-/// which share its registers.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes: per row. Blocks: how many
+/// per SM the compiler leaves registers for (__launch_bounds__); compiled() gets per_sm where more of them fit.
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;

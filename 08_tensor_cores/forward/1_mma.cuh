@@ -55,6 +55,9 @@ struct Left {
   }
 };
 
+// A block of B, 16 x 16, is two 16 x 8 fragments side by side: r / 2 is the fragment, r % 2 its register, which holds two
+// neighbours in a column: rows 2 t and 2 t + 1, or 2 t + 8 and 2 t + 9, with t = lane % 4.
+
 /// The transpose of a tile as right operand B: neighbours in a column of K^T are neighbours in a row of K, one register.
 template <class Tile>
 struct Transposed {

@@ -84,6 +84,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
   bool m_known = false;  // in all rows of the warp, and not large
 
+  // If Tc = 0, they point in front of the first key, but copy nothing.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
   const auto load_tile = [&](int j) {
     copy_K.load_async(K_smem(j % 2), -Shape::Bc);
@@ -107,7 +108,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
     if (j > 0) load_tile(j - 1);
 
-    // 3. P with the current m. If it overflows (rare), compute S again and take the true maximum, with which it cannot.
+    // 3. P with the current m, or at once with the maximum if m is unknown: pass 1. If a lane's sum shows that P may overflow
+    // (rare), pass 2 computes S again and takes the maximum, with which P always fits. All lanes of the warp agree.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
     bool exact = !m_known, fits = false;

@@ -158,7 +158,7 @@ struct PartOfDQ {
   /// row0 of dQ is column row0 of dS^T.
   template <class T, class STile, class KTile>
   __device__ void issue(Accumulators<1, COLS / 8>& dQ, const STile& dS, const KTile& K) const {
-    issue_product<T, Shape::Bc / 16>(dQ, dS.mn_major(row0), K.mn_major(col0), false);
+    issue_product<T, Shape::Bc / 16>(dQ, dS.mn_major(row0), K.mn_major(col0), /*add=*/false);
   }
 
   /// Offset of fragment n of the warp's 16 rows in dQ_accum, for a tile that begins at query0. A fragment has 128

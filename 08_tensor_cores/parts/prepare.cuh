@@ -1,5 +1,5 @@
-// 08 Tensor cores, backward: what all steps share. The kernels that run before and after a step's kernel, for L and D of all
-// queries and for dQ from dQ_accum, its sum in fp32; and P from scores and L.
+// 08 Tensor cores, backward, what all steps share: the kernels that run before and after a step's own (L and D of all queries;
+// dQ from dQ_accum, its sum in fp32), the order of the tiles of queries, and P from scores and L.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -151,7 +151,8 @@ struct QueryStats {
 
 // ---- P, transposed: rows are keys, columns queries -------------------------------------------------------------------------
 
-/// Beyond this |L|, rounding log2(e) L would change P by more than 2.2 %.
+/// Beyond this |L|, rounding log2(e) L could change P by more than 2.2 %. A lower threshold would gain little: just below this
+/// one, storing L in fp32 has already rounded it by up to 2^-6, which is 1.6 % of P.
 constexpr float LARGE_L = 0x1p19f;
 
 /// Whether any of the tile's L is large. All lanes of the warp get the same answer.
