@@ -78,8 +78,14 @@ __device__ SharedTiles shared_tiles(int Br, int Bc) {
     next += rows * ((cols + PAD) / 4);
     return tile;
   };
-  return {take(Bc, Width), take(Bc, Width), take(Bc, Width), take(Bc, Width),
-          take(Br, Width), take(Br, Width), take(Br, Bc),    take(Br, Bc)};
+  return {.K = take(Bc, Width),
+          .V = take(Bc, Width),
+          .dK = take(Bc, Width),
+          .dV = take(Bc, Width),
+          .Q = take(Br, Width),
+          .dO = take(Br, Width),
+          .P = take(Br, Bc),
+          .dS = take(Br, Bc)};
 }
 
 /// Like load_tile() of chapter 04, with the same elements per thread, but BATCH loads are in flight before the first wait.

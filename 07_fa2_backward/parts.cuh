@@ -87,7 +87,14 @@ __device__ SharedTiles shared_tiles() {
   const auto of_queries = [&] { return take(Shape::Br, Shape::Width, Shape::STRIDE); };
   const auto of_pairs = [&] { return take(Shape::Br, Shape::Bc, Shape::P_STRIDE); };
   const auto of_rows = [&] { return take(Shape::Br, 1, 1).data; };
-  return {of_keys(), of_keys(), of_queries(), of_queries(), of_pairs(), of_pairs(), of_rows(), of_rows()};
+  return {.K = of_keys(),
+          .V = of_keys(),
+          .Q = of_queries(),
+          .dO = of_queries(),
+          .P = of_pairs(),
+          .dS = of_pairs(),
+          .L = of_rows(),
+          .D = of_rows()};
 }
 
 /// The first tile or the second, such as the one that this thread's half of the block works on. Selects pointers, not structs:

@@ -121,9 +121,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)
 
     // 3. dS^T, and dK.
-    add_product(dP, V_smem.left(warp_row), dO.transposed());               // (8.12)
-    dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
-    dP.multiply(S);                                                        // dP is dS now
+    add_product(dP, V_smem.left(warp_row), dO.transposed());  // (8.12)
+    softmax_backward(dP, S, stats);                           // dP is dS now
     store(dS_smem.below(warp_row), dP);
     add_product(dK, rounded<T>(dP), Q.right(col0));  // (8.15)
 

@@ -206,7 +206,7 @@ constexpr CompiledShape shapes[] = {
 
 const Variant variant =
     hopper_backward_step<shapes>("resident", "V stays in registers as far as there is room, and K where there is more",
-                                 [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d > 64; });
+                                 [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d > 64 && p.d <= 128; });
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_3

@@ -133,15 +133,6 @@ __device__ void store(const PanelOperand<T, Height, false, Depth>& rows, const I
   }
 }
 
-// ---- P and dS, transposed: rows are keys, columns queries -------------------------------------------------------------------
-
-/// (8.13)  dP becomes dS = P o (dP - D).
-template <class Scores>
-__device__ void softmax_backward(Scores& dP, const Scores& P, const QueryStats& stats) {
-  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
-  dP.multiply(P);
-}
-
 // ---- dQ ---------------------------------------------------------------------------------------------------------------------
 
 /// The part of dQ [Br, Width] that a warpgroup computes: 64 rows and all columns, or 64 columns if two warpgroups share the

@@ -1,5 +1,5 @@
 // 08 Tensor cores, backward, what all steps share: the kernels that run before and after a step's own (L and D of all queries;
-// dQ from dQ_accum, its sum in fp32), the order of the tiles of queries, and P from scores and L.
+// dQ from dQ_accum, its sum in fp32), the order of the tiles of queries, P from scores and L, and dS.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -149,7 +149,7 @@ struct QueryStats {
   }
 };
 
-// ---- P, transposed: rows are keys, columns queries -------------------------------------------------------------------------
+// ---- P and dS, transposed: rows are keys, columns queries ------------------------------------------------------------------
 
 /// Beyond this |L|, rounding log2(e) L could change P by more than 2.2 %. A lower threshold would gain little: just below this
 /// one, storing L in fp32 has already rounded it by up to 2^-6, which is 1.6 % of P.
@@ -186,6 +186,13 @@ __device__ void exponentiate(Scores& S, const QueryStats& stats, const ScoreRule
   } else {
     S.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(c, s, -LOG2_E * stats.L(query))); });
   }
+}
+
+/// (8.13)  dP becomes dS = P o (dP - D).
+template <class Scores>
+__device__ void softmax_backward(Scores& dP, const Scores& P, const QueryStats& stats) {
+  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
+  dP.multiply(P);
 }
 
 // ---- dQ, where blocks sum it in HBM ----------------------------------------------------------------------------------------
