@@ -72,7 +72,8 @@ struct SharedTiles {
 
 template <int Width>
 __device__ SharedTiles shared_tiles(int Br, int Bc) {
-  float4* next = dynamic_shared<float4>(shared_floats({Br, Bc}, Width) / 4);  // float4 shows the compiler the alignment
+  // float4 shows the compiler the alignment.
+  float4* next = dynamic_shared<float4>(shared_floats({Br, Bc}, Width) / 4);
   const auto take = [&next](int rows, int cols) {
     const SharedMatrix<float> tile{reinterpret_cast<float*>(next), rows, cols, cols + PAD};
     next += rows * ((cols + PAD) / 4);

@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const PackedRows rows(problem, Shape::Br, blockIdx.x);
   const Matrix<const float> K = K_all.head(rows.b, rows.kv_head), V = V_all.head(rows.b, rows.kv_head);
   const int split = blockIdx.y, begin = split * split_keys;
-  const int end = min(begin + split_keys, problem.visible_keys(rows.query(Shape::Br - 1)));  // the last row sees the most
+  // The last row sees the most keys.
+  const int end = min(begin + split_keys, problem.visible_keys(rows.query(Shape::Br - 1)));
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
   const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};

@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const auto& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;  // the last rows see the most keys
+  // The last rows see the most keys.
+  const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
   if constexpr (Rule::RAGGED) {  // from here on problem is the sequence's own, and the tensors have its rows

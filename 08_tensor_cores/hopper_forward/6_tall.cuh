@@ -154,8 +154,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         cm.each([&](float& x, int) { x *= c; });
         S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
         const auto sum = lane_sum(S);
-        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
-        if (fits) l = l + sum;                                                 // (8.3)
+        // NaN passes: recomputing would not help.
+        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
+        if (fits) l = l + sum;  // (8.3)
       }
       wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
       release(smem.empty_V[stage_V]);

@@ -186,7 +186,8 @@ struct PartOfDQ {
 
 template <class Shape>
 BackwardMaps backward_maps(const Attention& a) {
-  const auto map = [&](const TensorRef& t, const char* padded, int rows) {  // copies are made by the forward pass and prepare()
+  // Padded copies are made by the forward pass and prepare().
+  const auto map = [&](const TensorRef& t, const char* padded, int rows) {
     return tensor_map(rows_are_whole_chunks(a.problem) ? t : a.workspace(padded), rows);
   };
   return {map(a.Q, "Q_padded", Shape::Br), map(a.K, "K_padded", Shape::Bc), map(a.V, "V_padded", Shape::Bc),

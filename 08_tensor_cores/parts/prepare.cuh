@@ -256,7 +256,8 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 template <class T, int Width>
 void convert(const Attention& a, const TensorRef& dQ_accum) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);  // one thread per two rows of 8
+  // One thread per two rows of 8 columns.
+  const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);
   launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
          view<const float>(dQ_accum), view<T>(a.dQ), rows_are_whole_chunks(p));
 }

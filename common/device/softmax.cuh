@@ -102,7 +102,8 @@ inline bool scales_first(const Problem& p) { return p.bias != BiasKind::none || 
 template <class Rule = ScoreRule>
 Rule score_rule(const Attention& a, bool always_scale_first = false) {
   const FullProblem& p = a.problem;
-  const bool scale_first = always_scale_first || scales_first(p) || p.softcap != 0.0f;  // a softcap is of scaled scores, too
+  // A softcap applies to scaled scores, too.
+  const bool scale_first = always_scale_first || scales_first(p) || p.softcap != 0.0f;
   return {p, bias_of(a), scale_first, scale_first ? 1.0f : p.scale};
 }
 
