@@ -249,8 +249,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
         // Lines 16 and 22, phase C: the first Bc threads own a row of dV each, the next Bc threads a row of dK.
         if (row < 2 * Bc) {
           const bool is_dV = row < Bc;
-          // Select pointers, not structs: `is_dV ? tiles.dV : tiles.dK` selects an address, so both structs would have to be in
-          // local memory.
+          // Only pointers are selected: both matrices of a pair have the same size.
           const SharedMatrix<float> dX{is_dV ? tiles.dV.data : tiles.dK.data, Bc, Width, Width + PAD};
           const SharedMatrix<float> A{is_dV ? tiles.P.data : tiles.dS.data, Br, Bc, Bc + PAD};
           const SharedMatrix<float> Y{is_dV ? tiles.dO.data : tiles.Q.data, Br, Width, Width + PAD};

@@ -97,8 +97,8 @@ __device__ SharedTiles shared_tiles() {
           .D = of_rows()};
 }
 
-/// The first tile or the second, such as the one that this thread's half of the block works on. Selects pointers, not structs:
-/// `first_half ? first : second` selects an address, so both structs would have to be in local memory.
+/// The first tile or the second, such as the one that this thread's half of the block works on. Only the pointer is selected:
+/// both have the same size.
 __device__ inline SharedMatrix<float> select(bool first_half, const SharedMatrix<float>& first,
                                              const SharedMatrix<float>& second) {
   return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};

@@ -8,8 +8,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile that this thread's half works on. Selects pointers, not structs: `first_half ? first : second` selects an address,
-/// so both structs would have to be in local memory.
+/// The tile that this thread's half works on. Only the pointer is selected: both tiles have the same size.
 template <class T, int Width>
 __device__ Tile<T, Width> of_half(bool first_half, const Tile<T, Width>& first, const Tile<T, Width>& second) {
   return {first_half ? first.elements.data : second.elements.data, first.elements.rows};
