@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
           D = row_D<Width>(tiles.dO, row, all.O.head(b, h), i, wide);
         }
         const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
-        differentiate_row<Width>(problem, bias, tiles, j0, {b, h, i, row, visible, finite(m), inverse, D});
+        differentiate_row<Width>(problem, bias, tiles, j0, {b, h, i, row, visible, zero_if_empty(m), inverse, D});
 
         // Line 21, phase B. A thread reads only the row of dS that it has just written.
         if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, tiles, row, wide);

@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       const int i = rows.query(row), j = key0 + warp * Shape::KEYS + col;
       s = j < problem.visible_keys(i) ? problem.scale * s + bias(rows.b, rows.head(row), i, j) : -INFINITY;
     });
-    const Rows<O.ROWS> alpha = raise(m, row_max(S), LOG2_E);                         // (6.2)
-    S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * LOG2_E); });  // (6.3): S is P now
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S), LOG2_E);                           // (6.2)
+    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * LOG2_E); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
     store_transposed(warps_keys(Pt_smem), S);

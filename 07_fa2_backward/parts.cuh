@@ -129,7 +129,7 @@ __device__ Rows<Tile::ROWS> of_rows(const float* elements) {
 template <class Tile>
 __device__ void store_P(const SharedTiles& smem, Tile& S, float factor) {
   const Rows<Tile::ROWS> L = of_rows<Tile>(smem.L);
-  S.each([&](float& s, int r) { s = exp2_approx((factor * s - finite(L[r])) * LOG2_E); });
+  S.each([&](float& s, int r) { s = exp2_approx((factor * s - zero_if_empty(L[r])) * LOG2_E); });
   S.each_at([&](float p, int row, int col) { smem.P(row, col) = p; });
 }
 

@@ -76,9 +76,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
-  // No row of the tile sees keys from seen_by_any on.
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
+  // No row of the tile sees keys from key_end on.
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
 
   // apply() is a no-op for tiles before this one: every row sees all of their keys.
   const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
@@ -118,14 +118,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
         rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
         if (exact) {
-          const auto alpha = raise(m, row_max(S), c);  // (6.2)
+          const auto alpha = update_max(m, row_max(S), c);  // (6.2)
           l = alpha * l;
           O.scale_rows(alpha);
           m_known = in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // not if m = -inf
         }
         // S - m, so that a large c m is not rounded.
         subtracted = exact || rule.scale_first;
-        if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
+        if (subtracted) S.each([&](float& s, int r) { s -= zero_if_empty(m[r]); });
       }
       Rows<Output::ROWS> cm = m;
       cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
@@ -149,8 +149,8 @@ void start(const Attention& a) {
     const int heads = p.B * p.H, group = p.group_size();  // heads of a group share K and V
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
     launch("tensor_lazy_maximum", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
-           aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L),
+           forward_kernel<T, Shape>, score_rule(a), pad_if_unaligned<T>(a, a.Q, "Q_padded"),
+           pad_if_unaligned<T>(a, a.K, "K_padded"), pad_if_unaligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L),
            heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));
   });
 }

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Problem& problem = rule.problem;
   const BackwardShared<T, Shape> shared;
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
@@ -70,12 +70,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto at = work.first(problem);
   if (threadIdx.x == 0) {
     shared.initialize();
-    shared.load_KV(maps, work.b, work.h_kv, work.key0);
+    shared.load_KV(maps, work.b, work.kv_head, work.key0);
     load_tiles(0, at);
   }
   __syncthreads();            // read after write: all threads see the initialised mbarriers
-  wait_full(bars.full_K, 0);  // read after write: K and V have landed
-  wait_full(bars.full_V, 0);
+  wait_full(smem.full_K, 0);  // read after write: K and V have landed
+  wait_full(smem.full_V, 0);
 
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // 2. The prefetch of the next tiles starts.
@@ -85,11 +85,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
+    wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // write after read: P^T of the previous tile has been packed
     issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), shared.Q(stage).k_major(), false);  // (8.11)
     wgmma_commit();
-    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
     issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), shared.dO(stage).k_major(), false);  // (8.12)
     wgmma_commit();
@@ -123,8 +123,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, dV, shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, dK, shared.K().below(warp_row));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
 }
 
 template <class Shape>

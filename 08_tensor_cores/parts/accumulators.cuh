@@ -2,7 +2,7 @@
 // read like their equations:
 //
 //   add_product(S, Q.left(), K.transposed());    S += Q K^T     Q, K, V: tiles in shared memory; S, O: accumulators of a warp
-//   const auto alpha = raise(m, row_max(S));                    m, alpha: one value per row (common/device/rows.cuh)
+//   const auto alpha = update_max(m, row_max(S));                    m, alpha: one value per row (common/device/rows.cuh)
 //   O.scale_rows(alpha);
 //   add_product(O, P.left(), V.right());         O += P V      in step 1; from step 4 on P is S's accumulators, rounded
 //

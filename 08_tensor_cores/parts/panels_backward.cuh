@@ -30,10 +30,10 @@ template <class Shape>
 struct WorkFromTheEnd : KeyWork<Shape> {
   using KeyWork<Shape>::KeyWork;
   __device__ QueryTile first(const Problem& p) const {
-    return {this->h_kv * p.group_size(), (p.Nq - 1) / Shape::Br * Shape::Br};
+    return {this->kv_head * p.group_size(), (p.Nq - 1) / Shape::Br * Shape::Br};
   }
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    const int end = (this->h_kv + 1) * p.group_size();
+    const int end = (this->kv_head + 1) * p.group_size();
     return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
   }
 };
@@ -86,11 +86,11 @@ struct BackwardShared {
   }
 
   // Called by one thread.
-  __device__ void load_KV(const BackwardMaps& maps, int b, int h_kv, int key0) const {
+  __device__ void load_KV(const BackwardMaps& maps, int b, int kv_head, int key0) const {
     mbarrier_arrive_expect_tx(storage.full_K, KTile::BYTES);
-    K().load(maps.K, storage.full_K, key0, h_kv, b);
+    K().load(maps.K, storage.full_K, key0, kv_head, b);
     mbarrier_arrive_expect_tx(storage.full_V, KTile::BYTES);
-    V().load(maps.V, storage.full_V, key0, h_kv, b);
+    V().load(maps.V, storage.full_V, key0, kv_head, b);
   }
   __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h,
                          int query0) const {
@@ -112,12 +112,12 @@ struct BackwardShared {
 template <class T, class Shape, class Work>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const Work& work) {
-  auto& bars = shared.storage;
-  shared.load_KV(maps, work.b, work.h_kv, work.key0);
+  auto& smem = shared.storage;
+  shared.load_KV(maps, work.b, work.kv_head, work.key0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_empty(bars.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
+    wait_empty(smem.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
     shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
     shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
   }

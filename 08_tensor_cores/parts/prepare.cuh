@@ -99,10 +99,10 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO),
          view<const float>(a.L), view<float>(LD), view<float>(dQ_accum == nullptr ? LD : *dQ_accum), dQ_accum != nullptr,
          rows_are_whole_chunks(p));
-  return {aligned_before<T>(a, a.Q, "Q_padded"),
-          aligned_before<T>(a, a.K, "K_padded"),
-          aligned_before<T>(a, a.V, "V_padded"),
-          aligned<T>(a, a.dO, "dO_padded"),
+  return {padded_by_forward<T>(a, a.Q, "Q_padded"),
+          padded_by_forward<T>(a, a.K, "K_padded"),
+          padded_by_forward<T>(a, a.V, "V_padded"),
+          pad_if_unaligned<T>(a, a.dO, "dO_padded"),
           view<T>(a.dQ),
           view<T>(a.dK),
           view<T>(a.dV),
@@ -120,12 +120,12 @@ struct QueryTile {
 /// shares the key/value head.
 template <int Br>
 struct QueryTiles {
-  int h_kv, first_query, iterations;  // at least one iteration: the last query sees every key
+  int kv_head, first_query, iterations;  // at least one iteration: the last query sees every key
 
   __device__ QueryTiles(const Problem& p, int head, int key0)
-      : h_kv(head), first_query(p.first_query(key0, Br)), iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
+      : kv_head(head), first_query(p.first_query(key0, Br)), iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
 
-  __device__ QueryTile first(const Problem& p) const { return {h_kv * p.group_size(), first_query}; }
+  __device__ QueryTile first(const Problem& p) const { return {kv_head * p.group_size(), first_query}; }
   /// Incremental: dividing the iteration index would take 30 instructions.
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
     return at.query0 + Br < p.Nq ? QueryTile{at.h, at.query0 + Br} : QueryTile{at.h + 1, first_query};

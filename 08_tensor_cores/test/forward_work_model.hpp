@@ -75,7 +75,7 @@ class Maximum {
   bool visit_in_warp(const std::vector<std::vector<double>>& S, int j, int plain_tiles) {
     lazy_below_ = std::min(lazy_below_, plain_tiles);
     const bool exact = !known_ || j >= lazy_below_, twice = !exact && !fits(S);
-    if (exact || twice) raise(S);
+    if (exact || twice) update_max(S);
     if (twice) lazy_below_ = j - 8;
     return twice;
   }
@@ -83,16 +83,16 @@ class Maximum {
   /// Visits the tile S [rows][keys]. Is it computed twice?
   bool visit(const std::vector<std::vector<double>>& S) {
     const bool known_before = known_;
-    if (!known_) raise(S);
+    if (!known_) update_max(S);
     if (fits(S)) return false;
     CHECK(known_before);  // never three times: the true maximum always fits
-    raise(S);
+    update_max(S);
     CHECK(fits(S));
     return true;
   }
 
  private:
-  void raise(const std::vector<std::vector<double>>& S) {
+  void update_max(const std::vector<std::vector<double>>& S) {
     known_ = true;
     for (std::size_t r = 0; r < S.size(); ++r) {
       for (const double score : S[r]) m_[r] = std::max(m_[r], score);
