@@ -245,7 +245,10 @@ constexpr CompiledShape shapes[] = {
 };
 
 const Variant variant = [] {
-  Variant step = hopper_backward_step<shapes>("ordered", "blocks take turns at dQ: the same bits in each run");
+  Variant step = hopper_backward_step<shapes>(
+      "ordered", "blocks take turns at dQ: the same bits in each run", [](const Problem& p, Pass pass) {
+        return pass == Pass::backward && p.d > 64 && p.d <= 128 && shares_keys_under_mask(p);
+      });
   step.workspace = [](const Problem& p, Pass pass) {
     std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
     if (pass == Pass::forward) return list;
