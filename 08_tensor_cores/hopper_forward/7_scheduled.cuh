@@ -15,7 +15,7 @@
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once. Workspace: the counter, zero before
 //   and after, which launches that run at the same time must not share; padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128, 160, 192 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -254,7 +254,8 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<Shape>(why, start<Shape>, speed);
 }
 
-// Fastest first per width; speeds as measured with --tune on an H200. If there are few tiles, smaller ones divide more evenly.
+// Fastest first per width; speeds as measured with --tune on an H200, those at 160 and 192 taken from 128. If there are few
+// tiles, smaller ones divide more evenly.
 constexpr CompiledShape shapes[] = {
     compiled<64, 256, 64, 3>("four warpgroups"),
     compiled<64, 192, 96, 3>("three warpgroups", 0.96),
@@ -268,6 +269,10 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 192, 64, 3>("three warpgroups"),
     compiled<128, 128, 128, 2>("two warpgroups", 0.89),
     compiled<128, 64, 64, 2>("little shared memory", 0.56),
+    compiled<160, 128, 112, 2>("two warpgroups"),
+    compiled<160, 64, 64, 2>("little shared memory", 0.56),
+    compiled<192, 128, 112, 2>("two warpgroups"),
+    compiled<192, 64, 64, 2>("little shared memory", 0.56),
     compiled<256, 128, 64, 2>("registers hold no more of O"),
     compiled<256, 64, 32, 2>("little shared memory", 0.57),
 };
