@@ -40,8 +40,8 @@ __global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q, Ten
   if (i < problem.Nq && j < problem.Nk) S.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
 }
 
-/// (9.2)  dS of kernel.cuh becomes dS o slope. S without the bias is the capped score, less the digits that a bias much larger
-/// than the cap has cost S; where P = 0 it may be -inf.  A thread owns a row.  Grid: (blocks of rows, H, B).
+/// (9.2)  Multiplies dS by the slope of the cap, in place. S - bias recovers the capped score, with fewer digits if the bias is
+/// much larger than the cap. A masked pair has S = -inf, P = 0 and dS = 0.  A thread owns a row.  Grid: (blocks of rows, H, B).
 __global__ void slope_kernel(OptionsProblem problem, Tensor<const float> S_all, Bias bias, Tensor<float> dS_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;
