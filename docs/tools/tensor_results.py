@@ -4,7 +4,7 @@ common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_
 import math
 
 import h100
-from rows import Row, describe
+from rows import Row
 
 from .formatting import number, shown, step, table
 from .saved import H200, age, fastest, newest, of_today, section
