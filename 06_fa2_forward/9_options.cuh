@@ -31,8 +31,8 @@ namespace {
 // apart: the eight accesses hit all 32 banks once.
 constexpr int PAD = 4;
 
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes: per row. Blocks: per SM,
-/// which share its registers.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes: per row. Blocks: how many
+/// per SM the compiler leaves registers for (__launch_bounds__); compiled() gets per_sm where more of them fit.
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const auto& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;  // the last rows see the most keys
+  // The last rows see the most keys.
+  const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
   if constexpr (Rule::RAGGED) {  // from here on problem is the sequence's own, and the tensors have its rows

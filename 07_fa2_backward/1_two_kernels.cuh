@@ -132,7 +132,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
     if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.K, K, key0 + Shape::Bc, wide);
     cp_async_commit();
   }
-  cp_async_wait<0>();  // if there was no tile of K
+  // Without a tile of K nothing has waited for Q, dO, L and D: their copies end before the block does.
+  cp_async_wait<0>();
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_tile(all.dQ.head(b, h), query0, half_col, dQ, wide);
 }

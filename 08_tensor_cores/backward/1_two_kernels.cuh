@@ -37,8 +37,9 @@ struct BackwardShape {
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block: registers hold no more.
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
-  static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D
-  static constexpr int DQ_THREADS = Bc / 16 * WARP;                               // dq_kernel: 16 queries per warp
+  // K, V; two tiles each of Q and dO; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
+  static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;
+  static constexpr int DQ_THREADS = Bc / 16 * WARP;  // dq_kernel: 16 queries per warp
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
@@ -97,10 +98,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)
 
     // 3. dS^T, and dK.
-    add_product(dP, V_smem.left(warp_row), dO.transposed());               // (8.12)
-    dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
-    dP.multiply(S);                                                        // dP is dS now
-    add_product(dK, rounded<T>(dP), Q.right(col0));                        // (8.15)
+    add_product(dP, V_smem.left(warp_row), dO.transposed());  // (8.12)
+    softmax_backward(dP, S, stats);                           // dP is dS now
+    add_product(dK, rounded<T>(dP), Q.right(col0));           // (8.15)
     at = queries.after(problem, at);
   }
   dK.each([&](float& x, int) { x *= problem.scale; });

@@ -35,8 +35,8 @@ struct BackwardShape {
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block: registers hold no more.
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
-  static constexpr int SHARED_ELEMENTS =
-      Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D; dS
+  // K, V; two tiles each of Q and dO; dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
+  static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2);
 
@@ -121,9 +121,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)
 
     // 3. dS^T, and dK.
-    add_product(dP, V_smem.left(warp_row), dO.transposed());               // (8.12)
-    dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
-    dP.multiply(S);                                                        // dP is dS now
+    add_product(dP, V_smem.left(warp_row), dO.transposed());  // (8.12)
+    softmax_backward(dP, S, stats);                           // dP is dS now
     store(dS_smem.below(warp_row), dP);
     add_product(dK, rounded<T>(dP), Q.right(col0));  // (8.15)
 

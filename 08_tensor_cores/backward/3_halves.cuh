@@ -35,8 +35,8 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF_WARPS = Warps / 2;
   static constexpr int ROW_TILES = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores, per warp
   static constexpr int QUERY_TILES = Br / 8;              // of 8 columns of transposed scores
-  static constexpr int SHARED_ELEMENTS =
-      Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D; P or dS
+  // K, V; two tiles each of Q and dO; P or dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
+  static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
   // With 128 elements of S or dP per lane, or 192 with the gradient, nvcc spills on sm_80.
   static constexpr bool SPILLS = ROW_TILES * QUERY_TILES >= 32 || ROW_TILES * (QUERY_TILES + Width / 8) >= 48;

@@ -55,6 +55,9 @@ struct Left {
   }
 };
 
+// A block of B, 16 x 16, is two 16 x 8 fragments side by side: r / 2 is the fragment, r % 2 its register, which holds two
+// neighbours in a column: rows 2 t and 2 t + 1, or 2 t + 8 and 2 t + 9, with t = lane % 4.
+
 /// The transpose of a tile as right operand B: neighbours in a column of K^T are neighbours in a row of K, one register.
 template <class Tile>
 struct Transposed {
@@ -114,7 +117,8 @@ struct Tile {
 template <class Shape, class T>
 __device__ void load(const Tile<T, Shape::Width, Shape::PAD>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.elements.rows * chunks;  // opaque: otherwise addresses spill
+  // opaque(): otherwise the compiler spills addresses.
+  const unsigned first = opaque(threadIdx.x), end = tile.elements.rows * chunks;
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     uint4 chunk = make_uint4(0, 0, 0, 0);

@@ -89,7 +89,8 @@ struct Tile {
 template <class Shape, class T>
 __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.elements.rows * chunks;  // opaque: otherwise addresses spill
+  // opaque(): otherwise the compiler spills addresses.
+  const unsigned first = opaque(threadIdx.x), end = tile.elements.rows * chunks;
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     const bool exists = row0 + row < M.rows && col < M.cols;

@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
-  const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;  // the last tile starts first
+  // The last tile starts first.
+  const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;
   const int b = order.head / problem.H, h = order.head % problem.H;
   const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 

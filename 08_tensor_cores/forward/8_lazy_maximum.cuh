@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
-  const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;  // the last tile starts first
+  // The last tile starts first.
+  const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;
   const int b = order.head / problem.H, h = order.head % problem.H;
   const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
@@ -84,6 +85,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
   bool m_known = false;  // in all rows of the warp, and not large
 
+  // If Tc = 0, they point in front of the first key, but copy nothing.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
   const auto load_tile = [&](int j) {
     copy_K.load_async(K_smem(j % 2), -Shape::Bc);
@@ -107,7 +109,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
     if (j > 0) load_tile(j - 1);
 
-    // 3. P with the current m. If it overflows (rare), compute S again and take the true maximum, with which it cannot.
+    // 3. P with the current m, or at once with the maximum if m is unknown: pass 1. If a lane's sum shows that P may overflow
+    // (rare), pass 2 computes S again and takes the maximum, with which P always fits. All lanes of the warp agree.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
     bool exact = !m_known, fits = false;
@@ -131,7 +134,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
       S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -cm[r])); });  // (8.2): S is P now
       sum = lane_sum(S);
-      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
+      // NaN fits: recomputing would not help.
+      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;
       exact = true;
     } while (!fits);  // the second time with the true maximum
     l = l + sum;      // (8.3)

@@ -76,8 +76,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                  Tensor<float> part_O_all, Tensor<float> part_L_all, int split_keys) {
   const PackedRows rows(problem, Shape::Br, blockIdx.x);
   const int split = blockIdx.y, begin = split * split_keys;
-  const int end = min(begin + split_keys, problem.visible_keys(rows.query(Shape::Br - 1)));  // the last row sees the most
-  const int tiles = end > begin ? (end - begin + Shape::Bc - 1) / Shape::Bc : 0;             // none in an empty split
+  // The last row sees the most keys.
+  const int end = min(begin + split_keys, problem.visible_keys(rows.query(Shape::Br - 1)));
+  const int tiles = end > begin ? (end - begin + Shape::Bc - 1) / Shape::Bc : 0;  // none in an empty split
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 
   T* const shared = dynamic_shared<T>(Shape::SHARED_ELEMENTS);

@@ -95,11 +95,11 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
     wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // write after read: P^T of the previous tile has been packed
-    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), Q.k_major(), false);  // (8.11)
+    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
     wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), dO.k_major(), false);  // (8.12)
+    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -113,8 +113,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     store(dS_smem.below(warp_row).left(), dS);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
-    wgmma_fence();                                                 // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), true);  // (8.14)
+    wgmma_fence();                                                         // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
     // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
@@ -123,8 +123,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                    // write after read: the previous dQ has been stored
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                 // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), true);  // (8.15)
+    wgmma_fence();                                                         // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     wait_empty(smem.empty_dQ[stage], parity);     // write after read: the TMA has read the dQ of two tiles ago

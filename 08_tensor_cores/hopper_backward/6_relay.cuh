@@ -69,8 +69,8 @@ struct Gradient {
   /// Issues this += A B, B a tile of queries.
   template <class T, class Tile>
   __device__ void issue(const InRegisters<T, 1, Shape::Br / 16>& A, const Tile& B) {
-    issue_product<T, Shape::Br / 16>(left, A, B.mn_major(0), true);
-    issue_product<T, Shape::Br / 16>(right, A, B.mn_major(LEFT), true);
+    issue_product<T, Shape::Br / 16>(left, A, B.mn_major(0), /*add=*/true);
+    issue_product<T, Shape::Br / 16>(right, A, B.mn_major(LEFT), /*add=*/true);
   }
   template <class T, class Tile>
   __device__ void write(const Matrix<T>& M, int row0, float factor, const Tile& staging) {
@@ -99,7 +99,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     Accumulators<1, Shape::QUERY_TILES> S;  // transposed: [16, Br] in each warp
     wait_full(smem.full_Q[stage], parity);  // read after write: Q_i and L_i have landed
     wgmma_fence();                          // write after read: P^T of the previous tile has been packed
-    issue_product<T, K.DEPTH>(S, K.k_major(), shared.Q(stage).k_major(), false);  // (8.11)
+    issue_product<T, K.DEPTH>(S, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -143,7 +143,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     Accumulators<1, Shape::QUERY_TILES> dP;  // transposed: [16, Br] in each warp
     wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), false);  // (8.12)
+    issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     wgmma_wait<0>(registers(dP));                                                        // read after write: dP is complete
     wait_full(smem.full_P[stage], parity);                                               // read after write: P has been stored
@@ -190,7 +190,8 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
       wgmma_fence();  // write after read: the previous dQ has been added
-      issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).mn_major(), shared.K().mn_major(col), false);  // (8.16)
+      issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).mn_major(), shared.K().mn_major(col),
+                                       /*add=*/false);  // (8.16)
       wgmma_commit();
       wgmma_wait<0>(registers(dQ));  // read after write: dQ is complete
       const auto first = dQ_accum.head(work.b, at.h)

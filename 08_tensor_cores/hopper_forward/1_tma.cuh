@@ -33,6 +33,7 @@ struct ForwardShape {
   static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                 // tiles each of K and V in shared memory
+  // CONSUMERS only sets the arrival counts of empty_K and empty_V, which step 3 is the first to use.
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP, CONSUMERS = (THREADS + WARPGROUP - 1) / WARPGROUP;
   static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
     wait_full(smem.full_K[j % 2], parity);  // read after write: K_j has landed
     wgmma_fence();                          // write after read: the previous S has been packed into P
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(j % 2).k_major(), false);  // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(j % 2).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
@@ -93,9 +93,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 4. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P(S);
-    wait_full(smem.full_V[j % 2], parity);                                     // read after write: V_j has landed
-    wgmma_fence();                                                             // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).mn_major(), true);  // (6.4)
+    wait_full(smem.full_V[j % 2], parity);  // read after write: V_j has landed
+    wgmma_fence();                          // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: this warpgroup has read K_j and V_j
   }

@@ -7,7 +7,7 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 2, with the same tiles:
-// - Warp specialization: one thread of an additional warpgroup, the producer, loads tile after tile into rings. It waits for
+// - Warp specialisation: one thread of an additional warpgroup, the producer, loads tile after tile into rings. It waits for
 //   "empty", the consumers wait for "full". The loop has no block-wide barrier any more, so that one warpgroup can compute its
 //   softmax while another multiplies.
 // - setmaxnreg moves the producer's registers to the consumers.
@@ -81,7 +81,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
     wait_full(smem.full_K[stage], parity);  // read after write: K_j has landed
     wgmma_fence();                          // write after read: the previous S has been packed into P
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), false);  // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(smem.empty_K[stage]);
@@ -93,9 +93,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
     // 2. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P(S);
-    wait_full(smem.full_V[stage], parity);                                     // read after write: V_j has landed
-    wgmma_fence();                                                             // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).mn_major(), true);  // (6.4)
+    wait_full(smem.full_V[stage], parity);  // read after write: V_j has landed
+    wgmma_fence();                          // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(smem.empty_V[stage]);

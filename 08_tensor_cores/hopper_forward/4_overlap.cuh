@@ -88,8 +88,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
     wait_full(smem.full_K[state.stage()], state.parity());  // read after write: the first K has landed
     wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
-    // (8.1)
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), false);
+    // (8.1)  S = Q K^T
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(smem.empty_K[state.stage()]);
@@ -104,11 +104,11 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       // 2. S = Q K_j^T and O += P V_(j-1) are issued.
       wait_full(smem.full_K[stage_K], parity_K);  // read after write: K_j has landed
       wgmma_fence();                              // write after read: the previous S has been packed into P
-      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), false);  // (8.1)
+      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
       wait_full(smem.full_V[stage_V], parity_V);  // read after write: V_(j-1) has landed
       wgmma_fence();                              // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), true);  // (6.4)
+      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), /*add=*/true);  // (6.4)
       wgmma_commit();
 
       // 3. The softmax of S, while P V is in flight.
@@ -124,7 +124,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 4. O += P V of the last tile.
     wait_full(smem.full_V[state.stage()], state.parity());  // read after write: the last V has landed
     wgmma_fence();                                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), true);  // (6.4)
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(smem.empty_V[state.stage()]);

@@ -15,7 +15,7 @@
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once. Workspace: the counter, zero before
 //   and after, which launches that run at the same time must not share; padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128, 160, 192 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -96,7 +96,10 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
-  // Tiles j < lazy_below may keep m; the others take the maximum at once, at first those with a mask in a row of the warp.
+  // Each warp decides for itself how tile j becomes P. At first lazy_below counts the tiles without a mask in the warp's rows.
+  //   j >= lazy_below            exact:  mask, maximum; O and l are rescaled
+  //   j <  lazy_below, P fits    lazy:   m stays, nothing is rescaled
+  //   j <  lazy_below, overflow  repair: S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
   int lazy_below = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
@@ -122,8 +125,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
     wait_full(smem.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
     wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
-    // (8.1)
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), false);
+    // (8.1)  S = Q K^T
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(smem.empty_K[state.stage()]);
@@ -138,11 +141,11 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
       wait_full(smem.full_K[stage_K], parity_K);  // read after write: K_j has landed
       wgmma_fence();                              // write after read: the previous S has been packed into P
-      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), false);  // (8.1)
+      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
       wait_full(smem.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
       wgmma_fence();                              // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), true);  // (8.4)
+      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
       // 3. P with the current m, while the previous tile's P V is in flight.
@@ -154,8 +157,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         cm.each([&](float& x, int) { x *= c; });
         S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
         const auto sum = lane_sum(S);
-        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
-        if (fits) l = l + sum;                                                 // (8.3)
+        // NaN passes: recomputing would not help.
+        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
+        if (fits) l = l + sum;  // (8.3)
       }
       wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
       release(smem.empty_V[stage_V]);
@@ -176,7 +180,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 5. O += P V_0.
     wait_full(smem.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
     wgmma_fence();                                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(smem.empty_V[state.stage()]);
@@ -250,7 +254,8 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<Shape>(why, start<Shape>, speed);
 }
 
-// Fastest first per width; speeds as measured with --tune on an H200. If there are few tiles, smaller ones divide more evenly.
+// Fastest first per width; speeds as measured with --tune on an H200, those at 160 and 192 taken from 128. If there are few
+// tiles, smaller ones divide more evenly.
 constexpr CompiledShape shapes[] = {
     compiled<64, 256, 64, 3>("four warpgroups"),
     compiled<64, 192, 96, 3>("three warpgroups", 0.96),
@@ -264,6 +269,10 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 192, 64, 3>("three warpgroups"),
     compiled<128, 128, 128, 2>("two warpgroups", 0.89),
     compiled<128, 64, 64, 2>("little shared memory", 0.56),
+    compiled<160, 128, 112, 2>("two warpgroups"),
+    compiled<160, 64, 64, 2>("little shared memory", 0.56),
+    compiled<192, 128, 112, 2>("two warpgroups"),
+    compiled<192, 64, 64, 2>("little shared memory", 0.56),
     compiled<256, 128, 64, 2>("registers hold no more of O"),
     compiled<256, 64, 32, 2>("little shared memory", 0.57),
 };

@@ -141,7 +141,8 @@ struct InRegisters {
       for (int i = 0; i < RowTiles; ++i) A.load(blocks_reg[k][i], i, k);
     }
   }
-  /// In fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
+  /// In fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k. Packs all of P now; for an operand of a
+  /// single add_product(), rounded() of parts/tile.cuh saves the registers.
   __device__ explicit InRegisters(const Accumulators<RowTiles, 2 * Depth>& P) {
 #pragma unroll
     for (int index = 0; index < Depth * RowTiles * 4; ++index) {
@@ -191,7 +192,9 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowT
       M.template as<uint4>(row0 + row, col0 + col) = chunk;
     }
   } else {
-    constexpr int steps = (ColTiles + 3) / 4;  // 32 columns at a time; the last ones may be fewer (Width 80)
+    // 32 columns at a time; the last ones may be fewer (Width 80). Then M must have no columns beyond those of C, since their
+    // elements are not read.
+    constexpr int steps = (ColTiles + 3) / 4;
     for (int row = 0; row < rows; ++row) {
       T elements[steps];
 #pragma unroll

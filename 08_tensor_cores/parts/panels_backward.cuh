@@ -133,15 +133,6 @@ __device__ void store(const PanelOperand<T, Height, false, Depth>& rows, const I
   }
 }
 
-// ---- P and dS, transposed: rows are keys, columns queries -------------------------------------------------------------------
-
-/// (8.13)  dP becomes dS = P o (dP - D).
-template <class Scores>
-__device__ void softmax_backward(Scores& dP, const Scores& P, const QueryStats& stats) {
-  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
-  dP.multiply(P);
-}
-
 // ---- dQ ---------------------------------------------------------------------------------------------------------------------
 
 /// The part of dQ [Br, Width] that a warpgroup computes: 64 rows and all columns, or 64 columns if two warpgroups share the
@@ -158,7 +149,7 @@ struct PartOfDQ {
   /// row0 of dQ is column row0 of dS^T.
   template <class T, class STile, class KTile>
   __device__ void issue(Accumulators<1, COLS / 8>& dQ, const STile& dS, const KTile& K) const {
-    issue_product<T, Shape::Bc / 16>(dQ, dS.mn_major(row0), K.mn_major(col0), false);
+    issue_product<T, Shape::Bc / 16>(dQ, dS.mn_major(row0), K.mn_major(col0), /*add=*/false);
   }
 
   /// Offset of fragment n of the warp's 16 rows in dQ_accum, for a tile that begins at query0. A fragment has 128
@@ -195,7 +186,8 @@ struct PartOfDQ {
 
 template <class Shape>
 BackwardMaps backward_maps(const Attention& a) {
-  const auto map = [&](const TensorRef& t, const char* padded, int rows) {  // copies are made by the forward pass and prepare()
+  // Padded copies are made by the forward pass and prepare().
+  const auto map = [&](const TensorRef& t, const char* padded, int rows) {
     return tensor_map(rows_are_whole_chunks(a.problem) ? t : a.workspace(padded), rows);
   };
   return {map(a.Q, "Q_padded", Shape::Br), map(a.K, "K_padded", Shape::Bc), map(a.V, "V_padded", Shape::Bc),
@@ -208,6 +200,9 @@ inline std::string refuse_wide_heads(const Problem& p) {
   return "--head-dim is " + std::to_string(p.d) +
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
+
+/// Do the heads of a group share keys under a causal mask? There step 5 is the fastest for d above 64: see WorkFromTheEnd.
+inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
 
 template <const auto& shapes>
 Variant hopper_backward_step(const char* name, const char* idea, bool (*fastest)(const Problem&, Pass) = nullptr) {

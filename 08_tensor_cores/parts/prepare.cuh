@@ -1,5 +1,5 @@
-// 08 Tensor cores, backward: what all steps share. The kernels that run before and after a step's kernel, for L and D of all
-// queries and for dQ from dQ_accum, its sum in fp32; and P from scores and L.
+// 08 Tensor cores, backward, what all steps share: the kernels that run before and after a step's own (L and D of all queries;
+// dQ from dQ_accum, its sum in fp32), the order of the tiles of queries, P from scores and L, and dS.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -149,9 +149,10 @@ struct QueryStats {
   }
 };
 
-// ---- P, transposed: rows are keys, columns queries -------------------------------------------------------------------------
+// ---- P and dS, transposed: rows are keys, columns queries ------------------------------------------------------------------
 
-/// Beyond this |L|, rounding log2(e) L would change P by more than 2.2 %.
+/// Beyond this |L|, rounding log2(e) L could change P by more than 2.2 %. A lower threshold would gain little: just below this
+/// one, storing L in fp32 has already rounded it by up to 2^-6, which is 1.6 % of P.
 constexpr float LARGE_L = 0x1p19f;
 
 /// Whether any of the tile's L is large. All lanes of the warp get the same answer.
@@ -185,6 +186,13 @@ __device__ void exponentiate(Scores& S, const QueryStats& stats, const ScoreRule
   } else {
     S.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(c, s, -LOG2_E * stats.L(query))); });
   }
+}
+
+/// (8.13)  dP becomes dS = P o (dP - D).
+template <class Scores>
+__device__ void softmax_backward(Scores& dP, const Scores& P, const QueryStats& stats) {
+  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
+  dP.multiply(P);
 }
 
 // ---- dQ, where blocks sum it in HBM ----------------------------------------------------------------------------------------
@@ -248,7 +256,8 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 template <class T, int Width>
 void convert(const Attention& a, const TensorRef& dQ_accum) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);  // one thread per two rows of 8
+  // One thread per two rows of 8 columns.
+  const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);
   launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
          view<const float>(dQ_accum), view<T>(a.dQ), rows_are_whole_chunks(p));
 }

@@ -22,7 +22,9 @@ __device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float c) {
 /// Up to this |c m|, rounding c m changes the weight of a tile by at most 0.04 %, less than rounding P does (0.05 % in fp16).
 constexpr float LARGE = 0x1p14f;
 
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is large or overflows.
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is large or overflows. Each lane
+/// decides for its own rows, without a vote: the branch needs no other lane, and the next product (.sync) waits for all lanes
+/// of the warp.
 template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
   m.each([&](float& x, int) {

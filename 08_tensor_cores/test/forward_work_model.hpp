@@ -19,10 +19,10 @@ inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity(
 
 /// d, padded to a width that is compiled.
 inline int width_of(const Variant& v, const FullProblem& p) {
-  if (p.d > 128) return 256;
+  if (p.d > 192 || (p.d > 128 && !is_one_of(v, {"scheduled"}))) return 256;
   if (splits_keys(v)) return p.d <= 64 ? 64 : 128;
   if (!is_for_hopper(v)) return (p.d + 31) / 32 * 32;
-  return p.d <= 64 ? 64 : p.d <= 80 ? 80 : p.d <= 96 ? 96 : 128;
+  return p.d <= 64 ? 64 : p.d <= 80 ? 80 : p.d <= 96 ? 96 : p.d <= 128 ? 128 : p.d <= 160 ? 160 : 192;
 }
 
 /// What a step does, of all batches and heads.
