@@ -134,7 +134,10 @@ def tile_loop_03():
     p.arrow(end, low + 24, end + 46, low + 24)
     p.box(end + 50, low, 110, 48, "c4", "O = o / ℓ", 15)
     p.note(
-        450, low + 86, "A triple is (m, ℓ, o), and ⊕ is the merge (3.6). The state has d + 2 elements, however many tiles there are.", size=14
+        450,
+        low + 86,
+        "A triple is (m, ℓ, o), and ⊕ is the merge (3.6). The state has d + 2 elements, however many tiles there are.",
+        size=14,
     )
     return p
 
