@@ -168,7 +168,7 @@ def phases_05():
                 for row in own[:1] if n == 2 else own:
                     p.rect(x, y + row * scale - 3, wide, 6, kinds[does])
             if does:
-                p.label(x + wide / 2 + 12 * columns, y + high[name] / 2 + (12 if n == 2 and does == "add" else 5), does, text)
+                p.label(x + wide / 2 + 10.5 * columns, y + high[name] / 2 + (12 if n == 2 and does == "add" else 5), does, text)
         p.note(left + 2 * (wide + gap), tops[2] + 46, "in HBM", size=text, anchor="start")
         if n:
             p.line(left - 24, 14, left - 24, 436, "thin")
