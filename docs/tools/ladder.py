@@ -8,12 +8,12 @@ from rows import ROOT, describe
 
 from .formatting import ms, number, shown, step, table
 from .quotes import definition
-from .saved import H100, H200, fastest, newest, of_today, origin, section
+from .saved import H200, fastest, newest, of_today, origin, section
 from .steps import PORTABLE, STEPS, allowed
 
 
 def steps(direction):
-    rows = {row.label: row for row in newest(H100, "compare.jsonl", direction=direction, having="time")}
+    rows = {row.label: row for row in newest(H200, "compare.jsonl", direction=direction, having="time")}
     known = [step.name for step in STEPS[direction]]
     first, lines = rows[known[0]], []
     for count, name in enumerate([*known, *(name for name in rows if name not in known)], 1):

@@ -3,7 +3,7 @@ common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_
 
 import math
 
-import h100
+import h200
 from rows import Row
 
 from .formatting import number, shown, step, table
@@ -155,7 +155,7 @@ def power(which):
         *problem, _ = key(row)
         name = f"torch, {row['variant']}" if row["stage"] == "peer" else f"`{row['variant']}`"
         run = row["sustained"]
-        per_clock = 1e12 * run["tflops"] / (SM_FLOPS * h100.SMS * 1e6 * run["clock_mhz"])
+        per_clock = 1e12 * run["tflops"] / (SM_FLOPS * h200.SMS * 1e6 * run["clock_mhz"])
         cells = [f"{run['tflops']:.0f}", f"{run['clock_mhz']:,.0f}", f"{run['watts']:.0f}", f"{per_clock:.2f}"]
         lines.append([*named(*problem), name, *cells])
     head = ["d", "N", "mask", "dtype", "kernel", "TFLOP/s", "clock, MHz", "W", f"of {SM_FLOPS:,} FLOPs per cycle"]
