@@ -119,13 +119,11 @@ def states(page, module, program):
     return found
 
 
-def variants(page, program):
-    """What `--list` says of the page's kernels."""
-    mistakes = {broken.id for broken in page.breaks}
+def variants(program):
+    """{name: what `--list` says of a kernel}, broken ones included"""
     for variant in json.loads(program.run(["--list"])["out"])["variants"]:
         tiles = [{**t, "choices": [{"br": choice["br"], "bc": choice["bc"]} for choice in t["choices"]]} for t in variant["tiles"]]
-        if variant["name"] not in mistakes:
-            yield {**variant, "tiles": tiles}
+        yield variant["name"], {**variant, "tiles": tiles}
 
 
 def start_of(first):
@@ -148,10 +146,11 @@ def title_of(page):
 
 def compose(page, module):
     with Program(module) as program:
-        listed, found = list(variants(page, program)), states(page, module, program)
+        listed, found = dict(variants(program)), states(page, module, program)
+    broken = {b.id: listed.pop(b.id) for b in page.breaks}
     data = {
-        "start": start_of(listed[0]),
-        "variants": listed,
+        "start": start_of(next(iter(listed.values()))),
+        "variants": list(listed.values()),
         "elsewhere": [
             [Path(file).stem, f"{other.name}.html"]
             for other in pages()
@@ -159,7 +158,10 @@ def compose(page, module):
             for file in other.kernels
         ],
         "breaks": [
-            {"id": b.id, "name": b.name, "file": b.file, "lesson": b.lesson, "changes": b.changes(), "state": found[b.id]}
+            {
+                **{key: broken[b.id][key] for key in ("max_head_dim", "tiles")},
+                **{"id": b.id, "name": b.name, "file": b.file, "lesson": b.lesson, "changes": b.changes(), "state": found[b.id]},
+            }
             for b in page.breaks
         ],
         "files": {file: (ROOT / file).read_text() for file in page.sources()},

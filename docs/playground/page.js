@@ -29,9 +29,9 @@ function offer(name, choices) {
   if (choices.some(([value]) => value === before)) select.value = before;
 }
 
-/** What the kernel takes decides what there is to choose. */
+/** What the kernel takes, or its broken copy, decides what there is to choose. */
 function adapt() {
-  const variant = variantOf(chosen("variant"));
+  const variant = { ...variantOf(chosen("variant")), ...broken() };
   offer("pass", variant.passes.map((pass) => [pass]));
   offer("dtype", variant.dtypes.map((dtype) => [dtype]));
   form.elements.d.max = variant.max_head_dim;
@@ -44,7 +44,7 @@ function adapt() {
 function take(wanted) {
   const next = { ...data.start, ...wanted };
   if (!data.breaks.some(({ id }) => id === next.break)) next.break = "";
-  for (const name of ["variant", "d", "pass"]) { // which decide about others
+  for (const name of ["break", "variant", "d", "pass"]) { // which decide about others
     form.elements[name].value = next[name];
     adapt();
   }
