@@ -139,9 +139,10 @@ def start_of(first):
 
 
 def title_of(page):
-    """That of its chapter."""
-    chapters = (ROOT / f"docs/chapters/{name}.md" for name in (page.name, page.stage))
-    return re.match(r"# (.*)", next(filter(Path.exists, chapters)).read_text())[1]
+    """That of the chapter with the longest name that the page's begins with, or else of its stage's."""
+    chapters = {path.stem: path for path in (ROOT / "docs/chapters").glob("*.md")}
+    chapter = max((name for name in chapters if page.name.startswith(name)), key=len, default=page.stage)
+    return re.match(r"# (.*)", chapters[chapter].read_text())[1]
 
 
 def compose(page, module):
