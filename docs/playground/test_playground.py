@@ -26,7 +26,7 @@ BROWSERS = {
 }
 FIRST = 3  # seconds to the first verdict
 LAST = 120  # to any
-SEEN = "(({{ top, bottom }}) => top >= 0 && bottom <= innerHeight)({}.getBoundingClientRect())"
+SEEN = "(({{ top, bottom }}) => top > -1 && bottom < innerHeight + 1)({}.getBoundingClientRect())"
 TOO_WIDE = "document.documentElement.scrollWidth > innerWidth"
 COMPARED = ("predicted", "counters", "threads", "tiles", "problem", "extra_memory_bytes")
 FINISHED = "window.finished && element('stop').disabled && window.finished"
