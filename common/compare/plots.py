@@ -57,7 +57,7 @@ def speed(words, dtype, *passes):
         device=H200,
         files="sweep large sweep_peers peers" if fp32 else "sweep_peers sweep16",  # of 16 bits the run in turns last
         title=f"{words}: TFLOP/s against the length N, {'fp32' if fp32 else 'tensor cores'}",
-        note="{device}, {problem}; medians with a cold L2, of each stage the best step.",
+        note="{device}, {problem}; medians with a cold L2, of each stage the step that is fastest at the longest N.",
         rows=f"dtype {'==' if fp32 else '!='} 'fp32' and `pass` in {list(passes)} and (is_peer or series in {stages})",
         where=f"dtype == '{dtype}' and {TOKENS}",
         problem=f"{dtype}, {TOKENS_WORDS}",
@@ -75,8 +75,8 @@ PLOTS = {
         title="The ladder: TFLOP/s step by step",
         note="{device}, {problem}; cold L2.",
         remark="Dashed: FlashAttention-2 and cuDNN of torch {torch}, and FlashAttention-3.",
-        rows="not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_flash3', 'peer_cudnn']",
-        where="batch == 4 and heads == 16 and seq_q == 4096 and head_dim == 128 and causal",
+        rows="variant != 'relay' and not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_flash3', 'peer_cudnn']",
+        where="batch == 4 and heads == 16 and seq_q == 4096 and head_dim == 128 and causal",  # `relay` is for wider heads
         problem="B = 4, H = 16, N = 4,096, d = 128, causal",
         panels=PASSES,
         y="tflops",

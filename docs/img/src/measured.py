@@ -6,6 +6,7 @@ import h100
 from tools.formatting import number
 from tools.saved import H100, fastest, newest
 from tools.svg import Picture
+from tools.timed import named
 
 SCORES = [1, 2, 4, 0]  # the running example
 RATE = h100.FP32_FLOPS / 8  # at most, of products with two loads per multiply-add: (1.17)
@@ -30,11 +31,11 @@ def kernels_01():
         _, row, found = kernels("01_naive", of_pass)[0]
         p.label(20, y + 14, of_pass, 15, "start", bold=True)
         y += 30
-        for kernel in found:
-            rowwise = {"softmax_kernel": 2, "dS_kernel": 3}.get(kernel["kernel"])
+        for name, kernel in named(found):
+            rowwise = {"softmax_kernel": 2, "dS_kernel": 3}.get(name)
             bound = rowwise * 4 * pairs(row) / h100.HBM_BYTES_PER_SECOND if rowwise else 2 * pairs(row) * row["problem"]["head_dim"] / RATE
             ms, bound = kernel["time_us"] / 1e3, 1e3 * bound
-            p.note(left - 10, y + 15, kernel["kernel"], anchor="end")
+            p.note(left - 10, y + 15, name, anchor="end")
             p.rect(left, y, scale * ms, 22, "c2" if rowwise else "c1")
             p.line(left + scale * bound, y - 3, left + scale * bound, y + 25, "strong")
             p.label(left + scale * ms + 8, y + 15, f"{ms:.2f} ms, {ms / bound:.1f} times its bound", 13, "start")
