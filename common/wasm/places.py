@@ -29,7 +29,7 @@ class Places:
         while (file := self.field(scope, "file")) is None:
             scope = self.field(scope, "scope")
         name, folder = self.field(file, "filename"), self.field(file, "directory")
-        return os.path.abspath(os.path.join(folder or "", name))  # ccache may have made it relative to the build folder
+        return os.path.normpath(os.path.join(folder or "", name))
 
     def of(self, location):
         """The number of the constant for a !DILocation."""
