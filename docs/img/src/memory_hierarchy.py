@@ -80,7 +80,7 @@ def roofline_00():
         seconds = sum(max(flops / rate, width * elements / h200.HBM_BYTES_PER_SECOND) for flops, elements, rate in steps)
         intensity, reached = fused / (width * (4 * n * n + 4 * n * d)), fused / seconds / 1e12
         p.polygon([(x(intensity) + 8 * a, y(reached) + 8 * b) for a, b in ((-1, 0), (0, -1), (1, 0), (0, 1))], kind)
-        dx, dy, anchor = (10, 70, "end") if name == "fp32" else (-12, -4, "end")  # clear of the roofs and the ridge
+        dx, dy, anchor = (10, 31, "start") if name == "fp32" else (-12, -4, "end")  # clear of the roofs and the ridge
         p.label(x(intensity) + dx, y(reached) + dy, f"all three, {name}", text, anchor)
     p.note(right, 30, "square: one kernel; diamond: three, one after another", size=text, anchor="end")
     return p
