@@ -71,7 +71,9 @@ def stacked(title, *stages):
 def kernels_02():
     """Where the forward pass spends its time in chapters 01 and 02."""
     return stacked(
-        "With a warp per row the softmax takes a seventeenth of the time, and the products take what they took", "01_naive", "02_safe_softmax"
+        "With a warp per row the softmax takes a seventeenth of the time, and the products take what they took",
+        "01_naive",
+        "02_safe_softmax",
     )
 
 
