@@ -36,7 +36,7 @@ def names_of(which):
     if which not in NARROW:
         return f"`{ON_HOPPER[which]}`"
     short, long = NARROW[which]
-    return f"up to d = 64 `{short}`, or `{long}` from N = 4,096 on, beyond `{ON_HOPPER[which]}`"
+    return f"`{ON_HOPPER[which]}` for d > 64, else `{short}` below N = 4,096 and `{long}` from there on"
 
 
 def is_last(row, last):
@@ -270,4 +270,4 @@ def hopper_steps(which):
             used += [row] if row else []
         lines.append(line)
     head = "step | over | d = 64: expected | measured | causal | d = 128: expected | measured | causal"
-    return section("{pass}, TFLOP/s at N = 4,096, fp16; ×: over the step in the second column", head, lines, used)
+    return section("{pass}, TFLOP/s at B = 4, N = 4,096, H·d = 2,048, fp16; ×: over the step in the second column", head, lines, used)
