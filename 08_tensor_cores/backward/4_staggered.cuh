@@ -94,6 +94,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0).load_async(V_smem);
   load_tile(0, front);
 
+  // Tile t goes to stage t % 3. In iteration t half 0 computes its P, in t + 1 half 1 its dS, in t + 2 all add it to dQ. Its Q, dO,
+  // L and D are last read in t + 1, and overwritten by the load that t + 2 starts; its dS is last read in t + 2, and overwritten
+  // by the P of t + 3.
   for (int iteration = 0; iteration < queries.iterations + 2; ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles, P and dS have arrived; write after read: no warp still reads the oldest stage

@@ -116,8 +116,9 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                                         // read after write: P has been computed
     issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
-    fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
-    // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
+    fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS,
+    // and behind the barrier those of all threads, each of which has such a fence. Write after read: no warp still reads the
+    // dS of the previous tile.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
     Accumulators<1, part.COLS / 8> dQ;
     wgmma_fence();                                    // write after read: the previous dQ has been stored
