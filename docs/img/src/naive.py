@@ -41,7 +41,7 @@ def tiled_product():
     p.note(
         410,
         321,
-        f"shared memory now. A block computes its tile of C: each element it loads is read once from HBM and used {TILE} times.",
+        f"shared memory now. A block computes its tile of C: each element it loads is requested once and used {TILE} times.",
         size=13,
     )
     return p
