@@ -198,7 +198,8 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dO, _):
-        return _gradients(ctx, dO, None, _run_backward)
+        # With create_graph the operation runs, and refuses a gradient of a gradient.
+        return _gradients(ctx, dO, None, _backward if torch.is_grad_enabled() else _run_backward)
 
 
 def _is_traced(x):
