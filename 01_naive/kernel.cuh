@@ -38,7 +38,7 @@ __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int r
 
 /// This thread's element of the tile of C = op(A) op(B) that starts at (row0, col0), where op transposes on request and `depth`
 /// is the inner dimension: C(row0 + threadIdx.y, col0 + threadIdx.x).  All threads of the block must call it.
-/// Each element of a tile is read TILE times from shared memory, so A and B are read TILE times less from HBM (1.6).
+/// Each element of a tile is read TILE times from shared memory, so traffic from HBM falls by a factor of TILE (1.6).
 template <bool TransposeA, bool TransposeB>
 __device__ float tile_product(const Matrix<const float>& A, const Matrix<const float>& B, int row0, int col0, int depth) {
   __shared__ Tile A_tile;  // [TILE rows, TILE of depth], or the transpose if A is stored transposed

@@ -40,8 +40,8 @@ __global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q, Ten
   if (i < problem.Nq && j < problem.Nk) S.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
 }
 
-/// (9.2)  dS of kernel.cuh becomes dS o slope. S without the bias is the capped score, less the digits that a bias much larger
-/// than the cap has cost S; where P = 0 it may be -inf.  A thread owns a row.  Grid: (blocks of rows, H, B).
+/// (9.2)  Multiplies dS by the slope of the cap, in place. S - bias recovers the capped score, with fewer digits if the bias is
+/// much larger than the cap. A masked pair has S = -inf, P = 0 and dS = 0.  A thread owns a row.  Grid: (blocks of rows, H, B).
 __global__ void slope_kernel(OptionsProblem problem, Tensor<const float> S_all, Bias bias, Tensor<float> dS_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;
@@ -55,14 +55,19 @@ __global__ void slope_kernel(OptionsProblem problem, Tensor<const float> S_all, 
   }
 }
 
-/// (9.12), (9.13)  A = A o Z, for A = P or dP. The mask counts rows and keys from row0 and col0, where a sequence begins.
-/// Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void drop_kernel(Problem problem, DropMask mask, int row0, int col0, Tensor<float> A) {
-  const int b = blockIdx.z / problem.H;
-  const int h = blockIdx.z % problem.H;
-  const int i = blockIdx.y * TILE + threadIdx.y;
-  const int j = blockIdx.x * TILE + threadIdx.x;
-  if (i < problem.Nq && j < problem.Nk) A.head(b, h)(i, j) *= mask(blockIdx.z, row0 + i, col0 + j);
+/// (9.12), (9.13)  A = A o Z, for A = P or dP. A thread owns the four elements that share a call of Philox.
+/// Grid: (tiles of 2 TILE keys, tiles of 2 TILE queries, B*H).
+__global__ void drop_kernel(Problem problem, DropMask mask, int sequence, Tensor<float> A_all) {
+  constexpr int apart = DropMask::APART;
+  const Matrix<float> A = A_all.head(blockIdx.z / problem.H, blockIdx.z % problem.H);
+  const int x = blockIdx.x * TILE + threadIdx.x;
+  const int i0 = 2 * (blockIdx.y * TILE + threadIdx.y);
+  const int j0 = x + x / apart * apart;  // the next 16 keys belong to the same threads
+  const FourWords drawn = mask.draw(sequence * problem.H + blockIdx.z, i0, j0);
+  for (int n = 0; n < 4; ++n) {
+    const int i = i0 + n / 2, j = j0 + n % 2 * apart;
+    if (i < problem.Nq && j < problem.Nk) A(i, j) *= mask.factor(drawn, i, j);
+  }
 }
 
 /// (9.16)  dBias = the sum of dS, before the slope, over the heads that share the bias, always in the same order. A thread owns an
@@ -87,10 +92,10 @@ TensorRef rows_of(TensorRef t, int first, int count, int col = 0) {
   return t;
 }
 
-/// The attention of a sequence by itself, with views of its rows of all tensors; and how many rows and keys are before them.
+/// The attention of a sequence by itself, with views of its rows of all tensors.
 struct Part {
   Attention a;
-  int query = 0, key = 0;
+  int sequence = 0;
 };
 
 std::vector<Part> sequences_of(const Attention& a) {
@@ -111,7 +116,7 @@ std::vector<Part> sequences_of(const Attention& a) {
       one.workspaces[n] = rows_of(a.workspaces[n], query, Nq, key);
       one.workspaces[n].shape[3] = Nk;
     }
-    all.push_back({one, query, key});
+    all.push_back({one, s});
   }
   return all;
 }
@@ -126,7 +131,8 @@ void launch_any(const char* name, const LaunchShape& shape, Arguments&&... argum
 void drop(const Part& part, const TensorRef& A) {
   const FullProblem& p = part.a.problem;
   if (p.dropout.probability == 0.0f) return;
-  launch_any("drop", tiled(p.Nq, p.Nk, p.B * p.H), drop_kernel, p, DropMask(p.dropout), part.query, part.key, view<float>(A));
+  launch_any("drop", tiled((p.Nq + 1) / 2, (p.Nk + 1) / 2, p.B * p.H), drop_kernel, p, DropMask(p.dropout), part.sequence,
+             view<float>(A));
 }
 
 void forward_of_one(const Part& part) {

@@ -10,7 +10,7 @@
 //
 // Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. A thread owns a row: it
 // reads S three times and writes P once. Neighbouring threads read neighbouring rows, Nk elements apart: each load of a
-// warp touches 32 sectors of HBM for 128 bytes.
+// warp touches 32 sectors of HBM, 1,024 bytes, to use 128.
 //
 // HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
 #pragma once
@@ -31,7 +31,7 @@ __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tenso
   const Matrix<const float> S = S_all.head(b, h);
   const Matrix<float> P = P_all.head(b, h);
 
-  // Pass 1: m. A row that sees no key has m = -inf; subtracting 0 instead keeps -inf - -inf = NaN out.
+  // Pass 1: m. If the row sees no key, m = -inf, and S - m below would be (-inf) - (-inf) = NaN: subtract 0 instead.
   float m = -INFINITY;
   for (int j = 0; j < problem.Nk; ++j) m = fmaxf(m, S(i, j));
   if (m == -INFINITY) m = 0.0f;

@@ -50,7 +50,7 @@ __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tenso
   const Matrix<const float> S = S_all.head(b, h);
   const Matrix<float> P = P_all.head(b, h);
 
-  // Pass 1: m. A row that sees no key has m = -inf; subtracting 0 instead keeps -inf - -inf = NaN out.
+  // Pass 1: m. If the row sees no key, m = -inf, and S - m below would be (-inf) - (-inf) = NaN: subtract 0 instead.
   float m = -INFINITY;
   for (int j = lane; j < problem.Nk; j += WARP) m = fmaxf(m, S(i, j));
   m = warp_max(m);

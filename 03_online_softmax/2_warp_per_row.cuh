@@ -67,7 +67,7 @@ __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tenso
   for (int j = lane; j < problem.Nk; j += WARP) stats = extend(stats, S(i, j));
   stats = warp_merge(stats);
 
-  // Pass 2: P. A row that sees no key has m = -inf and l = 0; subtracting 0 and multiplying by 0 gives P = 0 instead of NaN.
+  // Pass 2: P. If the row sees no key, m = -inf and l = 0: subtract 0 and multiply by 0 instead, so that P = 0, not NaN.
   const float m = stats.m == -INFINITY ? 0.0f : stats.m;
   const float inverse = stats.l == 0.0f ? 0.0f : 1.0f / stats.l;
   for (int j = lane; j < problem.Nk; j += WARP) P(i, j) = expf(S(i, j) - m) * inverse;

@@ -59,25 +59,25 @@ struct RowStats {
 /// (4.3)  The statistics of the union of two sets: (3.4).
 __device__ inline RowStats merge(RowStats a, RowStats b) {
   const float m = fmaxf(a.m, b.m);
-  return {m, expf(a.m - finite(m)) * a.l + expf(b.m - finite(m)) * b.l};
+  return {m, expf(a.m - zero_if_empty(m)) * a.l + expf(b.m - zero_if_empty(m)) * b.l};
 }
 
 /// Adds GROUP more scores to (m~, l~) and P~ V: (4.2) by the online rule (3.2), so that no thread has to keep its row of S.
 template <int Width>
-__device__ void accumulate(RowStats& tile, float4 (&PV_reg)[Width / 4], const float (&S)[GROUP],
+__device__ void accumulate(RowStats& tile_stats, float4 (&PV_reg)[Width / 4], const float (&S)[GROUP],
                            const SharedMatrix<float>& V_smem, int key) {
-  float m = tile.m;
+  float m = tile_stats.m;
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) m = fmaxf(m, S[g]);
-  const float correction = expf(tile.m - finite(m));  // rescales what was summed under the older maximum
+  const float correction = expf(tile_stats.m - zero_if_empty(m));  // rescales what was summed under the older maximum
   float P[GROUP];
   float sum = 0.0f;
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) {
-    P[g] = expf(S[g] - finite(m));
+    P[g] = expf(S[g] - zero_if_empty(m));
     sum += P[g];
   }
-  tile = {m, tile.l * correction + sum};
+  tile_stats = {m, tile_stats.l * correction + sum};
 #pragma unroll
   for (int c = 0; c < Width / 4; ++c) {
     float4 o = scaled(correction, PV_reg[c]);
@@ -89,11 +89,11 @@ __device__ void accumulate(RowStats& tile, float4 (&PV_reg)[Width / 4], const fl
 
 /// (4.4)  O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new, for a row of O_i. No visible key so far: l_new = 0, O = 0.
 template <int Width>
-__device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStats before, RowStats tile, RowStats merged,
-                             const float4 (&PV_reg)[Width / 4]) {
-  const float inverse = merged.l == 0.0f ? 0.0f : 1.0f / merged.l;
-  const float old_factor = before.l * expf(before.m - finite(merged.m)) * inverse;
-  const float new_factor = expf(tile.m - finite(merged.m)) * inverse;
+__device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStats old_stats, RowStats tile_stats,
+                             RowStats new_stats, const float4 (&PV_reg)[Width / 4]) {
+  const float inverse = new_stats.l == 0.0f ? 0.0f : 1.0f / new_stats.l;
+  const float old_factor = old_stats.l * expf(old_stats.m - zero_if_empty(new_stats.m)) * inverse;
+  const float new_factor = expf(tile_stats.m - zero_if_empty(new_stats.m)) * inverse;
 #pragma unroll
   for (int c = 0; c < Width / 4; ++c) {
     const float4 o = O_smem.as<const float4>(row, 4 * c);
@@ -140,13 +140,13 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
       const int i = i0 + row;
       load_tile<Width>(Q_smem, Q, i0, wide);  // line 8
       load_tile<Width>(O_smem, O, i0, wide);
-      RowStats before{-INFINITY, 0.0f};
-      if (i < problem.Nq) before = {m(i), l(i)};
+      RowStats old_stats{-INFINITY, 0.0f};
+      if (i < problem.Nq) old_stats = {m(i), l(i)};
       __syncthreads();  // read after write: a thread reads keys, values, and rows of Q and O that other threads have loaded
 
       // Lines 9 and 10: this thread's row of the tile, GROUP keys at a time, up to its last visible key.
-      RowStats tile{-INFINITY, 0.0f};  // m~, l~
-      float4 PV_reg[Width / 4] = {};   // P~ V_j
+      RowStats tile_stats{-INFINITY, 0.0f};  // m~, l~
+      float4 PV_reg[Width / 4] = {};         // P~ V_j
       const int visible = i < problem.Nq ? problem.visible_keys(i) - j0 : 0;
       for (int key = 0; key < min(visible, Bc); key += GROUP) {
         float S[GROUP];  // q . k, then the scores
@@ -155,18 +155,18 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
         for (int g = 0; g < GROUP; ++g) {  // (4.1); keys beyond the last one are not visible either
           S[g] = key + g < visible ? score(problem, bias, b, h, i, j0 + key + g, S[g]) : -INFINITY;
         }
-        accumulate<Width>(tile, PV_reg, S, V_smem, key);
+        accumulate<Width>(tile_stats, PV_reg, S, V_smem, key);
       }
 
-      const RowStats merged = merge(before, tile);  // line 11
-      merge_output<Width>(O_smem, row, before, tile, merged, PV_reg);
+      const RowStats new_stats = merge(old_stats, tile_stats);  // line 11
+      merge_output<Width>(O_smem, row, old_stats, tile_stats, new_stats, PV_reg);
       // Read after write: store_tile() reads elements of O_smem that other threads have written. Write after read: the next
       // tiles overwrite data that slower warps still read.
       __syncthreads();
       store_tile<Width>(O, i0, O_smem, wide);  // line 12
       if (i < problem.Nq) {                    // line 13
-        l(i) = merged.l;
-        m(i) = merged.m;
+        l(i) = new_stats.l;
+        m(i) = new_stats.m;
       }
     }
   }

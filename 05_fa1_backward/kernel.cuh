@@ -72,14 +72,21 @@ struct SharedTiles {
 
 template <int Width>
 __device__ SharedTiles shared_tiles(int Br, int Bc) {
-  float4* next = dynamic_shared<float4>(shared_floats({Br, Bc}, Width) / 4);  // float4 shows the compiler the alignment
+  // float4 shows the compiler the alignment.
+  float4* next = dynamic_shared<float4>(shared_floats({Br, Bc}, Width) / 4);
   const auto take = [&next](int rows, int cols) {
     const SharedMatrix<float> tile{reinterpret_cast<float*>(next), rows, cols, cols + PAD};
     next += rows * ((cols + PAD) / 4);
     return tile;
   };
-  return {take(Bc, Width), take(Bc, Width), take(Bc, Width), take(Bc, Width),
-          take(Br, Width), take(Br, Width), take(Br, Bc),    take(Br, Bc)};
+  return {.K = take(Bc, Width),
+          .V = take(Bc, Width),
+          .dK = take(Bc, Width),
+          .dV = take(Bc, Width),
+          .Q = take(Br, Width),
+          .dO = take(Br, Width),
+          .P = take(Br, Bc),
+          .dS = take(Br, Bc)};
 }
 
 /// Like load_tile() of chapter 04, with the same elements per thread, but BATCH loads are in flight before the first wait.
@@ -224,7 +231,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
         load_tile_batched<Width>(tiles.dO, all.dO.head(b, h), i0, wide);
         __syncthreads();  // read after write: tiles that other threads have loaded, and zeros that they have written
 
-        // Lines 11 to 13, 17, 19 and 20: phase A. A row that sees no key at all has l = 0, m = -inf: P = 0.
+        // Phase A: S (line 11), mask (12), P (13), dP (17), D (19), dS (20). If the row sees no key, l = 0, m = -inf: P = 0.
         int visible = 0;
         float m = 0.0f, l = 0.0f, D = 0.0f;
         if (i < problem.Nq) {
@@ -233,7 +240,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
           D = row_D<Width>(tiles.dO, row, all.O.head(b, h), i, wide);
         }
         const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
-        differentiate_row<Width>(problem, bias, tiles, j0, {b, h, i, row, visible, finite(m), inverse, D});
+        differentiate_row<Width>(problem, bias, tiles, j0, {b, h, i, row, visible, zero_if_empty(m), inverse, D});
 
         // Line 21, phase B. A thread reads only the row of dS that it has just written.
         if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, tiles, row, wide);
@@ -242,7 +249,7 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
         // Lines 16 and 22, phase C: the first Bc threads own a row of dV each, the next Bc threads a row of dK.
         if (row < 2 * Bc) {
           const bool is_dV = row < Bc;
-          // Only the addresses differ: selecting between structs would put them in local memory.
+          // Only pointers are selected: both matrices of a pair have the same size.
           const SharedMatrix<float> dX{is_dV ? tiles.dV.data : tiles.dK.data, Bc, Width, Width + PAD};
           const SharedMatrix<float> A{is_dV ? tiles.P.data : tiles.dS.data, Br, Bc, Bc + PAD};
           const SharedMatrix<float> Y{is_dV ? tiles.dO.data : tiles.Q.data, Br, Width, Width + PAD};

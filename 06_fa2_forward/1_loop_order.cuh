@@ -46,12 +46,12 @@ __device__ void accumulate(float& m, float& l, float4 (&O_reg)[Width / 4], const
   float m_new = m;
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) m_new = fmaxf(m_new, S[g]);
-  const float alpha = expf(m - finite(m_new));  // rescales what was summed under the older maximum
+  const float alpha = expf(m - zero_if_empty(m_new));  // rescales what was summed under the older maximum
   float P[GROUP];
   float sum = 0.0f;
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) {
-    P[g] = expf(S[g] - finite(m_new));
+    P[g] = expf(S[g] - zero_if_empty(m_new));
     sum += P[g];
   }
   m = m_new;
@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   const int row = threadIdx.x, i = query0 + row;
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     load_tile<Shape::Width>(K_smem, K, key0, wide);
     load_tile<Shape::Width>(V_smem, V, key0, wide);
     __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded

@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   for (int r = 0; r < ROWS; ++r) m[r] = -INFINITY;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     load_tile<Shape::Width>(K_smem, K, key0, wide);
     load_tile<Shape::Width>(V_smem, V, key0, wide);
     __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
@@ -107,14 +107,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       }
 #pragma unroll
       for (int distance = 1; distance < X; distance *= 2) m_new = fmaxf(m_new, __shfl_xor_sync(ALL_LANES, m_new, distance));
-      const float alpha = expf(m[r] - finite(m_new));  // rescales sums over the old P
+      const float alpha = expf(m[r] - zero_if_empty(m_new));  // rescales sums over the old P
       m[r] = m_new;
 
       // (6.3)  S becomes P.
       float sum = 0.0f;
 #pragma unroll
       for (int c = 0; c < KEYS; ++c) {
-        S[r][c] = expf(S[r][c] - finite(m_new));
+        S[r][c] = expf(S[r][c] - zero_if_empty(m_new));
         sum += S[r][c];
         P_smem(y + Y * r, x + X * c) = S[r][c];
       }

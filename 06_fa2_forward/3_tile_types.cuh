@@ -66,12 +66,12 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
 
 /// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest) {
   Rows<N> alpha(0.0f);
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = expf(m[r] - finite(m_new));
+    alpha[r] = expf(m[r] - zero_if_empty(m_new));
     m[r] = m_new;
   }
   return alpha;
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     load_tile<Shape::Width>(K_smem, K, key0, wide);
     load_tile<Shape::Width>(V_smem, V, key0, wide);
     __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       s = query0 + row < problem.Nq && key0 + col < problem.Nk ? score(problem, bias, b, h, query0 + row, key0 + col, s)
                                                                : -INFINITY;
     });
-    const Rows<O.ROWS> alpha = raise(m, row_max(S));               // (6.2)
-    S.each([&](float& s, int r) { s = expf(s - finite(m[r])); });  // (6.3): S is P now
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S));                 // (6.2)
+    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
     S.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });

@@ -93,12 +93,12 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
 
 /// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest) {
   Rows<N> alpha(0.0f);
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = expf(m[r] - finite(m_new));
+    alpha[r] = expf(m[r] - zero_if_empty(m_new));
     m[r] = m_new;
   }
   return alpha;
@@ -120,15 +120,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> P_smem{V_smem.data + Shape::Bc * Shape::STRIDE, Shape::Br, Shape::Bc, Shape::P_STRIDE};
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
-  if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  if (key_end > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
   cp_async_commit();
   load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, wide);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
+  for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
     load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
@@ -140,14 +140,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       s = query0 + row < problem.Nq && key0 + col < problem.Nk ? score(problem, bias, b, h, query0 + row, key0 + col, s)
                                                                : -INFINITY;
     });
-    const Rows<O.ROWS> alpha = raise(m, row_max(S));               // (6.2)
-    S.each([&](float& s, int r) { s = expf(s - finite(m[r])); });  // (6.3): S is P now
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S));                 // (6.2)
+    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
     __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
-    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
     cp_async_commit();
 
     S.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });

@@ -46,12 +46,12 @@ struct ForwardShape {
 
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha(0.0f);
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
+    alpha[r] = exp2_approx(c * (m[r] - zero_if_empty(m_new)));
     m[r] = m_new;
   }
   return alpha;
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Bc, Shape::Br, Shape::P_STRIDE};
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
-  if (seen_by_any > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  if (key_end > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
@@ -83,23 +83,23 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const float c = rule.factor * LOG2_E;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
+  for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
     load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
-    add_product(S, MnMajor{Qt_smem}, KMajor{K_smem});    // (6.1)
-    rule.apply(S, head, query0, key0);                   // scale and bias if they cannot wait; the mask if there is one
-    const Rows<O.ROWS> alpha = raise(m, row_max(S), c);  // (6.2)
-    S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * c); });  // (6.3): S is P now
+    add_product(S, MnMajor{Qt_smem}, KMajor{K_smem});         // (6.1)
+    rule.apply(S, head, query0, key0);                        // scale and bias if they cannot wait; the mask if there is one
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S), c);  // (6.2)
+    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * c); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
     __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
-    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
     cp_async_commit();
 
     store_transposed(Pt_smem, S);

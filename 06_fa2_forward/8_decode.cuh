@@ -31,8 +31,8 @@ namespace {
 
 constexpr int PAD = 4;  // as in step 7
 
-/// Width: d, rounded up. Blocks: per SM. K or V of all of them are in flight at a time, which is what hides HBM's latency.
-/// Busy: so many of them are enough (measured).
+/// Width: d, rounded up. Blocks: per SM; their copies of K or V are all in flight together, which hides HBM's latency. Busy:
+/// blocks per SM that suffice for that (measured).
 template <int Width_, int Br_, int Blocks, int Busy>
 struct DecodeShape {
   static constexpr int Width = Width_, Br = Br_, BLOCKS = Blocks, BUSY = Busy;
@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const PackedRows rows(problem, Shape::Br, blockIdx.x);
   const Matrix<const float> K = K_all.head(rows.b, rows.kv_head), V = V_all.head(rows.b, rows.kv_head);
   const int split = blockIdx.y, begin = split * split_keys;
-  const int end = min(begin + split_keys, problem.visible_keys(rows.query(Shape::Br - 1)));  // the last row sees the most
+  // The last row sees the most keys.
+  const int end = min(begin + split_keys, problem.visible_keys(rows.query(Shape::Br - 1)));
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
   const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
@@ -99,8 +100,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       const int i = rows.query(row), j = key0 + warp * Shape::KEYS + col;
       s = j < problem.visible_keys(i) ? problem.scale * s + bias(rows.b, rows.head(row), i, j) : -INFINITY;
     });
-    const Rows<O.ROWS> alpha = raise(m, row_max(S), LOG2_E);                         // (6.2)
-    S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * LOG2_E); });  // (6.3): S is P now
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S), LOG2_E);                           // (6.2)
+    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * LOG2_E); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
     store_transposed(warps_keys(Pt_smem), S);

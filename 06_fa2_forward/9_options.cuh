@@ -31,8 +31,8 @@ namespace {
 // apart: the eight accesses hit all 32 banks once.
 constexpr int PAD = 4;
 
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes: per row. Blocks: per SM,
-/// which share its registers.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes: per row. Blocks: how many
+/// per SM the compiler leaves registers for (__launch_bounds__); compiled() gets per_sm where more of them fit.
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    Tensor<float> O_all, Tensor<float> L_all, bool wide) {
   const auto& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;  // the last rows see the most keys
+  // The last rows see the most keys.
+  const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
   if constexpr (Rule::RAGGED) {  // from here on problem is the sequence's own, and the tensors have its rows
@@ -71,8 +72,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
   const int first_key = problem.first_key(query0, Shape::Bc);  // of the first row, rounded down to a tile; 0 without a window
-  const int seen_by_any = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
-  if (seen_by_any > first_key) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, first_key, wide);
+  const int key_end = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  if (key_end > first_key) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, first_key, wide);
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
@@ -80,24 +81,24 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const float c = rule.factor * LOG2_E;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
-  for (int key0 = first_key; key0 < seen_by_any; key0 += Shape::Bc) {
+  for (int key0 = first_key; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
     load_async<Shape, Shape::Bc, Rule::RAGGED>(V_smem, V, key0, wide);
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
-    add_product(S, MnMajor{Qt_smem}, KMajor{K_smem});    // (6.1)
-    rule.apply(S, head, query0, key0);                   // scale and bias if they cannot wait; the mask if there is one
-    const Rows<O.ROWS> alpha = raise(m, row_max(S), c);  // (6.2)
-    S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * c); });  // (6.3): S is P now
+    add_product(S, MnMajor{Qt_smem}, KMajor{K_smem});         // (6.1)
+    rule.apply(S, head, query0, key0);                        // scale and bias if they cannot wait; the mask if there is one
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S), c);  // (6.2)
+    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * c); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
     drop(rule, S, head, query0, key0);  // (9.12): after the sum, before the product
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
     __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
-    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, key0 + Shape::Bc, wide);
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, key0 + Shape::Bc, wide);
     cp_async_commit();
 
 #pragma unroll

@@ -1,5 +1,5 @@
 // 06 FlashAttention-2, for later steps and chapter 07: the asynchronous copies of step 4, vector operands and their product,
-// which step 5 introduces, and step 6's raise().
+// which step 5 introduces, and step 6's update_max().
 #pragma once
 
 #include "06_fa2_forward/thread_tiles.cuh"
@@ -34,12 +34,12 @@ __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P, i
 
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha(0.0f);
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
+    alpha[r] = exp2_approx(c * (m[r] - zero_if_empty(m_new)));
     m[r] = m_new;
   }
   return alpha;

@@ -46,7 +46,6 @@ inline Prediction predicted_forward(const FullProblem& p, const TileChoice& choi
   if (ragged) {  // each thread looks up its block's tile, the ends of the sequence, and where it begins in Q, K, V, O and L
     const std::int64_t threads = heads * v.query_tiles * choice.threads;
     moved["order"] = {2 * threads, 0}, moved["offsets"] = {(4 + 5) * threads, 0};
-    if (p.dropout.probability != 0.0f) moved["offsets"].read += 2 * heads * v.tiles * choice.threads;  // of Z's row and column
   }
   const auto sectors = copies_zeros || ragged ? std::nullopt : sectors_of(moved, p);
   return {moved, sectors, 2 * heads * (v.tiles + tiles_of_Q), heads * warp_operations(p, choice, step)};

@@ -97,17 +97,17 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
   typename Shape::QueryGradient dQ(0.0f);  // not scaled
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
 
   // 1. Q, dO, L, D, and the first tile of K, V.
   load_queries<Shape>(smem, all, b, h, query0, wide);
-  if (seen_by_any > 0) {
+  if (key_end > 0) {
     load_async<Shape, Shape::Bc>(smem.K, K, 0, wide);
     load_async<Shape, Shape::Bc>(smem.V, V, 0, wide);
   }
   cp_async_commit();
 
-  for (int key0 = 0; key0 < seen_by_any; key0 += Shape::Bc) {
+  for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
     __syncthreads();  // read after write: the tiles of all threads have landed
 
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
       store_P(smem, S_or_dP, rule.factor);
     }
     __syncthreads();  // read after write: half 1 reads P of half 0; write after read: no thread still reads V_j
-    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(smem.V, V, key0 + Shape::Bc, wide);
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.V, V, key0 + Shape::Bc, wide);
     cp_async_commit();
 
     // 3. Half 1: dS = P o (dP - D).
@@ -129,10 +129,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
     // 4. dQ += dS K.
     add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
     __syncthreads();  // write after read: the next tile overwrites K, and then dS
-    if (key0 + Shape::Bc < seen_by_any) load_async<Shape, Shape::Bc>(smem.K, K, key0 + Shape::Bc, wide);
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.K, K, key0 + Shape::Bc, wide);
     cp_async_commit();
   }
-  cp_async_wait<0>();  // if there was no tile of K
+  // Without a tile of K nothing has waited for Q, dO, L and D: their copies end before the block does.
+  cp_async_wait<0>();
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_tile(all.dQ.head(b, h), query0, half_col, dQ, wide);
 }

@@ -28,7 +28,10 @@ struct BackwardShape {
   static constexpr int QueryLanes = Width % 64 == 0 ? 8 : 4;  // per row of a half of dQ
   static constexpr int ScoreRows = Br * ScoreLanes / HALF_THREADS, KeyRows = Bc * KeyLanes / HALF_THREADS,
                        QueryRows = Br * QueryLanes / HALF_THREADS;
-  // A warp writes rows of ScoreLanes elements to P and dS; with rows SCORE_RUN apart they hit all banks once (07, section 4).
+  // In one store of P or dS a warp writes 32 / ScoreLanes rows, SCORE_RUN apart, of ScoreLanes neighbouring floats each.
+  // SCORE_RUN rows are SCORE_RUN Bc + ScoreLanes floats, or ScoreLanes banks since Bc % 32 == 0: the rows hit all banks once
+  // (07, section 4).
+  // Example <64, 64, 128, 16, 8>: rows 0 and 4, 4 * 132 = 528 floats apart, begin in banks 0 and 16.
   static constexpr int SCORE_RUN = ScoreRows < ScoreLanes / 4 ? ScoreRows : ScoreLanes / 4;
   using Scores = ThreadTile<ScoreRows, Bc / ScoreLanes, ScoreLanes, 4, SCORE_RUN>;           // S, P or dP, dS: [Br, Bc]
   using KeyGradient = ThreadTile<KeyRows, Width / KeyLanes, KeyLanes, 4, 4, 4>;              // dV or dK: [Bc, Width]
@@ -84,11 +87,18 @@ __device__ SharedTiles shared_tiles() {
   const auto of_queries = [&] { return take(Shape::Br, Shape::Width, Shape::STRIDE); };
   const auto of_pairs = [&] { return take(Shape::Br, Shape::Bc, Shape::P_STRIDE); };
   const auto of_rows = [&] { return take(Shape::Br, 1, 1).data; };
-  return {of_keys(), of_keys(), of_queries(), of_queries(), of_pairs(), of_pairs(), of_rows(), of_rows()};
+  return {.K = of_keys(),
+          .V = of_keys(),
+          .Q = of_queries(),
+          .dO = of_queries(),
+          .P = of_pairs(),
+          .dS = of_pairs(),
+          .L = of_rows(),
+          .D = of_rows()};
 }
 
-/// The first tile or the second, such as the one that this thread's half of the block works on. Only the address is selected:
-/// selecting between structs would put them in local memory.
+/// The first tile or the second, such as the one that this thread's half of the block works on. Only the pointer is selected:
+/// both have the same size.
 __device__ inline SharedMatrix<float> select(bool first_half, const SharedMatrix<float>& first,
                                              const SharedMatrix<float>& second) {
   return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};
@@ -129,7 +139,7 @@ __device__ Rows<Tile::ROWS> of_rows(const float* elements) {
 template <class Tile>
 __device__ void store_P(const SharedTiles& smem, Tile& S, float factor) {
   const Rows<Tile::ROWS> L = of_rows<Tile>(smem.L);
-  S.each([&](float& s, int r) { s = exp2_approx((factor * s - finite(L[r])) * LOG2_E); });
+  S.each([&](float& s, int r) { s = exp2_approx((factor * s - zero_if_empty(L[r])) * LOG2_E); });
   S.each_at([&](float p, int row, int col) { smem.P(row, col) = p; });
 }
 

@@ -39,7 +39,6 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
     const std::int64_t tensors = 2 * seeing + 3 * heads * v.tiles + heads * v.seen_tiles + (blocks - seeing);
     moved["order"] = {2 * blocks * choice.threads, 0};
     moved["offsets"] = {(4 * blocks + tensors) * choice.threads + 2 * heads * v.tiles * tiles.Br, 0};
-    if (p.dropout.probability != 0.0f) moved["offsets"].read += 2 * heads * v.tiles * choice.threads;
   }
   const auto sectors = copies_zeros || ragged ? std::nullopt : sectors_of(moved, p);
   const std::int64_t barriers = 4 * heads * v.tiles * (two_kernels ? 2 : 1) + (p.bias_gradient ? 3 * heads * v.tiles : 0);

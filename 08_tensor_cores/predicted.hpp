@@ -55,7 +55,7 @@ inline std::optional<std::int64_t> forward_barriers(std::string_view step, const
   const std::int64_t width = p.d <= 128 ? up(p.d, 32) : 256;
   if (step == "resident_Q" || step == "tuned" || step == "lazy_maximum")
     return pairs + (width * Br / (choice.threads / 32) <= 2048 ? tiles_of_Q : 0);
-  // One more when the mbarriers are initialised, and that alone where warps specialize.
+  // One more when the mbarriers are initialised, and that alone where warps specialise.
   if (step == "tma" || step == "wgmma") return pairs + tiles_of_Q;
   if (step != "scheduled") return tiles_of_Q;
   return tiles_of_Q <= limits.multiprocessors ? std::optional(tiles_of_Q) : std::nullopt;  // else blocks take several tiles

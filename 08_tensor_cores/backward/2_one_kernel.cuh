@@ -35,8 +35,8 @@ struct BackwardShape {
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block: registers hold no more.
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
-  static constexpr int SHARED_ELEMENTS =
-      Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D; dS
+  // K, V; two tiles each of Q and dO; dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
+  static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2);
 
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
   const int key0 = order.tile / Shape::PARTS * Shape::Bc, col0 = order.tile % Shape::PARTS * Shape::COLS;
-  const int b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
+  const int b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
   const auto Q_smem = [&](int stage) {  // two tiles of Q, then two of dO
@@ -92,50 +92,49 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   Accumulators<Shape::ROW_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_TILES, COLS]; dK without the scale
 
-  const QueryTiles<Shape::Br> queries(problem, h_kv, key0);
+  const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
     const int stage = iteration % 2;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
   };
-  QueryTile now = queries.first(problem);
+  QueryTile at = queries.first(problem);
 
   // 1. K, V, and the first tiles of Q, dO.
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(K_smem);
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(V_smem);
-  load_tile(0, now);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0).load_async(K_smem);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0).load_async(V_smem);
+  load_tile(0, at);
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones, nor dS
-    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, now));
+    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
     const QueryStats stats = stats_smem(iteration % 2);
 
     // 2. P^T, and dV.
     Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S(0.0f), dP(0.0f);  // transposed: [16 ROW_TILES, Br]
     add_product(S, K_smem.left(warp_row), Q.transposed());                 // (8.11)
-    rule.apply<true>(S, b * problem.H + now.h, now.query0, key0 + warp_row);
+    rule.apply<true>(S, b * problem.H + at.h, at.query0, key0 + warp_row);
     exponentiate(S, stats, rule);                    // S is P now
     add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)
 
     // 3. dS^T, and dK.
-    add_product(dP, V_smem.left(warp_row), dO.transposed());               // (8.12)
-    dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
-    dP.multiply(S);                                                        // dP is dS now
+    add_product(dP, V_smem.left(warp_row), dO.transposed());  // (8.12)
+    softmax_backward(dP, S, stats);                           // dP is dS now
     store(dS_smem.below(warp_row), dP);
     add_product(dK, rounded<T>(dP), Q.right(col0));  // (8.15)
 
     // 4. dQ, by all warps.
     __syncthreads();  // read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS
-    add_to_dQ<Shape>(dQ_accum.head(b, now.h), now.query0, col0, dS_smem, K_smem);
-    now = queries.after(problem, now);
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, col0, dS_smem, K_smem);
+    at = queries.after(problem, at);
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(b, h_kv), key0 + warp_row, dV, V_smem.below(warp_row), col0);
-  write_rows(all.dK.head(b, h_kv), key0 + warp_row, dK, K_smem.below(warp_row), col0);
+  write_rows(all.dV.head(b, kv_head), key0 + warp_row, dV, V_smem.below(warp_row), col0);
+  write_rows(all.dK.head(b, kv_head), key0 + warp_row, dK, K_smem.below(warp_row), col0);
 }
 
 template <class Shape>

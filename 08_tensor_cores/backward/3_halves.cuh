@@ -35,8 +35,8 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF_WARPS = Warps / 2;
   static constexpr int ROW_TILES = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores, per warp
   static constexpr int QUERY_TILES = Br / 8;              // of 8 columns of transposed scores
-  static constexpr int SHARED_ELEMENTS =
-      Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;  // K, V; two tiles each of Q, dO, L and D; P or dS
+  // K, V; two tiles each of Q and dO; P or dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
+  static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
   // With 128 elements of S or dP per lane, or 192 with the gradient, nvcc spills on sm_80.
   static constexpr bool SPILLS = ROW_TILES * QUERY_TILES >= 32 || ROW_TILES * (QUERY_TILES + Width / 8) >= 48;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv, heads_at_once);
-  const int key0 = order.tile * Shape::Bc, b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
+  const int key0 = order.tile * Shape::Bc, b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
   const auto Q_smem = [&](int stage) {  // two tiles of Q, then two of dO
@@ -75,24 +75,24 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
   Accumulators<Shape::ROW_TILES, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
 
-  const QueryTiles<Shape::Br> queries(problem, h_kv, key0);
+  const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
     const int stage = iteration % 2;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
   };
-  QueryTile now = queries.first(problem);
+  QueryTile at = queries.first(problem);
 
   // 1. K, V, and the first tiles of Q, dO.
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(K_smem);
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(V_smem);
-  load_tile(0, now);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0).load_async(K_smem);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0).load_async(V_smem);
+  load_tile(0, at);
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones, nor dS
-    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, now));
+    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const int stage = iteration % 2;
     const QueryStats stats = stats_smem(stage);
 
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S_or_dP(0.0f);          // transposed: [16 ROW_TILES, Br]
     add_product(S_or_dP, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
     if (first_half) {
-      rule.apply<true>(S_or_dP, b * problem.H + now.h, now.query0, key0 + warp_row);
+      rule.apply<true>(S_or_dP, b * problem.H + at.h, at.query0, key0 + warp_row);
       exponentiate(S_or_dP, stats, rule);  // S is P now
       store_blocks(dS_rows.elements.data, InRegisters<T, Shape::ROW_TILES, Shape::QUERY_TILES / 2>(S_or_dP));
     } else {
@@ -121,12 +121,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 5. dQ += dS K, by all warps.
     __syncthreads();  // read after write: dS of all warps of half 1
-    add_to_dQ<Shape>(dQ_accum.head(b, now.h), now.query0, dS_smem, K_smem);
-    now = queries.after(problem, now);
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, dS_smem, K_smem);
+    at = queries.after(problem, at);
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
-  write_rows((first_half ? all.dV : all.dK).head(b, h_kv), key0 + warp_row, gradient,
+  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
              of_half(first_half, V_smem, K_smem).below(warp_row));
 }
 

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv, heads_at_once);
-  const int key0 = order.tile * Shape::Bc, b = order.head / problem.Hkv, h_kv = order.head % problem.Hkv;
+  const int key0 = order.tile * Shape::Bc, b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
   const auto Q_smem = [&](int stage) {  // the tiles of Q, then those of dO
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
   Accumulators<Shape::ROW_TILES, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
 
-  const QueryTiles<Shape::Br> queries(problem, h_kv, key0);
+  const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
     const int stage = iteration % Shape::STAGES;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   };
 
   // 1. K, V, and the first tiles of Q, dO.
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, h_kv), key0).load_async(K_smem);
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, h_kv), key0).load_async(V_smem);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0).load_async(K_smem);
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0).load_async(V_smem);
   load_tile(0, front);
 
   for (int iteration = 0; iteration < queries.iterations + 2; ++iteration) {
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
-  write_rows((first_half ? all.dV : all.dK).head(b, h_kv), key0 + warp_row, gradient,
+  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
              of_half(first_half, V_smem, K_smem).below(warp_row));
 }
 

@@ -89,7 +89,8 @@ struct Tile {
 template <class Shape, class T>
 __device__ void load(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.elements.rows * chunks;  // opaque: otherwise addresses spill
+  // opaque(): otherwise the compiler spills addresses.
+  const unsigned first = opaque(threadIdx.x), end = tile.elements.rows * chunks;
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     uint4 chunk = make_uint4(0, 0, 0, 0);
@@ -100,12 +101,12 @@ __device__ void load(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M
 
 /// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest) {
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest) {
   Rows<N> alpha(0.0f);
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = expf(m[r] - finite(m_new));
+    alpha[r] = expf(m[r] - zero_if_empty(m_new));
     m[r] = m_new;
   }
   return alpha;
@@ -132,9 +133,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
-  // No row of the tile sees keys from seen_by_any on.
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
+  // No row of the tile sees keys from key_end on.
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
 
   // 1. Q.
   if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), query0);  // otherwise no barrier separates it from O, staged in its buffer
@@ -151,8 +152,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     add_product(S, Q_rows.left(), K_smem.transposed());        // (6.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, key0);
-    const auto alpha = raise(m, row_max(S));                       // (6.2)
-    S.each([&](float& s, int r) { s = expf(s - finite(m[r])); });  // (6.3): S is P now
+    const auto alpha = update_max(m, row_max(S));                         // (6.2)
+    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
@@ -169,8 +170,8 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
     launch("tensor_swizzle", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, forward_kernel<T, Shape>,
-           score_rule(a, /*always_scale_first=*/true), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
-           aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
+           score_rule(a, /*always_scale_first=*/true), pad_if_unaligned<T>(a, a.Q, "Q_padded"),
+           pad_if_unaligned<T>(a, a.K, "K_padded"), pad_if_unaligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
   });
 }
 

@@ -88,7 +88,8 @@ struct Tile {
 template <class Shape, class T>
 __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
-  const unsigned first = opaque(threadIdx.x), end = tile.elements.rows * chunks;  // opaque: otherwise addresses spill
+  // opaque(): otherwise the compiler spills addresses.
+  const unsigned first = opaque(threadIdx.x), end = tile.elements.rows * chunks;
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     const bool exists = row0 + row < M.rows && col < M.cols;
@@ -115,12 +116,12 @@ __device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, C
 
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha(0.0f);
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
+    alpha[r] = exp2_approx(c * (m[r] - zero_if_empty(m_new)));
     m[r] = m_new;
   }
   return alpha;
@@ -129,11 +130,13 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
 /// Up to this |c m|, rounding c m changes the weight of a tile by at most 0.04 %, less than rounding P does (0.05 % in fp16).
 constexpr float LARGE = 0x1p14f;
 
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is large or overflows.
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is large or overflows. Each lane
+/// decides for its own rows, without a vote: the branch needs no other lane, and the next product (.sync) waits for all lanes
+/// of the warp.
 template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
   m.each([&](float& x, int) {
-    x = finite(x);
+    x = zero_if_empty(x);
     subtract_first = subtract_first || fabsf(c * x) > LARGE;
   });
   if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
@@ -165,9 +168,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
-  // No row of the tile sees keys from seen_by_any on.
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
+  // No row of the tile sees keys from key_end on.
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
 
   const auto load_tile = [&](int j) {
     load_async<Shape>(K_smem(j % 2), K, j * Shape::Bc);
@@ -190,8 +193,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);   // [16 ROW_TILES, Bc]
     add_product(S, Q_rows.left(), K_smem(j % 2).transposed());  // (8.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
-    const auto alpha = raise(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
+    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
@@ -206,8 +209,8 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
     launch("tensor_registers", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
-           aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
+           forward_kernel<T, Shape>, score_rule(a), pad_if_unaligned<T>(a, a.Q, "Q_padded"),
+           pad_if_unaligned<T>(a, a.K, "K_padded"), pad_if_unaligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
   });
 }
 

@@ -54,6 +54,8 @@ struct Operand {
     // The block starts `rows` rows down and `bytes` bytes to the right. Whole periods of the swizzle are added. Within a period,
     // the lane's chunk of block (0, 0) is 0 or 1 and the block is an even number of chunks on: their sum is their XOR, and XOR
     // commutes with the swizzle.
+    // Example, Width 64, row 3: chunk 0 of block (0, 0) is in place 0 ^ 3 = 3, byte 3 * 128 + 48 = 432 of the tile. The next
+    // block to the right begins with chunk 2, in place 2 ^ 3 = 1, byte 400 = 432 ^ 32: one XOR moves the lane's address.
     const int rows = 16 * (Trans ? inner : outer), bytes = 32 * (Trans ? outer : inner);
     const int within = bytes % PERIOD, periods = bytes - within;
     const T* const chunk = elements.at_byte((offset ^ within) + (periods + 2 * Width * rows));
@@ -127,6 +129,8 @@ struct Copier {
         cp_async_zfill<16>(tile.chunk(row, col), (exists ? rest : from.below(-row0)).address(0, from_col), exists ? bytes : 0);
       }
     }
+    // May point outside the matrix, past its last tile or before its first: undefined in standard C++, although never
+    // dereferenced.
     from = from.below(next);
   }
 };
@@ -172,9 +176,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
-  // No row of the tile sees keys from seen_by_any on.
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
+  // No row of the tile sees keys from key_end on.
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
 
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, 0), copy_V(V, 0);
   const auto load_tile = [&](int j) {
@@ -198,8 +202,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);   // [16 ROW_TILES, Bc]
     add_product(S, Q_rows.left(), K_smem(j % 2).transposed());  // (8.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
-    const auto alpha = raise(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
+    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
@@ -214,8 +218,8 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
     launch("tensor_addresses", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
-           aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
+           forward_kernel<T, Shape>, score_rule(a), pad_if_unaligned<T>(a, a.Q, "Q_padded"),
+           pad_if_unaligned<T>(a, a.K, "K_padded"), pad_if_unaligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
   });
 }
 

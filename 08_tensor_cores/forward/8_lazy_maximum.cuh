@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H, heads_at_once);
-  const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;  // the last tile starts first
+  // The last tile starts first.
+  const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;
   const int b = order.head / problem.H, h = order.head % problem.H;
   const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
 
@@ -76,14 +77,15 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
   Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
-  // No row of the tile sees keys from seen_by_any on.
-  const int seen_by_any = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  const int Tc = (seen_by_any + Shape::Bc - 1) / Shape::Bc;
+  // No row of the tile sees keys from key_end on.
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
 
   // apply() is a no-op for tiles before this one: every row sees all of their keys.
   const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
   bool m_known = false;  // in all rows of the warp, and not large
 
+  // If Tc = 0, they point in front of the first key, but copy nothing.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
   const auto load_tile = [&](int j) {
     copy_K.load_async(K_smem(j % 2), -Shape::Bc);
@@ -107,7 +109,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
     if (j > 0) load_tile(j - 1);
 
-    // 3. P with the current m. If it overflows (rare), compute S again and take the true maximum, with which it cannot.
+    // 3. P with the current m, or at once with the maximum if m is unknown: pass 1. If a lane's sum shows that P may overflow
+    // (rare), pass 2 computes S again and takes the maximum, with which P always fits. All lanes of the warp agree.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
     Rows<Output::ROWS> sum(0.0f);
     bool exact = !m_known, fits = false;
@@ -118,20 +121,21 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
         rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
         if (exact) {
-          const auto alpha = raise(m, row_max(S), c);  // (6.2)
+          const auto alpha = update_max(m, row_max(S), c);  // (6.2)
           l = alpha * l;
           O.scale_rows(alpha);
           m_known = in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // not if m = -inf
         }
         // S - m, so that a large c m is not rounded.
         subtracted = exact || rule.scale_first;
-        if (subtracted) S.each([&](float& s, int r) { s -= finite(m[r]); });
+        if (subtracted) S.each([&](float& s, int r) { s -= zero_if_empty(m[r]); });
       }
       Rows<Output::ROWS> cm = m;
       cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
       S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -cm[r])); });  // (8.2): S is P now
       sum = lane_sum(S);
-      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: recomputing would not help
+      // NaN fits: recomputing would not help.
+      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;
       exact = true;
     } while (!fits);  // the second time with the true maximum
     l = l + sum;      // (8.3)
@@ -149,8 +153,8 @@ void start(const Attention& a) {
     const int heads = p.B * p.H, group = p.group_size();  // heads of a group share K and V
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
     launch("tensor_lazy_maximum", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"),
-           aligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L),
+           forward_kernel<T, Shape>, score_rule(a), pad_if_unaligned<T>(a, a.Q, "Q_padded"),
+           pad_if_unaligned<T>(a, a.K, "K_padded"), pad_if_unaligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L),
            heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));
   });
 }

@@ -76,8 +76,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                  Tensor<float> part_O_all, Tensor<float> part_L_all, int split_keys) {
   const PackedRows rows(problem, Shape::Br, blockIdx.x);
   const int split = blockIdx.y, begin = split * split_keys;
-  const int end = min(begin + split_keys, problem.visible_keys(rows.query(Shape::Br - 1)));  // the last row sees the most
-  const int tiles = end > begin ? (end - begin + Shape::Bc - 1) / Shape::Bc : 0;             // none in an empty split
+  // The last row sees the most keys.
+  const int end = min(begin + split_keys, problem.visible_keys(rows.query(Shape::Br - 1)));
+  const int tiles = end > begin ? (end - begin + Shape::Bc - 1) / Shape::Bc : 0;  // none in an empty split
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 
   T* const shared = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
@@ -121,8 +122,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       const int i = rows.query(row), key = key0 + col;
       s = key < problem.visible_keys(i) ? problem.scale * s + bias(rows.b, rows.head(row), i, key) : -INFINITY;
     });
-    const auto alpha = raise(m, row_max(S), LOG2_E);                                 // (6.2)
-    S.each([&](float& s, int r) { s = exp2_approx((s - finite(m[r])) * LOG2_E); });  // (6.3): S is P now
+    const auto alpha = update_max(m, row_max(S), LOG2_E);                                   // (6.2)
+    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * LOG2_E); });  // (6.3): S is P now
     l = alpha * l + lane_sum(S);
 
     // 4. O = alpha O + P V.
@@ -168,8 +169,9 @@ void forward(const Attention& a) {
       const unsigned tiles = blocks_for(rows_of_group(p), Shape::Br) * static_cast<unsigned>(p.B * p.Hkv);
       const auto splits = static_cast<unsigned>(splits_of(p, a.tiles.Bc));
       launch("tensor_decode_split", {dim3(tiles, splits), dim3(Shape::THREADS), Shape::SHARED_BYTES}, split_kernel<T, Shape>, p,
-             bias_of(a), aligned<T>(a, a.Q, "Q_padded"), aligned<T>(a, a.K, "K_padded"), aligned<T>(a, a.V, "V_padded"),
-             view<float>(a.workspace("part_O")), view<float>(a.workspace("part_L")), a.tiles.Bc);
+             bias_of(a), pad_if_unaligned<T>(a, a.Q, "Q_padded"), pad_if_unaligned<T>(a, a.K, "K_padded"),
+             pad_if_unaligned<T>(a, a.V, "V_padded"), view<float>(a.workspace("part_O")), view<float>(a.workspace("part_L")),
+             a.tiles.Bc);
     });
     merge_splits<T>(a);
   });

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Problem& problem = rule.problem;
   const BackwardShared<T, Shape> shared;
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
@@ -70,12 +70,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto at = work.first(problem);
   if (threadIdx.x == 0) {
     shared.initialize();
-    shared.load_KV(maps, work.b, work.h_kv, work.key0);
+    shared.load_KV(maps, work.b, work.kv_head, work.key0);
     load_tiles(0, at);
   }
   __syncthreads();            // read after write: all threads see the initialised mbarriers
-  wait_full(bars.full_K, 0);  // read after write: K and V have landed
-  wait_full(bars.full_V, 0);
+  wait_full(smem.full_K, 0);  // read after write: K and V have landed
+  wait_full(smem.full_V, 0);
 
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // 2. The prefetch of the next tiles starts.
@@ -85,13 +85,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
+    wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // write after read: P^T of the previous tile has been packed
-    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), shared.Q(stage).k_major(), false);  // (8.11)
+    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), shared.dO(stage).k_major(), false);  // (8.12)
+    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -105,8 +105,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     store(dS_smem.below(warp_row).left(), dS);
 
     // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
-    wgmma_fence();                                                               // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, shared.dO(stage).mn_major(), true);  // (8.14)
+    wgmma_fence();  // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, shared.dO(stage).mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS,
     __syncthreads();      // and those by other threads
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_fence();                                    // write after read: the previous dQ has been added
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                               // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, shared.Q(stage).mn_major(), true);  // (8.15)
+    wgmma_fence();  // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, shared.Q(stage).mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
@@ -123,8 +123,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, dV, shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, dK, shared.K().below(warp_row));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
 }
 
 template <class Shape>

@@ -90,13 +90,13 @@ template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  wait_full(bars.full_K, 0);  // read after write: K and V have landed
-  wait_full(bars.full_V, 0);
+  wait_full(smem.full_K, 0);  // read after write: K and V have landed
+  wait_full(smem.full_V, 0);
   const ResidentRows<T, Shape, Shape::K_BLOCKS> K_rows(shared.K());
   const ResidentRows<T, Shape, Shape::V_BLOCKS> V_rows(shared.V());
   PipelineState<Shape::STAGES> state;
@@ -108,11 +108,11 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
+    wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // write after read: P^T of the previous tile has been packed
     K_rows.issue_product(S, Q.k_major());       // (8.11)
     wgmma_commit();
-    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
     V_rows.issue_product(dP, dO.k_major());  // (8.12)
     wgmma_commit();
@@ -128,8 +128,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     store(dS_smem.below(warp_row).left(), dS);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
-    wgmma_fence();                                                 // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), true);  // (8.14)
+    wgmma_fence();                                                         // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
     // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
@@ -138,19 +138,19 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                    // write after read: the previous dQ has been added
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                 // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), true);  // (8.15)
+    wgmma_fence();                                                         // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
-    release(bars.empty[stage]);
+    release(smem.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, dV, shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, dK, shared.K().below(warp_row));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
 }
 
 template <class T, class Shape>
@@ -204,9 +204,10 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-const Variant variant =
-    hopper_backward_step<shapes>("resident", "V stays in registers as far as there is room, and K where there is more",
-                                 [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d > 64; });
+// With keys that heads share under a mask, step 5 is the fastest.
+const Variant variant = hopper_backward_step<shapes>(
+    "resident", "V stays in registers as far as there is room, and K where there is more",
+    [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d > 64 && p.d <= 128 && !shares_keys_under_mask(p); });
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_3

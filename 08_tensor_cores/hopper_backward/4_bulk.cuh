@@ -58,16 +58,16 @@ template <class T, class Shape>
 __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                     const KeyWork<Shape>& work) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   PipelineState<Shape::DQ_STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_full(bars.full_dQ[state.stage()], state.parity());  // read after write: dQ_i is complete
+    wait_full(smem.full_dQ[state.stage()], state.parity());  // read after write: dQ_i is complete
     const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
-    bulk_reduce_add(target, bars.dQ[state.stage()], BYTES);
+    bulk_reduce_add(target, smem.dQ[state.stage()], BYTES);
     bulk_commit();
     bulk_wait_read<0>();  // write after read: the TMA has read dQ_i, whose buffer the consumers fill next
-    mbarrier_arrive(bars.empty_dQ[state.stage()]);
+    mbarrier_arrive(smem.empty_dQ[state.stage()]);
   }
 }
 
@@ -76,14 +76,14 @@ template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  wait_full(bars.full_K, 0);  // read after write: K and V have landed
-  wait_full(bars.full_V, 0);
+  wait_full(smem.full_K, 0);  // read after write: K and V have landed
+  wait_full(smem.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
@@ -93,13 +93,13 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(bars.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
+    wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
     wgmma_fence();                              // write after read: P^T of the previous tile has been packed
-    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), Q.k_major(), false);  // (8.11)
+    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), dO.k_major(), false);  // (8.12)
+    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -113,8 +113,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     store(dS_smem.below(warp_row).left(), dS);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
-    wgmma_fence();                                                 // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), true);  // (8.14)
+    wgmma_fence();                                                         // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS.
     // The barrier does the same for other threads' dS; write after read: no warp still reads the previous dS.
@@ -123,22 +123,22 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();                                    // write after read: the previous dQ has been stored
     part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                 // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), true);  // (8.15)
+    wgmma_fence();                                                         // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
-    wait_empty(bars.empty_dQ[stage], parity);     // write after read: the TMA has read the dQ of two tiles ago
-    part.store(bars.dQ[stage], dQ);
+    wait_empty(smem.empty_dQ[stage], parity);     // write after read: the TMA has read the dQ of two tiles ago
+    part.store(smem.dQ[stage], dQ);
     fence_proxy_async();  // read after write: the TMA sees this thread's stores
-    commit(bars.full_dQ[stage]);
+    commit(smem.full_dQ[stage]);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
-    release(bars.empty[stage]);
+    release(smem.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, dV, shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, dK, shared.K().below(warp_row));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
 }
 
 template <class T, class Shape>
@@ -148,10 +148,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& full : bars.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
-    for (Mbarrier& empty : bars.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
+    for (Mbarrier& full : smem.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : smem.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.

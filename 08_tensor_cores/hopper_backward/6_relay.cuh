@@ -69,8 +69,8 @@ struct Gradient {
   /// Issues this += A B, B a tile of queries.
   template <class T, class Tile>
   __device__ void issue(const InRegisters<T, 1, Shape::Br / 16>& A, const Tile& B) {
-    issue_product<T, Shape::Br / 16>(left, A, B.mn_major(0), true);
-    issue_product<T, Shape::Br / 16>(right, A, B.mn_major(LEFT), true);
+    issue_product<T, Shape::Br / 16>(left, A, B.mn_major(0), /*add=*/true);
+    issue_product<T, Shape::Br / 16>(right, A, B.mn_major(LEFT), /*add=*/true);
   }
   template <class T, class Tile>
   __device__ void write(const Matrix<T>& M, int row0, float factor, const Tile& staging) {
@@ -85,21 +85,21 @@ struct Gradient {
 template <class T, class Shape>
 __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   const auto K = shared.K();
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;  // the warp's first row of the tile
   Gradient<Shape> dV;
 
-  wait_full(bars.full_K, 0);  // read after write: K has landed
+  wait_full(smem.full_K, 0);  // read after write: K has landed
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. P^T.
     Accumulators<1, Shape::QUERY_TILES> S;  // transposed: [16, Br] in each warp
-    wait_full(bars.full_Q[stage], parity);  // read after write: Q_i and L_i have landed
+    wait_full(smem.full_Q[stage], parity);  // read after write: Q_i and L_i have landed
     wgmma_fence();                          // write after read: P^T of the previous tile has been packed
-    issue_product<T, K.DEPTH>(S, K.k_major(), shared.Q(stage).k_major(), false);  // (8.11)
+    issue_product<T, K.DEPTH>(S, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -107,69 +107,69 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     const InRegisters<T, 1, Shape::Br / 16> P(S);
 
     // 2. P^T for the next warpgroup.
-    wait_empty(bars.empty_P[stage], parity);  // write after read: it has read the P of two tiles ago
+    wait_empty(smem.empty_P[stage], parity);  // write after read: it has read the P of two tiles ago
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
       const unsigned(&four)[4] = P(k);
-      bars.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
+      smem.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
     }
-    commit(bars.full_P[stage]);
+    commit(smem.full_P[stage]);
 
     // 3. dV += P^T dO.
-    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i has landed
+    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i has landed
     wgmma_fence();                           // read after write: P has been computed
     dV.issue(P, shared.dO(stage));           // (8.14)
     wgmma_commit();
     wgmma_wait<0>(registers(dV.left), registers(dV.right));  // write after read: this warpgroup has read the tiles
-    release(bars.empty[stage]);
+    release(smem.empty[stage]);
   }
-  release(bars.done_K);
+  release(smem.done_K);
   return dV;
 }
 
 /// The second warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
 template <class T, class Shape>
 __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Shape>& work) {
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   const auto V = shared.V();
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
   Gradient<Shape> dK;
 
-  wait_full(bars.full_V, 0);  // read after write: V has landed
+  wait_full(smem.full_V, 0);  // read after write: V has landed
   PipelineState<Shape::STAGES> state;
   for (int iteration = 0; iteration < work.iterations; ++iteration, state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. dS^T.
     Accumulators<1, Shape::QUERY_TILES> dP;  // transposed: [16, Br] in each warp
-    wait_full(bars.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), false);  // (8.12)
+    issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     wgmma_wait<0>(registers(dP));                                                        // read after write: dP is complete
-    wait_full(bars.full_P[stage], parity);                                               // read after write: P has been stored
+    wait_full(smem.full_P[stage], parity);                                               // read after write: P has been stored
     dP.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
-      multiply_block<T>(dP, 0, k, bars.P(stage).template as<uint4>(k, 4 * thread));  // dP is dS now
+      multiply_block<T>(dP, 0, k, smem.P(stage).template as<uint4>(k, 4 * thread));  // dP is dS now
     }
-    release(bars.empty_P[stage]);
+    release(smem.empty_P[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
 
     // 2. dS^T for the next warpgroup.
-    wait_empty(bars.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
+    wait_empty(smem.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
     store(shared.dS(stage).below(warp_row).left(), dS);
     fence_proxy_async();  // read after write: wgmma sees this thread's stores
-    commit(bars.full_dS[stage]);
+    commit(smem.full_dS[stage]);
 
     // 3. dK += dS^T Q.
-    wait_full(bars.full_Q[stage], parity);  // read after write: Q_i has landed, long ago: P needed it
+    wait_full(smem.full_Q[stage], parity);  // read after write: Q_i has landed, long ago: P needed it
     wgmma_fence();                          // read after write: dS has been computed
     dK.issue(dS, shared.Q(stage));          // (8.15)
     wgmma_commit();
     wgmma_wait<0>(registers(dK.left), registers(dK.right));  // write after read: this warpgroup has read the tiles
-    release(bars.empty[stage]);
+    release(smem.empty[stage]);
   }
-  release(bars.done_V);
+  release(smem.done_V);
   return dK;
 }
 
@@ -177,20 +177,21 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
 template <class T, class Shape>
 __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                        const KeyWork<Shape>& work) {
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
 
-  wait_full(bars.full_K, 0);  // read after write: K has landed
+  wait_full(smem.full_K, 0);  // read after write: K has landed
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_full(bars.full_dS[state.stage()], state.parity());  // read after write: dS has been stored
+    wait_full(smem.full_dS[state.stage()], state.parity());  // read after write: dS has been stored
 #pragma unroll 1
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
       wgmma_fence();  // write after read: the previous dQ has been added
-      issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).mn_major(), shared.K().mn_major(col), false);  // (8.16)
+      issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).mn_major(), shared.K().mn_major(col),
+                                       /*add=*/false);  // (8.16)
       wgmma_commit();
       wgmma_wait<0>(registers(dQ));  // read after write: dQ is complete
       const auto first = dQ_accum.head(work.b, at.h)
@@ -202,9 +203,9 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
         atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
       }
     }
-    release(bars.empty_dS[state.stage()]);
+    release(smem.empty_dS[state.stage()]);
   }
-  release(bars.done_K);
+  release(smem.done_K);
 }
 
 template <class T, class Shape>
@@ -216,13 +217,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) {
-    auto& bars = shared.storage;
+    auto& smem = shared.storage;
     // Full and empty: one arrival per warp of the warpgroup that has stored or read the tile. Done: one per warp that has
     // finished with K or V.
-    for (Mbarrier* const handed : {bars.full_P, bars.empty_P, bars.full_dS, bars.empty_dS})
+    for (Mbarrier* const handed : {smem.full_P, smem.empty_P, smem.full_dS, smem.empty_dS})
       for (int stage = 0; stage < Shape::STAGES; ++stage) mbarrier_init(handed[stage], 4);
-    mbarrier_init(bars.done_K, 2 * 4);
-    mbarrier_init(bars.done_V, 4);
+    mbarrier_init(smem.done_K, 2 * 4);
+    mbarrier_init(smem.done_V, 4);
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
@@ -233,14 +234,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
       auto dV = sum_dV(shared, rule, work);
       mbarrier_wait(shared.storage.done_V, 0);  // write after read: dV is staged in the tile of V
-      dV.write(all.dV.head(work.b, work.h_kv), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
+      dV.write(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
       break;
     }
     case SUM_DK: {
       setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
       auto dK = sum_dK(shared, work);
       mbarrier_wait(shared.storage.done_K, 0);  // write after read: dK is staged in the tile of K
-      dK.write(all.dK.head(work.b, work.h_kv), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
+      dK.write(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
       break;
     }
     case ADD_DQ:

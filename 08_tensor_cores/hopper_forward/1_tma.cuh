@@ -33,6 +33,7 @@ struct ForwardShape {
   static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
   static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                 // tiles each of K and V in shared memory
+  // CONSUMERS only sets the arrival counts of empty_K and empty_V, which step 3 is the first to use.
   static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP, CONSUMERS = (THREADS + WARPGROUP - 1) / WARPGROUP;
   static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Shared<T, Shape> shared;
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
@@ -67,23 +68,23 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Rows<O.ROWS> m(-INFINITY), l(0.0f);                        // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // called by one thread
-    mbarrier_arrive_expect_tx(bars.full_K[j % 2], shared.K(0).BYTES);
-    shared.K(j % 2).load(maps.K, bars.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_arrive_expect_tx(bars.full_V[j % 2], shared.V(0).BYTES);
-    shared.V(j % 2).load(maps.V, bars.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(smem.full_K[j % 2], shared.K(0).BYTES);
+    shared.K(j % 2).load(maps.K, smem.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(smem.full_V[j % 2], shared.V(0).BYTES);
+    shared.V(j % 2).load(maps.V, smem.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
   // 1. Q and the first tiles of K and V. A phase of these mbarriers completes after one arrival and the bytes that it announced.
   if (threadIdx.x == 0) {
     shared.initialize();
     if (work.Tc > 0) {
-      mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
-      shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
+      mbarrier_arrive_expect_tx(smem.full_Q[0], shared.Q().BYTES);
+      shared.Q().load(maps.Q, smem.full_Q[0], work.query0, work.h, work.b);
       load_tile(0);
     }
   }
   __syncthreads();                                // read after write: all threads see the initialised mbarriers
-  if (work.Tc > 0) wait_full(bars.full_Q[0], 0);  // read after write: Q has landed
+  if (work.Tc > 0) wait_full(smem.full_Q[0], 0);  // read after write: Q has landed
 
   const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));
   for (int j = 0; j < work.Tc; ++j) {
@@ -94,17 +95,17 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc] in each warp
-    wait_full(bars.full_K[j % 2], parity);                     // read after write: K_j has landed
+    wait_full(smem.full_K[j % 2], parity);                     // read after write: K_j has landed
     add_product(S, Q, shared.K(j % 2).transposed());           // (8.1)
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
-    const auto alpha = raise(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
+    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
     // 4. O += P V.
     const InRegisters<T, Shape::ROW_TILES, Shape::Bc / 16> P(S);
-    wait_full(bars.full_V[j % 2], parity);       // read after write: V_j has landed
+    wait_full(smem.full_V[j % 2], parity);       // read after write: V_j has landed
     add_product(O, P, shared.V(j % 2).right());  // (6.4)
   }
   // Write after read: all lanes have read Q; O is staged in the warp's rows of its buffer, which no other warp reads.

@@ -7,7 +7,7 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 2, with the same tiles:
-// - Warp specialization: one thread of an additional warpgroup, the producer, loads tile after tile into rings. It waits for
+// - Warp specialisation: one thread of an additional warpgroup, the producer, loads tile after tile into rings. It waits for
 //   "empty", the consumers wait for "full". The loop has no block-wide barrier any more, so that one warpgroup can compute its
 //   softmax while another multiplies.
 // - setmaxnreg moves the producer's registers to the consumers.
@@ -45,18 +45,18 @@ struct ForwardShape {
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
   if (work.Tc == 0) return;
-  auto& bars = shared.storage;
-  mbarrier_arrive_expect_tx(bars.full_Q[0], shared.Q().BYTES);
-  shared.Q().load(maps.Q, bars.full_Q[0], work.query0, work.h, work.b);
+  auto& smem = shared.storage;
+  mbarrier_arrive_expect_tx(smem.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, smem.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
   for (int j = 0; j < work.Tc; ++j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    wait_empty(bars.empty_K[stage], parity);  // write after read: all consumers have read the previous K
-    mbarrier_arrive_expect_tx(bars.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, bars.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(bars.empty_V[stage], parity);  // write after read: and the previous V
-    mbarrier_arrive_expect_tx(bars.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, bars.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(smem.empty_K[stage], parity);  // write after read: all consumers have read the previous K
+    mbarrier_arrive_expect_tx(smem.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, smem.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(smem.empty_V[stage], parity);  // write after read: and the previous V
+    mbarrier_arrive_expect_tx(smem.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, smem.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
@@ -64,7 +64,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -72,33 +72,33 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
-  if (work.Tc > 0) wait_full(bars.full_Q[0], 0);  // read after write: Q has landed
+  if (work.Tc > 0) wait_full(smem.full_Q[0], 0);  // read after write: Q has landed
   PipelineState<Shape::STAGES> state;
   for (int j = 0; j < work.Tc; ++j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
 
     // 1. S = Q K^T, and the softmax of its rows.
     Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
-    wait_full(bars.full_K[stage], parity);  // read after write: K_j has landed
+    wait_full(smem.full_K[stage], parity);  // read after write: K_j has landed
     wgmma_fence();                          // write after read: the previous S has been packed into P
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), false);  // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(bars.empty_K[stage]);
+    release(smem.empty_K[stage]);
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
-    const auto alpha = raise(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);     // (8.2): S is P now
+    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
+    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
     // 2. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P(S);
-    wait_full(bars.full_V[stage], parity);                                     // read after write: V_j has landed
-    wgmma_fence();                                                             // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).mn_major(), true);  // (6.4)
+    wait_full(smem.full_V[stage], parity);  // read after write: V_j has landed
+    wgmma_fence();                          // read after write: O and P have been computed
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(bars.empty_V[stage]);
+    release(smem.empty_V[stage]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);

@@ -15,7 +15,7 @@
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once. Workspace: the counter, zero before
 //   and after, which launches that run at the same time must not share; padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128, 160, 192 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -55,32 +55,32 @@ constexpr int BACKOFF_TILES = 8;
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, int work_id,
                         PipelineState<Shape::Q_STAGES>& Q_state, PipelineState<Shape::STAGES>& state) {
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   const int Q_stage = Q_state.stage();
-  wait_empty(bars.empty_Q[Q_stage], Q_state.parity());  // write after read: the O staged in this buffer has been stored
-  bars.work_id[Q_stage] = work_id;
-  mbarrier_arrive_expect_tx(bars.full_Q[Q_stage], work.Tc > 0 ? shared.Q().BYTES : 0);
-  if (work.Tc > 0) shared.Q(Q_stage).load(maps.Q, bars.full_Q[Q_stage], work.query0, work.h, work.b);
+  wait_empty(smem.empty_Q[Q_stage], Q_state.parity());  // write after read: the O staged in this buffer has been stored
+  smem.work_id[Q_stage] = work_id;
+  mbarrier_arrive_expect_tx(smem.full_Q[Q_stage], work.Tc > 0 ? shared.Q().BYTES : 0);
+  if (work.Tc > 0) shared.Q(Q_stage).load(maps.Q, smem.full_Q[Q_stage], work.query0, work.h, work.b);
   Q_state.next();
   for (int j = work.Tc - 1; j >= 0; --j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    wait_empty(bars.empty_K[stage], parity);  // write after read: all consumers have read the previous K
-    mbarrier_arrive_expect_tx(bars.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, bars.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(bars.empty_V[stage], parity);  // write after read: and the previous V
-    mbarrier_arrive_expect_tx(bars.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, bars.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(smem.empty_K[stage], parity);  // write after read: all consumers have read the previous K
+    mbarrier_arrive_expect_tx(smem.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, smem.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(smem.empty_V[stage], parity);  // write after read: and the previous V
+    mbarrier_arrive_expect_tx(smem.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, smem.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
 /// Releases K and V without reading them. Waits until they are full first: an arrival counts for the current phase, which could
 /// otherwise still be the previous tile's.
 template <class Barriers, int Stages>
-__device__ void skip(Barriers& bars, const PipelineState<Stages>& state) {
-  wait_full(bars.full_K[state.stage()], state.parity());
-  release(bars.empty_K[state.stage()]);
-  wait_full(bars.full_V[state.stage()], state.parity());
-  release(bars.empty_V[state.stage()]);
+__device__ void skip(Barriers& smem, const PipelineState<Stages>& state) {
+  wait_full(smem.full_K[state.stage()], state.parity());
+  release(smem.empty_K[state.stage()]);
+  wait_full(smem.full_V[state.stage()], state.parity());
+  release(smem.empty_V[state.stage()]);
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
@@ -88,7 +88,7 @@ template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work, PipelineState<Shape::Q_STAGES>& Q_state,
                         PipelineState<Shape::STAGES>& state) {
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   const auto Q_smem = shared.Q(Q_state.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -96,7 +96,10 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
 
-  // Tiles j < lazy_below may keep m; the others take the maximum at once, at first those with a mask in a row of the warp.
+  // Each warp decides for itself how tile j becomes P. At first lazy_below counts the tiles without a mask in the warp's rows.
+  //   j >= lazy_below            exact:  mask, maximum; O and l are rescaled
+  //   j <  lazy_below, P fits    lazy:   m stays, nothing is rescaled
+  //   j <  lazy_below, overflow  repair: S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
   int lazy_below = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
@@ -106,7 +109,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     } else {
       rule.mask(S, work.query0 + warp_row, j * Shape::Bc);
     }
-    const auto alpha = raise(m, row_max(S), c);
+    const auto alpha = update_max(m, row_max(S), c);
     exponentiate(S, m, c, Shape::SCALES_FIRST);
     l = alpha * l + lane_sum(S);
     // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
@@ -116,17 +119,17 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
   // Tiles that only other warpgroups see are released unread.
   const int Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.Tc - 1; j >= Tc; --j, state.next()) skip(bars, state);
+  for (int j = work.Tc - 1; j >= Tc; --j, state.next()) skip(smem, state);
   if (Tc > 0) {
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
-    wait_full(bars.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
+    wait_full(smem.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
     wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
-    // (8.1)
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), false);
+    // (8.1)  S = Q K^T
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(bars.empty_K[state.stage()]);
+    release(smem.empty_K[state.stage()]);
     exact_softmax(S, Tc - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
@@ -136,13 +139,13 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      wait_full(bars.full_K[stage_K], parity_K);  // read after write: K_j has landed
+      wait_full(smem.full_K[stage_K], parity_K);  // read after write: K_j has landed
       wgmma_fence();                              // write after read: the previous S has been packed into P
-      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), false);  // (8.1)
+      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
-      wait_full(bars.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
+      wait_full(smem.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
       wgmma_fence();                              // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), true);  // (8.4)
+      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
       // 3. P with the current m, while the previous tile's P V is in flight.
@@ -154,11 +157,12 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         cm.each([&](float& x, int) { x *= c; });
         S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
         const auto sum = lane_sum(S);
-        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
-        if (fits) l = l + sum;                                                 // (8.3)
+        // NaN passes: recomputing would not help.
+        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
+        if (fits) l = l + sum;  // (8.3)
       }
       wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
-      release(bars.empty_V[stage_V]);
+      release(smem.empty_V[stage_V]);
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
@@ -169,24 +173,24 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      release(bars.empty_K[stage_K]);
+      release(smem.empty_K[stage_K]);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
 
     // 5. O += P V_0.
-    wait_full(bars.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
+    wait_full(smem.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
     wgmma_fence();                                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(bars.empty_V[state.stage()]);
+    release(smem.empty_V[state.stage()]);
     state.next();
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
   // (8.5)  opaque(): what is computed from the head is computed here, not kept in registers during the loop.
   write_by_tma(O, m, l, rule, maps.O, O_all, L_all, opaque(work.head), work.query0 + warp_row, Q_smem.below(warp_row));
-  release(bars.empty_Q[Q_state.stage()]);
+  release(smem.empty_Q[Q_state.stage()]);
   Q_state.next();
 }
 
@@ -196,9 +200,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
                    Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
-  auto& bars = shared.storage;
+  auto& smem = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& empty : bars.empty_Q) mbarrier_init(empty, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : smem.empty_Q) mbarrier_init(empty, Shape::CONSUMERS * 4);  // one arrival per consumer warp
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
@@ -218,15 +222,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       work_id = static_cast<int>(gridDim.x) + drawn;
     }
     // Write after read: the consumers have read the previous index.
-    wait_empty(bars.empty_Q[Q_state.stage()], Q_state.parity());
-    bars.work_id[Q_state.stage()] = schedule.end;  // no work left
-    mbarrier_arrive(bars.full_Q[Q_state.stage()]);
+    wait_empty(smem.empty_Q[Q_state.stage()], Q_state.parity());
+    smem.work_id[Q_state.stage()] = schedule.end;  // no work left
+    mbarrier_arrive(smem.full_Q[Q_state.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     while (true) {
-      wait_full(bars.full_Q[Q_state.stage()], Q_state.parity());  // read after write: the index, and Q has landed
+      wait_full(smem.full_Q[Q_state.stage()], Q_state.parity());  // read after write: the index, and Q has landed
       // All lanes read the same index. The shuffle tells the compiler so, which then keeps it in uniform registers.
-      const int work_id = __shfl_sync(ALL_LANES, bars.work_id[Q_state.stage()], 0);
+      const int work_id = __shfl_sync(ALL_LANES, smem.work_id[Q_state.stage()], 0);
       if (work_id >= schedule.end) break;
       consume(shared, rule, maps, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), Q_state, state);
     }
@@ -250,7 +254,8 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<Shape>(why, start<Shape>, speed);
 }
 
-// Fastest first per width; speeds as measured with --tune on an H200. If there are few tiles, smaller ones divide more evenly.
+// Fastest first per width; speeds as measured with --tune on an H200, those at 160 and 192 taken from 128. If there are few
+// tiles, smaller ones divide more evenly.
 constexpr CompiledShape shapes[] = {
     compiled<64, 256, 64, 3>("four warpgroups"),
     compiled<64, 192, 96, 3>("three warpgroups", 0.96),
@@ -264,6 +269,10 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 192, 64, 3>("three warpgroups"),
     compiled<128, 128, 128, 2>("two warpgroups", 0.89),
     compiled<128, 64, 64, 2>("little shared memory", 0.56),
+    compiled<160, 128, 112, 2>("two warpgroups"),
+    compiled<160, 64, 64, 2>("little shared memory", 0.56),
+    compiled<192, 128, 112, 2>("two warpgroups"),
+    compiled<192, 64, 64, 2>("little shared memory", 0.56),
     compiled<256, 128, 64, 2>("registers hold no more of O"),
     compiled<256, 64, 32, 2>("little shared memory", 0.57),
 };

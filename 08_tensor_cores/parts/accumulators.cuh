@@ -2,7 +2,7 @@
 // read like their equations:
 //
 //   add_product(S, Q.left(), K.transposed());    S += Q K^T     Q, K, V: tiles in shared memory; S, O: accumulators of a warp
-//   const auto alpha = raise(m, row_max(S));                    m, alpha: one value per row (common/device/rows.cuh)
+//   const auto alpha = update_max(m, row_max(S));                    m, alpha: one value per row (common/device/rows.cuh)
 //   O.scale_rows(alpha);
 //   add_product(O, P.left(), V.right());         O += P V      in step 1; from step 4 on P is S's accumulators, rounded
 //
@@ -141,7 +141,8 @@ struct InRegisters {
       for (int i = 0; i < RowTiles; ++i) A.load(blocks_reg[k][i], i, k);
     }
   }
-  /// In fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
+  /// In fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k. Packs all of P now; for an operand of a
+  /// single add_product(), rounded() of parts/tile.cuh saves the registers.
   __device__ explicit InRegisters(const Accumulators<RowTiles, 2 * Depth>& P) {
 #pragma unroll
     for (int index = 0; index < Depth * RowTiles * 4; ++index) {
@@ -191,7 +192,9 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowT
       M.template as<uint4>(row0 + row, col0 + col) = chunk;
     }
   } else {
-    constexpr int steps = (ColTiles + 3) / 4;  // 32 columns at a time; the last ones may be fewer (Width 80)
+    // 32 columns at a time; the last ones may be fewer (Width 80). Then M must have no columns beyond those of C, since their
+    // elements are not read.
+    constexpr int steps = (ColTiles + 3) / 4;
     for (int row = 0; row < rows; ++row) {
       T elements[steps];
 #pragma unroll

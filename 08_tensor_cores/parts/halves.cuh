@@ -8,8 +8,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile that this thread's half works on. Only the address is selected: selecting between structs would put them in local
-/// memory.
+/// The tile that this thread's half works on. Only the pointer is selected: both tiles have the same size.
 template <class T, int Width>
 __device__ Tile<T, Width> of_half(bool first_half, const Tile<T, Width>& first, const Tile<T, Width>& second) {
   return {first_half ? first.elements.data : second.elements.data, first.elements.rows};

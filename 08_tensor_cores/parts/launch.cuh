@@ -44,8 +44,9 @@ inline int heads_in_L2(int heads, std::int64_t bytes_of_head) {
   return static_cast<int>(std::clamp<std::int64_t>(L2_BYTES / std::max<std::int64_t>(1, bytes_of_head), 1, heads));
 }
 
-/// How many heads with so many tiles give each SM a block. With no more in flight, the next head begins with its longest block
-/// as soon as the first SM is free; all heads at once would leave the longest blocks of the last ones to the end.
+/// How many heads, of so many tiles each, to run at once for about one block per SM. With no more heads in flight, the next
+/// head's longest block starts as soon as an SM is free; with more, the last heads would start their longest blocks when other
+/// SMs run out of work.
 inline int heads_in_a_wave(const Attention& a, int tiles) { return std::max(1, a.limits.multiprocessors / tiles); }
 
 /// Calls f(T{}) with the element type of the run.

@@ -71,13 +71,13 @@ const TensorRef& aligned_tensor(const Attention& a, const TensorRef& t, const ch
   return copy;
 }
 template <class T>
-Tensor<const T> aligned(const Attention& a, const TensorRef& t, const char* name) {
+Tensor<const T> pad_if_unaligned(const Attention& a, const TensorRef& t, const char* name) {
   return view<const T>(aligned_tensor<T>(a, t, name));
 }
 
 /// `t` if its rows are aligned, otherwise the copy that the forward pass has made.
 template <class T>
-Tensor<const T> aligned_before(const Attention& a, const TensorRef& t, const char* name) {
+Tensor<const T> padded_by_forward(const Attention& a, const TensorRef& t, const char* name) {
   return view<const T>(rows_are_whole_chunks(a.problem) ? t : a.workspace(name));
 }
 

@@ -22,7 +22,7 @@ __device__ inline int warpgroup() { return __shfl_sync(ALL_LANES, static_cast<in
 template <class T_, int Height, bool Trans, int Depth>
 struct PanelOperand {
   using T = T_;
-  static constexpr int DEPTH = Depth;  // of a left operand: blocks in the inner dimension
+  static constexpr int DEPTH = Depth;  // of a left operand: how many blocks of 16 its inner dimension has
   SharedMatrix<T> panels;
   int offset;  // in bytes, of this lane's chunk in block (0, 0)
 

@@ -30,10 +30,10 @@ template <class Shape>
 struct WorkFromTheEnd : KeyWork<Shape> {
   using KeyWork<Shape>::KeyWork;
   __device__ QueryTile first(const Problem& p) const {
-    return {this->h_kv * p.group_size(), (p.Nq - 1) / Shape::Br * Shape::Br};
+    return {this->kv_head * p.group_size(), (p.Nq - 1) / Shape::Br * Shape::Br};
   }
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    const int end = (this->h_kv + 1) * p.group_size();
+    const int end = (this->kv_head + 1) * p.group_size();
     return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
   }
 };
@@ -86,11 +86,11 @@ struct BackwardShared {
   }
 
   // Called by one thread.
-  __device__ void load_KV(const BackwardMaps& maps, int b, int h_kv, int key0) const {
+  __device__ void load_KV(const BackwardMaps& maps, int b, int kv_head, int key0) const {
     mbarrier_arrive_expect_tx(storage.full_K, KTile::BYTES);
-    K().load(maps.K, storage.full_K, key0, h_kv, b);
+    K().load(maps.K, storage.full_K, key0, kv_head, b);
     mbarrier_arrive_expect_tx(storage.full_V, KTile::BYTES);
-    V().load(maps.V, storage.full_V, key0, h_kv, b);
+    V().load(maps.V, storage.full_V, key0, kv_head, b);
   }
   __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h,
                          int query0) const {
@@ -112,12 +112,12 @@ struct BackwardShared {
 template <class T, class Shape, class Work>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const Work& work) {
-  auto& bars = shared.storage;
-  shared.load_KV(maps, work.b, work.h_kv, work.key0);
+  auto& smem = shared.storage;
+  shared.load_KV(maps, work.b, work.kv_head, work.key0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_empty(bars.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
+    wait_empty(smem.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
     shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
     shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
   }
@@ -131,15 +131,6 @@ __device__ void store(const PanelOperand<T, Height, false, Depth>& rows, const I
     const int col = 16 * k;
     stmatrix_x4(rows.panels.at_byte((rows.offset ^ col % PANEL * 2) + col / PANEL * Height * 2 * PANEL), A(k));
   }
-}
-
-// ---- P and dS, transposed: rows are keys, columns queries -------------------------------------------------------------------
-
-/// (8.13)  dP becomes dS = P o (dP - D).
-template <class Scores>
-__device__ void softmax_backward(Scores& dP, const Scores& P, const QueryStats& stats) {
-  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
-  dP.multiply(P);
 }
 
 // ---- dQ ---------------------------------------------------------------------------------------------------------------------
@@ -158,7 +149,7 @@ struct PartOfDQ {
   /// row0 of dQ is column row0 of dS^T.
   template <class T, class STile, class KTile>
   __device__ void issue(Accumulators<1, COLS / 8>& dQ, const STile& dS, const KTile& K) const {
-    issue_product<T, Shape::Bc / 16>(dQ, dS.mn_major(row0), K.mn_major(col0), false);
+    issue_product<T, Shape::Bc / 16>(dQ, dS.mn_major(row0), K.mn_major(col0), /*add=*/false);
   }
 
   /// Offset of fragment n of the warp's 16 rows in dQ_accum, for a tile that begins at query0. A fragment has 128
@@ -195,7 +186,8 @@ struct PartOfDQ {
 
 template <class Shape>
 BackwardMaps backward_maps(const Attention& a) {
-  const auto map = [&](const TensorRef& t, const char* padded, int rows) {  // copies are made by the forward pass and prepare()
+  // Padded copies are made by the forward pass and prepare().
+  const auto map = [&](const TensorRef& t, const char* padded, int rows) {
     return tensor_map(rows_are_whole_chunks(a.problem) ? t : a.workspace(padded), rows);
   };
   return {map(a.Q, "Q_padded", Shape::Br), map(a.K, "K_padded", Shape::Bc), map(a.V, "V_padded", Shape::Bc),
@@ -208,6 +200,9 @@ inline std::string refuse_wide_heads(const Problem& p) {
   return "--head-dim is " + std::to_string(p.d) +
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
+
+/// Do the heads of a group share keys under a causal mask? There step 5 is the fastest for d above 64: see WorkFromTheEnd.
+inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
 
 template <const auto& shapes>
 Variant hopper_backward_step(const char* name, const char* idea, bool (*fastest)(const Problem&, Pass) = nullptr) {

@@ -1,5 +1,5 @@
-// 08 Tensor cores, backward: what all steps share. The kernels that run before and after a step's kernel, for L and D of all
-// queries and for dQ from dQ_accum, its sum in fp32; and P from scores and L.
+// 08 Tensor cores, backward, what all steps share: the kernels that run before and after a step's own (L and D of all queries;
+// dQ from dQ_accum, its sum in fp32), the order of the tiles of queries, P from scores and L, and dS.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -99,10 +99,10 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO),
          view<const float>(a.L), view<float>(LD), view<float>(dQ_accum == nullptr ? LD : *dQ_accum), dQ_accum != nullptr,
          rows_are_whole_chunks(p));
-  return {aligned_before<T>(a, a.Q, "Q_padded"),
-          aligned_before<T>(a, a.K, "K_padded"),
-          aligned_before<T>(a, a.V, "V_padded"),
-          aligned<T>(a, a.dO, "dO_padded"),
+  return {padded_by_forward<T>(a, a.Q, "Q_padded"),
+          padded_by_forward<T>(a, a.K, "K_padded"),
+          padded_by_forward<T>(a, a.V, "V_padded"),
+          pad_if_unaligned<T>(a, a.dO, "dO_padded"),
           view<T>(a.dQ),
           view<T>(a.dK),
           view<T>(a.dV),
@@ -120,12 +120,12 @@ struct QueryTile {
 /// shares the key/value head.
 template <int Br>
 struct QueryTiles {
-  int h_kv, first_query, iterations;  // at least one iteration: the last query sees every key
+  int kv_head, first_query, iterations;  // at least one iteration: the last query sees every key
 
   __device__ QueryTiles(const Problem& p, int head, int key0)
-      : h_kv(head), first_query(p.first_query(key0, Br)), iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
+      : kv_head(head), first_query(p.first_query(key0, Br)), iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
 
-  __device__ QueryTile first(const Problem& p) const { return {h_kv * p.group_size(), first_query}; }
+  __device__ QueryTile first(const Problem& p) const { return {kv_head * p.group_size(), first_query}; }
   /// Incremental: dividing the iteration index would take 30 instructions.
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
     return at.query0 + Br < p.Nq ? QueryTile{at.h, at.query0 + Br} : QueryTile{at.h + 1, first_query};
@@ -149,9 +149,10 @@ struct QueryStats {
   }
 };
 
-// ---- P, transposed: rows are keys, columns queries -------------------------------------------------------------------------
+// ---- P and dS, transposed: rows are keys, columns queries ------------------------------------------------------------------
 
-/// Beyond this |L|, rounding log2(e) L would change P by more than 2.2 %.
+/// Beyond this |L|, rounding log2(e) L could change P by more than 2.2 %. A lower threshold would gain little: just below this
+/// one, storing L in fp32 has already rounded it by up to 2^-6, which is 1.6 % of P.
 constexpr float LARGE_L = 0x1p19f;
 
 /// Whether any of the tile's L is large. All lanes of the warp get the same answer.
@@ -185,6 +186,13 @@ __device__ void exponentiate(Scores& S, const QueryStats& stats, const ScoreRule
   } else {
     S.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(c, s, -LOG2_E * stats.L(query))); });
   }
+}
+
+/// (8.13)  dP becomes dS = P o (dP - D).
+template <class Scores>
+__device__ void softmax_backward(Scores& dP, const Scores& P, const QueryStats& stats) {
+  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
+  dP.multiply(P);
 }
 
 // ---- dQ, where blocks sum it in HBM ----------------------------------------------------------------------------------------
@@ -248,7 +256,8 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 template <class T, int Width>
 void convert(const Attention& a, const TensorRef& dQ_accum) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);  // one thread per two rows of 8
+  // One thread per two rows of 8 columns.
+  const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);
   launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
          view<const float>(dQ_accum), view<T>(a.dQ), rows_are_whole_chunks(p));
 }

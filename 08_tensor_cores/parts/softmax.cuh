@@ -8,12 +8,12 @@ namespace {
 
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
-__device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float c) {
   Rows<N> alpha(0.0f);
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - finite(m_new)));
+    alpha[r] = exp2_approx(c * (m[r] - zero_if_empty(m_new)));
     m[r] = m_new;
   }
   return alpha;
@@ -22,11 +22,13 @@ __device__ Rows<N> raise(Rows<N>& m, const Rows<N>& largest, float c) {
 /// Up to this |c m|, rounding c m changes the weight of a tile by at most 0.04 %, less than rounding P does (0.05 % in fp16).
 constexpr float LARGE = 0x1p14f;
 
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is large or overflows.
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is large or overflows. Each lane
+/// decides for its own rows, without a vote: the branch needs no other lane, and the next product (.sync) waits for all lanes
+/// of the warp.
 template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
   m.each([&](float& x, int) {
-    x = finite(x);
+    x = zero_if_empty(x);
     subtract_first = subtract_first || fabsf(c * x) > LARGE;
   });
   if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });

@@ -23,6 +23,8 @@ struct Operand {
     // The block starts `rows` rows down and `bytes` bytes to the right. Whole periods of the swizzle are added. Within a period,
     // the lane's chunk of block (0, 0) is 0 or 1 and the block is an even number of chunks on: their sum is their XOR, and XOR
     // commutes with the swizzle.
+    // Example, Width 64, row 3: chunk 0 of block (0, 0) is in place 0 ^ 3 = 3, byte 3 * 128 + 48 = 432 of the tile. The next
+    // block to the right begins with chunk 2, in place 2 ^ 3 = 1, byte 400 = 432 ^ 32: one XOR moves the lane's address.
     const int rows = 16 * (Trans ? inner : outer), bytes = first_bytes + 32 * (Trans ? outer : inner);
     const int within = bytes % PERIOD, periods = bytes - within;
     const T* const chunk = elements.at_byte((offset ^ within) + (periods + 2 * Width * rows));
@@ -71,6 +73,9 @@ struct Tile {
   __device__ static int lane() { return threadIdx.x % WARP; }
   __device__ static int offset(int row, int chunk) { return 2 * Width * row + 16 * swizzled_chunk(Width, row, chunk); }
 };
+
+// Rounded packs a block whenever a product loads it, and keeps no copy. InRegisters (accumulators.cuh) packs at once, for
+// operands that are used twice or by wgmma, or that are packed while V is still on its way.
 
 /// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
 template <class T_, int RowTiles, int ColTiles>
@@ -121,6 +126,8 @@ struct Copier {
         cp_async_zfill<16>(tile.chunk(row, col), (exists ? rest : from.below(-row0)).address(0, from_col), exists ? bytes : 0);
       }
     }
+    // May point outside the matrix, past its last tile or before its first: undefined in standard C++, although never
+    // dereferenced.
     from = from.below(next);
   }
 };

@@ -145,6 +145,7 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
       {"scheduled", 256, 1024, 64, true, {256, 64}},   {"scheduled", 8, 4096, 64, true, {128, 128}},
       {"scheduled", 2, 8192, 128, true, {64, 64}},     {"scheduled", 8, 4096, 128, false, {128, 128}},
       {"scheduled", 12, 2048, 128, false, {192, 64}},  {"scheduled", 4, 8192, 128, true, {128, 128}},
+      {"scheduled", 48, 4096, 160, false, {128, 112}}, {"scheduled", 40, 4096, 192, false, {128, 112}},
       {"lazy_maximum", 8, 4096, 64, false, {128, 64}}, {"lazy_maximum", 8, 4096, 64, true, {64, 64}},
       {"lazy_maximum", 12, 2048, 64, false, {64, 64}}, {"lazy_maximum", 64, 1024, 64, true, {128, 64}},
       {"lazy_maximum", 8, 4096, 128, true, {64, 32}},
@@ -183,8 +184,9 @@ TEST_CASE("chapter: bf16 is refused where it does not exist, and d beyond 256 ev
 
 TEST_CASE("chapter: the fastest step is one that the device can run") {
   const DeviceLimits hopper{.sm = 90}, ampere{.sm = 80};
-  const auto name = [&](int d, Pass pass, const DeviceLimits& limits, int Nq = 128) {
-    FullProblem p = grid::problem_of({.Nq = Nq, .d = d});
+  const auto name = [&](int d, Pass pass, const DeviceLimits& limits, int Nq = 128, int Hkv = 2, bool causal = true) {
+    FullProblem p = grid::problem_of({.H = 2, .Hkv = Hkv, .Nq = Nq, .d = d});
+    p.causal = causal;
     p.dtype = Dtype::fp16;
     const Variant* const fastest = fastest_variant(Backend::cpu, p, pass, limits);
     return std::string(fastest == nullptr ? "" : fastest->name);
@@ -195,6 +197,10 @@ TEST_CASE("chapter: the fastest step is one that the device can run") {
   CHECK(name(64, Pass::backward, hopper, 4096) == "bulk");
   CHECK(name(65, Pass::backward, hopper, 4096) == "resident");
   CHECK(name(128, Pass::backward, hopper) == "resident");
+  CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1) == "ordered");
+  CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1, /*causal=*/false) == "resident");
+  CHECK(name(64, Pass::backward, hopper, 4096, /*Hkv=*/1) == "bulk");
+  CHECK(name(160, Pass::backward, hopper, 128, /*Hkv=*/1) == "relay");
   CHECK(name(160, Pass::backward, hopper) == "relay");
   CHECK(name(64, Pass::forward, ampere) == "");
   CHECK(name(160, Pass::backward, ampere) == "");

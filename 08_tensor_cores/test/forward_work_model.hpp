@@ -19,10 +19,10 @@ inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity(
 
 /// d, padded to a width that is compiled.
 inline int width_of(const Variant& v, const FullProblem& p) {
-  if (p.d > 128) return 256;
+  if (p.d > 192 || (p.d > 128 && !is_one_of(v, {"scheduled"}))) return 256;
   if (splits_keys(v)) return p.d <= 64 ? 64 : 128;
   if (!is_for_hopper(v)) return (p.d + 31) / 32 * 32;
-  return p.d <= 64 ? 64 : p.d <= 80 ? 80 : p.d <= 96 ? 96 : 128;
+  return p.d <= 64 ? 64 : p.d <= 80 ? 80 : p.d <= 96 ? 96 : p.d <= 128 ? 128 : p.d <= 160 ? 160 : 192;
 }
 
 /// What a step does, of all batches and heads.
@@ -75,7 +75,7 @@ class Maximum {
   bool visit_in_warp(const std::vector<std::vector<double>>& S, int j, int plain_tiles) {
     lazy_below_ = std::min(lazy_below_, plain_tiles);
     const bool exact = !known_ || j >= lazy_below_, twice = !exact && !fits(S);
-    if (exact || twice) raise(S);
+    if (exact || twice) update_max(S);
     if (twice) lazy_below_ = j - 8;
     return twice;
   }
@@ -83,16 +83,16 @@ class Maximum {
   /// Visits the tile S [rows][keys]. Is it computed twice?
   bool visit(const std::vector<std::vector<double>>& S) {
     const bool known_before = known_;
-    if (!known_) raise(S);
+    if (!known_) update_max(S);
     if (fits(S)) return false;
     CHECK(known_before);  // never three times: the true maximum always fits
-    raise(S);
+    update_max(S);
     CHECK(fits(S));
     return true;
   }
 
  private:
-  void raise(const std::vector<std::vector<double>>& S) {
+  void update_max(const std::vector<std::vector<double>>& S) {
     known_ = true;
     for (std::size_t r = 0; r < S.size(); ++r) {
       for (const double score : S[r]) m_[r] = std::max(m_[r], score);

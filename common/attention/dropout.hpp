@@ -25,7 +25,7 @@ struct FourWords {
 FLASH_HOST_DEVICE inline FourWords philox(FourWords counter, std::uint64_t key) {
   std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
 #ifdef __CUDACC__
-#pragma unroll 1  // rounds of many elements side by side would take registers that the kernels do not have
+#pragma unroll 5  // not 10: calls without a loop between them run side by side, and take registers that the kernels do not have
 #endif
   for (int round = 0; round < 10; ++round) {
     const std::uint32_t(&c)[4] = counter.word;
@@ -43,8 +43,13 @@ struct Dropout {
   std::uint64_t seed = 0;
 };
 
-/// (9.11)  Z_ij, ready to be drawn. Rows and columns count from a ragged batch's first ones, not from a sequence's.
+/// (9.11)  Z_ij, ready to be drawn. `head` counts over all batches, i and j from a sequence's first row. In a ragged batch the
+/// sequences take the place of batches: each draws what it would as an element of a padded batch.
 struct DropMask {
+  /// Four pairs share a call, a word each: two neighbouring queries with two keys that are so many apart. The layouts of chapters
+  /// 06 and 07 give such four to one thread.
+  static constexpr int APART = 16;
+
   std::uint64_t seed;
   std::uint32_t threshold;  ///< words below it drop their weight
   float kept;               ///< 1 / (1 - p)
@@ -54,14 +59,23 @@ struct DropMask {
         threshold(static_cast<std::uint32_t>(std::ceil(static_cast<double>(dropout.probability) * 4294967296.0))),
         kept(static_cast<float>(1.0 / (1.0 - static_cast<double>(dropout.probability)))) {}
 
-  /// The factor of the weight that query i gives key j. `head` counts over all batches. Four neighbouring keys share a counter.
-  FLASH_HOST_DEVICE float operator()(int head, int i, int j) const {
+  /// The words of query i and key j and of the three pairs that share their call.
+  FLASH_HOST_DEVICE FourWords draw(int head, int i, int j) const {
     const auto u = [](int n) { return static_cast<std::uint32_t>(n); };
-    const FourWords drawn = philox({{u(j / 4), u(i), u(head), 0}}, seed);
-    // Chosen without an index, which would put the four words into local memory.
-    const std::uint32_t low = j % 2 == 0 ? drawn.word[0] : drawn.word[1], high = j % 2 == 0 ? drawn.word[2] : drawn.word[3];
-    return (j % 4 < 2 ? low : high) < threshold ? 0.0f : kept;
+    return philox({{u(j & ~APART), u(i / 2), u(head), 0}}, seed);
   }
+
+  /// The factor of query i and key j, of which only the places within the four matter.
+  FLASH_HOST_DEVICE float factor(const FourWords& drawn, int i, int j) const {
+    // Chosen without an index, which would put the four words into local memory.
+    const bool second_query = i % 2 != 0, second_key = (j & APART) != 0;
+    const std::uint32_t first = second_query ? drawn.word[2] : drawn.word[0],
+                        second = second_query ? drawn.word[3] : drawn.word[1];
+    return (second_key ? second : first) < threshold ? 0.0f : kept;
+  }
+
+  /// The same, drawn for this pair alone.
+  FLASH_HOST_DEVICE float operator()(int head, int i, int j) const { return factor(draw(head, i, j), i, j); }
 };
 
 }  // namespace flash

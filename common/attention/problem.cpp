@@ -101,6 +101,10 @@ int FullProblem::own_key(int i) const {
   const auto [query, key, one] = flash::of_query(*this, i);
   return key + i - query + one.Nk - one.Nq;
 }
+float FullProblem::drop_factor(const DropMask& mask, int b, int h, int i, int j) const {
+  const auto [query, key, one] = flash::of_query(*this, i);
+  return mask((sequences.empty() ? b : of_query(i)) * H + h, i - query, j - key);
+}
 int FullProblem::first_key(int i) const {
   const auto [query, key, one] = flash::of_query(*this, i);
   return key + one.first_key(i - query);

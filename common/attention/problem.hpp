@@ -140,6 +140,9 @@ struct FullProblem : OptionsProblem {
   /// The key at which query i stands, which the causal mask, windows and ALiBi count from.
   int own_key(int i) const;
 
+  /// (9.11)  The factor of the weight that query i gives key j of its sequence.
+  float drop_factor(const DropMask&, int b, int h, int i, int j) const;
+
   // In place of the functions of the same name.
   int first_key(int i) const;
   int end_key(int i) const;

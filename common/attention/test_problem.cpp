@@ -107,6 +107,21 @@ TEST_CASE("dropout takes a probability from 0 to less than 1, and a problem with
   CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 dropout=0.25 (seed 7) fp32 bhnd bias=none");
 }
 
+TEST_CASE("dropout: a sequence of a ragged batch draws what the batch of its number would") {
+  FullProblem ragged, padded;
+  ragged.Nq = ragged.Nk = 40;
+  ragged.sequences = {{0, 5, 5, 40}, {0, 7, 9, 40}};
+  padded.B = 3;
+  padded.Nq = padded.Nk = 35;
+  const DropMask mask({0.5f, 3});
+  for (int i = 0; i < 35; ++i) {
+    for (int j = 0; j < 31; ++j) {
+      CHECK(ragged.drop_factor(mask, 0, 1, 5 + i, 9 + j) == padded.drop_factor(mask, 2, 1, i, j));
+      CHECK(padded.drop_factor(mask, 2, 1, i, j) == mask(5, i, j));
+    }
+  }
+}
+
 TEST_CASE("only the gradient of a matrix can be asked for, and such a problem is not plain") {
   FullProblem p;
   p.bias_gradient = true;

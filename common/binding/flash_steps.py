@@ -69,14 +69,15 @@ def _run(stage, backward, call, device):
     _raise_for(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)), stage)
     block = torch.empty(size.value + 255 if size.value else 0, dtype=torch.uint8, device=device)
     start = -block.data_ptr() % 256
-    block[start : start + zeroed.value].zero_()
+    if zeroed.value:
+        block[start : start + zeroed.value].zero_()
     call.workspace = block.data_ptr() + start if size.value else None
     _raise_for((library.flash_backward if backward else library.flash_forward)(ctypes.byref(call)), stage)
 
 
 def _view(x):
     x = x if x.dim() == 4 else x[..., None]  # L
-    return _View(x.data_ptr(), (ctypes.c_int64 * 4)(*x.shape), (ctypes.c_int64 * 4)(*x.stride()))
+    return _View(x.data_ptr(), x.shape, x.stride())
 
 
 def _stream(x):
@@ -125,8 +126,7 @@ def _check_backward(dO, q, k, v, O, L, fake=False):
     _require(alike, "L has to be [B, H, N] in fp32 on the device of q")
 
 
-@torch.library.custom_op("flash_steps::forward", mutates_args=())
-def _forward(
+def _run_forward(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, stage: str, variant: str, backward_variant: str
 ) -> tuple[Tensor, Tensor]:
     """O and L, the log-sum-exp of each row."""
@@ -135,6 +135,9 @@ def _forward(
     with _on(q.device):
         _run(stage, 0, _call(variant, causal, scale, Q=q, K=k, V=v, O=O, L=L), q.device)
     return O, L
+
+
+_forward = torch.library.custom_op("flash_steps::forward", _run_forward, mutates_args=())
 
 
 def _outputs(q):
@@ -147,8 +150,7 @@ def _fake_forward(q, k, v, causal, scale, stage, variant, backward_variant):
     return _outputs(q)
 
 
-@torch.library.custom_op("flash_steps::backward", mutates_args=())
-def _backward(
+def _run_backward(
     dO: Tensor, q: Tensor, k: Tensor, v: Tensor, O: Tensor, L: Tensor, causal: bool, scale: float, stage: str, variant: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dQ, dK, dV."""
@@ -159,6 +161,9 @@ def _backward(
     with _on(q.device):
         _run(stage, 1, _call(variant, causal, scale, Q=q, K=k, V=v, O=O, L=L, dO=dO, dQ=dQ, dK=dK, dV=dV), q.device)
     return dQ, dK, dV
+
+
+_backward = torch.library.custom_op("flash_steps::backward", _run_backward, mutates_args=())
 
 
 @_backward.register_fake
@@ -174,12 +179,30 @@ def _save(ctx, inputs, output):
     ctx.mark_non_differentiable(L)
 
 
-def _gradients(ctx, dO, _):
-    dQ, dK, dV = _backward(dO, *ctx.saved_tensors, ctx.causal, ctx.scale, ctx.stage, ctx.variant)
+def _gradients(ctx, dO, _, backward=_backward):
+    dQ, dK, dV = backward(dO, *ctx.saved_tensors, ctx.causal, ctx.scale, ctx.stage, ctx.variant)
     return dQ, dK, dV, None, None, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
+
+
+class _Eager(torch.autograd.Function):
+    """The same for tensors that no compiler traces. The way through an operation takes 100 us more: longer than a short problem's kernels."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = _run_forward(*inputs)
+        _save(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, dO, _):
+        return _gradients(ctx, dO, None, _run_backward)
+
+
+def _is_traced(x):
+    return torch.compiler.is_compiling() or type(x) not in (Tensor, torch.nn.Parameter)
 
 
 def merge(O, L, part_O, part_L, *, stage="08"):
@@ -207,4 +230,5 @@ def attention(q, k, v, *, causal=False, scale=None, stage="08", variant=None, ba
     _check(q, k, v)
     scale = max(q.shape[3], 1) ** -0.5 if scale is None else float(scale)
     variant = variant or ""
-    return _forward(q, k, v, causal, scale, stage, variant, backward_variant or variant)[0]
+    run = _forward if _is_traced(q) else _Eager.apply
+    return run(q, k, v, causal, scale, stage, variant, backward_variant or variant)[0]

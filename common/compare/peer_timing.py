@@ -17,7 +17,7 @@ PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend, FLASH_3, 
     "plain": ("plain torch: matmul, softmax, matmul", None),
 }
 WARM_UPS = 3
-FLUSHES = 8
+FLUSHES = 24
 
 
 def flops(problem, which):

@@ -213,7 +213,7 @@ def entries(rows, heading, y):
 
 def roofline(plot, rows, words):
     gpu, rows = rows.iloc[0], rows.assign(x=rows.flops / rows.profiled_bytes)
-    roofs = {name: sheet if gpu.device == "NVIDIA H100" else gpu[column] for name, (sheet, column) in plot.roofs.items()}
+    roofs = {name: sheet if gpu.device == "NVIDIA H200" else gpu[column] for name, (sheet, column) in plot.roofs.items()}
     slope = roofs.pop("HBM")
     peaks = {name: peak for name, peak in roofs.items() if ((rows.dtype == "fp32") == (name == "fp32")).any()}
     notes = [

@@ -4,7 +4,7 @@ Queries are those of pandas, over the columns of plot.table()."""
 
 from dataclasses import dataclass, field
 
-import h100
+import h200
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Plot:
     number: str = "{:#.3g}"  # format of a bar's value
     width: int = 600  # points
     lines: dict = field(default_factory=dict)  # of steps: series of a peer: its name
-    roofs: dict = field(default_factory=dict)  # name: (that of an H100 by its data sheet, column that has it for other GPUs)
+    roofs: dict = field(default_factory=dict)  # name: (that of an H200 by its data sheet, column that has it for other GPUs)
 
 
-H100, H200, CPU = "nvidia_h100", "nvidia_h200", "cpu"
+H200, CPU = "nvidia_h200", "cpu"
 NO_MASK = "head_dim == 64 and not causal"
 TOKENS, TOKENS_WORDS = "batch * seq_q == 16384 and heads * head_dim == 2048", "B·N = 16,384, H·d = 2,048"
 PASSES = {name: f"`pass` == '{name}'" for name in ("forward", "backward")}
@@ -57,7 +57,7 @@ def speed(words, dtype, *passes):
         device=H200,
         files="sweep large sweep_peers peers" if fp32 else "sweep_peers sweep16",  # of 16 bits the run in turns last
         title=f"{words}: TFLOP/s against the length N, {'fp32' if fp32 else 'tensor cores'}",
-        note="{device}, {problem}; medians with a cold L2, of each stage the best step.",
+        note="{device}, {problem}; medians with a cold L2, of each stage the step that is fastest at the longest N.",
         rows=f"dtype {'==' if fp32 else '!='} 'fp32' and `pass` in {list(passes)} and (is_peer or series in {stages})",
         where=f"dtype == '{dtype}' and {TOKENS}",
         problem=f"{dtype}, {TOKENS_WORDS}",
@@ -75,8 +75,8 @@ PLOTS = {
         title="The ladder: TFLOP/s step by step",
         note="{device}, {problem}; cold L2.",
         remark="Dashed: FlashAttention-2 and cuDNN of torch {torch}, and FlashAttention-3.",
-        rows="not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_flash3', 'peer_cudnn']",
-        where="batch == 4 and heads == 16 and seq_q == 4096 and head_dim == 128 and causal",
+        rows="variant != 'relay' and not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_flash3', 'peer_cudnn']",
+        where="batch == 4 and heads == 16 and seq_q == 4096 and head_dim == 128 and causal",  # `relay` is for wider heads
         problem="B = 4, H = 16, N = 4,096, d = 128, causal",
         panels=PASSES,
         y="tflops",
@@ -117,7 +117,7 @@ PLOTS = {
     ),
     "roofline": Plot(
         kind="roofline",
-        device=H100,
+        device=H200,
         files="compare profile",
         title="Roofline: where the steps sit, and what is above them",
         note="{device}. Filled: forward, hollow: backward. Useful FLOPs only, HBM bytes as the profiler counts them. " + LOG,
@@ -128,9 +128,9 @@ PLOTS = {
         panels={"": "profiled_bytes > 0"},
         y="tflops",
         roofs={
-            "fp32": (h100.FP32_FLOPS / 1e12, "peak_fp32_tflops"),
-            "16-bit tensor cores": (h100.BF16_FLOPS / 1e12, "peak_tensor16_tflops"),
-            "HBM": (h100.HBM_BYTES_PER_SECOND / 1e12, "peak_bytes_per_second"),
+            "fp32": (h200.FP32_FLOPS / 1e12, "peak_fp32_tflops"),
+            "16-bit tensor cores": (h200.BF16_FLOPS / 1e12, "peak_tensor16_tflops"),
+            "HBM": (h200.HBM_BYTES_PER_SECOND / 1e12, "peak_bytes_per_second"),
         },
     ),
     "bytes": Plot(

@@ -49,7 +49,7 @@ __device__ inline float score(const OptionsProblem& problem, const Bias& bias, i
 }
 
 /// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN.
-__device__ inline float finite(float m) { return m == -INFINITY ? 0.0f : m; }
+__device__ inline float zero_if_empty(float m) { return m == -INFINITY ? 0.0f : m; }
 
 }  // namespace
 }  // namespace flash

@@ -1,5 +1,7 @@
 // A softmax over tiles of scores in registers: values per row (rows.cuh), and the rule by which products become scores, without
-// the work that most tiles do not need. Step 6 of chapter 06 introduces the rule.
+// the work that most tiles do not need. Step 6 of chapter 06 introduces the rule. To follow it, read apply(), mask() and
+// scale_and_add_bias() with Transposed = false and without the `if constexpr (OPTIONS)` parts: Transposed is for the backward
+// pass of chapter 08, where rows are keys; Slope and OPTIONS are for the options of chapter 09.
 #pragma once
 
 #include "common/device/ptx.cuh"
@@ -30,8 +32,8 @@ struct ScoreRuleFor {
   /// slope(row, col).
   template <bool Transposed = false, class Tile, class Slope = Nowhere>
   __device__ void apply(Tile& S, int head, int query0, int key0, const Slope& slope = {}) const {
-    // The position of S's rows is the same for all tiles of a block, except in chapter 07. opaque() stops the compiler from
-    // hoisting the addresses of rare tiles into every tile.
+    // S's rows keep their position in all tiles of a block, unless it loops over queries, as in chapter 07. opaque() stops the
+    // compiler from computing addresses that few tiles need before the loop, where they would occupy registers.
     const int i0 = Transposed ? query0 : opaque(query0), j0 = Transposed ? opaque(key0) : key0;
     if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0, slope);
     mask<Transposed>(S, i0, j0);
@@ -100,7 +102,8 @@ inline bool scales_first(const Problem& p) { return p.bias != BiasKind::none || 
 template <class Rule = ScoreRule>
 Rule score_rule(const Attention& a, bool always_scale_first = false) {
   const FullProblem& p = a.problem;
-  const bool scale_first = always_scale_first || scales_first(p) || p.softcap != 0.0f;  // a softcap is of scaled scores, too
+  // A softcap applies to scaled scores, too.
+  const bool scale_first = always_scale_first || scales_first(p) || p.softcap != 0.0f;
   return {p, bias_of(a), scale_first, scale_first ? 1.0f : p.scale};
 }
 

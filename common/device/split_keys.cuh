@@ -26,7 +26,7 @@ struct Merged {
     float m_new = m;
 #pragma unroll
     for (int a = 0; a < N; ++a) m_new = fmaxf(m_new, part_L[a]);
-    const float shift = finite(m_new), alpha = expf(m - shift);  // finite(): no part so far sees a key
+    const float shift = zero_if_empty(m_new), alpha = expf(m - shift);  // zero_if_empty(): no part so far sees a key
     l *= alpha;
     o *= alpha;
 #pragma unroll

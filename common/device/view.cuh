@@ -24,6 +24,8 @@ struct Matrix {
   __device__ T& operator()(int row, int col) const { return data[row * row_stride + col]; }
 
   /// Several adjacent elements as one access: K.as<float4>(row, col) is K(row, col..col+3). Must be aligned to its size.
+  /// Standard C++ leaves it undefined (type punning); in CUDA it is the usual way, and the CPU build passes
+  /// -fno-strict-aliasing.
   template <class Wide>
   __device__ SameConst<Wide, T>& as(int row, int col) const {
     return *reinterpret_cast<SameConst<Wide, T>*>(data + row * row_stride + col);

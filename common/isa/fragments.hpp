@@ -1,5 +1,6 @@
-// Ownership of registers: the elements of a tile that each lane of a warp has in its registers (chapter docs/reference/mma_fragments.md), and where a swizzled
-// tile keeps its chunks (docs/reference/swizzles.md). Kernels, the simulator and the pictures all use these functions.
+// Ownership of registers: the elements of a tile that each lane of a warp has in its registers
+// (docs/reference/mma_fragments.md), and where a swizzled tile keeps its chunks (docs/reference/swizzles.md). Kernels, the
+// simulator and the pictures all use these functions.
 //
 // A register holds two 16-bit numbers: `which` 0 is its lower half. A lane of a fragment is called (g, t) = (lane / 4, lane % 4).
 #pragma once

@@ -6,14 +6,14 @@ namespace flash {
 
 // CUDA Driver API, cuTensorMapEncodeTiled.
 std::string why_no_tensor_map(const TensorRef& t) {
-  if (size_of(t.dtype) != 2) return "its elements have no 16 bits";
+  if (size_of(t.dtype) != 2) return "its elements are not 16 bits wide";
   if (t.stride[3] != 1 && t.shape[3] > 1) return "its columns are not adjacent";
-  if (reinterpret_cast<std::uintptr_t>(t.data) % 16 != 0) return "its address is no multiple of 16 bytes";
+  if (reinterpret_cast<std::uintptr_t>(t.data) % 16 != 0) return "its address is not a multiple of 16 bytes";
   for (const std::int64_t extent : t.shape) {
     if (extent < 1 || extent > std::int64_t{1} << 32) return "an extent is not within 1..2^32";
   }
   for (const std::int64_t bytes : tensor_map_strides(t)) {
-    if (bytes % 16 != 0) return "a stride is no multiple of 16 bytes";
+    if (bytes % 16 != 0) return "a stride is not a multiple of 16 bytes";
     if (bytes < 0 || bytes >= std::int64_t{1} << 40) return "a stride is not within 0..2^40 bytes";
   }
   return "";

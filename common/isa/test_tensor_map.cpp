@@ -26,7 +26,7 @@ TEST_CASE("tensor maps: every layout whose rows are multiples of 16 bytes") {
   for (const Layout layout : {Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv}) {
     for (const int d : {8, 64, 80, 256}) CHECK(why_no_tensor_map(tensor(problem(layout, d), Role::k)) == "");
     for (const int d : {1, 59, 100}) {
-      CHECK(why_no_tensor_map(tensor(problem(layout, d), Role::k)) == "a stride is no multiple of 16 bytes");
+      CHECK(why_no_tensor_map(tensor(problem(layout, d), Role::k)) == "a stride is not a multiple of 16 bytes");
     }
   }
 }
@@ -43,13 +43,13 @@ TEST_CASE("tensor maps: what is refused") {
   const TensorRef good = tensor(problem(Layout::bhnd, 64), Role::k);
   TensorRef bad = good;
   bad.dtype = Dtype::fp32;
-  CHECK(why_no_tensor_map(bad) == "its elements have no 16 bits");
+  CHECK(why_no_tensor_map(bad) == "its elements are not 16 bits wide");
   bad = good;
   bad.stride[3] = 2;
   CHECK(why_no_tensor_map(bad) == "its columns are not adjacent");
   bad = good;
   bad.data = memory + 8;
-  CHECK(why_no_tensor_map(bad) == "its address is no multiple of 16 bytes");
+  CHECK(why_no_tensor_map(bad) == "its address is not a multiple of 16 bytes");
   bad = good;
   bad.shape[1] = 0;
   CHECK(why_no_tensor_map(bad) == "an extent is not within 1..2^32");

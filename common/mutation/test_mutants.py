@@ -33,11 +33,11 @@ class Mutants(unittest.TestCase):
             "flash::cp_async_wait_all();",
             "named_barrier_sync(1 + warp, 64);",
             "__syncwarp(\n    mask);",
-            "wait_full(bars.full_K[stage], parity);",
+            "wait_full(smem.full_K[stage], parity);",
             "fence_proxy_async();",
             "wgmma_wait<1>(S, dP);",
             "bulk_wait_read<0>();",
-            "release(bars.empty_K[stage]);",
+            "release(smem.empty_K[stage]);",
         ):
             self.assertEqual(deletions(f"if (x) {wait}"), [(1, "if (x) ;")], wait)
 

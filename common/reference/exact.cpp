@@ -138,7 +138,8 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
     for (Eigen::Index r = 0; r < S.rows(); ++r) {
       const int i = queries[static_cast<std::size_t>(r)];
       for (int j = 0; j < seen; ++j)
-        result.Z(r, j) = mask(head.b * problem.H + head.h, i, j) == 0.0f ? 0.0 : 1 / (1.0 - problem.dropout.probability);
+        result.Z(r, j) =
+            problem.drop_factor(mask, head.b, head.h, i, j) == 0.0f ? 0.0 : 1 / (1.0 - problem.dropout.probability);
     }
   }
   const Matrix weights = dropped(result.P, result.Z);

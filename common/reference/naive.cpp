@@ -92,7 +92,7 @@ std::vector<float> drop_factors(const FullProblem& p, const Keys& keys, int b, i
   std::vector<float> Z;
   if (p.dropout.probability == 0.0f) return Z;
   const DropMask mask(p.dropout);
-  for (const int j : keys.rows) Z.push_back(mask(b * p.H + h, i, j));
+  for (const int j : keys.rows) Z.push_back(p.drop_factor(mask, b, h, i, j));
   return Z;
 }
 

@@ -95,10 +95,15 @@ double score(const FullProblem& p, const InputsOf<double>& in, int b, int h, int
 
 /// The factor of a weight, of the words alone.
 double kept(const FullProblem& p, int b, int h, int i, int j) {
+  const auto& [queries, keys] = p.sequences;
+  int row = i, key = j;
+  for (std::size_t s = 0; s + 1 < queries.size(); ++s) {
+    if (queries[s] <= i && i < queries[s + 1]) b = static_cast<int>(s), row = i - queries[s], key = j - keys[s];
+  }
   const auto u = [](int n) { return static_cast<std::uint32_t>(n); };
-  const FourWords words = philox({{u(j / 4), u(i), u(b * p.H + h), 0}}, p.dropout.seed);
+  const FourWords words = philox({{u(key & ~16), u(row / 2), u(b * p.H + h), 0}}, p.dropout.seed);
   const double probability = p.dropout.probability;
-  return words.word[j % 4] < probability * 0x1p32 ? 0 : 1 / (1 - probability);
+  return words.word[2 * (row % 2) + (key >> 4 & 1)] < probability * 0x1p32 ? 0 : 1 / (1 - probability);
 }
 
 /// O and L straight from the definition, without subtracting a max.

@@ -20,8 +20,8 @@ def philox(counter, key):
 
 
 def factor(seed, head, i, j, p):
-    """(9.11)  Of the pair (i, j): 0 with probability p, else 1 / (1 - p). Four neighbouring keys share a call."""
-    word = philox((j // 4, i, head, 0), (seed & MASK, seed >> 32))[j % 4]
+    """(9.11)  Of the pair (i, j): 0 with probability p, else 1 / (1 - p). Queries 2n and 2n + 1 share a call for keys 16 apart."""
+    word = philox((j & ~16, i // 2, head, 0), (seed & MASK, seed >> 32))[2 * (i % 2) + j // 16 % 2]
     return 0.0 if word < p * 2**32 else 1.0 / (1.0 - p)
 
 

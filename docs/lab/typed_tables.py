@@ -7,8 +7,8 @@ import pathlib
 import re
 import unittest
 
-# An H100: data sheet and white papers, as on docs/reference/roofline.md.
-SMS, SCHEDULERS, WARP, HBM, FP32, BF16 = 132, 4, 32, 3.35e12, 67e12, 989.5e12
+# An H200: data sheet and white paper, as on docs/reference/roofline.md.
+SMS, SCHEDULERS, WARP, HBM, FP32, BF16 = 132, 4, 32, 4.8e12, 67e12, 989.5e12
 CLOCK = FP32 / (SMS * 128 * 2)
 SHARED_BYTES, EX2, WGMMA_FLOPS, MMA_FLOPS = 128, 16, 4096, 4096  # per cycle of an SM; MMA_FLOPS also of one m16n8k16
 

@@ -157,12 +157,18 @@ def narrow(text, firsts):
     return re.sub(r"_kernel<(96|128)>", f"_kernel<{WIDTHS[-1]}>", with_tiles(text, firsts or WIDTHS))
 
 
+def widths(text):
+    """The padded widths of d in a kernel's table of tile sizes; none if it has no table."""
+    _, _, table = text.partition(" shapes[] = {")
+    return [int(width) for width in re.findall(r"<(\d+), ", table.partition("};")[0])]
+
+
 def inlined(file, text, firsts, name=None):
     """The lines of a source that has this text in place of the kernel, and defines `copied`, its variant, of a broken copy with this name."""
     kernel = narrow(text, firsts)
     variant = re.findall(r"^namespace (flash[\w:]*) \{", text, re.MULTILINE)[-1] + "::variant"
     changes = [f'copy.name = "{name}";'] if name else []
-    changes += [f"copy.max_head_dim = {WIDTHS[-1]};"] if kernel != text else []
+    changes += [f"copy.max_head_dim = {max(widths(kernel), default=WIDTHS[-1])};"] if kernel != text else []
     kernel = kernel.replace("#pragma once\n", "\n")
     copy = f"static const auto copied = [] {{ auto copy = {variant}; {' '.join(changes)} return copy; }}();"
     return [f'#line 1 "{ROOT / file}"', kernel, '#line 1 "playground"', copy], variant

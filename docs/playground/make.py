@@ -119,13 +119,11 @@ def states(page, module, program):
     return found
 
 
-def variants(page, program):
-    """What `--list` says of the page's kernels."""
-    mistakes = {broken.id for broken in page.breaks}
+def variants(program):
+    """{name: what `--list` says of a kernel}, broken ones included"""
     for variant in json.loads(program.run(["--list"])["out"])["variants"]:
         tiles = [{**t, "choices": [{"br": choice["br"], "bc": choice["bc"]} for choice in t["choices"]]} for t in variant["tiles"]]
-        if variant["name"] not in mistakes:
-            yield {**variant, "tiles": tiles}
+        yield variant["name"], {**variant, "tiles": tiles}
 
 
 def start_of(first):
@@ -141,17 +139,19 @@ def start_of(first):
 
 
 def title_of(page):
-    """That of its chapter."""
-    chapters = (ROOT / f"docs/chapters/{name}.md" for name in (page.name, page.stage))
-    return re.match(r"# (.*)", next(filter(Path.exists, chapters)).read_text())[1]
+    """That of the chapter with the longest name that the page's begins with, or else of its stage's."""
+    chapters = {path.stem: path for path in (ROOT / "docs/chapters").glob("*.md")}
+    chapter = max((name for name in chapters if page.name.startswith(name)), key=len, default=page.stage)
+    return re.match(r"# (.*)", chapters[chapter].read_text())[1]
 
 
 def compose(page, module):
     with Program(module) as program:
-        listed, found = list(variants(page, program)), states(page, module, program)
+        listed, found = dict(variants(program)), states(page, module, program)
+    broken = {b.id: listed.pop(b.id) for b in page.breaks}
     data = {
-        "start": start_of(listed[0]),
-        "variants": listed,
+        "start": start_of(next(iter(listed.values()))),
+        "variants": list(listed.values()),
         "elsewhere": [
             [Path(file).stem, f"{other.name}.html"]
             for other in pages()
@@ -159,7 +159,10 @@ def compose(page, module):
             for file in other.kernels
         ],
         "breaks": [
-            {"id": b.id, "name": b.name, "file": b.file, "lesson": b.lesson, "changes": b.changes(), "state": found[b.id]}
+            {
+                **{key: broken[b.id][key] for key in ("max_head_dim", "tiles")},
+                **{"id": b.id, "name": b.name, "file": b.file, "lesson": b.lesson, "changes": b.changes(), "state": found[b.id]},
+            }
             for b in page.breaks
         ],
         "files": {file: (ROOT / file).read_text() for file in page.sources()},

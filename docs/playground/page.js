@@ -29,9 +29,9 @@ function offer(name, choices) {
   if (choices.some(([value]) => value === before)) select.value = before;
 }
 
-/** What the kernel takes decides what there is to choose. */
+/** What the kernel takes, or its broken copy, decides what there is to choose. */
 function adapt() {
-  const variant = variantOf(chosen("variant"));
+  const variant = { ...variantOf(chosen("variant")), ...broken() };
   offer("pass", variant.passes.map((pass) => [pass]));
   offer("dtype", variant.dtypes.map((dtype) => [dtype]));
   form.elements.d.max = variant.max_head_dim;
@@ -44,7 +44,7 @@ function adapt() {
 function take(wanted) {
   const next = { ...data.start, ...wanted };
   if (!data.breaks.some(({ id }) => id === next.break)) next.break = "";
-  for (const name of ["variant", "d", "pass"]) { // which decide about others
+  for (const name of ["break", "variant", "d", "pass"]) { // which decide about others
     form.elements[name].value = next[name];
     adapt();
   }
@@ -98,6 +98,12 @@ function reportOf(result) {
   }
 }
 
+/** Brings the verdict and what it says into view; a page around a frame stays where it is. */
+function reveal() {
+  const top = element("verdict").getBoundingClientRect().top, bottom = element("told").getBoundingClientRect().bottom;
+  scrollBy(0, Math.min(top, Math.max(0, bottom - innerHeight)));
+}
+
 /** One run, and, of a kernel that is broken but right, one of the kernel as it is, to compare their counts. `asked`: by the reader. */
 async function run(asked = true) {
   stop();
@@ -109,13 +115,14 @@ async function run(asked = true) {
   element("counts").replaceChildren();
   say("", "Running …", "");
   show(chosen("variant"), mistake, new Set());
+  if (asked) reveal();
   try {
     const result = await runProgram(now, mistake?.id ?? now.variant), report = reportOf(result);
     const usual = mistake && report?.check.passed ? reportOf(await runProgram(now, now.variant)) : null;
     element("stop").disabled = true;
     window.finished = { result, report, usual, state: now }; // for the tests
     conclude(result, report, usual, mistake);
-    if (asked) element("verdict").scrollIntoView({ block: "nearest" });
+    if (asked) reveal();
   } catch (error) {
     say("bad", `${data.served ? "The server" : "This browser"} could not run it`, error.message);
   }
@@ -134,8 +141,8 @@ function withPlaces(text) {
   let end = 0;
   for (const found of text.matchAll(PLACE)) {
     const [place, file, line] = found;
-    const known = data.files[file];
-    paragraph.append(text.slice(end, found.index), known ? make("button", place, { type: "button", onclick: () => open(file, Number(line)) }) : place);
+    const known = data.files[file], onclick = () => { open(file, Number(line)); element("code").scrollIntoView({ block: "nearest" }); };
+    paragraph.append(text.slice(end, found.index), known ? make("button", place, { type: "button", onclick }) : place);
     end = found.index + place.length;
   }
   paragraph.append(text.slice(end));
@@ -297,4 +304,4 @@ form.addEventListener("change", ({ target }) => {
 form.addEventListener("submit", (event) => { event.preventDefault(); run(); });
 element("stop").addEventListener("click", () => { stop(); say("", "Stopped", "Change something and run it again."); });
 addEventListener("hashchange", () => { if (location.hash.slice(1) !== hashOf(state())) fromHash(true); });
-fromHash(false);
+fromHash(location.hash.length > 1);

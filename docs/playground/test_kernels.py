@@ -66,7 +66,16 @@ class Kernels(unittest.TestCase):
             code = kernels.source(page, page.kernels[0], 1, broken)
             self.assertEqual(re.findall(r"_kernel<(\w+)>", code), ["32", "64", "64", "64"])
             self.assertIn("max_head_dim = 64;", code)
+        page = PAGES["07_fa2_backward"]
+        self.assertIn("max_head_dim = 32;", kernels.source(page, page.kernels[0], 1, page.breaks[0]))
         self.assertNotIn("max_head_dim", kernels.source(PAGES["02_safe_softmax"], PAGES["02_safe_softmax"].kernels[0], 1))
+
+    def test_a_broken_copy_takes_rows_as_narrow_as_the_kernel(self):
+        """Buffers are as wide as the kernel's own choice for d; in a wider copy they would be too small."""
+        for page in PAGES.values():
+            for broken in page.breaks:
+                code = kernels.source(page, broken.file, 1, broken)
+                self.assertEqual(min(kernels.widths(code), default=0), min(kernels.widths(broken.text), default=0), broken.id)
 
     def test_no_kernel_is_on_two_pages(self):
         for stage in {page.stage for page in PAGES.values()}:

@@ -26,6 +26,7 @@ BROWSERS = {
 }
 FIRST = 3  # seconds to the first verdict
 LAST = 120  # to any
+SEEN = "(({{ top, bottom }}) => top > -1 && bottom < innerHeight + 1)({}.getBoundingClientRect())"
 TOO_WIDE = "document.documentElement.scrollWidth > innerWidth"
 COMPARED = ("predicted", "counters", "threads", "tiles", "problem", "extra_memory_bytes")
 FINISHED = "window.finished && element('stop').disabled && window.finished"
@@ -75,10 +76,13 @@ class Visit:
         assert make.promised(broken) in told, f"{broken.id}: it says '{told}', not '{broken.says}'"
         assert self.browser.value("element('told').innerText").strip().endswith(broken.lesson), f"{broken.id}: the lesson is missing"
         assert not self.browser.value("element('verdict').className === 'good'"), f"{broken.id}: the verdict is good"
+        assert self.browser.value(SEEN.format("element('verdict')")), f"{broken.id}: the verdict is out of sight"
         places = self.browser.value("element('told').querySelectorAll('.message button').length")
         self.browser.value("element('told').querySelector('.message button')?.click(), 0")
         hits = self.browser.value("element('listing').querySelectorAll('.hit').length")
         assert bool(places) == bool(hits), f"{broken.id}: {places} places are named, {hits} lines are marked"
+        seen = not hits or self.browser.value(SEEN.format("element('listing').querySelector('.hit')"))
+        assert seen, f"{broken.id}: the line that a message's first button leads to is out of sight"
         changed = self.browser.value("open(broken().file), element('listing').querySelectorAll('.come, .go').length")
         assert changed, f"{broken.id}: the listing does not show the mistake"
 

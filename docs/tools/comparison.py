@@ -9,7 +9,7 @@ from rows import describe, size
 
 from .formatting import number, shown, step, table
 from .headline import times
-from .saved import H100, H200, RESULTS, fastest, newest, origin, section
+from .saved import H200, RESULTS, fastest, newest, origin, section
 from .tensor_results import CELLS, LAST, NONE, ON_HOPPER, PASSES, in_triton, in_turns, is_last, names_of, rates, saved, speed
 
 # What the CPU run of `compare` saves of each type, and where torch's rows of the same problem are.
@@ -32,7 +32,7 @@ def stages(direction):
     the same; with ratios over plain torch in the same type."""
     lines, used = [], []
     for dtype, files in TIMED.items():
-        every, theirs = (newest(H100, file, direction=direction, having="time") for file in files)
+        every, theirs = (newest(H200, file, direction=direction, having="time") for file in files)
         theirs = [row for row in theirs if describe(row["problem"]) == describe(every[0]["problem"])]
         best = {id(fastest(row for row in every if row["stage"] == stage)) for stage in {row["stage"] for row in every}}
         ours = [row for row in every if id(row) in best or (dtype == "fp16" and is_last(row, LAST))]

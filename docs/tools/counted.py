@@ -87,10 +87,19 @@ def first_problem(*arguments):
 
 def changes(stage, before, direction):
     """Of first_problem the lines that are not as in an earlier stage, next to its predictions."""
+
+    def predicted(rows):
+        """{line: [the prediction, with the names of the variants where it differs, what was counted of each]}."""
+        lines = {name: numbers for name, *numbers in count_lines(rows)}
+        variants = [row["variant"] for row in rows]
+        for name, (first, *counted) in lines.items():
+            lines[name] = [", ".join(f"{n} `{variant}`" for n, variant in zip(counted, variants)) if " / " in first else first, *counted]
+        return lines
+
     rows = newest("cpu", "compare.jsonl", stage=stage, direction=direction, having="predicted")
     older = newest("cpu", "compare.jsonl", stage=before, direction=direction, having="predicted")
-    was = {name: predicted for name, predicted, *_ in count_lines(older)}
-    lines = [[name, was.get(name, "–"), *numbers] for name, *numbers in count_lines(rows) if was.get(name) != numbers[0]]
+    was = {name: numbers[0] for name, numbers in predicted(older).items()}
+    lines = [[name, was.get(name, "–"), *numbers] for name, numbers in predicted(rows).items() if was.get(name) != numbers[0]]
     return section(f"{direction.capitalize()}, {{problem}}", ["", before, "predicted", *by_variant(rows)], lines, rows)
 
 

@@ -4,7 +4,7 @@ said. From compare.jsonl and compare16.jsonl, and torch's rows of the same probl
 from rows import describe
 
 from .formatting import number, shown, step
-from .saved import H100, fastest, newest, section
+from .saved import H200, fastest, newest, section
 
 
 def shape(row):
@@ -14,9 +14,9 @@ def shape(row):
 
 def lineup(direction):
     """(01_naive, {dtype: plain torch}, the best step of each stage) on the problem of compare.jsonl."""
-    rows = newest(H100, "compare.jsonl", "compare16.jsonl", direction=direction, having="time")
+    rows = newest(H200, "compare.jsonl", "compare16.jsonl", direction=direction, having="time")
     naive = fastest(row for row in rows if row["stage"] == "01_naive")
-    plain = newest(H100, "peers.jsonl", "peers16.jsonl", "sweep_peers.jsonl", direction=direction, having="time")
+    plain = newest(H200, "peers.jsonl", "peers16.jsonl", "sweep_peers.jsonl", direction=direction, having="time")
     torch = {row["problem"]["dtype"]: row for row in plain if row["variant"] == "plain" and shape(row) == shape(naive)}
     rows = [row for row in rows if shape(row) == shape(naive)]
     best = (fastest(row for row in rows if row["stage"].startswith(prefix)) for prefix in ("04", "05", "06", "07", "08"))

@@ -8,12 +8,12 @@ from rows import ROOT, describe
 
 from .formatting import ms, number, shown, step, table
 from .quotes import definition
-from .saved import H100, H200, fastest, newest, of_today, origin, section
+from .saved import H200, fastest, newest, of_today, origin, section
 from .steps import PORTABLE, STEPS, allowed
 
 
 def steps(direction):
-    rows = {row.label: row for row in newest(H100, "compare.jsonl", direction=direction, having="time")}
+    rows = {row.label: row for row in newest(H200, "compare.jsonl", direction=direction, having="time")}
     known = [step.name for step in STEPS[direction]]
     first, lines = rows[known[0]], []
     for count, name in enumerate([*known, *(name for name in rows if name not in known)], 1):
@@ -23,7 +23,7 @@ def steps(direction):
         factors = [number(factor and float(factor)) for factor in (estimate, bounds, *gains)]
         changes = known.index(over) + 1 if over else "–"
         lines.append([count, stage, f"`{variant}`", changes, *factors, ms(row), number(row and row["tflops"])])
-    head = "no. | stage | step | changes | gain, estimate | gain, by least times | gain, measured | in all | ms | TFLOP/s"
+    head = "no. | stage | step | over | gain, estimate | gain, by least times | gain, measured | in all | ms | TFLOP/s"
     return section("{pass}, {problem}", head, lines, list(rows.values()))
 
 
@@ -126,14 +126,31 @@ def types_to_read(files):
     return found
 
 
+# Side steps, and the step that each changes.
+SIDE_STEPS = {
+    "06_fa2_forward/decode": "06_fa2_forward/short_softmax",
+    "06_fa2_forward/options": "06_fa2_forward/tuned",
+    "07_fa2_backward/options": "07_fa2_backward/one_kernel",
+    "08_tensor_cores/decode": "06_fa2_forward/decode",
+    "08_tensor_cores/relay": "08_tensor_cores/ring",
+}
+
+
+def names_of_files(paths):
+    """With their folders where two have the same name."""
+    names = [Path(path).name for path in paths]
+    return [f"`{Path(path).parent.name}/{name}`" if names.count(name) > 1 else f"`{name}`" for path, name in zip(paths, names)]
+
+
 def files():
     """What each step changes of the step before it, and how much there is to read to follow it."""
     rows = {}
-    for one in (one for every in STEPS.values() for one in every):
-        path, before = file_of(one.name), one.over and file_of(one.over)
+    steps = [(one.name, one.over) for every in STEPS.values() for one in every]
+    for name, over in [*steps, *SIDE_STEPS.items()]:
+        path, before = file_of(name), over and file_of(over)
         if path not in rows:  # stage 01 has both passes in one file
-            read = {name: lines_of(name) for name in to_read(path, [])}
+            read = {file: lines_of(file) for file in to_read(path, [])}
             read |= types_to_read(read)
             rows[path] = [f"[`{path}`](../../{path})", lines_of(path), changed(before, path) if before else "–", len(read)]
-            rows[path] += [sum(read.values()), ", ".join(f"`{Path(other).name}`" for other in list(read)[1:]) or "–"]
-    return table("step | lines | changed lines | files to read | lines to read | beside it", list(rows.values()))
+            rows[path] += [sum(read.values()), ", ".join(names_of_files(list(read)[1:])) or "–"]
+    return table("step | lines | changed lines | files to read | lines to read | these files", list(rows.values()))

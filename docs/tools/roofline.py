@@ -1,11 +1,11 @@
-"""Of docs/reference/roofline.md: where each step saved in docs/results/nvidia_h100 sits, beside the plot `roofline`."""
+"""Of docs/reference/roofline.md: where each step saved in docs/results/nvidia_h200 sits, beside the plot `roofline`."""
 
-import h100
+import h200
 from rows import size
 
 from .formatting import step
 from .profiling import in_words, waits
-from .saved import H100, newest, section
+from .saved import H200, newest, section
 from .timed import by_problem
 
 UNITS = {"hbm_percent": "HBM", "l1_percent": "L1 and shared memory", "sm_percent": "issuing instructions", "tensor_percent": "tensor cores"}
@@ -23,8 +23,8 @@ def intensity(row):
 
 def roof(row):
     """(R.1)  In FLOP/s."""
-    peak = h100.FP32_FLOPS if row["problem"]["dtype"] == "fp32" else h100.BF16_FLOPS
-    return min(peak, intensity(row) * h100.HBM_BYTES_PER_SECOND)
+    peak = h200.FP32_FLOPS if row["problem"]["dtype"] == "fp32" else h200.BF16_FLOPS
+    return min(peak, intensity(row) * h200.HBM_BYTES_PER_SECOND)
 
 
 def busiest(row):
@@ -49,6 +49,6 @@ def stages(*steps):
         counted = any(cells[-1] for cells in lines)
         return section("{pass}, {problem}", heads if counted else heads[:-1], lines if counted else [cells[:-1] for cells in lines], rows)
 
-    profiled = [row for row in newest(H100, "compare.jsonl", "profile.jsonl", having="profile") if not steps or row.label in steps]
+    profiled = [row for row in newest(H200, "compare.jsonl", "profile.jsonl", having="profile") if not steps or row.label in steps]
     profiled.sort(key=lambda row: (row["pass"] != "forward", row["kernel"]))
     return "\n\n".join(map(part, by_problem(profiled)))

@@ -5,15 +5,7 @@ from rows import ROOT, changed, describe, latest, read
 from .formatting import table
 
 RESULTS = ROOT / "docs" / "results"
-# Stages 01 to 05, torch beside all stages, and what the profiler counts.
-H100 = "nvidia_h100"
-# Stages 06 to 08, other libraries beside stage 08, Triton, power, tile sizes, and profiles of Hopper's backward steps.
 H200 = "nvidia_h200"
-
-
-def card(stage):
-    """The GPU of which a chapter shows the times."""
-    return H100 if stage < "06" else H200
 
 
 def rows_of(device, file):

@@ -54,7 +54,7 @@ STEPS = {
         Step("02_safe_softmax/warp_per_row", "02_safe_softmax/thread_per_row", None, 1),
         Step("03_online_softmax/thread_per_row", "02_safe_softmax/thread_per_row", None, 1),
         Step("03_online_softmax/warp_per_row", "02_safe_softmax/warp_per_row", None, 1),
-        Step("04_fa1_forward/thread_per_row", "03_online_softmax/warp_per_row", None, 5.57),
+        Step("04_fa1_forward/thread_per_row", "03_online_softmax/warp_per_row", None, 5.45),
         Step("06_fa2_forward/loop_order", "04_fa1_forward/thread_per_row", 1.5, 1.38),
         Step("06_fa2_forward/register_tiles", "06_fa2_forward/loop_order", 4.5, 1.78),
         Step("06_fa2_forward/tile_types", "06_fa2_forward/register_tiles", 1, 1),
@@ -65,7 +65,7 @@ STEPS = {
     ],
     "backward": [
         Step("01_naive/naive"),
-        Step("05_fa1_backward/thread_per_row", "01_naive/naive", None, 4.33),
+        Step("05_fa1_backward/thread_per_row", "01_naive/naive", None, 4.26),
         Step("07_fa2_backward/two_kernels", "05_fa1_backward/thread_per_row", 10, 2.01),
         Step("07_fa2_backward/one_kernel", "07_fa2_backward/two_kernels", 1.4, 1.41),
     ],

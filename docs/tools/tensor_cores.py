@@ -7,7 +7,7 @@ from rows import ROOT, describe
 from .formatting import shown, step, tiles_text
 from .ladder import file_of, rows_of_tensor_steps
 from .profiling import SMALL_KERNEL
-from .saved import H100, newest, section
+from .saved import H200, newest, section
 from .steps import PORTABLE, STAGE, STEPS, allowed
 
 MMA_FLOPS = 2 * 16 * 8 * 16  # of one m16n8k16
@@ -44,7 +44,7 @@ def gains(direction):
 
 def waits(direction):
     """Of the portable steps' profiles: how busy tensor cores and issue slots are, and what a warp waits for most between two instructions."""
-    rows = newest(H100, "profile.jsonl", stage=STAGE, direction=direction, having="profile")
+    rows = newest(H200, "profile.jsonl", stage=STAGE, direction=direction, having="profile")
     rows = [row for row in rows if row["variant"] in PORTABLE[direction]]
     lines = []
     for row in rows:

@@ -3,10 +3,10 @@ common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_
 
 import math
 
-import h100
-from rows import Row, describe
+import h200
+from rows import Row
 
-from .formatting import number, shown, table
+from .formatting import number, shown, step, table
 from .saved import H200, age, fastest, newest, of_today, section
 from .steps import PORTABLE, STAGE, STEPS
 
@@ -155,7 +155,7 @@ def power(which):
         *problem, _ = key(row)
         name = f"torch, {row['variant']}" if row["stage"] == "peer" else f"`{row['variant']}`"
         run = row["sustained"]
-        per_clock = 1e12 * run["tflops"] / (SM_FLOPS * h100.SMS * 1e6 * run["clock_mhz"])
+        per_clock = 1e12 * run["tflops"] / (SM_FLOPS * h200.SMS * 1e6 * run["clock_mhz"])
         cells = [f"{run['tflops']:.0f}", f"{run['clock_mhz']:,.0f}", f"{run['watts']:.0f}", f"{per_clock:.2f}"]
         lines.append([*named(*problem), name, *cells])
     head = ["d", "N", "mask", "dtype", "kernel", "TFLOP/s", "clock, MHz", "W", f"of {SM_FLOPS:,} FLOPs per cycle"]
@@ -168,24 +168,31 @@ def over(rows, which, peer):
     return [ratio(of_cell[0], of_cell[peer]) for of_cell in of_cells]
 
 
-# The front page has a row for these stages' forward and backward pass, on the problem of front.jsonl.
+# The front page has a row for these stages' forward and backward pass, on the problem of front.jsonl: the rows that the ladder's plot draws.
 FRONT = [
     ("01_naive", "01_naive", None, "fp32, S and P in global memory"),
     ("04_fa1_forward", "05_fa1_backward", None, "fp32, FlashAttention-1: S and P stay on the chip"),
     ("06_fa2_forward", "07_fa2_backward", None, "fp32, FlashAttention-2: a block per query tile"),
     (STAGE, STAGE, LAST, "fp16, tensor cores by `mma.sync`"),
-    (STAGE, STAGE, ON_HOPPER, "fp16, Hopper: TMA, `wgmma`, warp specialization"),
+    (STAGE, STAGE, ON_HOPPER, "fp16, Hopper: TMA, `wgmma`, warp specialisation"),
 ]
 
 
 def ends(ratios):
-    return f"**{geometric_mean(ratios)}x** ({min(ratios):.2f} to {max(ratios):.2f})"
+    return f"**{geometric_mean(ratios)}** ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def on_the_front():
+    """The rows of both passes on the problem of front.jsonl: of each kernel the latest run, which for stage 08 is the one of the twelve cells."""
+    rows = newest(H200, "front.jsonl", "large.jsonl", "sweep16.jsonl", having="time")
+    shapes = [{name: row["problem"][name] for name in ("batch", "heads", "seq_q", "head_dim", "causal")} for row in rows]
+    at = shapes[next(n for n, row in enumerate(rows) if row["stage"] == "01_naive")]
+    return [row for row, shape in zip(rows, shapes) if shape == at and row["problem"]["dtype"] in ("fp32", "fp16")]
 
 
 def front():
     """The rate of the stages in both passes on one problem, next to cuDNN's, then the twelve cells: for the front page."""
-    cells = [over(saved(last), which, peer) for last, peer in ((ON_HOPPER, 2), (ON_HOPPER, 3), (LAST, 1)) for which in PASSES]
-    rows = newest(H200, "front.jsonl", having="time")
+    rows = on_the_front()
     peers = {name: [next(row for row in rows if (row["variant"], row["pass"]) == (name, which)) for which in PASSES] for name in PEERS}
 
     def line(name, what, of_passes):
@@ -199,21 +206,25 @@ def front():
             fastest(row for row in rows if (row["stage"], row["pass"]) == (stage, which) and (last is None or is_last(row, last)))
             for stage, which in zip(stages, PASSES)
         ]
-        lines.append(line(", ".join(f"[{name[:2]}]({name})" for name in dict.fromkeys(stages)), idea, of_passes))
+        names = f" ({', '.join(map(step, of_passes))})" if last else ""
+        lines.append(line(", ".join(f"[{name[:2]}]({name})" for name in dict.fromkeys(stages)), idea + names, of_passes))
     first = peers["cudnn"][0]
     lines.append(line("", f"fp16, FlashAttention-2 of torch {first['torch'].split('+')[0]}", peers["flash"]))
     lines.append(line("", f"fp16, cuDNN {first['cudnn']}", peers["cudnn"]))
     lines.append(line("", "fp16, FlashAttention-3", peers["flash3"]))
-    problem = describe(first["problem"]).rsplit(" ", 1)[0]
-    title = f"TFLOP/s on one {first.device_name}; batch, heads, tokens and head size: {problem}:"
+    p = first["problem"]
+    mask = ", causal" if p["causal"] else ""
+    title = f"TFLOP/s on one {first.device_name}; batch {p['batch']}, {p['heads']} heads, {p['seq_q']:,} tokens, head size {p['head_dim']}{mask}:"
     head = "stage | what is new | forward | backward | ÷ cuDNN, forward | ÷ cuDNN, backward"
-    text = (
-        f"Over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not), the Hopper "
-        f"kernels run at {ends(cells[0])} cuDNN's rate forward and {ends(cells[1])} backward, and at {ends(cells[2])} and {ends(cells[3])} FlashAttention-3's, each "
-        f"with the step that is its default. The portable kernels, for any GPU since Ampere, run at {ends(cells[4])} and {ends(cells[5])} the rate "
-        f"of torch's FlashAttention-2. {age(rows).replace('Saved', 'Measured')}"
+    hopper, portable = "for Hopper", "for any GPU since Ampere"
+    opponents = ((hopper, ON_HOPPER, "cuDNN", 2), (hopper, ON_HOPPER, "FlashAttention-3", 3), (portable, LAST, "FlashAttention-2", 1))
+    ratios = [[which, name, *(ends(over(saved(last), one, peer)) for one in PASSES)] for which, last, name, peer in opponents]
+    of_cells = (
+        f"How many times as fast over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not), "
+        "geometric mean and range:"
     )
-    return f"{title}\n\n{table(head, lines)}\n\n{text}"
+    parts = [title, table(head, lines), of_cells, table("our kernels | against | forward | backward", ratios)]
+    return "\n\n".join([*parts, age(rows).replace("Saved", "Measured")])
 
 
 def steps(which, *names):

@@ -12,11 +12,11 @@ from tools import quotes  # noqa: E402
 
 COPIES = [  # where it is introduced, where later steps take it from, what
     ("01_naive/kernel.cuh", "common/device/products.cuh", ("load_tile", "tile_product", "scores_kernel", "output_kernel")),
-    ("06_fa2_forward/3_tile_types.cuh", "06_fa2_forward/4_async_copies.cuh", ("Transposed", "add_product", "raise")),
-    ("06_fa2_forward/4_async_copies.cuh", "06_fa2_forward/5_vector_operands.cuh", ("raise",)),
-    ("06_fa2_forward/6_short_softmax.cuh", "06_fa2_forward/parts.cuh", ("raise",)),
+    ("06_fa2_forward/3_tile_types.cuh", "06_fa2_forward/4_async_copies.cuh", ("Transposed", "add_product", "update_max")),
+    ("06_fa2_forward/4_async_copies.cuh", "06_fa2_forward/5_vector_operands.cuh", ("update_max",)),
+    ("06_fa2_forward/6_short_softmax.cuh", "06_fa2_forward/parts.cuh", ("update_max",)),
     ("08_tensor_cores/forward/4_registers.cuh", "08_tensor_cores/parts/tile.cuh", ("Rounded",)),
-    ("08_tensor_cores/forward/4_registers.cuh", "08_tensor_cores/parts/softmax.cuh", ("raise", "exponentiate")),
+    ("08_tensor_cores/forward/4_registers.cuh", "08_tensor_cores/parts/softmax.cuh", ("update_max", "exponentiate")),
     ("08_tensor_cores/forward/5_addresses.cuh", "08_tensor_cores/parts/tile.cuh", ("Copier",)),
 ]
 
@@ -25,7 +25,7 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
         "06_fa2_forward/4_async_copies.cuh",
         "for (int key0 = 0;",
         "write_output(O_all",
-        "cp_async_wait __syncthreads load_async add_product raise cp_async_wait __syncthreads load_async P_smem add_product",
+        "cp_async_wait __syncthreads load_async add_product update_max cp_async_wait __syncthreads load_async P_smem add_product",
     ),
     "pipeline_07": (
         "07_fa2_backward/2_one_kernel.cuh",
@@ -38,7 +38,7 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
         "08_tensor_cores/forward/3_pipeline.cuh",
         "for (int j = 0;",
         "write_output(",
-        "cp_async_wait_all __syncthreads load_tile add_product raise lane_sum store add_product",
+        "cp_async_wait_all __syncthreads load_tile add_product update_max lane_sum store add_product",
     ),
     "halves_08": (
         "08_tensor_cores/backward/4_staggered.cuh",

@@ -86,7 +86,7 @@ class Counted(OfSavedRows):
         rows = [self.counting("01", "a", 16, 4), self.counting("02", "b", 32, 4), self.counting("02", "c", 32, 2)]
         (self.results / "cpu" / "compare.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
         changed = [["S read, bytes", "16", "32", "32", "32"], ["**all bytes**", "**24**", "**40**", "**40**", "**40**"]]
-        self.assertEqual(lines(counted.changes("02", "01", "forward")), [*changed, ["sectors of 32 bytes", "4", "4 / 2", "4", "2"]])
+        self.assertEqual(lines(counted.changes("02", "01", "forward")), [*changed, ["sectors of 32 bytes", "4", "4 `b`, 2 `c`", "4", "2"]])
 
 
 class Tuned(unittest.TestCase):

@@ -3,7 +3,7 @@
 from rows import describe, grouped, size
 
 from .formatting import ms, number, step
-from .saved import H100, H200, card, fastest, newest, section
+from .saved import H200, fastest, newest, section
 from .steps import allowed
 
 
@@ -15,36 +15,44 @@ def by_problem(rows):
 def times(*stages):
     """Of the last stage, with those of the stages before it that are named."""
     parts = []
-    for rows in by_problem(row for row in newest(H100, "compare.jsonl", having="time") if row["stage"] in stages):
+    for rows in by_problem(row for row in newest(H200, "compare.jsonl", having="time") if row["stage"] in stages):
         if any(row["stage"] == stages[-1] for row in rows):
             lines = [
-                [row["stage"], step(row), ms(row), number(row["tflops"]), number(row.get("percent_of_peak"))]
-                + [row.verdict.replace("WRONG", "**wrong**")]
+                [row["stage"], step(row) + ("" if row.verdict == "ok" else " **wrong**")]
+                + [ms(row), number(row["tflops"]), number(row.get("percent_of_peak"))]
                 for row in rows
             ]
-            head = "stage | variant | ms, median | TFLOP/s | % of peak | check"
+            head = "stage | variant | ms, median | TFLOP/s | % of peak"
             parts.append(section("{pass}, {problem}", head, lines, rows))
     return "\n\n".join(parts)
 
 
 def passes(stage):
     """A stage's times, one line per pass."""
-    rows = newest(H100, "compare.jsonl", stage=stage, having="time")
+    rows = newest(H200, "compare.jsonl", stage=stage, having="time")
     lines = [[row["pass"], step(row), ms(row), number(row["tflops"]), number(row.get("percent_of_peak"))] for row in rows]
     return section("{problem}", "pass | variant | ms, median | TFLOP/s | % of peak", lines, rows)
 
 
+def named(kernels):
+    """(name, kernel) of a profile. The kernel of chapter 01 that runs twice computes dV first, then dK."""
+    gradients = iter(("dV", "dK"))
+    for kernel in kernels:
+        name = kernel["kernel"]
+        yield (f"{name}, {next(gradients)}" if name == "key_gradient_kernel" else name), kernel
+
+
 def profile(*stages):
     """Each kernel of a pass, as the GPU's counters saw it; of several stages the kernels of the softmax."""
-    rows = [row for row in newest(H100, "compare.jsonl", having="profile") if row["stage"] in stages]
+    rows = [row for row in newest(H200, "compare.jsonl", having="profile") if row["stage"] in stages]
     lines = [
-        [row["stage"], step(row), kernel["kernel"], f"{kernel['time_us']:,.0f}"]
+        [row["stage"], step(row), name, f"{kernel['time_us']:,.0f}"]
         + [f"{int(kernel['read_sectors'] + kernel['written_sectors']):,}"]
         + [size(kernel["hbm_read_bytes"]), size(kernel["hbm_written_bytes"])]
         + [f"{kernel[key]:.0f}" for key in ["hbm_percent", "l1_percent"]]
         for row in rows
-        for kernel in row["profile"]
-        if "softmax" in kernel["kernel"] or len(stages) == 1
+        for name, kernel in named(row["profile"])
+        if "softmax" in name or len(stages) == 1
     ]
     head = "stage | variant | kernel | µs | sectors requested | read from HBM | written to HBM | HBM, % of peak | L1, % of peak"
     return section("{problem}", head, lines, rows)
@@ -52,7 +60,7 @@ def profile(*stages):
 
 def pairs(file, stage, direction, variant=None, before=None):
     """For each saved problem a stage's best variant, or a named one, and the best of all stages before it, or of a named one."""
-    for rows in by_problem(newest(card(stage), file, direction=direction, having="time")):
+    for rows in by_problem(newest(H200, file, direction=direction, having="time")):
         ours = fastest(row for row in rows if row["stage"] == stage and variant in (None, row["variant"]))
         older = fastest(row for row in rows if row["stage"] < stage and before in (None, row["stage"]))
         if ours and older:
@@ -91,7 +99,7 @@ def rungs(stage, direction, bound):
 
 def busy(*names):
     """Each kernel of some stages, or of steps STAGE/VARIANT: the instructions it executes, and how busy the units of the GPU are."""
-    rows = [row for row in newest(H100, "compare.jsonl", having="profile") if {row["stage"], row.label} & set(names)]
+    rows = [row for row in newest(H200, "compare.jsonl", having="profile") if {row["stage"], row.label} & set(names)]
     lines = [
         [f"{row['stage'][:2]} {step(row)}", f"`{kernel['kernel']}`", f"{kernel['time_us']:,.0f}", f"{kernel['instructions'] / 1e6:,.0f}"]
         + [f"{kernel[key]:.0f}" for key in ["sm_percent", "l1_percent", "hbm_percent"]]
@@ -105,7 +113,7 @@ def busy(*names):
 def walks():
     """Of chapter 07: the time of each kernel that walks over tiles, and of each product in it."""
     lines, used = [], []
-    for row in newest(H100, "compare.jsonl", stage="07_fa2_backward", having="profile"):
+    for row in newest(H200, "compare.jsonl", stage="07_fa2_backward", having="profile"):
         for kernel in row["profile"]:
             count = {"dk_dv_kernel": 4, "dq_kernel": 3, "backward_kernel": 5}.get(kernel["kernel"])
             if count:

@@ -27,7 +27,7 @@ def row(step, n=1024, ms=None, which="forward", kind="gpu", problem=(), **more):
     sizes = {"batch": 16384 // n, "heads": 32, "seq_q": n, "seq_k": n, "head_dim": 64, "causal": False, "dtype": "fp32", "bias": "none"}
     sizes |= {"layout": "bhnd", **dict(problem)}
     sizes["kv_heads"] = sizes["heads"]
-    made = {"stage": STAGES[stage], "variant": variant, "pass": which, "device": {"kind": kind, "name": "NVIDIA H100"}, "problem": sizes}
+    made = {"stage": STAGES[stage], "variant": variant, "pass": which, "device": {"kind": kind, "name": "NVIDIA H200"}, "problem": sizes}
     made |= {"verdict": "ok", "flops": 8e9, "date": "2026-01-02"} | ({"time": {"median_ms": ms}} if ms else {})
     return rows.make(made | more)
 
@@ -114,7 +114,7 @@ class Plots(unittest.TestCase):
             self.assertEqual(drawn, {})
             self.assertIn(reason, reasons[name])
         for found, where, wrong in (
-            ([*timed, row("01 naive", kind="cpu")], None, "CPU simulator and NVIDIA H100"),
+            ([*timed, row("01 naive", kind="cpu")], None, "CPU simulator and NVIDIA H200"),
             (timed, "size == 3", "'size'"),
         ):
             with self.assertRaisesRegex(rows.Failure, wrong):

@@ -86,7 +86,7 @@ TEST_CASE("rows: rows of peers stand in the table of their problem, apart from t
 }
 
 TEST_CASE("rows: tables fit 80 columns unless all columns are asked for") {
-  for (const char* file : {"cpu/compare.jsonl", "nvidia_h100/compare.jsonl", "nvidia_h100/compare16.jsonl"}) {
+  for (const char* file : {"cpu/compare.jsonl", "nvidia_h200/compare.jsonl", "nvidia_h200/compare16.jsonl"}) {
     const std::vector<flash::Row> rows = flash::read_rows(results + file);
     const std::string narrow = flash::comparison_tables(rows, false), wide = flash::comparison_tables(rows, true);
     CHECK_MESSAGE(longest_line(narrow) <= 80, narrow);

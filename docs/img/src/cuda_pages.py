@@ -76,8 +76,8 @@ BANKS = 32
 
 
 def bank_columns():
-    """Where column 0 of 32 rows resides, for four lengths of a row, and how many words that asks of each bank."""
-    p = Picture(980, 434, "A warp reads column 0 of a tile of 32 rows: rows of 32, 33, 34 and 36 words, and the words asked of each bank")
+    """Where column 0 of 32 rows resides, for four lengths of a row, and how many words that requests per bank."""
+    p = Picture(980, 434, "A warp reads column 0 of a tile of 32 rows: rows of 32, 33, 34 and 36 words, and the words requested per bank")
     cell, top, base = 6.5, 66, 382
     for n, length in enumerate((32, 33, 34, 36)):
         left = 64 + 230 * n
@@ -105,7 +105,7 @@ def bank_columns():
     p.note(
         490,
         426,
-        "Above: lines of 32 words, the 32 words that the lanes read, and gaps for padding. Below: words asked of each bank.",
+        "Above: lines of 32 words, the 32 words that the lanes read, and gaps for padding. Below: words requested per bank.",
         size=14,
     )
     return p

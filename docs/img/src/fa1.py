@@ -168,7 +168,7 @@ def phases_05():
                 for row in own[:1] if n == 2 else own:
                     p.rect(x, y + row * scale - 3, wide, 6, kinds[does])
             if does:
-                p.label(x + wide / 2 + 9 * columns, y + high[name] / 2 + (12 if n == 2 and does == "add" else 5), does, text)
+                p.label(x + wide / 2 + 10.5 * columns, y + high[name] / 2 + (12 if n == 2 and does == "add" else 5), does, text)
         p.note(left + 2 * (wide + gap), tops[2] + 46, "in HBM", size=text, anchor="start")
         if n:
             p.line(left - 24, 14, left - 24, 436, "thin")
@@ -176,7 +176,7 @@ def phases_05():
         490,
         466,
         f"Bars: what threads {THREAD} and {other} read, write or add to. all: every row, read by all threads at the same time.",
-        f"In A and B the two own rows {THREAD} and {other} of the Q tile. In C thread {THREAD} adds to row {THREAD} of dV what it computes",
+        f"In A and B they own rows {THREAD} and {other} of the Q tile. In C thread {THREAD} adds to row {THREAD} of dV what it computes",
         f"from P and dO, and thread {other} adds to row {THREAD} of dK what it computes from dS and Q.",
         size=text,
     )

@@ -109,7 +109,7 @@ def banks_07():
     p = Picture(980, 430, "Banks of shared memory: eight keys read together, and a warp's scores written to P")
     cell = 13
 
-    def strip(left, y, title, words, name):
+    def strip(left, y, title, words, name, who=""):
         """words: for each row those that its lanes ask for."""
         used = [word % 32 for of_row in words for word in of_row]
         p.label(left + 16 * cell, y - 8, title)
@@ -126,11 +126,11 @@ def banks_07():
                 if kind(r, bank) == "c2":
                     p.label(left + bank * cell + 6, y + r * cell + 10, "×", 12)
         worst = max(map(used.count, used))
-        p.label(left + 16 * cell, y + len(words) * cell + 18, f"{worst} wavefront{'s' if worst > 1 else ''}", 14, bold=True)
+        p.label(left + 16 * cell, y + len(words) * cell + 18, f"{who}{worst} wavefront{'s' if worst > 1 else ''}", 14, bold=True)
 
     p.label(54 + 16 * cell, 28, "K(x, 0..3), lanes x = 0 to 7", 15, bold=True)
     for y, stride, title in [(76, s.width, f"rows of {s.width}"), (236, s.width + 4, f"rows of {s.width + 4}: padded by 4")]:
-        strip(54, y, title, [[x * stride + word for word in range(4)] for x in range(8)], "x")
+        strip(54, y, title, [[x * stride + word for word in range(4)] for x in range(8)], "x", "per quarter of a warp: ")
     p.label(548 + 16 * cell, 28, f"P(row, x), {scores.along} × {scores.lanes} lanes, each its first row", 15, bold=True)
     for y, run, title in [(96, 1, "run of 1 row"), (256, scores.row_run, f"run of {scores.row_run} rows")]:
         words = list(map(word_of_p(s, run), range(WARP)))

@@ -253,7 +253,7 @@ def k_banks():
                     p.rect(left + at * cell + 1, y + 1, cell - 4, cell - 4, "strong")
         groups = len({(row * stride + 4 * read) % 32 for row in range(8)})
         waves = 8 // groups
-        p.label(middle, 318, f"8 lanes hit {4 * groups} of 32 banks: {waves} wavefront{'s' if waves > 1 else ''}", 16, bold=True)
+        p.label(middle, 318, f"quarter of a warp: {4 * groups} of 32 banks, {waves} wavefront{'s' if waves > 1 else ''}", 16, bold=True)
     p.note(
         498,
         346,

@@ -1,7 +1,7 @@
-"""Pictures of the Hopper chapters that need no trace: boxes, operands, registers, ceilings, the two proxies, overlap, the tiles that a warpgroup
+"""Pictures of the Hopper chapters that need no trace: boxes, operands, registers, an mbarrier, the two proxies, overlap, the tiles that a warpgroup
 sees, work from a counter; of the backward pass where operands reside, the two buffers of dS, and the relay."""
 
-from lab.typed_tables import rows_of, value
+from lab.typed_tables import rows_of
 from tools.svg import Picture
 
 from .lanes import LEFT, TEXT, Lanes
@@ -81,27 +81,28 @@ def box_08h():
     return p
 
 
-def ceilings_08h():
-    """The table of ceilings: how long other units are busy, as a share of the products' time."""
-    rows = [list(map(value, row)) for row in rows_of("chapters/08h_instruments.md", "exponentials, of these")]
-    p = Picture(960, 124 + 58 * len(rows), "How long the other units are busy while the tensor cores multiply, for five tiles")
-    p.label(480, 28, p.title, 15, bold=True)
-    left, one, y = 250, 600, 70
-    for d, (br, bc), _, _, exponentials, memory, _ in rows:
-        p.label(left - 14, y + 27, f"d = {d:g}, tiles of {br:g} × {bc:g}", TEXT, "end")
-        for n, (kind, share, name) in enumerate([("c2", exponentials, "ex2"), ("c1", memory, "shared memory")]):
-            p.box(left, y + 22 * n, share * one, 20, kind, f"{name}: {share:.2f}", TEXT)
-        y += 58
-    p.line(left, 52, left, y - 8)
-    p.line(left + one, 52, left + one, y - 8, "strong")
-    p.note(left + one, 46, "1: the time of the products", size=TEXT)
-    p.note(
-        left + one / 2,
-        y + 18,
-        "A unit whose bar reaches the line is busy for as long as the tensor cores: each of its delays costs time.",
-        size=TEXT,
-    )
-    return p
+def mbarrier_08h():
+    """One barrier through three phases, event by event."""
+    events = ["init", "expect 8192", "box lands", "box lands", "expect 8192", "boxes land"]
+    arrivals, missing, phases = [1, 0, 0, 1, 0, 1], [0, 8192, 4096, 0, 8192, 0], [0, 0, 0, 1, 1, 2]
+
+    def runs(values):
+        """(first, last, value) of neighbours that are equal."""
+        starts = [n for n in range(len(values)) if n == 0 or values[n] != values[n - 1]]
+        return [(first, last, values[first]) for first, last in zip(starts, [*starts[1:], len(values)])]
+
+    it = Lanes("One mbarrier: a phase ends when no arrival and no byte is missing", 0, len(events))
+    it.y += 22
+    for n, event in enumerate(events):
+        it.p.note(it.x(n) + 2, it.y - 8, event, size=TEXT, anchor="start")
+    it.lane("current phase", [(first, last, "c1", f"phase {phase}") for first, last, phase in runs(phases)])
+    it.lane("arrivals missing", [(first, last, "c2" if count else "c0", str(count)) for first, last, count in runs(arrivals)])
+    it.lane("bytes missing", [(first, last, "c2" if count else "c0", str(count)) for first, last, count in runs(missing)])
+    it.y += 10
+    for parity in (0, 1):
+        passes = [(phase - 1) % 2 == parity for phase in phases]
+        it.lane(f"wait({parity})", [(a, b, "c3" if yes else "c4", "passes" if yes else "blocks") for a, b, yes in runs(passes)])
+    return it.finish(22, 36, "From left to right: the events of the table. A wait passes if the phase that ended last has its parity.")
 
 
 def operands_08h():
@@ -388,7 +389,7 @@ def relay_08b():
 
 PICTURES = [
     box_08h,
-    ceilings_08h,
+    mbarrier_08h,
     operands_08h,
     overlap_08h,
     proxies_08h,

@@ -92,18 +92,21 @@ def waits(line, warp, stages):
 
     def awaited(event):
         if event["event"] == "wgmma wait":
-            return "products"
+            return ["products"]
         barrier, phase = event["barrier"], event["phase"]
         if barrier in full:
-            return full[barrier].tile(phase)
-        return f"{empty[barrier].tile(phase)} read" if barrier in empty and phase >= 0 else ""
+            return [full[barrier].tile(phase)]
+        if barrier not in empty or phase < 0:
+            return []
+        tile = empty[barrier].tile(phase)
+        return [f"waits until {tile} is read", f"until {tile} is read", f"{tile} read?"]
 
     begun = None
     for at, event in [*line.of_warp(warp), (len(line.events), {"event": "waited"})]:
         if event["event"] in ("wait", "wgmma wait"):
             begun = at, awaited(event)
         elif event["event"] in ("waited", "wgmma waited") and begun:
-            yield begun[0], at, "c0", begun[1]
+            yield begun[0], at, "c0", *begun[1]
             begun = None
 
 

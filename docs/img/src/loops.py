@@ -34,8 +34,8 @@ def heads(p, x, y, columns, rows):
             p.box(left, y + r * high, width - GAP, high - GAP, "c2", name.format(r), TEXT)
 
 
-def moved(p, x, y, scale, rows):
-    """Bars: tiles that move between HBM and the chip. `rows` = [(kind, tiles, what, when)]."""
+def requested(p, x, y, scale, rows):
+    """Bars: tiles that a block requests. `rows` = [(kind, tiles, what, when)]."""
     for n, (kind, tiles, what, when) in enumerate(rows):
         at = y + 42 * n
         p.label(x, at, what, TEXT, "start", bold=True)
@@ -78,14 +78,14 @@ def loop_orders():
         left = x + 130
         heads(p, left, top, ["K{}", "V{}"], [(44, "Q{}"), (80, "O, L {}" if across else "O, m, ℓ {}")])
         scores(p, left, top, number, across)
-        p.label(x, 330, f"Tiles moved between HBM and the chip: {sum(tiles for _, tiles, *_ in rows)}", 15, "start", bold=True)
-        moved(p, x, 358, scale, rows)
+        p.label(x, 330, f"Tiles requested, all of one size: {sum(tiles for _, tiles, *_ in rows)}", 15, "start", bold=True)
+        requested(p, x, 358, scale, rows)
     p.line(446, 20, 446, 458, "thin")
     return p
 
 
 def loop_backward():
-    p, top = Picture(880, 366, "The loops of the backward pass, and the tiles that they move between HBM and the chip"), 132
+    p, top = Picture(880, 366, "The loops of the backward pass, and the tiles that they request"), 132
     all_tiles = ROWS * COLS
     p.label(206, 28, "The backward pass: keys outside", 16, bold=True)
     p.note(206, 50, "one block per head, column after column", size=TEXT)
@@ -106,8 +106,8 @@ def loop_backward():
         ("c2", 2 * all_tiles, "dQ read and written", "every visit, added to"),
         ("c3", 2 * COLS, "dK, dV written", "once per column, complete"),
     ]
-    p.label(652, 28, f"Tiles moved between HBM and the chip: {sum(tiles for _, tiles, *_ in rows)}", 15, bold=True)
-    moved(p, 476, 110, 5.4, rows)
+    p.label(652, 28, f"Tiles requested: {sum(tiles for _, tiles, *_ in rows)}", 15, bold=True)
+    requested(p, 476, 110, 5.4, rows)
     return p
 
 

@@ -1,14 +1,15 @@
-"""Bars of chapters 01 to 05: what was measured on a H100 next to the bounds, and the gradients of the row by hand."""
+"""Bars of chapters 01 to 05: what was measured on an H200 next to the bounds, and the gradients of the row by hand."""
 
 from math import exp
 
-import h100
+import h200
 from tools.formatting import number
-from tools.saved import H100, fastest, newest
+from tools.saved import H200, fastest, newest
 from tools.svg import Picture
+from tools.timed import named
 
 SCORES = [1, 2, 4, 0]  # the running example
-RATE = h100.FP32_FLOPS / 8  # at most, of products with two loads per multiply-add: (1.17)
+RATE = h200.FP32_FLOPS / 8  # at most, of products with two loads per multiply-add: (1.17)
 
 
 def pairs(row):
@@ -18,7 +19,7 @@ def pairs(row):
 
 def kernels(stage, *passes):
     """(name, row, [kernels]) of the profiled steps of a stage."""
-    rows = newest(H100, "compare.jsonl", stage=stage, having="profile")
+    rows = newest(H200, "compare.jsonl", stage=stage, having="profile")
     return [(row["variant"], row, row["profile"]) for row in rows if row["pass"] in passes]
 
 
@@ -30,11 +31,11 @@ def kernels_01():
         _, row, found = kernels("01_naive", of_pass)[0]
         p.label(20, y + 14, of_pass, 15, "start", bold=True)
         y += 30
-        for kernel in found:
-            rowwise = {"softmax_kernel": 2, "dS_kernel": 3}.get(kernel["kernel"])
-            bound = rowwise * 4 * pairs(row) / h100.HBM_BYTES_PER_SECOND if rowwise else 2 * pairs(row) * row["problem"]["head_dim"] / RATE
+        for name, kernel in named(found):
+            rowwise = {"softmax_kernel": 2, "dS_kernel": 3}.get(name)
+            bound = rowwise * 4 * pairs(row) / h200.HBM_BYTES_PER_SECOND if rowwise else 2 * pairs(row) * row["problem"]["head_dim"] / RATE
             ms, bound = kernel["time_us"] / 1e3, 1e3 * bound
-            p.note(left - 10, y + 15, kernel["kernel"], anchor="end")
+            p.note(left - 10, y + 15, name, anchor="end")
             p.rect(left, y, scale * ms, 22, "c2" if rowwise else "c1")
             p.line(left + scale * bound, y - 3, left + scale * bound, y + 25, "strong")
             p.label(left + scale * ms + 8, y + 15, f"{ms:.2f} ms, {ms / bound:.1f} times its bound", 13, "start")
@@ -70,22 +71,22 @@ def stacked(title, *stages):
 def kernels_02():
     """Where the forward pass spends its time in chapters 01 and 02."""
     return stacked(
-        "With a warp per row the softmax takes a twelfth of the time, and the products take what they took", "01_naive", "02_safe_softmax"
+        "With a warp per row the softmax takes a seventeenth of the time, and the products take what they took", "01_naive", "02_safe_softmax"
     )
 
 
 def bounds_04():
     """The best kernel of chapters 01 to 03 and the kernel of chapter 04: the bounds (1.17) and (4.8), and the times."""
     p = Picture(820, 280, "Bounds and times of plain attention and of FlashAttention-1, with 96 heads and with 8")
-    clock, y, left, scale = h100.FP32_FLOPS / (h100.SMS * 256), 24, 180, 26
+    clock, y, left, scale = h200.FP32_FLOPS / (h200.SMS * 256), 24, 180, 26
     for file in ("compare.jsonl", "few_heads.jsonl"):
-        rows = newest(H100, file, direction="forward", having="time")
+        rows = newest(H200, file, direction="forward", having="time")
         plain = fastest(row for row in rows if row["stage"] < "04")
         fused = fastest(row for row in rows if row["stage"] == "04_fa1_forward")
         problem = plain["problem"]
         heads, n, d = problem["batch"] * problem["heads"], problem["seq_q"], problem["head_dim"]
-        waves = -(-heads // h100.SMS)
-        bounds = [4 * pairs(plain) * d / RATE + 8 * pairs(plain) / h100.HBM_BYTES_PER_SECOND, waves * n * (n + 1) / 2 * 9 * d / 256 / clock]
+        waves = -(-heads // h200.SMS)
+        bounds = [4 * pairs(plain) * d / RATE + 8 * pairs(plain) / h200.HBM_BYTES_PER_SECOND, waves * n * (n + 1) / 2 * 9 * d / 256 / clock]
         p.label(20, y + 4, f"{heads} heads, N = {n:,}", 15, "start", bold=True)
         for row, bound in zip((plain, fused), bounds):
             ms = row["time"]["median_ms"]

@@ -1,21 +1,21 @@
-"""Of docs/chapters/00_introduction.md: capacity and bandwidth of the memory hierarchy, and the roofline, from the data sheet of an H100."""
+"""Of docs/chapters/00_introduction.md: capacity and bandwidth of the memory hierarchy, and the roofline, from the data sheet of an H200."""
 
 import math
 
-import h100
+import h200
 from tools.svg import Picture
 
 
 def memory_hierarchy():
     """Capacities as numbers, bandwidths as bars, to scale."""
     levels = [
-        ("registers", h100.SMS * h100.REGISTER_KB_PER_SM / 1024, "MiB", h100.REGISTER_BYTES_PER_SECOND / 1e12, "c1"),
-        ("shared memory, L1", h100.SMS * h100.SHARED_KB_PER_SM / 1024, "MiB", h100.SHARED_BYTES_PER_SECOND / 1e12, "c3"),
-        ("L2 cache", h100.L2_MB, "MiB", None, "c2"),
-        ("HBM", h100.HBM_GB, "GB", h100.HBM_BYTES_PER_SECOND / 1e12, "c4"),
+        ("registers", h200.SMS * h200.REGISTER_KB_PER_SM / 1024, "MiB", h200.REGISTER_BYTES_PER_SECOND / 1e12, "c1"),
+        ("shared memory, L1", h200.SMS * h200.SHARED_KB_PER_SM / 1024, "MiB", h200.SHARED_BYTES_PER_SECOND / 1e12, "c3"),
+        ("L2 cache", h200.L2_MB, "MiB", None, "c2"),
+        ("HBM", h200.HBM_GB, "GB", h200.HBM_BYTES_PER_SECOND / 1e12, "c4"),
     ]
-    p = Picture(820, 366, "The memory hierarchy of an H100: capacity and bandwidth of each level")
-    p.label(410, 26, f"arithmetic: {h100.FP32_FLOPS / 1e12:.0f} TFLOP/s fp32, {h100.BF16_FLOPS / 1e12:.0f} bf16 (tensor cores)", bold=True)
+    p = Picture(820, 366, "The memory hierarchy of an H200: capacity and bandwidth of each level")
+    p.label(410, 26, f"arithmetic: {h200.FP32_FLOPS / 1e12:.0f} TFLOP/s fp32, {h200.BF16_FLOPS / 1e12:.0f} bf16 (tensor cores)", bold=True)
     p.note(284, 58, "capacity in all", size=14, anchor="end")
     p.note(528, 58, "bandwidth", size=14, anchor="start")
     for n, (name, amount, unit, speed, kind) in enumerate(levels):
@@ -37,7 +37,7 @@ def memory_hierarchy():
 
 def roofline_00():
     """The roofs of (0.6), and under them the kernels of section 4: d = 64, N = 4096."""
-    p, text = Picture(820, 440, "The roofline of an H100 in fp32 and bf16, with the three kernels of attention and the fused one"), 15
+    p, text = Picture(820, 440, "The roofline of an H200 in fp32 and bf16, with the three kernels of attention and the fused one"), 15
     left, right, top, bottom, (first, last), (low, high) = 70, 790, 50, 372, (-3, 12), (-1, 11)  # powers of 2
     d, n = 64, 4096
 
@@ -55,10 +55,10 @@ def roofline_00():
         p.note(left - 8, y(2**power) + 5, f"{2**power:,}", size=text, anchor="end")
     p.note(left, 30, "TFLOP/s, at most", size=text, anchor="start")
     p.note((left + right) / 2, bottom + 46, "FLOPs per byte that crosses the border to HBM (both axes logarithmic)", size=text)
-    speed = h100.HBM_BYTES_PER_SECOND / 1e12
-    p.line(x(2**first), y(2**first * speed), x(h100.BF16_FLOPS / 1e12 / speed), y(h100.BF16_FLOPS / 1e12), "strong")
+    speed = h200.HBM_BYTES_PER_SECOND / 1e12
+    p.line(x(2**first), y(2**first * speed), x(h200.BF16_FLOPS / 1e12 / speed), y(h200.BF16_FLOPS / 1e12), "strong")
     p.label(x(2.6), y(26), f"HBM, {speed} TB/s", text, "end")
-    for name, peak, width, kind in (("fp32", h100.FP32_FLOPS / 1e12, 4, "c2"), ("bf16", h100.BF16_FLOPS / 1e12, 2, "c1")):
+    for name, peak, width, kind in (("fp32", h200.FP32_FLOPS / 1e12, 4, "c2"), ("bf16", h200.BF16_FLOPS / 1e12, 2, "c1")):
         p.line(x(peak / speed), y(peak), right, y(peak), "strong")
         p.label(right, y(peak) - 10, f"{name}, {peak:.0f} TFLOP/s", text, "end")
         p.line(x(peak / speed), y(peak), x(peak / speed), bottom, "line")
@@ -76,11 +76,11 @@ def roofline_00():
             if reached == peak and step == "product":
                 dx, dy, anchor = 0, 26, "start"
             p.label(x(intensity) + dx, y(reached) + dy, f"{step}, {name}", text, anchor)
-        steps = [(2 * n * n, 2 * n * n, h100.FP32_FLOPS)] + 2 * [(product, 2 * n * d + n * n, 1e12 * peak)]
-        seconds = sum(max(flops / rate, width * elements / h100.HBM_BYTES_PER_SECOND) for flops, elements, rate in steps)
+        steps = [(2 * n * n, 2 * n * n, h200.FP32_FLOPS)] + 2 * [(product, 2 * n * d + n * n, 1e12 * peak)]
+        seconds = sum(max(flops / rate, width * elements / h200.HBM_BYTES_PER_SECOND) for flops, elements, rate in steps)
         intensity, reached = fused / (width * (4 * n * n + 4 * n * d)), fused / seconds / 1e12
         p.polygon([(x(intensity) + 8 * a, y(reached) + 8 * b) for a, b in ((-1, 0), (0, -1), (1, 0), (0, 1))], kind)
-        dx, dy, anchor = (24, 36, "start") if name == "fp32" else (-12, -4, "end")  # clear of the roofs and the ridge
+        dx, dy, anchor = (10, 31, "start") if name == "fp32" else (-12, -4, "end")  # clear of the roofs and the ridge
         p.label(x(intensity) + dx, y(reached) + dy, f"all three, {name}", text, anchor)
     p.note(right, 30, "square: one kernel; diamond: three, one after another", size=text, anchor="end")
     return p

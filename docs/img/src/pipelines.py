@@ -22,7 +22,7 @@ def pipeline_06():
         (BARRIER, 14, "c4", ""),
         ("load_async<Shape, Shape::Bc>(V_smem", 72, "c2", "issue Vⱼ"),
         ("add_product(S,", 184, "c1", "S = Q Kⱼᵀ"),
-        ("raise(", 92, "c1", "softmax"),
+        ("update_max(", 92, "c1", "softmax"),
         ("cp_async_wait<0>()", 58, "c0", "wait Vⱼ"),
         (BARRIER, 14, "c4", ""),
         ("load_async<Shape, Shape::Bc>(K_smem", 84, "c2", "issue Kⱼ₊₁"),
@@ -108,7 +108,7 @@ def pipeline_08():
         (BARRIER, 22, "c4", "2"),
         ("load_tile(", 22, "c2", "3"),
         ("add_product(S,", 92, "c1", "S = Q Kᵀ"),
-        ("raise(", 70, "c1", "m, P, ℓ"),
+        ("update_max(", 70, "c1", "m, P, ℓ"),
         ("store(P_rows", 74, "c0", "P stored"),
         ("add_product(O,", 92, "c1", "O += P V"),
     ]

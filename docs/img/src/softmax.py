@@ -94,7 +94,7 @@ def two_tiles_04():
             p.label(x + wide / 2, base - height - 8, f"{weight / total:.3f}", 13)
         for key, score in enumerate(SCORES):
             x = left + 20 + 68 * key + wide / 2
-            p.label(x, base + 20, f"key {key}", 13)
+            p.label(x, base + 20, f"key {key}", 14)
             p.note(x, base + 38, f"score {score}" if key < seen else "in tile 1", size=14)
         p.line(left + 10, base, left + 290, base)
     p.arrow(372, base - 90, 440, base - 90)
@@ -134,7 +134,10 @@ def tile_loop_03():
     p.arrow(end, low + 24, end + 46, low + 24)
     p.box(end + 50, low, 110, 48, "c4", "O = o / ℓ", 15)
     p.note(
-        450, low + 86, "A triple is (m, ℓ, o), and ⊕ is the merge (3.6). The state has d + 2 elements, however many tiles come.", size=14
+        450,
+        low + 86,
+        "A triple is (m, ℓ, o), and ⊕ is the merge (3.6). The state has d + 2 elements, however many tiles there are.",
+        size=14,
     )
     return p
 

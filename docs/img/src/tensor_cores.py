@@ -174,7 +174,7 @@ def orientation_08():
         480,
         300,
         "A product can take accumulators as they are if it sums over their columns:",
-        "over keys on the left, over queries on the right.",
+        "over keys on the left, over queries on the right. Arrows: what every warp passes on.",
         size=text,
     )
     return p

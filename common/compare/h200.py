@@ -1,11 +1,11 @@
-"""The machine that the docs compute with: figures of NVIDIA's H100 data sheet and white papers, and what follows from them."""
+"""The machine that the docs compute with: figures of NVIDIA's H200 data sheet and Hopper white paper, and what follows from them."""
 
-NAME = "NVIDIA H100 (SXM)"
-HBM_BYTES_PER_SECOND = 3.35e12  # data sheet
+NAME = "NVIDIA H200 (SXM)"
+HBM_BYTES_PER_SECOND = 4.8e12  # data sheet
 FP32_FLOPS = 67e12  # data sheet, without tensor cores
 BF16_FLOPS = 1979e12 / 2  # data sheet says 1979 with sparsity; dense is half
-HBM_GB = 80  # data sheet
-SMS = 132  # H100 architecture white paper
+HBM_GB = 141  # data sheet
+SMS = 132  # Hopper architecture white paper: the chip of the H100
 L2_MB = 50  # cudaDeviceProp::l2CacheSize
 REGISTER_KB_PER_SM = 256  # CUDA C++ Programming Guide, compute capability 9.0: 64 K registers of 4 bytes
 SHARED_KB_PER_SM = 228  # the same
