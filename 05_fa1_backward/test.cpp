@@ -111,6 +111,7 @@ TEST_CASE("cpu: bytes are those of the formula (5.9), and sectors and barriers a
     const Simulated gpu({.target_sm = sm});
     for (const FullProblem& p : grid::counted(problems)) {
       CHECK(predicted_tiles(p, grid::device().limits()) == tiles_of(p, grid::device().limits()));
+      if (sm == 90) continue;  // there the grid holds every problem to the predictions
       grid::check_prediction(grid::variants().front(), p, Pass::backward);
       grid::check_prediction(grid::variants().front(), p, Pass::forward);
     }

@@ -1,7 +1,6 @@
 // What chapter 08 claims of the backward steps for Hopper. The grid that every stage passes is in common/grid.
 #include "08_tensor_cores/test/parts.hpp"
 #include "common/attention/cost.hpp"
-#include "common/grid/prediction.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/isa/float16.hpp"
 #include "common/reference/reference.hpp"
@@ -52,24 +51,6 @@ void check_on(const FullProblem& p, const Inputs& inputs, bool all_tiles = true)
 }
 void check_on(const FullProblem& p, bool all_tiles = true) {
   check_on(p, make_inputs(p, InputKind::normal, 71, Pass::backward), all_tiles);
-}
-
-TEST_CASE("cpu: HBM bytes of the backward steps for Hopper are those of the formula (8.17)") {
-  const std::vector<FullProblem> problems{
-      many_queries(),
-      causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 100, .Nk = 72, .d = 96})),
-      grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 130, .d = 128}),
-      with_bias(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 113, .Nk = 133, .d = 59})), BiasKind::matrix),
-      with_bias(causal(grid::problem_of({.Nq = 70, .Nk = 170, .d = 16})), BiasKind::alibi),
-      causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 130, .Nk = 72, .d = 192})),
-      with_bias(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 113, .Nk = 133, .d = 131}), BiasKind::alibi),
-      with_bias(causal(grid::problem_of({.Nq = 70, .Nk = 170, .d = 256})), BiasKind::matrix)};
-  for (const FullProblem& p : grid::counted(problems)) {
-    for (const std::string& name : names) {
-      const Variant& v = grid::variant_named(name);
-      if (refusal(v, p).empty()) grid::check_prediction(v, p, Pass::backward);
-    }
-  }
 }
 
 TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward steps for Hopper") {

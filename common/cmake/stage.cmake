@@ -9,6 +9,10 @@ endfunction()
 # add_kernel(stage/file.cuh cpu|gpu NAMESPACE): that library, so that other stages can link it. Its source is generated: it includes the
 # file, whose `variant` lies in NAMESPACE, for nvcc or, against common/simt, for the host's compiler. If that is a namespace of the stage's
 # own, each step has another one in it: step_2 for 2_name.cuh, forward_2 for forward/2_name.cuh.
+#
+# With FLASH_FAST_NVCC the GPU's kernels of a folder are compiled as one source, in the library of the first, if each has a namespace of
+# its own and FLASH_APART does not list it: for most kernels nvcc takes longer to read the headers, once for each side, than to compile the
+# rest. kernel_library() names the library that holds a kernel.
 function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   step_name(${FLASH_KERNEL} ${backend} FLASH_STEP)
   if(NOT FLASH_NAMESPACE STREQUAL flash AND FLASH_KERNEL MATCHES "^[^/]*/(([^/]*)/)?([0-9]+)_")
@@ -23,7 +27,21 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   string(REGEX REPLACE "^[^/]*/(.*)\\.cuh$" "\\1" file ${FLASH_KERNEL})
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${file}_${backend}.${extension_${backend}})
   configure_file(${PROJECT_SOURCE_DIR}/common/cmake/kernel.in ${source} @ONLY)
+  if(backend STREQUAL gpu AND FLASH_FAST_NVCC AND NOT FLASH_NAMESPACE STREQUAL flash AND NOT FLASH_KERNEL IN_LIST FLASH_APART)
+    get_filename_component(folder ${source} DIRECTORY)
+    get_property(together GLOBAL PROPERTY FLASH_LIBRARY_OF_${folder})
+    if(together)
+      set_property(GLOBAL PROPERTY FLASH_LIBRARY_OF_${FLASH_STEP} ${together})
+      set_property(TARGET ${together} APPEND PROPERTY FLASH_KERNELS ${source})
+      return()
+    endif()
+    set_property(GLOBAL PROPERTY FLASH_LIBRARY_OF_${folder} ${FLASH_STEP})
+    set(first ${source})
+    set(source ${folder}/together_gpu.cu)
+    file(GENERATE OUTPUT ${source} CONTENT "#include \"$<JOIN:$<TARGET_PROPERTY:${FLASH_STEP},FLASH_KERNELS>,\"\n#include \">\"\n")
+  endif()
   add_library(${FLASH_STEP} OBJECT ${source})
+  set_target_properties(${FLASH_STEP} PROPERTIES FLASH_KERNELS "${first}")
   target_link_libraries(${FLASH_STEP} PUBLIC flash_options)
   if(backend STREQUAL cpu)
     target_link_libraries(${FLASH_STEP} PUBLIC flash_simt PRIVATE flash_kernel)
@@ -42,8 +60,17 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   endif()
 endfunction()
 
+function(kernel_library kernel backend result)
+  step_name(${kernel} ${backend} step)
+  get_property(library GLOBAL PROPERTY FLASH_LIBRARY_OF_${step})
+  if(NOT library)
+    set(library ${step})
+  endif()
+  set(${result} ${library} PARENT_SCOPE)
+endfunction()
+
 # add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh [FORWARD_WITH_OPTIONS stage/file.cuh]]
-#           [PREDICT flash::name::function] [TESTS file.cpp...]): the program and the tests of the stage in the current folder.
+#           [PREDICT flash::name::function] [TESTS file.cpp...] [APART file.cuh...]): the program and the tests of the stage in the current folder.
 #
 # Each kernel file, in the order of the steps, is compiled for each backend.
 # NAMESPACE (default: flash): of the variants, see add_kernel(), but for a file that names its own; a stage whose code other stages use
@@ -52,8 +79,9 @@ endfunction()
 # FORWARD_WITH_OPTIONS: that of the backward step that knows the options of chapter 09.
 # PREDICT: the function of the stage's predicted.hpp that says what the kernels move (Variant::predict).
 # TESTS: default test.cpp.
+# APART: steps with a function that later steps have from a header. A source that included both would have two.
 function(add_stage)
-  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD;FORWARD_WITH_OPTIONS;PREDICT" "KERNELS;TESTS" ${ARGN})
+  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD;FORWARD_WITH_OPTIONS;PREDICT" "KERNELS;TESTS;APART" ${ARGN})
   if(NOT arg_TESTS)
     set(arg_TESTS test.cpp)
   endif()
@@ -68,6 +96,7 @@ function(add_stage)
   endforeach()
   list(TRANSFORM arg_KERNELS REPLACE "@.*" "")
   list(TRANSFORM arg_KERNELS PREPEND ${stage}/ OUTPUT_VARIABLE kernels)
+  list(TRANSFORM arg_APART PREPEND ${stage}/ OUTPUT_VARIABLE FLASH_APART)
   set(linked ${kernels} ${arg_FORWARD} ${arg_FORWARD_WITH_OPTIONS})
   list(REMOVE_DUPLICATES linked)
   set(predict nullptr)
@@ -96,7 +125,8 @@ function(add_stage)
     foreach(kernel IN LISTS linked)
       step_name(${kernel} ${backend} step)
       string(APPEND FLASH_DECLARATIONS "const Variant& ${step}();\n")
-      list(APPEND objects $<TARGET_OBJECTS:${step}>)
+      kernel_library(${kernel} ${backend} library)
+      list(APPEND objects $<TARGET_OBJECTS:${library}>)
     endforeach()
     if(arg_FORWARD)
       step_name(${arg_FORWARD} ${backend} step)
@@ -109,6 +139,7 @@ function(add_stage)
                                          "const Variant& forward_pass_with_options() { return ${step}(); }\n}\n")
     endif()
   endforeach()
+  list(REMOVE_DUPLICATES objects)
   configure_file(${PROJECT_SOURCE_DIR}/common/cmake/steps.in steps.cpp @ONLY)
   list(APPEND objects ${CMAKE_CURRENT_BINARY_DIR}/steps.cpp)
 

@@ -17,7 +17,7 @@ FullProblem problem_of(const Shape&);
 /// Lengths around tile edges, single rows, Nq < Nk and Nq > Nk; causal and not. In 16 bits, where tiles are larger, more of them.
 std::vector<FullProblem> lengths();
 
-/// Head dimensions that are and are not multiples of 4, 8, 16, 32, up to what the stage takes; causal and not.
+/// Head dimensions that are and are not multiples of 4, 8, 16, 32, up to what the stage takes; every second one causal.
 std::vector<FullProblem> head_dims();
 
 /// Each form of bias with each extent that may be 1, causal and not, Nq != Nk.

@@ -1,5 +1,6 @@
 #include "common/grid/support.hpp"
 
+#include "common/grid/prediction.hpp"
 #include "common/grid/problems.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
@@ -93,7 +94,7 @@ bool has_no_tiles_on_turing(const Variant& v, const FullProblem& problem, Pass p
 
 }  // namespace
 
-void check_variants_on(const std::vector<FullProblem>& problems, bool in_turns) {
+void check_variants_on(const std::vector<FullProblem>& problems, bool in_turns, InputKind kind) {
   REQUIRE(!variants().empty());
   // Sanitizers take ten times as long, and a problem that one variant has run says most of what there is to say of the harness.
   const std::size_t groups = variants().size() <= 8 ? 1 : sanitized() ? 6 : in_turns ? 2 : 1;
@@ -109,10 +110,18 @@ void check_variants_on(const std::vector<FullProblem>& problems, bool in_turns) 
       });
       if (taking.empty()) continue;
 
-      const Inputs inputs = make_inputs(problem, InputKind::normal, /*seed=*/7, pass);
+      const Inputs inputs = make_inputs(problem, kind, /*seed=*/7, pass);
       const Checker checker(problem, inputs, pass, Sample{});
       for (const Variant& v : taking) {
-        expect_passed(checker.check(run(v, problem, inputs, pass)), v, problem);
+        Runner runner(device(), v, problem, inputs, pass);
+        if (device().info().kind == Backend::gpu || v.predict == nullptr) {
+          runner.run();
+        } else {
+          Counters of_forward;
+          check_counts(v, problem, pass, {}, runner.count(&of_forward));
+          if (pass == Pass::backward) check_counts(v, problem, Pass::forward, {}, of_forward);
+        }
+        expect_passed(checker.check(runner.results()), v, problem);
       }
     }
   }

@@ -4,6 +4,7 @@
 #include "common/attention/device.hpp"
 #include "common/attention/host_tensor.hpp"
 #include "common/attention/variant.hpp"
+#include "common/harness/inputs.hpp"
 #include "common/reference/reference.hpp"
 
 #include <string>
@@ -39,9 +40,10 @@ void expect_passed(const CheckReport&, const Variant&, const FullProblem&);
 Results<float> checked_run(const Variant&, const FullProblem&, const Inputs&, Pass);
 
 /// Runs every variant on every problem (backward where it has one, which checks the forward outputs too) with random normal
-/// inputs and reports each disagreement with the reference to doctest. Each third problem also in the stage's other dtypes.
+/// inputs, or others, and reports to doctest each disagreement with the reference and, on the simulator, each count that is not as predicted. Each
+/// third problem also in the stage's other dtypes.
 /// in_turns: of a stage of many variants one half runs every second problem, the other half the rest; under a sanitizer each sixth.
-void check_variants_on(const std::vector<FullProblem>&, bool in_turns = false);
+void check_variants_on(const std::vector<FullProblem>&, bool in_turns = false, InputKind = InputKind::normal);
 
 /// Runs every compiled tile size of every variant on every problem, like check_variants_on().
 void check_every_tile_on(const std::vector<FullProblem>&);

@@ -200,9 +200,11 @@ Timing Runner::time(int iterations, bool cold_l2) {
   return timing;
 }
 
-Counters Runner::count() {
+Counters Runner::count(Counters* before) {
   begin();
+  device_.reset_counters();
   if (pass_ == Pass::backward) device_.run([&] { launch(Pass::forward); });
+  if (before != nullptr) *before = device_.counters();
   device_.reset_counters();
   device_.run([&] { launch(pass_); });
   return device_.counters();

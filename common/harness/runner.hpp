@@ -45,8 +45,8 @@ class Runner {
   /// Times the pass alone (backward without its forward, which has run before), by the GPU's clock and by the host's. GPU only.
   Timing time(int iterations, bool cold_l2);
 
-  /// The simulator's counts of one run of the pass alone (forward not counted for backward). CPU only.
-  Counters count();
+  /// run(), and the simulator's counts of the pass alone; those of the forward pass before a backward one go to `before`. CPU only.
+  Counters count(Counters* before = nullptr);
 
   std::size_t workspace_bytes() const;  ///< extra memory beyond inputs and outputs
 
