@@ -135,7 +135,7 @@ class _RingAttention(torch.autograd.Function):
             arrived = ring.pass_on(keys, step) if step + 1 < ring.world else None
             for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
                 theirs = [x[:, :, cols] for x in keys]
-                part = flash_steps._forward(q[:, :, rows], *theirs, causal, scale, stage, variant, backward_variant)
+                part = flash_steps._run_forward(q[:, :, rows], *theirs, causal, scale, stage, variant, backward_variant)
                 if O is None and rows == slice(0, q.shape[2]):
                     O, L = part
                     continue
@@ -157,7 +157,7 @@ class _RingAttention(torch.autograd.Function):
             gradients = []  # P follows from L, and D from O: both of all keys, so each part gives terms of the gradients
             for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
                 mine, theirs = ([x[:, :, cut] for x in some] for cut, some in ((rows, (dO, q, O, L)), (cols, keys)))
-                dq, *terms = flash_steps._backward(*mine[:2], *theirs, *mine[2:], causal, scale, stage, variant)
+                dq, *terms = flash_steps._run_backward(*mine[:2], *theirs, *mine[2:], causal, scale, stage, variant)
                 dQ = _sum(dQ, [dq], rows, [q], ring.sums)
                 gradients = _sum(gradients, terms, cols, keys, ring.sums)
             gradients = gradients or [torch.zeros_like(x, dtype=ring.sums) for x in keys]

@@ -133,8 +133,8 @@ def without_rank_1(rank):
 def without_rank_1_later(rank):
     q, k, v, _ = whole([8], [8], torch.float32)
     if rank == 1:
-        forward = flash_steps._forward
-        flash_steps._forward = lambda *given: os._exit(1) if given else forward
+        forward = flash_steps._run_forward
+        flash_steps._run_forward = lambda *given: os._exit(1) if given else forward
     ring.ring_attention(q, k, v, stage="07")
 
 

@@ -56,8 +56,8 @@ def on_rank(rank, given, folder, zigzag, results):
         return [Stamped(work, note) for work in f(moves)]
 
     with (
-        mock.patch.object(flash_steps, "_forward", noted("computes", flash_steps._forward)),
-        mock.patch.object(flash_steps, "_backward", noted("computes", flash_steps._backward)),
+        mock.patch.object(flash_steps, "_run_forward", noted("computes", flash_steps._run_forward)),
+        mock.patch.object(flash_steps, "_run_backward", noted("computes", flash_steps._run_backward)),
         mock.patch.object(flash_steps, "merge", noted("merges", flash_steps.merge)),
         mock.patch.object(dist, "batch_isend_irecv", start),
     ):
