@@ -1,6 +1,6 @@
 // 08 Tensor cores, backward: the query heads of a group divided among several blocks, where whole groups make too few blocks.
-// Hopper step 5 uses it. A part of a group is treated as a group of its own, whose key/value head happens to be the same as the
-// next part's; only dK and dV have to be summed over the parts.
+// Used by Hopper step 5. A part is treated as a separate group, whose key/value head happens to be the same as the next part's;
+// only dK and dV have to be summed over the parts.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -15,7 +15,7 @@ inline Problem divided(Problem p, int parts) {
 }
 
 /// The number of parts by which a group is estimated to take the least time: 1, unless the blocks of whole groups leave SMs idle.
-/// It depends on the problem alone, not on the device, and therefore the bits of dK and dV do, too.
+/// Always that of an H200: the workspace, and with it the number, depends on the problem alone.
 template <const auto& shapes>
 int parts_of_group(const Problem& p) {
   const DeviceLimits h200;
