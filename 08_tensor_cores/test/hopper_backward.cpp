@@ -220,8 +220,9 @@ TEST_CASE("cpu: blocks divide the query heads of a group, and each run sums thei
   cases[1].problem.dtype = Dtype::bf16;
   if (grid::sanitized()) cases.resize(1);
   const Variant& v = grid::variant_named("ordered");
-  for (const auto& [p, parts] : cases) {
-    CHECK_MESSAGE(parts_of(p) == parts, describe(p));
+  for (const Case& c : cases) {
+    const FullProblem& p = c.problem;
+    CHECK_MESSAGE(parts_of(p) == c.parts, describe(p));
     const Inputs inputs = make_inputs(p, InputKind::normal, 80, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
     for (const TileChoice& choice : choices(v, p, Pass::backward)) {
