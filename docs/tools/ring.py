@@ -66,7 +66,11 @@ class Model:
         self.merge = {size: float(parts[name]["ms"]) / int(parts[name]["rows"]) for size, name in ((2, "merge 16 bits"), (4, "merge fp32"))}
         self.memory, self.link = (int(parts[name]["bytes"]) / float(parts[name]["ms"]) for name in ("merge fp32", "link"))  # bytes per ms
         smallest = min(float(row["ms"]) for row in rows("ring_parts.csv") if row["part"] == "link")
-        python = min(float(row["ring_ms"]) - float(row["kernel_ms"]) for row in rows("ring_world_1.csv") if (row["tokens"], row["calls"]) == ("8192", "1"))
+        python = min(
+            float(row["ring_ms"]) - float(row["kernel_ms"])
+            for row in rows("ring_world_1.csv")
+            if (row["tokens"], row["calls"]) == ("8192", "1")
+        )
         self.start = float(parts["agreement"]["ms"]) + smallest + python
         found = problems()
         self.one_gpu = {problem[2:]: problem[0] * ms["ideal"] for problem, ms in found.items() if problem[:2] == (4, MEASURED)}
@@ -140,7 +144,12 @@ def alone():
 def left_out():
     """What zigzag takes under a causal mask without some of its parts."""
     found = {problem: ms for problem, ms in problems().items() if "zigzag without moves" in ms}
-    names = ["ideal", *(f"zigzag without {parts}" for parts in ("moves and sums", "moves", "sums")), "zigzag", "zigzag without kernels and sums"]
+    names = [
+        "ideal",
+        *(f"zigzag without {parts}" for parts in ("moves and sums", "moves", "sums")),
+        "zigzag",
+        "zigzag without kernels and sums",
+    ]
     columns = [dict(pairs(found, lambda ms, name=name: ms[name])) for name in names]
     lines = [[f"{p[1]:,}", p[2], *(column[p] for column in columns)] for p in columns[0]]
     return table("tokens | key heads | ideal | kernels | kernels and sums | kernels and moves | all | moves", lines)
