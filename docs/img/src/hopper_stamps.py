@@ -10,7 +10,7 @@ from tools.saved import RESULTS
 
 from .lanes import LEFT, RIGHT, TEXT, Lanes
 
-DEVICE, CLOCK_MHZ = "NVIDIA H200", 1550
+DEVICE = "NVIDIA H200"
 CONSUMERS = ["warpgroup 0", "warpgroup 1"]
 # Of a visit, in the order of the code. Most are the ends of waits; "P" and "dS" have been computed, dQ has been "issued" and "stored".
 LOOP = ["start", "Q", "dO", "S", "P", "dP", "dS", "barrier", "issued", "dQ", "stored", "dK"]
@@ -48,15 +48,16 @@ def any_in_flight(clock):
 
 
 class Drawing(Lanes):
-    """Two visits of the middle, over one axis of clocks."""
+    """A visit of the middle."""
 
     def __init__(self, clock):
         self.clock = clock
         visit = (len(clock[CONSUMERS[0]]) - 1) // 2
         first = min(self.clock[who][visit]["start"] for who in CONSUMERS)
-        self.last = max(self.clock[who][visit + 1]["dK"] for who in CONSUMERS)
-        title = f"bulk on an {DEVICE}, two tiles of queries: products in flight, by the clock of the SM"
-        super().__init__(title, first, self.last, row=26, high=20)
+        last = max(self.clock[who][visit]["dK"] for who in CONSUMERS)
+        title = f"bulk on an {DEVICE}, one tile of queries: products in flight, by the clock of the SM"
+        super().__init__(title, first, last, row=26, high=20)
+        self.cycles = last - first
 
     def warpgroup(self, who):
         visits = [(visit, self.clock[who][visit]) for visit in self.clock[who]]
@@ -76,29 +77,12 @@ class Drawing(Lanes):
         self.lane("they wait for", waits)
         self.y += 8
 
-    def loads(self):
-        """Moments: a mark, and the tile to the right of it."""
-        y = self.y
-        self.lane("producer loads Q, dO")
-        for visit, at in self.clock["producer"].items():
-            x = self.x(at["empty"])
-            if LEFT <= x < RIGHT - 60:
-                self.p.rect(x, y, 4, self.high, "c1")
-                self.p.label(x + 9, y + 15, f"tile {visit}", TEXT, "start")
-
-    def adder(self):
-        visits = [(visit, at) for visit, at in self.clock["adder"].items() if len(at) == 2]
-        self.lane("adder sends dQ", [(at["full_dQ"], at["read"], "c3", f"tile {visit}", "dQ") for visit, at in visits])
-
-    def axis(self, unit, clocks):
-        """Round numbers, ten at most."""
-        end = (self.last - self.first) / clocks
-        step = next(size for power in range(9) for size in (10**power, 2 * 10**power, 5 * 10**power) if end <= 10 * size)
-        self.p.note(LEFT - 12, self.y + 15, unit, size=TEXT, anchor="end")
-        for value in range(0, int(end) + 1, step):
-            x = self.x(self.first + value * clocks)
+    def axis(self):
+        for cycles in range(0, self.cycles + 1, 500):
+            x = self.x(self.first + cycles)
             self.p.line(x, self.y - 3, x, self.y + 2)
-            self.p.note(min(x, RIGHT - 2), self.y + 15, f"{value:,}", size=TEXT)
+            self.p.note(x, self.y + 15, f"{cycles:,}", size=TEXT)
+        self.p.note(LEFT - 12, self.y + 15, "cycles", size=TEXT, anchor="end")
         self.y += self.row
 
 
@@ -108,17 +92,13 @@ def stamps_08b():
     for who in CONSUMERS:
         it.warpgroup(who)
     it.lane("any product", [(of, to, "c2", "in flight") for of, to in any_in_flight(clock)])
-    it.loads()
-    it.adder()
     it.y += 4
-    it.axis("cycles", 1)
-    it.axis("nanoseconds", CLOCK_MHZ / 1000)
+    it.axis()
     return it.finish(
         22,
-        84,
+        60,
         "A product begins where it is issued, and ends where its warps notice that it is there: it may have been complete before.",
-        "The number in a bar is its cycles. dQ in the line of work is its store to shared memory, as soon as there is a place;",
-        "the TMA then reads it (adder). The mark of the producer is the issue of a load.",
+        "The number in a bar is its cycles. Green: dQ is stored to shared memory, as soon as there is a place.",
     )
 
 
