@@ -6,20 +6,23 @@ from .shapes import FORWARD, ThreadTile, visited
 
 
 def blocks_06():
-    """Eight heads of 4096 queries on 132 SMs, with a block per head and with a block per tile of queries."""
-    p = Picture(860, 374, "Eight heads on 132 SMs: a block per head keeps 8 SMs busy, a block per tile of 128 queries all of them")
-    cell = 24
+    """Eight causal heads of 4096 queries on 132 SMs: the work of each SM with a block per head, and with a block per tile of queries."""
+    p = Picture(860, 396, "Eight causal heads on 132 SMs: a block per head gives 8 SMs all the work, a block per tile of 128 queries divides it")
+    cell, per_head = 24, 4096 // 128
+    tiles = [tile + 0.5 for tile in range(per_head)]  # of 128 x 128 that a tile of queries sees; half of the one on the diagonal
+    mean = 8 * sum(tiles) / 132
     for left, title, blocks, note in [
-        (60, "chapter 04: a block per head", 8, "8 blocks; 124 SMs have none"),
-        (470, "chapter 06: a block per query tile", 8 * 4096 // 128, "256 blocks; nearly every SM has two"),
+        (60, "chapter 04: a block per head", 8 * [sum(tiles)], "8 SMs do 512 each, and 124 have nothing to do"),
+        (470, "chapter 06: a block per query tile", 8 * tiles, "most SMs have two blocks, the unluckiest does {:.0f}"),
     ]:
+        works = [sum(blocks[sm::132]) for sm in range(132)]
         p.label(left + 6 * cell, 30, title, 16, bold=True)
-        p.note(left + 6 * cell, 54, "132 SMs, with the number of blocks on each", size=14)
-        for sm in range(132):
-            count = len(range(sm, blocks, 132))
+        p.note(left + 6 * cell, 54, "132 SMs, with the tiles that each computes", size=14)
+        for sm, work in enumerate(works):
             x, y = left + sm % 12 * cell, 72 + sm // 12 * cell
-            p.box(x, y, cell - 3, cell - 3, "c3" if count else "c0", str(count) if count else "", 12)
-        p.note(left + 6 * cell, 72 + 11 * cell + 22, note, size=14)
+            p.box(x, y, cell - 3, cell - 3, "c0" if not work else "c2" if work > mean else "c3", f"{int(work + 0.5)}" if work else "", 10)
+        p.note(left + 6 * cell, 72 + 11 * cell + 22, note.format(max(works)), size=14)
+    p.note(430, 72 + 11 * cell + 48, f"Tiles of 128 × 128 under a causal mask, if blocks n and n + 132 share an SM. Orange: more than the mean of {mean:.0f}.", size=14)
     return p
 
 
