@@ -46,8 +46,9 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
 }
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice, const DeviceLimits&) {
-  const bool two_kernels = v.name == std::string_view("two_kernels");
-  if (!two_kernels && v.name != std::string_view("one_kernel") && v.name != std::string_view("options")) return {};
+  const std::string_view name = v.name;
+  const bool two_kernels = name == "two_kernels";
+  if (!two_kernels && name != "one_kernel" && name != "options" && name != "bias_gradient") return {};
   if (pass == Pass::forward) return fa2_forward::predicted_forward(p, choice, fa2_forward::Step::tuned);
   return predicted_backward(p, choice, two_kernels);
 }
