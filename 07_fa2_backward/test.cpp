@@ -65,6 +65,10 @@ TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles, an
   }
   problems.push_back(with_bias(problems.back(), BiasKind::matrix));
   problems.back().bias_gradient = true;
+  for (const int d : {64, 128}) {
+    problems.push_back(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .Nk = 256, .d = d}));
+    problems.back().score = Score::lorentz;
+  }
   for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
