@@ -26,8 +26,8 @@ namespace {
 
 constexpr int TIME_WARPS = 8;
 
-/// (9.18)  Each row's time component: its first 24 bits, and the next 24, of which a difference of near ones consists. A warp per
-/// row.  Grid: (rows / warps per block) * heads.
+/// (9.18)  Each row's time component in two floats: what fp32 keeps of it, and what it rounds away. A warp per row.
+/// Grid: (rows / warps per block) * heads.
 __global__ void __launch_bounds__(TIME_WARPS* WARP) time_kernel(Tensor<const float> rows_all, Tensor<float> times_all) {
   const int heads = rows_all.batches * rows_all.heads;
   const int b = blockIdx.x % heads / rows_all.heads, h = blockIdx.x % heads % rows_all.heads;
