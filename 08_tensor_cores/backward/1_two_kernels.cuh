@@ -28,19 +28,19 @@ namespace flash::tensor_cores::backward_1 {
 namespace {
 
 /// The tile sizes of one compiled pair of kernels, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;  // of 16 rows of transposed scores, per warp
-  static constexpr int QUERY_TILES = Br / 8;  // of 8 columns of transposed scores
-  static constexpr int THREADS = Bc / (16 * ROW_TILES) * WARP;
+  static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows of transposed scores, per warp
+  static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
+  static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block: registers hold no more.
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
   // K, V; two tiles each of Q and dO; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
   static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;
   static constexpr int DQ_THREADS = Bc / 16 * WARP;  // dq_kernel: 16 queries per warp
-  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(ROW_BLOCK % Bc == 0, "and so do those of dq_kernel, of Bc queries");
@@ -65,9 +65,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const auto stats_smem = [&](int stage) {
     return QueryStats{{reinterpret_cast<float*>(dO_smem(1).end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
 
-  Accumulators<Shape::ROW_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_TILES, COLS]; dK without the scale
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_FRAGMENTS, COLS]; dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     const QueryStats stats = stats_smem(iteration % 2);
 
     // 2. P^T, and dV.
-    Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S(0.0f), dP(0.0f);  // transposed: [16 ROW_TILES, Br]
-    add_product(S, K_smem.left(warp_row), Q.transposed());                 // (8.11)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> S(0.0f), dP(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
+    add_product(S, K_smem.left(warp_row), Q.transposed());                         // (8.11)
     rule.apply<true>(S, b * problem.H + at.h, at.query0, key0 + warp_row);
     exponentiate(S, stats, rule);                    // S is P now
     add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)

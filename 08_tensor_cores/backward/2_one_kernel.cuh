@@ -26,19 +26,19 @@ namespace flash::tensor_cores::backward_2 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;  // of 16 rows of transposed scores, per warp
-  static constexpr int QUERY_TILES = Br / 8;  // of 8 columns of transposed scores
-  static constexpr int THREADS = Bc / (16 * ROW_TILES) * WARP;
+  static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows of transposed scores, per warp
+  static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
+  static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block: registers hold no more.
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
   // K, V; two tiles each of Q and dO; dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
   static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
-  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
@@ -50,18 +50,18 @@ struct BackwardShape {
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, const Tile<T, Shape::Br>& dS_smem,
                           const Tile<T, Shape::Width>& K_smem) {
-  constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
-  const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
-  const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_tiles;
+  constexpr int row_fragments = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_fragments = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
+  const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
+  const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
   // Never true, as asserted above. Without it nvcc 13.0 spills five shapes on sm_90a: 116 bytes per thread at Width 32, Br 64.
   if (warp_col >= Shape::COLS) return;
-  Accumulators<row_tiles, col_tiles> dQ(0.0f);
+  Accumulators<row_fragments, col_fragments> dQ(0.0f);
   add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
   const int offset = ((query0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + threadIdx.x % WARP;
 #pragma unroll
-  for (int i = 0; i < row_tiles; ++i) {
+  for (int i = 0; i < row_fragments; ++i) {
 #pragma unroll
-    for (int n = 0; n < col_tiles; ++n) {
+    for (int n = 0; n < col_fragments; ++n) {
       const float(&dq)[4] = dQ.elements[i][n];
       atomic_add4(dQ_accum.address(0, 4 * (offset + (i * Shape::Width / 8 + n) * WARP)),
                   make_float4(dq[0], dq[1], dq[2], dq[3]));
@@ -88,9 +88,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const auto stats_smem = [&](int stage) {
     return QueryStats{{reinterpret_cast<float*>(dS_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
 
-  Accumulators<Shape::ROW_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_TILES, COLS]; dK without the scale
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_FRAGMENTS, COLS]; dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     const QueryStats stats = stats_smem(iteration % 2);
 
     // 2. P^T, and dV.
-    Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S(0.0f), dP(0.0f);  // transposed: [16 ROW_TILES, Br]
-    add_product(S, K_smem.left(warp_row), Q.transposed());                 // (8.11)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> S(0.0f), dP(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
+    add_product(S, K_smem.left(warp_row), Q.transposed());                         // (8.11)
     rule.apply<true>(S, b * problem.H + at.h, at.query0, key0 + warp_row);
     exponentiate(S, stats, rule);                    // S is P now
     add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)

@@ -31,14 +31,14 @@ namespace {
 template <int Width_, int Br_, int Bc_, int Warps>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF_WARPS = Warps / 2;
-  static constexpr int ROW_TILES = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores, per warp
-  static constexpr int QUERY_TILES = Br / 8;              // of 8 columns of transposed scores
+  static constexpr int ROW_FRAGMENTS = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores, per warp
+  static constexpr int QUERY_FRAGMENTS = Br / 8;              // of 8 columns of transposed scores
   // Tiles of Q, dO: one per half, and one in flight. Tiles of P or dS: one that half 0 stores, one that becomes dS, one for dQ.
   static constexpr int STAGES = 3;
   static constexpr int SHARED_ELEMENTS = Width * 2 * Bc + STAGES * (2 * Width * Br + 4 * Br + Bc * Br);  // K, V; the stages
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
   // With 128 elements of S or dP per lane, or 192 with the gradient, nvcc spills on sm_80.
-  static constexpr bool SPILLS = ROW_TILES * QUERY_TILES >= 32 || ROW_TILES * (QUERY_TILES + Width / 8) >= 48;
+  static constexpr bool SPILLS = ROW_FRAGMENTS * QUERY_FRAGMENTS >= 32 || ROW_FRAGMENTS * (QUERY_FRAGMENTS + Width / 8) >= 48;
   static constexpr int MIN_SM = SPILLS ? 90 : min_sm(2 * SHARED_ELEMENTS, false);
 
   static_assert(Bc % (16 * HALF_WARPS) == 0, "the warps of a half share the keys in sixteens");
@@ -68,13 +68,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         {reinterpret_cast<float*>(dS_smem(Shape::STAGES).elements.data) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
   const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;
-  const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+  const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
 
   // The matrices of each half. Half 0: S^T = K Q^T, dV += P^T dO. Half 1: dP^T = V dO^T, dK += dS^T Q.
   const auto K_or_V = of_half(first_half, K_smem, V_smem);
   const auto Q_or_dO = [&](int stage) { return of_half(first_half, Q_smem(stage), dO_smem(stage)); };
   const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
-  Accumulators<Shape::ROW_TILES, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       const int stage = tile % Shape::STAGES;
       const QueryStats stats = stats_smem(stage);
       const auto dS_rows = dS_smem(stage).below(warp_row);                       // the warp's rows
-      Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S_or_dP(0.0f);          // transposed: [16 ROW_TILES, Br]
+      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> S_or_dP(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
       add_product(S_or_dP, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
       if (first_half) {
         rule.apply<true>(S_or_dP, b * problem.H + front.h, front.query0, key0 + warp_row);
@@ -119,7 +119,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         multiply_by_blocks(S_or_dP, dS_rows.elements.data);                         // dP is dS now
         __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
       }
-      const InRegisters<T, Shape::ROW_TILES, Shape::QUERY_TILES / 2> P_or_dS(S_or_dP);  // once, for the tile and the product
+      const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> P_or_dS(
+          S_or_dP);  // once, for the tile and the product
       if (first_half) {
         store_blocks(dS_rows.elements.data, P_or_dS);
       } else {

@@ -39,7 +39,7 @@ struct DecodeShape {
   static constexpr int Width = Width_, Br = 16, WARPS = Warps, THREADS = WARPS * WARP, STAGES = Stages;
   static constexpr int BLOCKS = Blocks, BUSY = Busy;
   static constexpr int KEYS = 16, Bc = WARPS * KEYS;  // of a tile: per warp, per block
-  static constexpr int COL_TILES = Width / 8;         // of 8 columns of O
+  static constexpr int COL_FRAGMENTS = Width / 8;     // of 8 columns of O
   static constexpr int SHARED_ELEMENTS = 2 * STAGES * Bc * Width;
   static constexpr std::size_t SHARED_BYTES = 2 * SHARED_ELEMENTS;
   // Of a row of O in shared memory: 8 banks on, so that a quad's 8 floats hit their own.
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int j = 0; j < Shape::STAGES - 1; ++j) load_tile(j);
   const InRegisters<T, 1, Shape::Width / 16> Q(PackedOperand<T, Shape::Width>{Q_all, rows});
 
-  using Output = Accumulators<1, Shape::COL_TILES>;
+  using Output = Accumulators<1, Shape::COL_FRAGMENTS>;
   using Scores = Accumulators<1, Shape::KEYS / 8>;
   Output O(0.0f);                            // [16, Width], over the warp's keys, not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's keys only
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     if (lane % 4 == 0) L_smem(warp, row) = m[r] + logf(l[r]);  // no visible key: -inf
     const float inverse = l[r] == 0.0f ? 0.0f : 1.0f / l[r];   // and O = 0
 #pragma unroll
-    for (int n = 0; n < Shape::COL_TILES; ++n) {
+    for (int n = 0; n < Shape::COL_FRAGMENTS; ++n) {
       const float* const two = &O.elements[0][n][2 * r];
       O_smem.as<float2>(warp * Shape::Br + row, 8 * n + fragment::c_col(lane, 0)) =
           make_float2(two[0] * inverse, two[1] * inverse);

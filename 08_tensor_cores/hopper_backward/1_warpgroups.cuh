@@ -35,8 +35,9 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 1;                    // tiles of Q and dO, and of dS in shared memory
+  static constexpr int QUERY_FRAGMENTS = Br / 8,
+                       COL_FRAGMENTS = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
+  static constexpr int STAGES = 2, DS_STAGES = 1;  // tiles of Q and dO, and of dS in shared memory
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const auto dS_smem = shared.dS(0);
   const PartOfDQ<Shape> part;
-  Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   const auto load_tiles = [&](int stage, const auto& at) {  // called by one thread
     shared.load_Q(stage, maps, all.LD, work.b, at.h, at.query0);
@@ -84,9 +85,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (threadIdx.x == 0 && iteration + 1 < work.iterations) load_tiles(1 - stage, work.after(problem, at));
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
-    wgmma_fence();                              // write after read: P^T of the previous tile has been packed
+    Accumulators<1, Shape::QUERY_FRAGMENTS> S, dP;  // transposed: [16, Br] in each warp
+    wait_full(smem.full_Q[stage], parity);          // read after write: Q_i and L_i have landed
+    wgmma_fence();                                  // write after read: P^T of the previous tile has been packed
     issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
     wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed

@@ -30,8 +30,9 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;                    // of the rings of Q and dO; tiles of dS
+  static constexpr int QUERY_FRAGMENTS = Br / 8,
+                       COL_FRAGMENTS = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the rings of Q and dO; tiles of dS
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
@@ -69,8 +70,8 @@ struct ResidentRows {
   }
 
   /// Issues C = A B, where A is these rows.
-  template <int ColTiles, class Right>
-  __device__ void issue_product(Accumulators<1, ColTiles>& C, const Right& B) const {
+  template <int ColFragments, class Right>
+  __device__ void issue_product(Accumulators<1, ColFragments>& C, const Right& B) const {
 #pragma unroll
     for (int k = 0; k < Shape::COL_BLOCKS; ++k) {
       if (k < Resident) {
@@ -93,7 +94,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   auto& smem = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const PartOfDQ<Shape> part;
-  Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   wait_full(smem.full_K, 0);  // read after write: K and V have landed
   wait_full(smem.full_V, 0);
@@ -107,10 +108,10 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const auto dS_smem = shared.dS(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
-    wgmma_fence();                              // write after read: P^T of the previous tile has been packed
-    K_rows.issue_product(S, Q.k_major());       // (8.11)
+    Accumulators<1, Shape::QUERY_FRAGMENTS> S, dP;  // transposed: [16, Br] in each warp
+    wait_full(smem.full_Q[stage], parity);          // read after write: Q_i and L_i have landed
+    wgmma_fence();                                  // write after read: P^T of the previous tile has been packed
+    K_rows.issue_product(S, Q.k_major());           // (8.11)
     wgmma_commit();
     wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                           // write after read: dS^T of the previous tile has been packed

@@ -33,7 +33,7 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_TILES = Br / 8;                   // of 8 columns of transposed scores
+  static constexpr int QUERY_FRAGMENTS = Br / 8;               // of 8 columns of transposed scores
   static constexpr int STAGES = 2, DS_STAGES = 2;              // of the ring of Q and dO; tiles of P and of dS
   static constexpr int CONSUMERS = 2;                          // warpgroups that release Q and dO
   static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
@@ -96,9 +96,9 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. P^T.
-    Accumulators<1, Shape::QUERY_TILES> S;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_Q[stage], parity);  // read after write: Q_i and L_i have landed
-    wgmma_fence();                          // write after read: P^T of the previous tile has been packed
+    Accumulators<1, Shape::QUERY_FRAGMENTS> S;  // transposed: [16, Br] in each warp
+    wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
+    wgmma_fence();                              // write after read: P^T of the previous tile has been packed
     issue_product<T, K.DEPTH>(S, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
@@ -140,9 +140,9 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
   for (int iteration = 0; iteration < work.iterations; ++iteration, state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. dS^T.
-    Accumulators<1, Shape::QUERY_TILES> dP;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
+    Accumulators<1, Shape::QUERY_FRAGMENTS> dP;  // transposed: [16, Br] in each warp
+    wait_full(smem.full_dO[stage], parity);      // read after write: dO_i and D_i have landed
+    wgmma_fence();                               // write after read: dS^T of the previous tile has been packed
     issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     wgmma_wait<0>(registers(dP));                                                        // read after write: dP is complete

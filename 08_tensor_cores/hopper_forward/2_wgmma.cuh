@@ -29,8 +29,8 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = 2;                                 // tiles each of K and V in shared memory
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int STAGES = 2;                                         // tiles each of K and V in shared memory
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
   using Storage = SharedStorage<Width, Br, Bc, STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
@@ -50,8 +50,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
-  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                  // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // called by one thread
     mbarrier_arrive_expect_tx(smem.full_K[j % 2], shared.K(0).BYTES);
@@ -79,9 +79,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (threadIdx.x == 0 && j + 1 < work.Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
-    wait_full(smem.full_K[j % 2], parity);  // read after write: K_j has landed
-    wgmma_fence();                          // write after read: the previous S has been packed into P
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
+    wait_full(smem.full_K[j % 2], parity);    // read after write: K_j has landed
+    wgmma_fence();                            // write after read: the previous S has been packed into P
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(j % 2).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete

@@ -27,8 +27,8 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = 2;                                 // of the rings of K and V
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int STAGES = 2;                                         // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
@@ -69,8 +69,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
-  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                  // l: over this lane's columns only
 
   if (work.Tc > 0) wait_full(smem.full_Q[0], 0);  // read after write: Q has landed
   PipelineState<Shape::STAGES> state;
@@ -78,9 +78,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     const int stage = state.stage(), parity = state.parity();
 
     // 1. S = Q K^T, and the softmax of its rows.
-    Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
-    wait_full(smem.full_K[stage], parity);  // read after write: K_j has landed
-    wgmma_fence();                          // write after read: the previous S has been packed into P
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
+    wait_full(smem.full_K[stage], parity);    // read after write: K_j has landed
+    wgmma_fence();                            // write after read: the previous S has been packed into P
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete

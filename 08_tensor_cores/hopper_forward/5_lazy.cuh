@@ -30,8 +30,8 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = 2;                                 // of the rings of K and V
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int STAGES = 2;                                         // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
@@ -75,8 +75,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
-  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                  // l: over this lane's columns only
 
   // Each warp decides for itself how tile j becomes P. At first lazy_below counts the tiles without a mask in the warp's rows.
   //   j >= lazy_below            exact:  mask, maximum; O and l are rescaled
@@ -85,7 +85,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   int lazy_below = rule.scale_first ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
-  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
+  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), c);
     exponentiate(S, m, c, rule.scale_first);
@@ -99,7 +99,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 1. S of the last tile, and P.
     wait_full(smem.full_Q[0], 0);  // read after write: Q has landed
     PipelineState<Shape::STAGES> state;
-    Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;                // [16, Bc] in each warp
     wait_full(smem.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
     wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
     // (8.1)  S = Q K^T

@@ -30,8 +30,8 @@ namespace {
 template <int Width_, int Br_, int Bc_, int Stages, bool ScalesFirst = false>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = Stages;                            // of the rings of K and V
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int STAGES = Stages;                                    // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down to a multiple of 8.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
@@ -87,8 +87,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
   const float c = rule.factor * LOG2_E;
-  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                  // l: over this lane's columns only
 
   // Each warp decides for itself how tile j becomes P. At first lazy_below counts the tiles without a mask in the warp's rows.
   //   j >= lazy_below            exact:  mask, maximum; O and l are rescaled
@@ -97,7 +97,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   int lazy_below = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
-  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
+  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
     if constexpr (Shape::SCALES_FIRST) {
       rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     } else {
@@ -119,7 +119,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   for (int j = work.Tc - 1; j >= Tc; --j, state.next()) skip(smem, state);
   if (Tc > 0) {
     // 1. S of the last tile, and P.
-    Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;                // [16, Bc] in each warp
     wait_full(smem.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
     wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
     // (8.1)  S = Q K^T

@@ -90,17 +90,17 @@ struct PanelTile {
   __device__ static int offset(int row, int chunk) { return 2 * PANEL * row + 16 * swizzled_chunk(PANEL, row, chunk); }
 };
 
-/// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColTiles], each warp 16 rows of it.
-template <int ColTiles>
-__device__ float (&registers(Accumulators<1, ColTiles>& C))[4 * ColTiles] {
-  return reinterpret_cast<float(&)[4 * ColTiles]>(C.elements);
+/// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColFragments], each warp 16 rows of it.
+template <int ColFragments>
+__device__ float (&registers(Accumulators<1, ColFragments>& C))[4 * ColFragments] {
+  return reinterpret_cast<float(&)[4 * ColFragments]>(C.elements);
 }
 
 /// Issues C = A B, or C += A B, over Depth blocks of 16 in the inner dimension; all threads of the warpgroup call it. It runs
 /// asynchronously: it needs a wgmma_fence() before it, a wgmma_commit() after it, and a wgmma_wait() for its registers before C
 /// is read or A or B is changed.
-template <class T, int Depth, int ColTiles, class Left, class Right>
-__device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const Right& B, bool add) {
+template <class T, int Depth, int ColFragments, class Left, class Right>
+__device__ void issue_product(Accumulators<1, ColFragments>& C, const Left& A, const Right& B, bool add) {
 #pragma unroll
   for (int k = 0; k < Depth; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
 }

@@ -165,8 +165,8 @@ __device__ bool any_large(const QueryStats& stats) {
 }
 
 /// Multiplies block (i, k) of C, 16 x 16, by the elements that a left operand's four registers hold (InRegisters).
-template <class T, int RowTiles, int ColTiles>
-__device__ void multiply_block(Accumulators<RowTiles, ColTiles>& C, int i, int k, const uint4& block) {
+template <class T, int RowFragments, int ColFragments>
+__device__ void multiply_block(Accumulators<RowFragments, ColFragments>& C, int i, int k, const uint4& block) {
   const unsigned pairs[4] = {block.x, block.y, block.z, block.w};
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
