@@ -116,12 +116,12 @@ __device__ Rounded<T, RowFragments, ColFragments> rounded(const Accumulators<Row
 
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
-__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float c) {
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float scale_log2) {
   Rows<N> alpha(0.0f);
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - zero_if_empty(m_new)));
+    alpha[r] = exp2_approx(scale_log2 * (m[r] - zero_if_empty(m_new)));
     m[r] = m_new;
   }
   return alpha;
@@ -134,14 +134,14 @@ constexpr float LARGE = 0x1p14f;
 /// decides for its own rows, without a vote: the branch needs no other lane, and the next product (.sync) waits for all lanes
 /// of the warp.
 template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
+__device__ void exponentiate(Scores& S, Rows<N> m, float scale_log2, bool subtract_first) {
   m.each([&](float& x, int) {
     x = zero_if_empty(x);
-    subtract_first = subtract_first || fabsf(c * x) > LARGE;
+    subtract_first = subtract_first || fabsf(scale_log2 * x) > LARGE;
   });
   if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
-  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
+  m.each([&](float& x, int) { x = subtract_first ? 0.0f : scale_log2 * x; });
+  S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - m[r]); });
 }
 
 template <class T, class Shape>
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
 
-  const float c = rule.factor * LOG2_E;
+  const float scale_log2 = rule.factor * LOG2_E;
 
   using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
   Output O(0.0f);                            // [16 ROW_FRAGMENTS, Width], not normalised
@@ -193,8 +193,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
     add_product(S, Q_rows.left(), K_smem(j % 2).transposed());         // (8.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
+    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
+    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
 
-  const float c = rule.factor * LOG2_E;
+  const float scale_log2 = rule.factor * LOG2_E;
 
   using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
   Output O(0.0f);                            // [16 ROW_FRAGMENTS, Width], not normalised
@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
     add_product(S, Q, K_smem(j % 2).transposed());                     // (8.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
+    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
+    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 

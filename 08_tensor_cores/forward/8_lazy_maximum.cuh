@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
 
-  const float c = rule.factor * LOG2_E;
+  const float scale_log2 = rule.factor * LOG2_E;
 
   using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
   Output O(0.0f);                            // [16 ROW_FRAGMENTS, Width], not normalised
@@ -121,18 +121,18 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
         rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
         if (exact) {
-          const auto alpha = update_max(m, row_max(S), c);  // (6.2)
+          const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
           l = alpha * l;
           O.scale_rows(alpha);
-          m_known = in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // not if m = -inf
+          m_known = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });  // not if m = -inf
         }
         // S - m, so that a large c m is not rounded.
         subtracted = exact || rule.scale_first;
         if (subtracted) S.each([&](float& s, int r) { s -= zero_if_empty(m[r]); });
       }
-      Rows<Output::ROWS> cm = m;
-      cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
-      S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -cm[r])); });  // (8.2): S is P now
+      Rows<Output::ROWS> scaled_m = m;
+      scaled_m.each([&](float& x, int) { x = subtracted ? 0.0f : scale_log2 * x; });
+      S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -scaled_m[r])); });  // (8.2): S is P now
       sum = lane_sum(S);
       // NaN fits: recomputing would not help.
       fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
-  const float c = rule.factor * LOG2_E;
+  const float scale_log2 = rule.factor * LOG2_E;
   Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS> O(0.0f);  // [16 ROW_FRAGMENTS, Width] in each warp, not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);                                // l: over this lane's columns only
 
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     wait_full(smem.full_K[j % 2], parity);                             // read after write: K_j has landed
     add_product(S, Q, shared.K(j % 2).transposed());                   // (8.1)
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
+    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
+    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 

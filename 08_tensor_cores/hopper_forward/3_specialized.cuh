@@ -68,7 +68,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float c = rule.factor * LOG2_E;
+  const float scale_log2 = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);                  // l: over this lane's columns only
 
@@ -86,8 +86,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(smem.empty_K[stage]);
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
+    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
+    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2): S is P now
     l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 

@@ -68,15 +68,15 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float c = rule.factor * LOG2_E;
+  const float scale_log2 = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);                  // l: over this lane's columns only
 
   // (6.2), (8.2)  S becomes P; updates m and l. Returns the factor by which the caller has to rescale O.
   const auto softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), c);
-    exponentiate(S, m, c, rule.scale_first);
+    const auto alpha = update_max(m, row_max(S), scale_log2);
+    exponentiate(S, m, scale_log2, rule.scale_first);
     l = alpha * l + lane_sum(S);
     return alpha;
   };

@@ -92,7 +92,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   const auto Q_smem = shared.Q(Q_state.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float c = rule.factor * LOG2_E;
+  const float scale_log2 = rule.factor * LOG2_E;
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);                  // l: over this lane's columns only
 
@@ -109,11 +109,11 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     } else {
       rule.mask(S, work.query0 + warp_row, j * Shape::Bc);
     }
-    const auto alpha = update_max(m, row_max(S), c);
-    exponentiate(S, m, c, Shape::SCALES_FIRST);
+    const auto alpha = update_max(m, row_max(S), scale_log2);
+    exponentiate(S, m, scale_log2, Shape::SCALES_FIRST);
     l = alpha * l + lane_sum(S);
     // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
-    if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
+    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
     return alpha;
   };
 
@@ -153,9 +153,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       const bool tried = j < lazy_below;
       bool fits = false;
       if (tried) {
-        Rows<2> cm = m;
-        cm.each([&](float& x, int) { x *= c; });
-        S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
+        Rows<2> scaled_m = m;
+        scaled_m.each([&](float& x, int) { x *= scale_log2; });
+        S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2): S is P now
         const auto sum = lane_sum(S);
         // NaN passes: recomputing would not help.
         fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });

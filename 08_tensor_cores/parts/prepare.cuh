@@ -180,11 +180,11 @@ __device__ void multiply_block(Accumulators<RowFragments, ColFragments>& C, int 
 /// (8.11)  Transposed scores become P = e^(factor S - L).
 template <class Scores>
 __device__ void exponentiate(Scores& S, const QueryStats& stats, const ScoreRule& rule) {
-  const float factor = rule.factor, c = factor * LOG2_E;
+  const float factor = rule.factor, scale_log2 = factor * LOG2_E;
   if (rule.scale_first || any_large<Scores::WIDTH>(stats)) {  // log2(e) L would lose precision, or overflow: subtract L first
     S.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(factor, s, -stats.L(query))); });
   } else {
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(c, s, -LOG2_E * stats.L(query))); });
+    S.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * stats.L(query))); });
   }
 }
 
