@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Problem& problem = rule.problem;
   const BackwardShared<T, Shape> shared;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
@@ -74,9 +74,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     shared.load_KV(maps, work.b, work.kv_head, work.key0);
     load_tiles(0, at);
   }
-  __syncthreads();            // read after write: all threads see the initialised mbarriers
-  wait_full(smem.full_K, 0);  // read after write: K and V have landed
-  wait_full(smem.full_V, 0);
+  __syncthreads();               // read after write: all threads see the initialised mbarriers
+  wait_full(storage.full_K, 0);  // read after write: K and V have landed
+  wait_full(storage.full_V, 0);
 
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // 2. The prefetch of the next tiles starts.
@@ -86,12 +86,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_Q[stage], parity);          // read after write: Q_i and L_i have landed
+    wait_full(storage.full_Q[stage], parity);       // read after write: Q_i and L_i have landed
     wgmma_fence();                                  // write after read: P^T of the previous tile has been packed
     issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
+    wait_full(storage.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                              // write after read: dS^T of the previous tile has been packed
     issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be

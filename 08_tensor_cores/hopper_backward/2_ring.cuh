@@ -57,14 +57,14 @@ template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  wait_full(smem.full_K, 0);  // read after write: K and V have landed
-  wait_full(smem.full_V, 0);
+  wait_full(storage.full_K, 0);  // read after write: K and V have landed
+  wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
@@ -74,12 +74,12 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_Q[stage], parity);          // read after write: Q_i and L_i have landed
+    wait_full(storage.full_Q[stage], parity);       // read after write: Q_i and L_i have landed
     wgmma_fence();                                  // write after read: P^T of the previous tile has been packed
     issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
+    wait_full(storage.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                              // write after read: dS^T of the previous tile has been packed
     issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
@@ -111,7 +111,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
-    release(smem.empty[stage]);
+    release(storage.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);

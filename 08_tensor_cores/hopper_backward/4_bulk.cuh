@@ -59,16 +59,16 @@ template <class T, class Shape>
 __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                     const KeyWork<Shape>& work) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   PipelineState<Shape::DQ_STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_full(smem.full_dQ[state.stage()], state.parity());  // read after write: dQ_i is complete
+    wait_full(storage.full_dQ[state.stage()], state.parity());  // read after write: dQ_i is complete
     const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
-    bulk_reduce_add(target, smem.dQ[state.stage()], BYTES);
+    bulk_reduce_add(target, storage.dQ[state.stage()], BYTES);
     bulk_commit();
     bulk_wait_read<0>();  // write after read: the TMA has read dQ_i, whose buffer the consumers fill next
-    mbarrier_arrive(smem.empty_dQ[state.stage()]);
+    mbarrier_arrive(storage.empty_dQ[state.stage()]);
   }
 }
 
@@ -77,14 +77,14 @@ template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  wait_full(smem.full_K, 0);  // read after write: K and V have landed
-  wait_full(smem.full_V, 0);
+  wait_full(storage.full_K, 0);  // read after write: K and V have landed
+  wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
@@ -94,12 +94,12 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_Q[stage], parity);          // read after write: Q_i and L_i have landed
+    wait_full(storage.full_Q[stage], parity);       // read after write: Q_i and L_i have landed
     wgmma_fence();                                  // write after read: P^T of the previous tile has been packed
     issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
+    wait_full(storage.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
+    wgmma_fence();                              // write after read: dS^T of the previous tile has been packed
     issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
@@ -129,12 +129,12 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
-    wait_empty(smem.empty_dQ[stage], parity);     // write after read: the TMA has read the dQ of two tiles ago
-    part.store(smem.dQ[stage], dQ);
+    wait_empty(storage.empty_dQ[stage], parity);  // write after read: the TMA has read the dQ of two tiles ago
+    part.store(storage.dQ[stage], dQ);
     fence_proxy_async();  // read after write: the TMA sees this thread's stores
-    commit(smem.full_dQ[stage]);
+    commit(storage.full_dQ[stage]);
     wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
-    release(smem.empty[stage]);
+    release(storage.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
@@ -150,10 +150,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& full : smem.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
-    for (Mbarrier& empty : smem.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
+    for (Mbarrier& full : storage.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.

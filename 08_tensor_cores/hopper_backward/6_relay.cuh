@@ -85,19 +85,19 @@ struct Gradient {
 template <class T, class Shape>
 __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const auto K = shared.K();
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;  // the warp's first row of the tile
   Gradient<Shape> dV;
 
-  wait_full(smem.full_K, 0);  // read after write: K has landed
+  wait_full(storage.full_K, 0);  // read after write: K has landed
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. P^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> S;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
+    wait_full(storage.full_Q[stage], parity);   // read after write: Q_i and L_i have landed
     wgmma_fence();                              // write after read: P^T of the previous tile has been packed
     issue_product<T, K.DEPTH>(S, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
@@ -107,69 +107,69 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     const InRegisters<T, 1, Shape::Br / 16> P(S);
 
     // 2. P^T for the next warpgroup.
-    wait_empty(smem.empty_P[stage], parity);  // write after read: it has read the P of two tiles ago
+    wait_empty(storage.empty_P[stage], parity);  // write after read: it has read the P of two tiles ago
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
       const unsigned(&four)[4] = P(k);
-      smem.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
+      storage.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
     }
-    commit(smem.full_P[stage]);
+    commit(storage.full_P[stage]);
 
     // 3. dV += P^T dO.
-    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i has landed
-    wgmma_fence();                           // read after write: P has been computed
-    dV.issue(P, shared.dO(stage));           // (8.14)
+    wait_full(storage.full_dO[stage], parity);  // read after write: dO_i has landed
+    wgmma_fence();                              // read after write: P has been computed
+    dV.issue(P, shared.dO(stage));              // (8.14)
     wgmma_commit();
     wgmma_wait<0>(registers(dV.left), registers(dV.right));  // write after read: this warpgroup has read the tiles
-    release(smem.empty[stage]);
+    release(storage.empty[stage]);
   }
-  release(smem.done_K);
+  release(storage.done_K);
   return dV;
 }
 
 /// The second warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
 template <class T, class Shape>
 __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Shape>& work) {
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const auto V = shared.V();
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
   Gradient<Shape> dK;
 
-  wait_full(smem.full_V, 0);  // read after write: V has landed
+  wait_full(storage.full_V, 0);  // read after write: V has landed
   PipelineState<Shape::STAGES> state;
   for (int iteration = 0; iteration < work.iterations; ++iteration, state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. dS^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> dP;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_dO[stage], parity);      // read after write: dO_i and D_i have landed
+    wait_full(storage.full_dO[stage], parity);   // read after write: dO_i and D_i have landed
     wgmma_fence();                               // write after read: dS^T of the previous tile has been packed
     issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     wgmma_wait<0>(registers(dP));                                                        // read after write: dP is complete
-    wait_full(smem.full_P[stage], parity);                                               // read after write: P has been stored
+    wait_full(storage.full_P[stage], parity);                                            // read after write: P has been stored
     dP.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
-      multiply_block<T>(dP, 0, k, smem.P(stage).template as<uint4>(k, 4 * thread));  // dP is dS now
+      multiply_block<T>(dP, 0, k, storage.P(stage).template as<uint4>(k, 4 * thread));  // dP is dS now
     }
-    release(smem.empty_P[stage]);
+    release(storage.empty_P[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dS(dP);
 
     // 2. dS^T for the next warpgroup.
-    wait_empty(smem.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
+    wait_empty(storage.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
     store(shared.dS(stage).below(warp_row).left(), dS);
     fence_proxy_async();  // read after write: wgmma sees this thread's stores
-    commit(smem.full_dS[stage]);
+    commit(storage.full_dS[stage]);
 
     // 3. dK += dS^T Q.
-    wait_full(smem.full_Q[stage], parity);  // read after write: Q_i has landed, long ago: P needed it
-    wgmma_fence();                          // read after write: dS has been computed
-    dK.issue(dS, shared.Q(stage));          // (8.15)
+    wait_full(storage.full_Q[stage], parity);  // read after write: Q_i has landed, long ago: P needed it
+    wgmma_fence();                             // read after write: dS has been computed
+    dK.issue(dS, shared.Q(stage));             // (8.15)
     wgmma_commit();
     wgmma_wait<0>(registers(dK.left), registers(dK.right));  // write after read: this warpgroup has read the tiles
-    release(smem.empty[stage]);
+    release(storage.empty[stage]);
   }
-  release(smem.done_V);
+  release(storage.done_V);
   return dK;
 }
 
@@ -177,14 +177,14 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
 template <class T, class Shape>
 __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                        const KeyWork<Shape>& work) {
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
 
-  wait_full(smem.full_K, 0);  // read after write: K has landed
+  wait_full(storage.full_K, 0);  // read after write: K has landed
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_full(smem.full_dS[state.stage()], state.parity());  // read after write: dS has been stored
+    wait_full(storage.full_dS[state.stage()], state.parity());  // read after write: dS has been stored
 #pragma unroll 1
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
@@ -203,9 +203,9 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
         atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
       }
     }
-    release(smem.empty_dS[state.stage()]);
+    release(storage.empty_dS[state.stage()]);
   }
-  release(smem.done_K);
+  release(storage.done_K);
 }
 
 template <class T, class Shape>
@@ -217,13 +217,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) {
-    auto& smem = shared.storage;
+    auto& storage = shared.storage;
     // Full and empty: one arrival per warp of the warpgroup that has stored or read the tile. Done: one per warp that has
     // finished with K or V.
-    for (Mbarrier* const handed : {smem.full_P, smem.empty_P, smem.full_dS, smem.empty_dS})
+    for (Mbarrier* const handed : {storage.full_P, storage.empty_P, storage.full_dS, storage.empty_dS})
       for (int stage = 0; stage < Shape::STAGES; ++stage) mbarrier_init(handed[stage], 4);
-    mbarrier_init(smem.done_K, 2 * 4);
-    mbarrier_init(smem.done_V, 4);
+    mbarrier_init(storage.done_K, 2 * 4);
+    mbarrier_init(storage.done_V, 4);
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Shared<T, Shape> shared;
-  auto& smem = shared.storage;
+  auto& barriers = shared.storage;
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
@@ -68,23 +68,23 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Rows<O.ROWS> m(-INFINITY), l(0.0f);                                // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // called by one thread
-    mbarrier_arrive_expect_tx(smem.full_K[j % 2], shared.K(0).BYTES);
-    shared.K(j % 2).load(maps.K, smem.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_arrive_expect_tx(smem.full_V[j % 2], shared.V(0).BYTES);
-    shared.V(j % 2).load(maps.V, smem.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(barriers.full_K[j % 2], shared.K(0).BYTES);
+    shared.K(j % 2).load(maps.K, barriers.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(barriers.full_V[j % 2], shared.V(0).BYTES);
+    shared.V(j % 2).load(maps.V, barriers.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
   // 1. Q and the first tiles of K and V. A phase of these mbarriers completes after one arrival and the bytes that it announced.
   if (threadIdx.x == 0) {
     shared.initialize();
     if (work.Tc > 0) {
-      mbarrier_arrive_expect_tx(smem.full_Q[0], shared.Q().BYTES);
-      shared.Q().load(maps.Q, smem.full_Q[0], work.query0, work.h, work.b);
+      mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
+      shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
       load_tile(0);
     }
   }
-  __syncthreads();                                // read after write: all threads see the initialised mbarriers
-  if (work.Tc > 0) wait_full(smem.full_Q[0], 0);  // read after write: Q has landed
+  __syncthreads();                                    // read after write: all threads see the initialised mbarriers
+  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);  // read after write: Q has landed
 
   const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));
   for (int j = 0; j < work.Tc; ++j) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc] in each warp
-    wait_full(smem.full_K[j % 2], parity);                             // read after write: K_j has landed
+    wait_full(barriers.full_K[j % 2], parity);                         // read after write: K_j has landed
     add_product(S, Q, shared.K(j % 2).transposed());                   // (8.1)
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     // 4. O += P V.
     const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::Bc / 16> P(S);
-    wait_full(smem.full_V[j % 2], parity);       // read after write: V_j has landed
+    wait_full(barriers.full_V[j % 2], parity);   // read after write: V_j has landed
     add_product(O, P, shared.V(j % 2).right());  // (6.4)
   }
   // Write after read: all lanes have read Q; O is staged in the warp's rows of its buffer, which no other warp reads.

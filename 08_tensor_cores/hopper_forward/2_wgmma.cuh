@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
-  auto& smem = shared.storage;
+  auto& barriers = shared.storage;
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
@@ -54,23 +54,23 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Rows<2> m(-INFINITY), l(0.0f);                  // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // called by one thread
-    mbarrier_arrive_expect_tx(smem.full_K[j % 2], shared.K(0).BYTES);
-    shared.K(j % 2).load(maps.K, smem.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_arrive_expect_tx(smem.full_V[j % 2], shared.V(0).BYTES);
-    shared.V(j % 2).load(maps.V, smem.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(barriers.full_K[j % 2], shared.K(0).BYTES);
+    shared.K(j % 2).load(maps.K, barriers.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(barriers.full_V[j % 2], shared.V(0).BYTES);
+    shared.V(j % 2).load(maps.V, barriers.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
   // 1. Q and the first tiles of K and V.
   if (threadIdx.x == 0) {
     shared.initialize();
     if (work.Tc > 0) {
-      mbarrier_arrive_expect_tx(smem.full_Q[0], shared.Q().BYTES);
-      shared.Q().load(maps.Q, smem.full_Q[0], work.query0, work.h, work.b);
+      mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
+      shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
       load_tile(0);
     }
   }
-  __syncthreads();                                // read after write: all threads see the initialised mbarriers
-  if (work.Tc > 0) wait_full(smem.full_Q[0], 0);  // read after write: Q has landed
+  __syncthreads();                                    // read after write: all threads see the initialised mbarriers
+  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);  // read after write: Q has landed
 
   for (int j = 0; j < work.Tc; ++j) {
     // 2. The prefetch of the next tiles starts.
@@ -79,9 +79,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (threadIdx.x == 0 && j + 1 < work.Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
-    wait_full(smem.full_K[j % 2], parity);    // read after write: K_j has landed
-    wgmma_fence();                            // write after read: the previous S has been packed into P
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;    // [16, Bc] in each warp
+    wait_full(barriers.full_K[j % 2], parity);  // read after write: K_j has landed
+    wgmma_fence();                              // write after read: the previous S has been packed into P
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(j % 2).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 4. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P(S);
-    wait_full(smem.full_V[j % 2], parity);  // read after write: V_j has landed
-    wgmma_fence();                          // read after write: O and P have been computed
+    wait_full(barriers.full_V[j % 2], parity);  // read after write: V_j has landed
+    wgmma_fence();                              // read after write: O and P have been computed
     issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: this warpgroup has read K_j and V_j

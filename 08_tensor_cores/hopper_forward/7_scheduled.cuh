@@ -55,32 +55,32 @@ constexpr int BACKOFF_TILES = 8;
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, int work_id,
                         PipelineState<Shape::Q_STAGES>& Q_state, PipelineState<Shape::STAGES>& state) {
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const int Q_stage = Q_state.stage();
-  wait_empty(smem.empty_Q[Q_stage], Q_state.parity());  // write after read: the O staged in this buffer has been stored
-  smem.work_id[Q_stage] = work_id;
-  mbarrier_arrive_expect_tx(smem.full_Q[Q_stage], work.Tc > 0 ? shared.Q().BYTES : 0);
-  if (work.Tc > 0) shared.Q(Q_stage).load(maps.Q, smem.full_Q[Q_stage], work.query0, work.h, work.b);
+  wait_empty(storage.empty_Q[Q_stage], Q_state.parity());  // write after read: the O staged in this buffer has been stored
+  storage.work_id[Q_stage] = work_id;
+  mbarrier_arrive_expect_tx(storage.full_Q[Q_stage], work.Tc > 0 ? shared.Q().BYTES : 0);
+  if (work.Tc > 0) shared.Q(Q_stage).load(maps.Q, storage.full_Q[Q_stage], work.query0, work.h, work.b);
   Q_state.next();
   for (int j = work.Tc - 1; j >= 0; --j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    wait_empty(smem.empty_K[stage], parity);  // write after read: all consumers have read the previous K
-    mbarrier_arrive_expect_tx(smem.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, smem.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(smem.empty_V[stage], parity);  // write after read: and the previous V
-    mbarrier_arrive_expect_tx(smem.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, smem.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(storage.empty_K[stage], parity);  // write after read: all consumers have read the previous K
+    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(storage.empty_V[stage], parity);  // write after read: and the previous V
+    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
 /// Releases K and V without reading them. Waits until they are full first: an arrival counts for the current phase, which could
 /// otherwise still be the previous tile's.
 template <class Barriers, int Stages>
-__device__ void skip(Barriers& smem, const PipelineState<Stages>& state) {
-  wait_full(smem.full_K[state.stage()], state.parity());
-  release(smem.empty_K[state.stage()]);
-  wait_full(smem.full_V[state.stage()], state.parity());
-  release(smem.empty_V[state.stage()]);
+__device__ void skip(Barriers& barriers, const PipelineState<Stages>& state) {
+  wait_full(barriers.full_K[state.stage()], state.parity());
+  release(barriers.empty_K[state.stage()]);
+  wait_full(barriers.full_V[state.stage()], state.parity());
+  release(barriers.empty_V[state.stage()]);
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
@@ -88,7 +88,7 @@ template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work, PipelineState<Shape::Q_STAGES>& Q_state,
                         PipelineState<Shape::STAGES>& state) {
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const auto Q_smem = shared.Q(Q_state.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -119,17 +119,17 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
   // Tiles that only other warpgroups see are released unread.
   const int Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.Tc - 1; j >= Tc; --j, state.next()) skip(smem, state);
+  for (int j = work.Tc - 1; j >= Tc; --j, state.next()) skip(storage, state);
   if (Tc > 0) {
     // 1. S of the last tile, and P.
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;                // [16, Bc] in each warp
-    wait_full(smem.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
-    wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;                   // [16, Bc] in each warp
+    wait_full(storage.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
+    wgmma_fence();  // before the first product: from here on wgmma writes S's registers
     // (8.1)  S = Q K^T
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(smem.empty_K[state.stage()]);
+    release(storage.empty_K[state.stage()]);
     exact_softmax(S, Tc - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
@@ -139,12 +139,12 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      wait_full(smem.full_K[stage_K], parity_K);  // read after write: K_j has landed
-      wgmma_fence();                              // write after read: the previous S has been packed into P
+      wait_full(storage.full_K[stage_K], parity_K);  // read after write: K_j has landed
+      wgmma_fence();                                 // write after read: the previous S has been packed into P
       issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
-      wait_full(smem.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
-      wgmma_fence();                              // read after write: O and P have been computed
+      wait_full(storage.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
+      wgmma_fence();                                 // read after write: O and P have been computed
       issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
@@ -162,7 +162,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         if (fits) l = l + sum;  // (8.3)
       }
       wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
-      release(smem.empty_V[stage_V]);
+      release(storage.empty_V[stage_V]);
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
@@ -173,24 +173,24 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      release(smem.empty_K[stage_K]);
+      release(storage.empty_K[stage_K]);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
 
     // 5. O += P V_0.
-    wait_full(smem.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
-    wgmma_fence();                                          // read after write: O and P have been computed
+    wait_full(storage.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
+    wgmma_fence();                                             // read after write: O and P have been computed
     issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(smem.empty_V[state.stage()]);
+    release(storage.empty_V[state.stage()]);
     state.next();
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
   // (8.5)  opaque(): what is computed from the head is computed here, not kept in registers during the loop.
   write_by_tma(O, m, l, rule, maps.O, O_all, L_all, opaque(work.head), work.query0 + warp_row, Q_smem.below(warp_row));
-  release(smem.empty_Q[Q_state.stage()]);
+  release(storage.empty_Q[Q_state.stage()]);
   Q_state.next();
 }
 
@@ -200,9 +200,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
                    Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& empty : smem.empty_Q) mbarrier_init(empty, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : storage.empty_Q) mbarrier_init(empty, Shape::CONSUMERS * 4);  // one arrival per consumer warp
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
@@ -222,15 +222,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       work_id = static_cast<int>(gridDim.x) + drawn;
     }
     // Write after read: the consumers have read the previous index.
-    wait_empty(smem.empty_Q[Q_state.stage()], Q_state.parity());
-    smem.work_id[Q_state.stage()] = schedule.end;  // no work left
-    mbarrier_arrive(smem.full_Q[Q_state.stage()]);
+    wait_empty(storage.empty_Q[Q_state.stage()], Q_state.parity());
+    storage.work_id[Q_state.stage()] = schedule.end;  // no work left
+    mbarrier_arrive(storage.full_Q[Q_state.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     while (true) {
-      wait_full(smem.full_Q[Q_state.stage()], Q_state.parity());  // read after write: the index, and Q has landed
+      wait_full(storage.full_Q[Q_state.stage()], Q_state.parity());  // read after write: the index, and Q has landed
       // All lanes read the same index. The shuffle tells the compiler so, which then keeps it in uniform registers.
-      const int work_id = __shfl_sync(ALL_LANES, smem.work_id[Q_state.stage()], 0);
+      const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q_state.stage()], 0);
       if (work_id >= schedule.end) break;
       consume(shared, rule, maps, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), Q_state, state);
     }

@@ -112,12 +112,12 @@ struct BackwardShared {
 template <class T, class Shape, class Work>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& LD, const Work& work) {
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   shared.load_KV(maps, work.b, work.kv_head, work.key0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_empty(smem.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
+    wait_empty(storage.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
     shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
     shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
   }
