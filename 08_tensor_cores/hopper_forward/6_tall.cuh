@@ -116,9 +116,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   PipelineState<Shape::STAGES> state;
 
   // Tiles that only other warpgroups see are released unread.
-  const int Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.Tc - 1; j >= Tc; --j, state.next()) skip(barriers, state);
-  if (Tc > 0) {
+  const int group_Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
+  for (int j = work.Tc - 1; j >= group_Tc; --j, state.next()) skip(barriers, state);
+  if (group_Tc > 0) {
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;                    // [16, Bc] in each warp
     wait_full(barriers.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
@@ -128,10 +128,10 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wgmma_commit();
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(barriers.empty_K[state.stage()]);
-    exact_softmax(S, Tc - 1);  // O is still 0: nothing to rescale
+    exact_softmax(S, group_Tc - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P(S);
 
-    for (int j = Tc - 2; j >= 0; --j) {
+    for (int j = group_Tc - 2; j >= 0; --j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
       state.next();
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
