@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     const int stage = iteration % 2;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
-    stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
+    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
   QueryTile at = queries.first(problem);
 
@@ -128,10 +128,10 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
 
   Accumulators<1, Shape::Width / 8> dQ(0.0f);  // [16, Width], without the scale
-  const Matrix<const float> LD = all.LD.head(b, h);
+  const Matrix<const float> L_and_D = all.L_and_D.head(b, h);
   Rows<2> L(0.0f), D(0.0f);
-  L.each([&](float& x, int r) { x = LD(0, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
-  D.each([&](float& x, int r) { x = LD(1, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
+  L.each([&](float& x, int r) { x = L_and_D(0, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
+  D.each([&](float& x, int r) { x = L_and_D(1, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
   // As in exponentiate(), but once for all tiles: where L is large it is subtracted first.
   bool subtract_first = rule.scale_first;
   L.each([&](float& x, int) { subtract_first = subtract_first || fabsf(x) > LARGE_L; });

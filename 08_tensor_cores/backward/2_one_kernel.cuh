@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     const int stage = iteration % 2;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
-    stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
+    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
   QueryTile at = queries.first(problem);
 

@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   const auto load_tiles = [&](int stage, const auto& at) {  // called by one thread
-    shared.load_Q(stage, maps, all.LD, work.b, at.h, at.query0);
-    shared.load_dO(stage, maps, all.LD, work.b, at.h, at.query0);
+    shared.load_Q(stage, maps, all.L_and_D, work.b, at.h, at.query0);
+    shared.load_dO(stage, maps, all.L_and_D, work.b, at.h, at.query0);
   };
 
   // 1. K, V, and the first tiles of Q, dO.

@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
-    produce(shared, maps, rule.problem, all.LD, work);
+    produce(shared, maps, rule.problem, all.L_and_D, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     consume(shared, rule, all, dQ_accum, work);

@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
-      produce(shared, maps, rule.problem, all.LD, work);
+      produce(shared, maps, rule.problem, all.L_and_D, work);
     } else {
       add(shared, rule.problem, dQ_accum, work);
     }

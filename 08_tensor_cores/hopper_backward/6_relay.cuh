@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       break;
     case PRODUCE:
       setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-      if (threadIdx.x % WARPGROUP < WARP && elect_one()) produce(shared, maps, rule.problem, all.LD, work);
+      if (threadIdx.x % WARPGROUP < WARP && elect_one()) produce(shared, maps, rule.problem, all.L_and_D, work);
   }
 }
 
