@@ -83,16 +83,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
-  // The tile at the front, where half 0 computes P, and the tile at the back, two iterations behind, which is added to dQ.
-  QueryTile front = queries.first(problem), back = front;
-  const auto add_back_to_dQ = [&](int tile) {
-    if (tile >= 0) add_to_dQ<Shape>(dQ_accum.head(b, back.h), back.query0, dS_smem(tile % Shape::STAGES), K_smem);
+  // The newest tile, for which half 0 computes P, and the oldest one, two iterations behind, which is added to dQ.
+  QueryTile newest = queries.first(problem), oldest = newest;
+  const auto add_oldest_to_dQ = [&](int tile) {
+    if (tile >= 0) add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0, dS_smem(tile % Shape::STAGES), K_smem);
   };
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0).load_async(K_smem);
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0).load_async(V_smem);
-  load_tile(0, front);
+  load_tile(0, newest);
 
   // Tile t goes to stage t % 3. In iteration t half 0 computes its P, in t + 1 half 1 its dS, in t + 2 all add it to dQ. Its Q, dO,
   // L and D are last read in t + 1, and overwritten by the load that t + 2 starts; its dS is last read in t + 2, and overwritten
@@ -100,9 +100,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   for (int iteration = 0; iteration < queries.iterations + 2; ++iteration) {
     cp_async_wait_all();
     __syncthreads();  // read after write: tiles, P and dS have arrived; write after read: no warp still reads the oldest stage
-    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, front));
+    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, newest));
 
-    if (!first_half) add_back_to_dQ(iteration - 2);     // 2. Half 1: dQ += dS K.
+    if (!first_half) add_oldest_to_dQ(iteration - 2);   // 2. Half 1: dQ += dS K.
     const int tile = iteration - (first_half ? 0 : 1);  // half 1 is one tile behind
     if (tile >= 0 && tile < queries.iterations) {
       // 3. Half 0: P^T. Half 1: dS^T, which overwrites it.
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> S_or_dP(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
       add_product(S_or_dP, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
       if (first_half) {
-        rule.apply<true>(S_or_dP, b * problem.H + front.h, front.query0, key0 + warp_row);
+        rule.apply<true>(S_or_dP, b * problem.H + newest.h, newest.query0, key0 + warp_row);
         exponentiate(S_or_dP, stats, rule);  // S is P now
       } else {
         S_or_dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
@@ -130,9 +130,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
       add_product(gradient, P_or_dS, dO_or_Q(stage).right());
     }
-    if (first_half) add_back_to_dQ(iteration - 2);  // 5. Half 0: dQ += dS K.
-    front = queries.after(problem, front);
-    if (iteration >= 2) back = queries.after(problem, back);
+    if (first_half) add_oldest_to_dQ(iteration - 2);  // 5. Half 0: dQ += dS K.
+    newest = queries.after(problem, newest);
+    if (iteration >= 2) oldest = queries.after(problem, oldest);
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
 
   // apply() is a no-op for tiles before this one: every row sees all of their keys.
-  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
+  const int unmasked_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
   bool m_known = false;  // in all rows of the warp, and not large
 
   // If Tc = 0, they point in front of the first key, but copy nothing.
@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     do {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
-      bool subtracted = false;
-      if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
+      bool m_subtracted = false;
+      if (exact || j >= unmasked_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
         rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
         if (exact) {
           const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
@@ -127,11 +127,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
           m_known = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });  // not if m = -inf
         }
         // S - m, so that a large c m is not rounded.
-        subtracted = exact || rule.scale_first;
-        if (subtracted) S.each([&](float& s, int r) { s -= zero_if_empty(m[r]); });
+        m_subtracted = exact || rule.scale_first;
+        if (m_subtracted) S.each([&](float& s, int r) { s -= zero_if_empty(m[r]); });
       }
       Rows<Output::ROWS> scaled_m = m;
-      scaled_m.each([&](float& x, int) { x = subtracted ? 0.0f : scale_log2 * x; });
+      scaled_m.each([&](float& x, int) { x = m_subtracted ? 0.0f : scale_log2 * x; });
       S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -scaled_m[r])); });  // (8.2): S is P now
       sum = lane_sum(S);
       // NaN fits: recomputing would not help.

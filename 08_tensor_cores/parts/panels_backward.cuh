@@ -208,7 +208,7 @@ template <const auto& shapes>
 Variant hopper_backward_step(const char* name, const char* idea, bool (*fastest)(const Problem&, Pass) = nullptr) {
   Variant step = backward_step<shapes, true>(name, idea);
   step.refuse = refuse_wide_heads;
-  step.refuse_on = refuse_but_on_hopper;
+  step.refuse_on = refuse_unless_sm90;
   step.fastest = fastest;
   return step;
 }
