@@ -91,16 +91,18 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     const QueryStats stats = stats_smem(iteration % 2);
 
     // 2. P^T, and dV.
-    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> S(0.0f), dP(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
-    add_product(S, K_smem.left(warp_row), Q.transposed());                         // (8.11)
-    rule.apply<true>(S, b * problem.H + at.h, at.query0, key0 + warp_row);
-    exponentiate(S, stats, rule);                    // S is P now
-    add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
+    add_product(St, K_smem.left(warp_row), Q.transposed());                          // (8.11)
+    rule.apply<true>(St, b * problem.H + at.h, at.query0, key0 + warp_row);
+    exponentiate(St, stats, rule);
+    auto& Pt = St;                                    // in the same registers
+    add_product(dV, rounded<T>(Pt), dO.right(col0));  // (8.14)
 
     // 3. dS^T, and dK.
-    add_product(dP, V_smem.left(warp_row), dO.transposed());  // (8.12)
-    softmax_backward(dP, S, stats);                           // dP is dS now
-    add_product(dK, rounded<T>(dP), Q.right(col0));           // (8.15)
+    add_product(dPt, V_smem.left(warp_row), dO.transposed());  // (8.12)
+    softmax_backward(dPt, Pt, stats);
+    auto& dSt = dPt;
+    add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
     at = queries.after(problem, at);
   }
   dK.each([&](float& x, int) { x *= problem.scale; });
@@ -161,14 +163,15 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     add_product(S, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
     rule.apply(S, order.head, query0 + warp_row, j * KEYS);
     if (subtract_first) S.each([&](float& s, int r) { s = fmaf(rule.factor, s, -L[r]); });
-    S.each(
-        [&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, subtract_first ? 0.0f : -LOG2_E * L[r])); });  // S is P now
-    add_product(dP, dO_smem.left(warp_row), V_smem(j % 2).transposed());                                          // (8.12)
-    dP.each([&](float& dp, int r) { dp -= D[r]; });                                                               // (8.13)
-    dP.multiply(S);  // dP is dS now
+    S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, subtract_first ? 0.0f : -LOG2_E * L[r])); });
+    auto& P = S;                                                          // in the same registers
+    add_product(dP, dO_smem.left(warp_row), V_smem(j % 2).transposed());  // (8.12)
+    dP.each([&](float& dp, int r) { dp -= D[r]; });                       // (8.13)
+    dP.multiply(P);
+    auto& dS = dP;
 
     // 3. dQ += dS K.
-    add_product(dQ, rounded<T>(dP), K_smem(j % 2).right());  // (8.16)
+    add_product(dQ, rounded<T>(dS), K_smem(j % 2).right());  // (8.16)
   }
   cp_async_wait_all();  // if there was no tile of K
   __syncthreads();      // write after write: copies to Q's buffer, where dQ is staged, may still be in flight

@@ -48,7 +48,7 @@ struct BackwardShape {
 /// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to dQ_accum, a sequence of 16 x 8 fragments: 4 elements per
 /// lane. col0: the block's first column.
 template <class Shape, class T>
-__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, const Tile<T, Shape::Br>& dS_smem,
+__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, const Tile<T, Shape::Br>& dSt_smem,
                           const Tile<T, Shape::Width>& K_smem) {
   constexpr int row_fragments = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_fragments = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
   const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
@@ -56,7 +56,7 @@ __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, c
   // Never true, as asserted above. Without it nvcc 13.0 spills five shapes on sm_90a: 116 bytes per thread at Width 32, Br 64.
   if (warp_col >= Shape::COLS) return;
   Accumulators<row_fragments, col_fragments> dQ(0.0f);
-  add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
+  add_product(dQ, dSt_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
   const int offset = ((query0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + threadIdx.x % WARP;
 #pragma unroll
   for (int i = 0; i < row_fragments; ++i) {
@@ -84,9 +84,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
-  const Tile<T, Shape::Br> dS_smem(dO_smem(1).end(), Shape::Bc);  // transposed, as it is computed
+  const Tile<T, Shape::Br> dSt_smem(dO_smem(1).end(), Shape::Bc);
   const auto stats_smem = [&](int stage) {
-    return QueryStats{{reinterpret_cast<float*>(dS_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
+    return QueryStats{{reinterpret_cast<float*>(dSt_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
 
@@ -114,21 +114,23 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     const QueryStats stats = stats_smem(iteration % 2);
 
     // 2. P^T, and dV.
-    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> S(0.0f), dP(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
-    add_product(S, K_smem.left(warp_row), Q.transposed());                         // (8.11)
-    rule.apply<true>(S, b * problem.H + at.h, at.query0, key0 + warp_row);
-    exponentiate(S, stats, rule);                    // S is P now
-    add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
+    add_product(St, K_smem.left(warp_row), Q.transposed());                          // (8.11)
+    rule.apply<true>(St, b * problem.H + at.h, at.query0, key0 + warp_row);
+    exponentiate(St, stats, rule);
+    auto& Pt = St;                                    // in the same registers
+    add_product(dV, rounded<T>(Pt), dO.right(col0));  // (8.14)
 
     // 3. dS^T, and dK.
-    add_product(dP, V_smem.left(warp_row), dO.transposed());  // (8.12)
-    softmax_backward(dP, S, stats);                           // dP is dS now
-    store(dS_smem.below(warp_row), dP);
-    add_product(dK, rounded<T>(dP), Q.right(col0));  // (8.15)
+    add_product(dPt, V_smem.left(warp_row), dO.transposed());  // (8.12)
+    softmax_backward(dPt, Pt, stats);
+    auto& dSt = dPt;
+    store(dSt_smem.below(warp_row), dSt);
+    add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
 
     // 4. dQ, by all warps.
     __syncthreads();  // read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS
-    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, col0, dS_smem, K_smem);
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, col0, dSt_smem, K_smem);
     at = queries.after(problem, at);
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading

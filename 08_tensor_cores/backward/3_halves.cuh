@@ -61,13 +61,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
-  const Tile<T, Shape::Br> dS_smem(dO_smem(1).end(), Shape::Bc);  // transposed, as it is computed; at first it holds P
+  const Tile<T, Shape::Br> Pt_then_dSt(dO_smem(1).end(), Shape::Bc);  // transposed, as it is computed; at first it holds P
   const auto stats_smem = [&](int stage) {
-    return QueryStats{{reinterpret_cast<float*>(dS_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
+    return QueryStats{{reinterpret_cast<float*>(Pt_then_dSt.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
   const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
-  const auto dS_rows = dS_smem.below(warp_row);
+  const auto Pt_then_dSt_rows = Pt_then_dSt.below(warp_row);
 
   // The matrices of each half. Half 0: S^T = K Q^T, dV += P^T dO. Half 1: dP^T = V dO^T, dK += dS^T Q.
   const auto K_or_V = of_half(first_half, K_smem, V_smem);
@@ -97,31 +97,32 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const QueryStats stats = stats_smem(stage);
 
     // 2. Half 0: P^T. Half 1: dP^T - D.
-    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> S_or_dP(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
-    add_product(S_or_dP, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
+    auto& Pt_or_dSt = St_or_dPt;                                                 // the same registers, after the softmax
+    add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
     if (first_half) {
-      rule.apply<true>(S_or_dP, b * problem.H + at.h, at.query0, key0 + warp_row);
-      exponentiate(S_or_dP, stats, rule);  // S is P now
-      store_blocks(dS_rows.elements.data, InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2>(S_or_dP));
+      rule.apply<true>(St_or_dPt, b * problem.H + at.h, at.query0, key0 + warp_row);
+      exponentiate(St_or_dPt, stats, rule);
+      store_blocks(Pt_then_dSt_rows.elements.data, InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2>(Pt_or_dSt));
     } else {
-      S_or_dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
+      St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
     }
     __syncthreads();  // read after write: half 1 reads P of half 0
 
     // 3. Half 1: dS^T, which overwrites P^T.
     if (!first_half) {
-      multiply_by_blocks(S_or_dP, dS_rows.elements.data);  // dP is dS now
+      multiply_by_blocks(St_or_dPt, Pt_then_dSt_rows.elements.data);
       __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
-      store(dS_rows, S_or_dP);
+      store(Pt_then_dSt_rows, Pt_or_dSt);
     }
 
     // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-    const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> P_or_dS(S_or_dP);
-    add_product(gradient, P_or_dS, dO_or_Q(stage).right());
+    const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(Pt_or_dSt);
+    add_product(gradient, Pt_or_dSt_reg, dO_or_Q(stage).right());
 
     // 5. dQ += dS K, by all warps.
     __syncthreads();  // read after write: dS of all warps of half 1
-    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, dS_smem, K_smem);
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, Pt_then_dSt, K_smem);
     at = queries.after(problem, at);
   }
   __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading

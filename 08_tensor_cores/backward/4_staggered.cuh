@@ -60,12 +60,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(Shape::STAGES + stage); };
-  const auto dS_smem = [&](int stage) {  // transposed, as it is computed; at first it holds P
+  const auto Pt_then_dSt = [&](int stage) {  // transposed, as it is computed; at first it holds P
     return Tile<T, Shape::Br>(dO_smem(Shape::STAGES).elements.data + stage * Shape::Bc * Shape::Br, Shape::Bc);
   };
   const auto stats_smem = [&](int stage) {
     return QueryStats{
-        {reinterpret_cast<float*>(dS_smem(Shape::STAGES).elements.data) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
+        {reinterpret_cast<float*>(Pt_then_dSt(Shape::STAGES).elements.data) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
   const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // The newest tile, for which half 0 computes P, and the oldest one, two iterations behind, which is added to dQ.
   QueryTile newest = queries.first(problem), oldest = newest;
   const auto add_oldest_to_dQ = [&](int tile) {
-    if (tile >= 0) add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0, dS_smem(tile % Shape::STAGES), K_smem);
+    if (tile >= 0) add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0, Pt_then_dSt(tile % Shape::STAGES), K_smem);
   };
 
   // 1. K, V, and the first tiles of Q, dO.
@@ -108,27 +108,28 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       // 3. Half 0: P^T. Half 1: dS^T, which overwrites it.
       const int stage = tile % Shape::STAGES;
       const QueryStats stats = stats_smem(stage);
-      const auto dS_rows = dS_smem(stage).below(warp_row);                       // the warp's rows
-      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> S_or_dP(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
-      add_product(S_or_dP, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
+      const auto Pt_then_dSt_rows = Pt_then_dSt(stage).below(warp_row);            // the warp's rows
+      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
+      auto& Pt_or_dSt = St_or_dPt;                                                 // the same registers, after the softmax
+      add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
       if (first_half) {
-        rule.apply<true>(S_or_dP, b * problem.H + newest.h, newest.query0, key0 + warp_row);
-        exponentiate(S_or_dP, stats, rule);  // S is P now
+        rule.apply<true>(St_or_dPt, b * problem.H + newest.h, newest.query0, key0 + warp_row);
+        exponentiate(St_or_dPt, stats, rule);
       } else {
-        S_or_dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
-        multiply_by_blocks(S_or_dP, dS_rows.elements.data);                         // dP is dS now
+        St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
+        multiply_by_blocks(St_or_dPt, Pt_then_dSt_rows.elements.data);
         __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
       }
-      const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> P_or_dS(
-          S_or_dP);  // once, for the tile and the product
+      // Packed once, for the tile and the product.
+      const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(Pt_or_dSt);
       if (first_half) {
-        store_blocks(dS_rows.elements.data, P_or_dS);
+        store_blocks(Pt_then_dSt_rows.elements.data, Pt_or_dSt_reg);
       } else {
-        store(dS_rows, S_or_dP);
+        store(Pt_then_dSt_rows, Pt_or_dSt);
       }
 
       // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-      add_product(gradient, P_or_dS, dO_or_Q(stage).right());
+      add_product(gradient, Pt_or_dSt_reg, dO_or_Q(stage).right());
     }
     if (first_half) add_oldest_to_dQ(iteration - 2);  // 5. Half 0: dQ += dS K.
     newest = queries.after(problem, newest);

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
-  const auto dS_smem = shared.dS(0);
+  const auto dSt_smem = shared.dS(0);
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
@@ -85,38 +85,40 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (threadIdx.x == 0 && iteration + 1 < work.iterations) load_tiles(1 - stage, work.after(problem, at));
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_FRAGMENTS> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(storage.full_Q[stage], parity);       // read after write: Q_i and L_i have landed
-    wgmma_fence();                                  // write after read: P^T of the previous tile has been packed
-    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
+    Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
+    wait_full(storage.full_Q[stage], parity);         // read after write: Q_i and L_i have landed
+    wgmma_fence();                                    // write after read: P^T of the previous tile has been packed
+    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
     wait_full(storage.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                              // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
+    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
-    rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.stats(stage), rule);  // S is P now
+    wgmma_wait<1>(registers(St));  // read after write: S is complete, dP may not be
+    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), rule);
+    auto& Pt = St;  // in the same registers
 
     // 4. dS^T, for all warps.
-    wgmma_wait<0>(registers(dP));  // read after write: dP is complete
-    const InRegisters<T, 1, Shape::Br / 16> P(S);
-    softmax_backward(dP, S, shared.stats(stage));  // dP is dS now
-    const InRegisters<T, 1, Shape::Br / 16> dS(dP);
-    store(dS_smem.below(warp_row).left(), dS);
+    wgmma_wait<0>(registers(dPt));  // read after write: dP is complete
+    const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
+    softmax_backward(dPt, Pt, shared.stats(stage));
+    auto& dSt = dPt;
+    const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
+    store(dSt_smem.below(warp_row).left(), dSt_reg);
 
     // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
     wgmma_fence();  // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, shared.dO(stage).mn_major(), /*add=*/true);  // (8.14)
+    issue_product<T, Shape::Br / 16>(dV, Pt_reg, shared.dO(stage).mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS,
     __syncthreads();      // and those by other threads
     Accumulators<1, part.COLS / 8> dQ;
-    wgmma_fence();                                    // write after read: the previous dQ has been added
-    part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
+    wgmma_fence();                                     // write after read: the previous dQ has been added
+    part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
     wgmma_fence();  // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, shared.Q(stage).mn_major(), /*add=*/true);  // (8.15)
+    issue_product<T, Shape::Br / 16>(dK, dSt_reg, shared.Q(stage).mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);

@@ -105,43 +105,45 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
-    const auto dS_smem = shared.dS(stage);
+    const auto dSt_smem = shared.dS(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_FRAGMENTS> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(storage.full_Q[stage], parity);       // read after write: Q_i and L_i have landed
-    wgmma_fence();                                  // write after read: P^T of the previous tile has been packed
-    K_rows.issue_product(S, Q.k_major());           // (8.11)
+    Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
+    wait_full(storage.full_Q[stage], parity);         // read after write: Q_i and L_i have landed
+    wgmma_fence();                                    // write after read: P^T of the previous tile has been packed
+    K_rows.issue_product(St, Q.k_major());            // (8.11)
     wgmma_commit();
     wait_full(storage.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
     wgmma_fence();                              // write after read: dS^T of the previous tile has been packed
-    V_rows.issue_product(dP, dO.k_major());     // (8.12)
+    V_rows.issue_product(dPt, dO.k_major());    // (8.12)
     wgmma_commit();
-    wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
-    rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.stats(stage), rule);  // S is P now
+    wgmma_wait<1>(registers(St));  // read after write: S is complete, dP may not be
+    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), rule);
+    auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.
-    wgmma_wait<0>(registers(dP));  // read after write: dP is complete
-    const InRegisters<T, 1, Shape::Br / 16> P(S);
-    softmax_backward(dP, S, shared.stats(stage));  // dP is dS now
-    const InRegisters<T, 1, Shape::Br / 16> dS(dP);
-    store(dS_smem.below(warp_row).left(), dS);
+    wgmma_wait<0>(registers(dPt));  // read after write: dP is complete
+    const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
+    softmax_backward(dPt, Pt, shared.stats(stage));
+    auto& dSt = dPt;
+    const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
+    store(dSt_smem.below(warp_row).left(), dSt_reg);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
-    wgmma_fence();                                                         // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), /*add=*/true);  // (8.14)
+    wgmma_fence();                                                              // read after write: P has been computed
+    issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
     fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS,
     // and behind the barrier those of all threads, each of which has such a fence. Write after read: no warp still reads the
     // dS of the previous tile.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
     Accumulators<1, part.COLS / 8> dQ;
-    wgmma_fence();                                    // write after read: the previous dQ has been added
-    part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
+    wgmma_fence();                                     // write after read: the previous dQ has been added
+    part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                         // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), /*add=*/true);  // (8.15)
+    wgmma_fence();                                                              // read after write: dS has been computed
+    issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
     wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
     part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);

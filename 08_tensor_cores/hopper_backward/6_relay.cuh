@@ -39,7 +39,7 @@ struct BackwardShape {
   static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
   static constexpr int THREADS = 4 * WARPGROUP;
   // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
-  static constexpr int SUMMING_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
+  static constexpr int SUM_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
   struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
     unsigned P_elements[STAGES][Br / 16 * 4 * WARPGROUP];  // P^T: four registers per 16 queries and thread
     __device__ SharedMatrix<unsigned> P(int stage) { return {P_elements[stage], Br / 16, 4 * WARPGROUP, 4 * WARPGROUP}; }
@@ -52,7 +52,7 @@ struct BackwardShape {
   static_assert(Bc == GROUP_ROWS && Br % GROUP_ROWS == 0 && Width % 32 == 0 && Width > 128, "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES, "tiles of P and dS go by the stage of their Q and dO");
-  static_assert(registers_suffice(THREADS, 2 * SUMMING_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
+  static_assert(registers_suffice(THREADS, 2 * SUM_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
 };
 
 /// What a warpgroup does: its index.
@@ -96,29 +96,30 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. P^T.
-    Accumulators<1, Shape::QUERY_FRAGMENTS> S;  // transposed: [16, Br] in each warp
-    wait_full(storage.full_Q[stage], parity);   // read after write: Q_i and L_i have landed
-    wgmma_fence();                              // write after read: P^T of the previous tile has been packed
-    issue_product<T, K.DEPTH>(S, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
+    Accumulators<1, Shape::QUERY_FRAGMENTS> St;  // transposed: [16, Br] in each warp
+    wait_full(storage.full_Q[stage], parity);    // read after write: Q_i and L_i have landed
+    wgmma_fence();                               // write after read: P^T of the previous tile has been packed
+    issue_product<T, K.DEPTH>(St, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is complete
-    rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.stats(stage), rule);  // S is P now
-    const InRegisters<T, 1, Shape::Br / 16> P(S);
+    wgmma_wait<0>(registers(St));  // read after write: S is complete
+    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), rule);
+    auto& Pt = St;  // in the same registers
+    const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 
     // 2. P^T for the next warpgroup.
     wait_empty(storage.empty_P[stage], parity);  // write after read: it has read the P of two tiles ago
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
-      const unsigned(&four)[4] = P(k);
-      storage.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
+      const unsigned(&block)[4] = Pt_reg(k);
+      storage.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(block[0], block[1], block[2], block[3]);
     }
     commit(storage.full_P[stage]);
 
     // 3. dV += P^T dO.
     wait_full(storage.full_dO[stage], parity);  // read after write: dO_i has landed
     wgmma_fence();                              // read after write: P has been computed
-    dV.issue(P, shared.dO(stage));              // (8.14)
+    dV.issue(Pt_reg, shared.dO(stage));         // (8.14)
     wgmma_commit();
     wgmma_wait<0>(registers(dV.left), registers(dV.right));  // write after read: this warpgroup has read the tiles
     release(storage.empty[stage]);
@@ -140,31 +141,32 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
   for (int iteration = 0; iteration < work.iterations; ++iteration, state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. dS^T.
-    Accumulators<1, Shape::QUERY_FRAGMENTS> dP;  // transposed: [16, Br] in each warp
-    wait_full(storage.full_dO[stage], parity);   // read after write: dO_i and D_i have landed
-    wgmma_fence();                               // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
+    Accumulators<1, Shape::QUERY_FRAGMENTS> dPt;  // transposed: [16, Br] in each warp
+    wait_full(storage.full_dO[stage], parity);    // read after write: dO_i and D_i have landed
+    wgmma_fence();                                // write after read: dS^T of the previous tile has been packed
+    issue_product<T, V.DEPTH>(dPt, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<0>(registers(dP));                                                        // read after write: dP is complete
-    wait_full(storage.full_P[stage], parity);                                            // read after write: P has been stored
-    dP.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
+    wgmma_wait<0>(registers(dPt));                                                        // read after write: dP is complete
+    wait_full(storage.full_P[stage], parity);                                             // read after write: P has been stored
+    dPt.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
-      multiply_block<T>(dP, 0, k, storage.P(stage).template as<uint4>(k, 4 * thread));  // dP is dS now
+      multiply_block<T>(dPt, 0, k, storage.P(stage).template as<uint4>(k, 4 * thread));
     }
+    auto& dSt = dPt;  // in the same registers
     release(storage.empty_P[stage]);
-    const InRegisters<T, 1, Shape::Br / 16> dS(dP);
+    const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
 
     // 2. dS^T for the next warpgroup.
     wait_empty(storage.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
-    store(shared.dS(stage).below(warp_row).left(), dS);
+    store(shared.dS(stage).below(warp_row).left(), dSt_reg);
     fence_proxy_async();  // read after write: wgmma sees this thread's stores
     commit(storage.full_dS[stage]);
 
     // 3. dK += dS^T Q.
     wait_full(storage.full_Q[stage], parity);  // read after write: Q_i has landed, long ago: P needed it
     wgmma_fence();                             // read after write: dS has been computed
-    dK.issue(dS, shared.Q(stage));             // (8.15)
+    dK.issue(dSt_reg, shared.Q(stage));        // (8.15)
     wgmma_commit();
     wgmma_wait<0>(registers(dK.left), registers(dK.right));  // write after read: this warpgroup has read the tiles
     release(storage.empty[stage]);
@@ -199,8 +201,8 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
 #pragma unroll
       for (int n = 0; n < Shape::DQ_COLS / 8; ++n) {
         if (Shape::Width % Shape::DQ_COLS != 0 && col + 8 * n >= Shape::Width) break;
-        const float(&four)[4] = dQ.elements[0][n];
-        atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
+        const float(&dq)[4] = dQ.elements[0][n];
+        atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
       }
     }
     release(storage.empty_dS[state.stage()]);
@@ -231,14 +233,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   switch (warpgroup()) {
     case SUM_DV: {
-      setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
+      setmaxnreg_inc<Shape::SUM_REGISTERS>();
       auto dV = sum_dV(shared, rule, work);
       mbarrier_wait(shared.storage.done_V, 0);  // write after read: dV is staged in the tile of V
       dV.write(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
       break;
     }
     case SUM_DK: {
-      setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
+      setmaxnreg_inc<Shape::SUM_REGISTERS>();
       auto dK = sum_dK(shared, work);
       mbarrier_wait(shared.storage.done_K, 0);  // write after read: dK is staged in the tile of K
       dK.write(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));

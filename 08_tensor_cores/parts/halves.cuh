@@ -41,14 +41,14 @@ __device__ void multiply_by_blocks(Accumulators<RowFragments, ColFragments>& dP,
 
 /// (8.16)  The warp's part of dQ = dS K [Br, d], added to dQ_accum: as in step 2, for blocks that compute all columns.
 template <class Shape, class T>
-__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, const Tile<T, Shape::Br>& dS_smem,
+__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, const Tile<T, Shape::Br>& dSt_smem,
                           const Tile<T, Shape::Width>& K_smem) {
   constexpr int row_fragments = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_fragments = Shape::Width / 8 / Shape::DQ_WARPS.cols;
   const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
   if (warp_col >= Shape::Width) return;  // Width 96: some warps have no part
   Accumulators<row_fragments, col_fragments> dQ(0.0f);
-  add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(warp_col));
+  add_product(dQ, dSt_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(warp_col));
   const auto first =
       dQ_accum.address(0, 4 * (((query0 + warp_row) / 16 * (Shape::Width / 8) + warp_col / 8) * WARP + threadIdx.x % WARP));
 #pragma unroll

@@ -179,20 +179,20 @@ __device__ void multiply_block(Accumulators<RowFragments, ColFragments>& C, int 
 
 /// (8.11)  Transposed scores become P = e^(factor S - L).
 template <class Scores>
-__device__ void exponentiate(Scores& S, const QueryStats& stats, const ScoreRule& rule) {
+__device__ void exponentiate(Scores& St, const QueryStats& stats, const ScoreRule& rule) {
   const float factor = rule.factor, scale_log2 = factor * LOG2_E;
   if (rule.scale_first || any_large<Scores::WIDTH>(stats)) {  // log2(e) L would lose precision, or overflow: subtract L first
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(factor, s, -stats.L(query))); });
+    St.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(factor, s, -stats.L(query))); });
   } else {
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * stats.L(query))); });
+    St.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * stats.L(query))); });
   }
 }
 
 /// (8.13)  dP becomes dS = P o (dP - D).
 template <class Scores>
-__device__ void softmax_backward(Scores& dP, const Scores& P, const QueryStats& stats) {
-  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
-  dP.multiply(P);
+__device__ void softmax_backward(Scores& dPt, const Scores& Pt, const QueryStats& stats) {
+  dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
+  dPt.multiply(Pt);
 }
 
 // ---- dQ, where blocks sum it in HBM ----------------------------------------------------------------------------------------
