@@ -181,13 +181,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(S, Q_rows.left(), K_smem.transposed());                // (6.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, key0);
     const auto alpha = update_max(m, row_max(S));                         // (6.2)
-    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3): S is P now
-    l = alpha * l + lane_sum(S);
+    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3)
+    auto& P = S;                                                          // in the same registers
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     // 4. O += P V. P goes through shared memory to become an operand. No barrier is needed: accumulators are distributed like
     // operands, so a lane reads exactly the words that it wrote. (Step 4 exploits this.)
-    store(P_rows, S);
+    store(P_rows, P);
     add_product(O, P_rows.left(), V_smem.right());  // (6.4)
   }
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (6.5)

@@ -161,12 +161,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(S, Q_rows.left(), K_smem(j % 2).transposed());         // (6.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S));                         // (6.2)
-    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3): S is P now
-    l = alpha * l + lane_sum(S);
+    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3)
+    auto& P = S;                                                          // in the same registers
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     // 4. O += P V. P becomes an operand through shared memory. The barrier of phase 2 separates it from the previous tile's P.
-    store(P_rows, S);
+    store(P_rows, P);
     __syncwarp();  // read after write: ldmatrix reads whole rows, written by several lanes
     add_product(O, P_rows.left(), V_smem(j % 2).right());  // (6.4)
   }

@@ -102,12 +102,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(S, Q, K_smem(j % 2).transposed());                     // (8.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
-    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2): S is P now
-    l = alpha * l + lane_sum(S);
+    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
+    auto& P = S;                                               // in the same registers
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     // 4. O += P V.
-    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (6.4)
+    add_product(O, rounded<T>(P), V_smem(j % 2).right());  // (6.4)
   }
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
 }

@@ -112,6 +112,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. P with the current m, or at once with the maximum if m is unknown: pass 1. If a lane's sum shows that P may overflow
     // (rare), pass 2 computes S again and takes the maximum, with which P always fits. All lanes of the warp agree.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
+    auto& P = S;                                                       // the same registers, after (8.2)
     Rows<Output::ROWS> sum(0.0f);
     bool exact = !m_known, fits = false;
     do {
@@ -132,8 +133,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       }
       Rows<Output::ROWS> scaled_m = m;
       scaled_m.each([&](float& x, int) { x = m_subtracted ? 0.0f : scale_log2 * x; });
-      S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -scaled_m[r])); });  // (8.2): S is P now
-      sum = lane_sum(S);
+      S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -scaled_m[r])); });  // (8.2)
+      sum = lane_sum(P);
       // NaN fits: recomputing would not help.
       fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;
       exact = true;
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     l = l + sum;      // (8.3)
 
     // 4. O += P V.
-    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
+    add_product(O, rounded<T>(P), V_smem(j % 2).right());  // (8.4)
   }
   write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
 }

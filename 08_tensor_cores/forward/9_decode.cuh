@@ -123,12 +123,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       s = key < problem.visible_keys(i) ? problem.scale * s + bias(rows.b, rows.head(row), i, key) : -INFINITY;
     });
     const auto alpha = update_max(m, row_max(S), LOG2_E);                                   // (6.2)
-    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * LOG2_E); });  // (6.3): S is P now
-    l = alpha * l + lane_sum(S);
+    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * LOG2_E); });  // (6.3)
+    auto& P = S;                                                                            // in the same registers
+    l = alpha * l + lane_sum(P);
 
     // 4. O = alpha O + P V.
     O.scale_rows(alpha);
-    add_product(O, rounded<T>(S), V_smem(j).below(warp * Shape::KEYS).right());  // (6.4)
+    add_product(O, rounded<T>(P), V_smem(j).below(warp * Shape::KEYS).right());  // (6.4)
   }
 
   // 5. (6.5)  Each warp's O and L.

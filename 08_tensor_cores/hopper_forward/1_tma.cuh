@@ -99,14 +99,15 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(S, Q, shared.K(j % 2).transposed());                   // (8.1)
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
-    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2): S is P now
-    l = alpha * l + lane_sum(S);
+    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
+    auto& P = S;                                               // in the same registers
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     // 4. O += P V.
-    const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::Bc / 16> P(S);
-    wait_full(barriers.full_V[j % 2], parity);   // read after write: V_j has landed
-    add_product(O, P, shared.V(j % 2).right());  // (6.4)
+    const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::Bc / 16> P_reg(P);
+    wait_full(barriers.full_V[j % 2], parity);       // read after write: V_j has landed
+    add_product(O, P_reg, shared.V(j % 2).right());  // (6.4)
   }
   // Write after read: all lanes have read Q; O is staged in the warp's rows of its buffer, which no other warp reads.
   __syncwarp();

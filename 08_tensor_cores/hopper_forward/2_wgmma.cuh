@@ -87,15 +87,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
-    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2): S is P now
-    l = alpha * l + lane_sum(S);
+    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
+    auto& P = S;                                               // in the same registers
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     // 4. O += P V.
-    const InRegisters<T, 1, Shape::Bc / 16> P(S);
+    const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
     wait_full(barriers.full_V[j % 2], parity);  // read after write: V_j has landed
     wgmma_fence();                              // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).mn_major(), /*add=*/true);  // (6.4)
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(j % 2).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: this warpgroup has read K_j and V_j
   }

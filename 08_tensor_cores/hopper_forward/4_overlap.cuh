@@ -86,6 +86,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wait_full(barriers.full_Q[0], 0);  // read after write: Q has landed
     PipelineState<Shape::STAGES> state;
     Accumulators<1, Shape::KEY_FRAGMENTS> S;                    // [16, Bc] in each warp
+    auto& P = S;                                                // the same registers, after the softmax
     wait_full(barriers.full_K[state.stage()], state.parity());  // read after write: the first K has landed
     wgmma_fence();  // before the first product: from here on wgmma writes S's registers
     // (8.1)  S = Q K^T
@@ -94,7 +95,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(barriers.empty_K[state.stage()]);
     softmax(S, 0);  // O is still 0: nothing to rescale
-    InRegisters<T, 1, Shape::Bc / 16> P(S);
+    InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
 
     for (int j = 1; j < work.Tc; ++j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j - 1
@@ -108,7 +109,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       wgmma_commit();
       wait_full(barriers.full_V[stage_V], parity_V);  // read after write: V_(j-1) has landed
       wgmma_fence();                                  // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), /*add=*/true);  // (6.4)
+      issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (6.4)
       wgmma_commit();
 
       // 3. The softmax of S, while P V is in flight.
@@ -118,13 +119,13 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
       release(barriers.empty_V[stage_V]);
       O.scale_rows(alpha);
-      P = InRegisters<T, 1, Shape::Bc / 16>(S);
+      P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
     // 4. O += P V of the last tile.
     wait_full(barriers.full_V[state.stage()], state.parity());  // read after write: the last V has landed
     wgmma_fence();                                              // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), /*add=*/true);  // (6.4)
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(barriers.empty_V[state.stage()]);

@@ -121,6 +121,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   if (group_Tc > 0) {
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;                    // [16, Bc] in each warp
+    auto& P = S;                                                // the same registers, after the softmax
     wait_full(barriers.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
     wgmma_fence();  // before the first product: from here on wgmma writes S's registers
     // (8.1)  S = Q K^T
@@ -129,7 +130,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wgmma_wait<0>(registers(S));  // read after write: S is complete
     release(barriers.empty_K[state.stage()]);
     exact_softmax(S, group_Tc - 1);  // O is still 0: nothing to rescale
-    InRegisters<T, 1, Shape::Bc / 16> P(S);
+    InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
 
     for (int j = group_Tc - 2; j >= 0; --j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
@@ -143,7 +144,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       wgmma_commit();
       wait_full(barriers.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
       wgmma_fence();                                  // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
+      issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
       // 3. P with the current m, while the previous tile's P V is in flight.
@@ -153,8 +154,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       if (tried) {
         Rows<2> scaled_m = m;
         scaled_m.each([&](float& x, int) { x *= scale_log2; });
-        S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2): S is P now
-        const auto sum = lane_sum(S);
+        S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
+        const auto sum = lane_sum(P);
         // NaN passes: recomputing would not help.
         fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
         if (fits) l = l + sum;  // (8.3)
@@ -172,13 +173,13 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         O.scale_rows(exact_softmax(S, j));
       }
       release(barriers.empty_K[stage_K]);
-      P = InRegisters<T, 1, Shape::Bc / 16>(S);
+      P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
     // 5. O += P V_0.
     wait_full(barriers.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
     wgmma_fence();                                              // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
     wgmma_wait<0>(registers(O));  // read after write: O is complete
     release(barriers.empty_V[state.stage()]);
