@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
-  const float c = rule.factor * LOG2_E;
+  const float c = rule.late_scale * LOG2_E;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 
   // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, rule.factor, wide);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, rule.late_scale, wide);
 }
 
 template <class Shape>

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
       add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.factor);
+        store_P(smem, S_or_dP, rule.late_scale);
       }
       __syncthreads();  // read after write: half 1 reads P of half 0
 
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
     add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
     if (first_half) {
       rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-      store_P(smem, S_or_dP, rule.factor);
+      store_P(smem, S_or_dP, rule.late_scale);
     }
     __syncthreads();  // read after write: half 1 reads P of half 0; write after read: no thread still reads V_j
     if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.V, V, key0 + Shape::Bc, wide);

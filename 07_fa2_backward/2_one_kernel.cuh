@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
       add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.factor);
+        store_P(smem, S_or_dP, rule.late_scale);
       }
       __syncthreads();  // read after write: half 1 reads P of half 0
 

@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0, smem.dS);
-        store_P(smem, S_or_dP, rule.factor);
+        store_P(smem, S_or_dP, rule.late_scale);
         if (has_slope) S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
         if constexpr (DROPS) {
           if (!has_slope) S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) = p; });
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.factor);
+        store_P(smem, S_or_dP, rule.late_scale);
       } else {
         drop(rule, S_or_dP, b * problem.H + h, query0, key0);
       }

@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   // As in exponentiate(), but once for all tiles: where L is large it is subtracted first.
   bool subtract_first = rule.scale_first;
   L.each([&](float& x, int) { subtract_first = subtract_first || fabsf(x) > LARGE_L; });
-  const float scale_log2 = subtract_first ? LOG2_E : LOG2_E * rule.factor;
+  const float scale_log2 = subtract_first ? LOG2_E : LOG2_E * rule.late_scale;
 
   const int key_end = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);
   const int tiles = (key_end + KEYS - 1) / KEYS;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     Accumulators<1, KEYS / 8> S(0.0f), dP(0.0f);                        // [16, KEYS]
     add_product(S, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
     rule.apply(S, order.head, query0 + warp_row, j * KEYS);
-    if (subtract_first) S.each([&](float& s, int r) { s = fmaf(rule.factor, s, -L[r]); });
+    if (subtract_first) S.each([&](float& s, int r) { s = fmaf(rule.late_scale, s, -L[r]); });
     S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, subtract_first ? 0.0f : -LOG2_E * L[r])); });
     auto& P = S;                                                          // in the same registers
     add_product(dP, dO_smem.left(warp_row), V_smem(j % 2).transposed());  // (8.12)

@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncwarp();  // read after write: ldmatrix reads whole rows, written by several lanes
     add_product(O, P_rows.left(), V_smem(j % 2).right());  // (6.4)
   }
-  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (6.5)
+  write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (6.5)
 }
 
 template <class Shape>

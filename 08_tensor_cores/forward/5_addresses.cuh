@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
 
-  const float scale_log2 = rule.factor * LOG2_E;
+  const float scale_log2 = rule.late_scale * LOG2_E;
 
   using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
   Output O(0.0f);                            // [16 ROW_FRAGMENTS, Width], not normalised
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 4. O += P V.
     add_product(O, rounded<T>(P), V_smem(j % 2).right());  // (6.4)
   }
-  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
+  write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
 }
 
 template <class Shape>

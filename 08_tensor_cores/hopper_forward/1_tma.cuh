@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
-  const float scale_log2 = rule.factor * LOG2_E;
+  const float scale_log2 = rule.late_scale * LOG2_E;
   Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS> O(0.0f);  // [16 ROW_FRAGMENTS, Width] in each warp, not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);                                // l: over this lane's columns only
 

@@ -86,7 +86,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = rule.factor * LOG2_E;
+  const float scale_log2 = rule.late_scale * LOG2_E;
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);                  // l: over this lane's columns only
 

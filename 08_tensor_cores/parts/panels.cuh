@@ -114,7 +114,7 @@ __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, cons
                              const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int query0, const Tile& staging) {
   const int b = head / rule.problem.H, h = head % rule.problem.H;
   if (rule.problem.d % 8 == 0) {
-    normalize(O, m, l, rule.factor, L_all.head_vector(b, h), query0);
+    normalize(O, m, l, rule.late_scale, L_all.head_vector(b, h), query0);
     store(staging, O);
     fence_proxy_async();  // read after write: the TMA sees this thread's stores,
     __syncwarp();         // and those by other threads
@@ -124,7 +124,7 @@ __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, cons
       bulk_wait_read<0>();  // write after read: the TMA has read O
     }
   } else {  // rows of O are not 16-byte aligned: the TMA cannot store them
-    write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
+    write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
     fence_proxy_async();  // write after write: in step 7 the TMA loads the next Q where this thread has stored O
   }
 }

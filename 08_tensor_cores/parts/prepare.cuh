@@ -177,12 +177,12 @@ __device__ void multiply_block(Accumulators<RowFragments, ColFragments>& C, int 
   }
 }
 
-/// (8.11)  Transposed scores become P = e^(factor S - L).
+/// (8.11)  Transposed scores become P = e^(late_scale S - L).
 template <class Scores>
 __device__ void exponentiate(Scores& St, const QueryStats& stats, const ScoreRule& rule) {
-  const float factor = rule.factor, scale_log2 = factor * LOG2_E;
+  const float late_scale = rule.late_scale, scale_log2 = late_scale * LOG2_E;
   if (rule.scale_first || any_large<Scores::WIDTH>(stats)) {  // log2(e) L would lose precision, or overflow: subtract L first
-    St.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(factor, s, -stats.L(query))); });
+    St.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(late_scale, s, -stats.L(query))); });
   } else {
     St.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * stats.L(query))); });
   }
