@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones
+    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones.
+    __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
     const QueryStats stats = stats_smem(iteration % 2);
@@ -155,7 +156,8 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
 
   for (int j = 0; j < tiles; ++j) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones
+    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones.
+    __syncthreads();
     if (j + 1 < tiles) load_tile(j + 1);
 
     // 2. P and dS, not transposed: rows are queries.
@@ -174,7 +176,8 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     add_product(dQ, rounded<T>(dS), K_smem(j % 2).right());  // (8.16)
   }
   cp_async_wait_all();  // if there was no tile of K
-  __syncthreads();      // write after write: copies to Q's buffer, where dQ is staged, may still be in flight
+  // Write after write: copies to Q's buffer, where dQ is staged, may still be in flight.
+  __syncthreads();
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dQ.head(b, h), query0 + warp_row, dQ, Q_smem.below(warp_row));
 }

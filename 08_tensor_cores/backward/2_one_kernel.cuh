@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones, nor dS
+    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones, nor dS.
+    __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
     const QueryStats stats = stats_smem(iteration % 2);
@@ -129,11 +130,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
 
     // 4. dQ, by all warps.
-    __syncthreads();  // read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS
+    // Read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS.
+    __syncthreads();
     add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, col0, dSt_smem, K_smem);
     at = queries.after(problem, at);
   }
-  __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
+  __syncthreads();
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(b, kv_head), key0 + warp_row, dV, V_smem.below(warp_row), col0);
   write_rows(all.dK.head(b, kv_head), key0 + warp_row, dK, K_smem.below(warp_row), col0);

@@ -91,7 +91,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones, nor dS
+    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones, nor dS.
+    __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const int stage = iteration % 2;
     const QueryStats stats = stats_smem(stage);
@@ -107,12 +108,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     } else {
       St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
     }
-    __syncthreads();  // read after write: half 1 reads P of half 0
+    // Read after write: half 1 reads P of half 0.
+    __syncthreads();
 
     // 3. Half 1: dS^T, which overwrites P^T.
     if (!first_half) {
       multiply_by_blocks(St_or_dPt, Pt_then_dSt_rows.elements.data);
-      __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
+      // Write after read: dS overwrites blocks of P that other lanes have read.
+      __syncwarp();
       store(Pt_then_dSt_rows, Pt_or_dSt);
     }
 
@@ -121,11 +124,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     add_product(gradient, Pt_or_dSt_reg, dO_or_Q(stage).right());
 
     // 5. dQ += dS K, by all warps.
-    __syncthreads();  // read after write: dS of all warps of half 1
+    // Read after write: dS of all warps of half 1.
+    __syncthreads();
     add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, Pt_then_dSt, K_smem);
     at = queries.after(problem, at);
   }
-  __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
+  __syncthreads();
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
   write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
              of_half(first_half, V_smem, K_smem).below(warp_row));

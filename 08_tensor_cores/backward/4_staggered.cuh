@@ -99,7 +99,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // by the P of t + 3.
   for (int iteration = 0; iteration < queries.iterations + 2; ++iteration) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles, P and dS have arrived; write after read: no warp still reads the oldest stage
+    // Read after write: tiles, P and dS have arrived. Write after read: no warp still reads the oldest stage.
+    __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, newest));
 
     if (!first_half) add_oldest_to_dQ(iteration - 2);   // 2. Half 1: dQ += dS K.
@@ -118,7 +119,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       } else {
         St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
         multiply_by_blocks(St_or_dPt, Pt_then_dSt_rows.elements.data);
-        __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
+        // Write after read: dS overwrites blocks of P that other lanes have read.
+        __syncwarp();
       }
       // Packed once, for the tile and the product.
       const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(Pt_or_dSt);
@@ -135,7 +137,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     newest = queries.after(problem, newest);
     if (iteration >= 2) oldest = queries.after(problem, oldest);
   }
-  __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
+  __syncthreads();
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
   write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
              of_half(first_half, V_smem, K_smem).below(warp_row));

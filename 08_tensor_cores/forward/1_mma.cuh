@@ -171,10 +171,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V.
     const int key0 = j * Shape::Bc;
-    if (j > 0) __syncthreads();  // write after read: no warp still reads the previous K and V
+    // Write after read: no warp still reads the previous K and V.
+    if (j > 0) __syncthreads();
     load<Shape>(K_smem, K, key0);
     load<Shape>(V_smem, V, key0);
-    __syncthreads();  // read after write: K, V and Q of all threads have arrived
+    // Read after write: K, V and Q of all threads have arrived.
+    __syncthreads();
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]

@@ -153,7 +153,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
+    // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
+    __syncthreads();
     if (j + 1 < Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
@@ -168,7 +169,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     // 4. O += P V. P becomes an operand through shared memory. The barrier of phase 2 separates it from the previous tile's P.
     store(P_rows, P);
-    __syncwarp();  // read after write: ldmatrix reads whole rows, written by several lanes
+    // Read after write: ldmatrix reads whole rows, written by several lanes.
+    __syncwarp();
     add_product(O, P_rows.left(), V_smem(j % 2).right());  // (6.4)
   }
   write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (6.5)

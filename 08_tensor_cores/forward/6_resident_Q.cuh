@@ -87,14 +87,16 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
   if constexpr (Shape::Q_STAYS) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q of all threads has landed
+    // Read after write: Q of all threads has landed.
+    __syncthreads();
   }
   const auto Q = operand_of_Q<Shape>(Q_rows);
 
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
+    // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
+    __syncthreads();
     if (j + 1 < Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.

@@ -111,7 +111,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int j = 0; j < tiles; ++j) {
     // 2. K_j and V_j have landed; the copies of a later tile start.
     cp_async_wait<Shape::STAGES - 2>();
-    __syncthreads();  // read after write: K_j and V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
+    // Read after write: K_j and V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
+    __syncthreads();
     load_tile(j + Shape::STAGES - 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
@@ -135,7 +136,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // 5. (6.5)  Each warp's O and L.
   const SharedMatrix<float> O_smem{reinterpret_cast<float*>(shared), Shape::WARPS * Shape::Br, Shape::Width, Shape::STRIDE};
   const SharedMatrix<float> L_smem{O_smem.data + O_smem.rows * O_smem.stride, Shape::WARPS, Shape::Br, Shape::Br};
-  __syncthreads();  // write after read: no warp still reads K and V, whose place they take; no copy is in flight
+  // Write after read: no warp still reads K and V, whose place they take; no copy is in flight.
+  __syncthreads();
   l = row_sum<Scores>(l);
 #pragma unroll
   for (int r = 0; r < O.ROWS; ++r) {
@@ -151,7 +153,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
 
   // 6. (K.3)  The split's O and L.
-  __syncthreads();  // read after write: O and L of all warps
+  // Read after write: O and L of all warps.
+  __syncthreads();
   write_part<Shape::WARPS, Shape::Br, Shape::Width>(O_smem, L_smem, rows, problem.Nq, split, part_O_all, part_L_all);
 }
 

@@ -63,7 +63,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const PartOfDQ<Shape> part;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  wait_full(storage.full_K, 0);  // read after write: K and V have landed
+  // Read after write: K and V have landed.
+  wait_full(storage.full_K, 0);
   wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
@@ -74,21 +75,25 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
-    wait_full(storage.full_Q[stage], parity);         // read after write: Q_i and L_i have landed
-    wgmma_fence();                                    // write after read: P^T of the previous tile has been packed
+    // Read after write: Q_i and L_i have landed. Write after read: P^T of the previous tile has been packed.
+    wait_full(storage.full_Q[stage], parity);
+    wgmma_fence();
     issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    wait_full(storage.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                              // write after read: dS^T of the previous tile has been packed
+    // Read after write: dO_i and D_i have landed. Write after read: dS^T of the previous tile has been packed.
+    wait_full(storage.full_dO[stage], parity);
+    wgmma_fence();
     issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<1>(registers(St));  // read after write: S is complete, dP may not be
+    // Read after write: S is complete, dP may not be.
+    wgmma_wait<1>(registers(St));
     rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.
-    wgmma_wait<0>(registers(dPt));  // read after write: dP is complete
+    // Read after write: dP is complete.
+    wgmma_wait<0>(registers(dPt));
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
     softmax_backward(dPt, Pt, shared.stats(stage));
     auto& dSt = dPt;
@@ -96,23 +101,28 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     store(dSt_smem.below(warp_row).left(), dSt_reg);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
-    wgmma_fence();                                                              // read after write: P has been computed
+    // Read after write: P has been computed.
+    wgmma_fence();
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
-    fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS,
-    // and behind the barrier those of all threads, each of which has such a fence. Write after read: no warp still reads the
-    // dS of the previous tile.
+    // Read after write, dS: each thread makes its stores visible to wgmma (async proxy), then all consumers synchronise.
+    // Write after read: behind the barrier no warp still reads the other tile of dS, which the next iteration stores.
+    fence_proxy_async();
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
     Accumulators<1, part.COLS / 8> dQ;
-    wgmma_fence();                                     // write after read: the previous dQ has been added
+    // Write after read: the previous dQ has been added.
+    wgmma_fence();
     part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                              // read after write: dS has been computed
+    // Read after write: dS has been computed.
+    wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
+    // Read after write: dV and dQ are complete, dK may not be.
+    wgmma_wait<1>(registers(dV), registers(dQ));
     part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
-    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
+    // Write after read: this warpgroup has read the tiles.
+    wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.

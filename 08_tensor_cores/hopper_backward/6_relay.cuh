@@ -90,25 +90,29 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;  // the warp's first row of the tile
   Gradient<Shape> dV;
 
-  wait_full(storage.full_K, 0);  // read after write: K has landed
+  // Read after write: K has landed.
+  wait_full(storage.full_K, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. P^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St;  // transposed: [16, Br] in each warp
-    wait_full(storage.full_Q[stage], parity);    // read after write: Q_i and L_i have landed
-    wgmma_fence();                               // write after read: P^T of the previous tile has been packed
+    // Read after write: Q_i and L_i have landed. Write after read: P^T of the previous tile has been packed.
+    wait_full(storage.full_Q[stage], parity);
+    wgmma_fence();
     issue_product<T, K.DEPTH>(St, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    wgmma_wait<0>(registers(St));  // read after write: S is complete
+    // Read after write: S is complete.
+    wgmma_wait<0>(registers(St));
     rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 
     // 2. P^T for the next warpgroup.
-    wait_empty(storage.empty_P[stage], parity);  // write after read: it has read the P of two tiles ago
+    // Write after read: it has read the P of two tiles ago.
+    wait_empty(storage.empty_P[stage], parity);
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
       const unsigned(&block)[4] = Pt_reg(k);
@@ -117,11 +121,13 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     commit(storage.full_P[stage]);
 
     // 3. dV += P^T dO.
-    wait_full(storage.full_dO[stage], parity);  // read after write: dO_i has landed
-    wgmma_fence();                              // read after write: P has been computed
-    dV.issue(Pt_reg, shared.dO(stage));         // (8.14)
+    // Read after write: dO_i has landed; P has been computed.
+    wait_full(storage.full_dO[stage], parity);
+    wgmma_fence();
+    dV.issue(Pt_reg, shared.dO(stage));  // (8.14)
     wgmma_commit();
-    wgmma_wait<0>(registers(dV.left), registers(dV.right));  // write after read: this warpgroup has read the tiles
+    // Write after read: this warpgroup has read the tiles.
+    wgmma_wait<0>(registers(dV.left), registers(dV.right));
     release(storage.empty[stage]);
   }
   release(storage.done_K);
@@ -136,18 +142,21 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
   Gradient<Shape> dK;
 
-  wait_full(storage.full_V, 0);  // read after write: V has landed
+  // Read after write: V has landed.
+  wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
   for (int iteration = 0; iteration < work.iterations; ++iteration, state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. dS^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> dPt;  // transposed: [16, Br] in each warp
-    wait_full(storage.full_dO[stage], parity);    // read after write: dO_i and D_i have landed
-    wgmma_fence();                                // write after read: dS^T of the previous tile has been packed
+    // Read after write: dO_i and D_i have landed. Write after read: dS^T of the previous tile has been packed.
+    wait_full(storage.full_dO[stage], parity);
+    wgmma_fence();
     issue_product<T, V.DEPTH>(dPt, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<0>(registers(dPt));                                                        // read after write: dP is complete
-    wait_full(storage.full_P[stage], parity);                                             // read after write: P has been stored
+    // Read after write: dP is complete; P has been stored.
+    wgmma_wait<0>(registers(dPt));
+    wait_full(storage.full_P[stage], parity);
     dPt.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
@@ -158,17 +167,21 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
 
     // 2. dS^T for the next warpgroup.
-    wait_empty(storage.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
+    // Write after read: it has read the dS of two tiles ago.
+    wait_empty(storage.empty_dS[stage], parity);
     store(shared.dS(stage).below(warp_row).left(), dSt_reg);
-    fence_proxy_async();  // read after write: wgmma sees this thread's stores
+    // Read after write: wgmma sees this thread's stores.
+    fence_proxy_async();
     commit(storage.full_dS[stage]);
 
     // 3. dK += dS^T Q.
-    wait_full(storage.full_Q[stage], parity);  // read after write: Q_i has landed, long ago: P needed it
-    wgmma_fence();                             // read after write: dS has been computed
-    dK.issue(dSt_reg, shared.Q(stage));        // (8.15)
+    // Read after write: Q_i has landed, long ago: P needed it; dS has been computed.
+    wait_full(storage.full_Q[stage], parity);
+    wgmma_fence();
+    dK.issue(dSt_reg, shared.Q(stage));  // (8.15)
     wgmma_commit();
-    wgmma_wait<0>(registers(dK.left), registers(dK.right));  // write after read: this warpgroup has read the tiles
+    // Write after read: this warpgroup has read the tiles.
+    wgmma_wait<0>(registers(dK.left), registers(dK.right));
     release(storage.empty[stage]);
   }
   release(storage.done_V);
@@ -182,20 +195,24 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
 
-  wait_full(storage.full_K, 0);  // read after write: K has landed
+  // Read after write: K has landed.
+  wait_full(storage.full_K, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_full(storage.full_dS[state.stage()], state.parity());  // read after write: dS has been stored
+    // Read after write: dS has been stored.
+    wait_full(storage.full_dS[state.stage()], state.parity());
 #pragma unroll 1
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
-      wgmma_fence();  // write after read: the previous dQ has been added
+      // Write after read: the previous dQ has been added.
+      wgmma_fence();
       issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).mn_major(), shared.K().mn_major(col),
                                        /*add=*/false);  // (8.16)
       wgmma_commit();
-      wgmma_wait<0>(registers(dQ));  // read after write: dQ is complete
+      // Read after write: dQ is complete.
+      wgmma_wait<0>(registers(dQ));
       const auto first = dQ_accum.head(work.b, at.h)
                              .address(0, ((at.query0 + warp_row) / 16 * (Shape::Width / 8) + col / 8) * 4 * WARP + 4 * lane);
 #pragma unroll
@@ -235,14 +252,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     case SUM_DV: {
       setmaxnreg_inc<Shape::SUM_REGISTERS>();
       auto dV = sum_dV(shared, rule, work);
-      mbarrier_wait(shared.storage.done_V, 0);  // write after read: dV is staged in the tile of V
+      // Write after read: dV is staged in the tile of V.
+      mbarrier_wait(shared.storage.done_V, 0);
       dV.write(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
       break;
     }
     case SUM_DK: {
       setmaxnreg_inc<Shape::SUM_REGISTERS>();
       auto dK = sum_dK(shared, work);
-      mbarrier_wait(shared.storage.done_K, 0);  // write after read: dK is staged in the tile of K
+      // Write after read: dK is staged in the tile of K.
+      mbarrier_wait(shared.storage.done_K, 0);
       dK.write(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
       break;
     }

@@ -12,6 +12,7 @@
 // - The TMA counts landed bytes on an mbarrier, and every thread waits on that one object, instead of waiting for its own
 //   copies and then at a barrier for the other threads' copies. K and V have an mbarrier each, so that Q K^T starts before V
 //   has landed.
+// - P is packed before the wait for V (InRegisters), while V is still on its way.
 // - Tiles consist of panels of 64 columns (parts/panels.cuh). A width need only be a multiple of 16, so 80 is available.
 // - Storage, work and epilogue, which later steps share, are in parts/panels.cuh and parts/launch_hopper.cuh.
 //
@@ -33,7 +34,7 @@ struct ForwardShape {
   static constexpr int ROW_FRAGMENTS = RowFragments;                       // of 16 rows, per warp
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                         // tiles each of K and V in shared memory
-  // CONSUMERS only sets the arrival counts of empty_K and empty_V, which step 3 is the first to use.
+  // CONSUMERS only sets the arrival counts of empty_K and empty_V. Step 3 is the first to wait for these mbarriers.
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP, CONSUMERS = (THREADS + WARPGROUP - 1) / WARPGROUP;
   static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
-  const float scale_log2 = rule.late_scale * LOG2_E;
+  const float scale_log2 = rule.late_scale * LOG2_E;                    // c
   Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS> O(0.0f);  // [16 ROW_FRAGMENTS, Width] in each warp, not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);                                // l: over this lane's columns only
 
@@ -83,20 +84,23 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       load_tile(0);
     }
   }
-  __syncthreads();                                    // read after write: all threads see the initialised mbarriers
-  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);  // read after write: Q has landed
+  // Read after write: all threads see the initialised mbarriers; Q has landed.
+  __syncthreads();
+  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);
 
   const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));
   for (int j = 0; j < work.Tc; ++j) {
     // 2. The prefetch of the next tiles starts.
     const int parity = j / 2 % 2;  // each stage has one phase per two tiles
-    __syncthreads();               // write after read: no warp still reads K_(j-1), V_(j-1)
+    // Write after read: no warp still reads K_(j-1), V_(j-1).
+    __syncthreads();
     if (threadIdx.x == 0 && j + 1 < work.Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc] in each warp
-    wait_full(barriers.full_K[j % 2], parity);                         // read after write: K_j has landed
-    add_product(S, Q, shared.K(j % 2).transposed());                   // (8.1)
+    // Read after write: K_j has landed.
+    wait_full(barriers.full_K[j % 2], parity);
+    add_product(S, Q, shared.K(j % 2).transposed());  // (8.1)
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
     exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
@@ -106,7 +110,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     // 4. O += P V.
     const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::Bc / 16> P_reg(P);
-    wait_full(barriers.full_V[j % 2], parity);       // read after write: V_j has landed
+    // Read after write: V_j has landed.
+    wait_full(barriers.full_V[j % 2], parity);
     add_product(O, P_reg, shared.V(j % 2).right());  // (6.4)
   }
   // Write after read: all lanes have read Q; O is staged in the warp's rows of its buffer, which no other warp reads.

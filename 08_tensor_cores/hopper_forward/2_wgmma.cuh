@@ -49,9 +49,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = rule.late_scale * LOG2_E;
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);                  // l: over this lane's columns only
+  const float scale_log2 = rule.late_scale * LOG2_E;           // c
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // called by one thread
     mbarrier_arrive_expect_tx(barriers.full_K[j % 2], shared.K(0).BYTES);
@@ -69,22 +69,26 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       load_tile(0);
     }
   }
-  __syncthreads();                                    // read after write: all threads see the initialised mbarriers
-  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);  // read after write: Q has landed
+  // Read after write: all threads see the initialised mbarriers; Q has landed.
+  __syncthreads();
+  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);
 
   for (int j = 0; j < work.Tc; ++j) {
     // 2. The prefetch of the next tiles starts.
     const int parity = j / 2 % 2;  // each stage has one phase per two tiles
-    __syncthreads();               // write after read: no warp still reads K_(j-1), V_(j-1)
+    // Write after read: no warp still reads K_(j-1), V_(j-1).
+    __syncthreads();
     if (threadIdx.x == 0 && j + 1 < work.Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;    // [16, Bc] in each warp
-    wait_full(barriers.full_K[j % 2], parity);  // read after write: K_j has landed
-    wgmma_fence();                              // write after read: the previous S has been packed into P
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
+    // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+    wait_full(barriers.full_K[j % 2], parity);
+    wgmma_fence();
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(j % 2).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is complete
+    // Read after write: S is complete.
+    wgmma_wait<0>(registers(S));
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
     exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
@@ -94,11 +98,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 4. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    wait_full(barriers.full_V[j % 2], parity);  // read after write: V_j has landed
-    wgmma_fence();                              // read after write: O and P have been computed
+    // Read after write: V_j has landed; O and P have been computed.
+    wait_full(barriers.full_V[j % 2], parity);
+    wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(j % 2).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: this warpgroup has read K_j and V_j
+    // Read after write: O is complete. Write after read: this warpgroup has read K_j and V_j.
+    wgmma_wait<0>(registers(O));
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);

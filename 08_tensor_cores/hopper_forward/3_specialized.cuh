@@ -51,10 +51,11 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   PipelineState<Shape::STAGES> state;
   for (int j = 0; j < work.Tc; ++j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    wait_empty(barriers.empty_K[stage], parity);  // write after read: all consumers have read the previous K
+    // Write after read: all consumers have read the stage's previous K, and its previous V.
+    wait_empty(barriers.empty_K[stage], parity);
     mbarrier_arrive_expect_tx(barriers.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, barriers.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(barriers.empty_V[stage], parity);  // write after read: and the previous V
+    wait_empty(barriers.empty_V[stage], parity);
     mbarrier_arrive_expect_tx(barriers.full_V[stage], shared.V(stage).BYTES);
     shared.V(stage).load(maps.V, barriers.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
@@ -68,22 +69,25 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = rule.late_scale * LOG2_E;
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);                  // l: over this lane's columns only
+  const float scale_log2 = rule.late_scale * LOG2_E;           // c
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
-  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);  // read after write: Q has landed
+  // Read after write: Q has landed.
+  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);
   PipelineState<Shape::STAGES> state;
   for (int j = 0; j < work.Tc; ++j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
 
     // 1. S = Q K^T, and the softmax of its rows.
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;    // [16, Bc] in each warp
-    wait_full(barriers.full_K[stage], parity);  // read after write: K_j has landed
-    wgmma_fence();                              // write after read: the previous S has been packed into P
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
+    // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+    wait_full(barriers.full_K[stage], parity);
+    wgmma_fence();
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is complete
+    // Read after write: S is complete.
+    wgmma_wait<0>(registers(S));
     release(barriers.empty_K[stage]);
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
@@ -94,11 +98,13 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
     // 2. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    wait_full(barriers.full_V[stage], parity);  // read after write: V_j has landed
-    wgmma_fence();                              // read after write: O and P have been computed
+    // Read after write: V_j has landed; O and P have been computed.
+    wait_full(barriers.full_V[stage], parity);
+    wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is complete
+    // Read after write: O is complete.
+    wgmma_wait<0>(registers(O));
     release(barriers.empty_V[stage]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.

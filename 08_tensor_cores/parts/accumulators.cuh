@@ -180,9 +180,11 @@ template <class T, int RowFragments, int ColFragments, class Tile>
 __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowFragments, ColFragments>& C, const Tile& staging,
                            int col0 = 0) {
   const int lane = threadIdx.x % WARP;
-  __syncwarp();  // write after read: all lanes have read the previous content of these rows
+  // Write after read: all lanes have read the previous content of these rows.
+  __syncwarp();
   store(staging, C);
-  __syncwarp();  // read after write: a lane reads what other lanes have stored
+  // Read after write: a lane reads what other lanes have stored.
+  __syncwarp();
   const int rows = min(C.HEIGHT, M.rows - row0);
   if (M.cols % 8 == 0) {  // then all rows are 16-byte aligned
     for (int index = lane; index < rows * ColFragments; index += WARP) {

@@ -116,16 +116,19 @@ __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, cons
   if (rule.problem.d % 8 == 0) {
     normalize(O, m, l, rule.late_scale, L_all.head_vector(b, h), query0);
     store(staging, O);
-    fence_proxy_async();  // read after write: the TMA sees this thread's stores,
-    __syncwarp();         // and those by other threads
+    // Read after write, O: each lane makes its stores visible to the TMA (async proxy), then the warp synchronises.
+    fence_proxy_async();
+    __syncwarp();
     if (threadIdx.x % WARP == 0) {
       staging.store(O_map, query0, h, b);
       bulk_commit();
-      bulk_wait_read<0>();  // write after read: the TMA has read O
+      // Write after read: the TMA has read O.
+      bulk_wait_read<0>();
     }
   } else {  // rows of O are not 16-byte aligned: the TMA cannot store them
     write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
-    fence_proxy_async();  // write after write: in step 7 the TMA loads the next Q where this thread has stored O
+    // Write after write: in step 7 the TMA loads the next Q where this thread has stored O.
+    fence_proxy_async();
   }
 }
 

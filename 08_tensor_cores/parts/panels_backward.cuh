@@ -117,7 +117,8 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_empty(storage.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
+    // Write after read: no consumer still reads the previous tiles.
+    wait_empty(storage.empty[state.stage()], state.parity());
     shared.load_Q(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
     shared.load_dO(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
   }
