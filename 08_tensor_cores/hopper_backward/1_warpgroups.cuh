@@ -35,9 +35,8 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8,
-                       COL_FRAGMENTS = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 1;  // tiles of Q and dO, and of dS in shared memory
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
+  static constexpr int STAGES = 2, DS_STAGES = 1;                            // tiles of Q and dO, and of dS in shared memory
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
@@ -98,14 +97,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_fence();
     issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
-    // Read after write: S is complete, dP may not be.
+    // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
 
-    // 4. dS^T, for all warps.
-    // Read after write: dP is complete.
+    // 4. dS^T, for all warps. Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
     softmax_backward(dPt, Pt, shared.stats(stage));
@@ -113,20 +111,18 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
-    // Read after write: P has been computed.
+    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum. Read after write: P^T has been computed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, shared.dO(stage).mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
     // Read after write, dS: each thread makes its stores visible to wgmma (async proxy), then all threads synchronise.
     fence_proxy_async();
     __syncthreads();
+    // Write after read: the previous dQ has been added. Read after write: dS^T has been computed.
     Accumulators<1, part.COLS / 8> dQ;
-    // Write after read: the previous dQ has been added.
     wgmma_fence();
     part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
-    // Read after write: dS has been computed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, shared.Q(stage).mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();

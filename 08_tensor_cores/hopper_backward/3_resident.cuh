@@ -30,9 +30,8 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8,
-                       COL_FRAGMENTS = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the rings of Q and dO; tiles of dS
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;                            // of the rings of Q and dO; tiles of dS
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
@@ -83,8 +82,7 @@ struct ResidentRows {
   }
 };
 
-/// The named barrier of the consumers.
-constexpr int ALL_CONSUMERS = 1;
+constexpr int ALL_CONSUMERS = 1;  // their named barrier
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
@@ -120,14 +118,13 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();
     V_rows.issue_product(dPt, dO.k_major());  // (8.12)
     wgmma_commit();
-    // Read after write: S is complete, dP may not be.
+    // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
 
-    // 2. dS^T, for all warps.
-    // Read after write: dP is complete.
+    // 2. dS^T, for all warps. Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
     softmax_backward(dPt, Pt, shared.stats(stage));
@@ -135,8 +132,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
-    // Read after write: P has been computed.
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum. Read after write: P^T has been computed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
@@ -144,12 +140,11 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Write after read: behind the barrier no warp still reads the other tile of dS, which the next iteration stores.
     fence_proxy_async();
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
+    // Write after read: the previous dQ has been added. Read after write: dS^T has been computed.
     Accumulators<1, part.COLS / 8> dQ;
-    // Write after read: the previous dQ has been added.
     wgmma_fence();
     part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
-    // Read after write: dS has been computed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();

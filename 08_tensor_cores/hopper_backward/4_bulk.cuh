@@ -30,8 +30,7 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8,
-                       COL_FRAGMENTS = Width / 8;                 // of 8 columns of transposed scores, and of dK and dV
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
   static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;  // of the rings of Q and dO; tiles of dS; of the ring of dQ
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
@@ -39,7 +38,7 @@ struct BackwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
-    float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
+    alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
     Mbarrier full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
@@ -51,8 +50,7 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
-/// The named barrier of the consumers.
-constexpr int ALL_CONSUMERS = 1;
+constexpr int ALL_CONSUMERS = 1;  // their named barrier
 
 /// One thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored it.
 template <class T, class Shape>
@@ -107,14 +105,13 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_fence();
     issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
-    // Read after write: S is complete, dP may not be.
+    // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
 
-    // 2. dS^T, for all warps.
-    // Read after write: dP is complete.
+    // 2. dS^T, for all warps. Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
     softmax_backward(dPt, Pt, shared.stats(stage));
@@ -122,8 +119,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
-    // Read after write: P has been computed.
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder. Read after write: P^T has been computed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
@@ -131,12 +127,11 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Write after read: behind the barrier no warp still reads the other tile of dS, which the next iteration stores.
     fence_proxy_async();
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
+    // Write after read: the previous dQ has been stored. Read after write: dS^T has been computed.
     Accumulators<1, part.COLS / 8> dQ;
-    // Write after read: the previous dQ has been stored.
     wgmma_fence();
     part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
-    // Read after write: dS has been computed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
@@ -144,10 +139,9 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_wait<1>(registers(dV), registers(dQ));
     wait_empty(storage.empty_dQ[stage], parity);
     part.store(storage.dQ[stage], dQ);
-    // Read after write: the TMA sees this thread's stores.
+    // Read after write: the TMA sees this thread's dQ. Write after read: at the end this warpgroup has read the tiles.
     fence_proxy_async();
     commit(storage.full_dQ[stage]);
-    // Write after read: this warpgroup has read the tiles.
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
   }

@@ -8,7 +8,7 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2 (without steps 3 to 5):
+// New since step 2 (the ladder is 1 - 2 - 3, 2 - 4 - 5 and 2 - 6):
 // - dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. So warpgroups share products instead of
 //   keys: one makes P and sums dV, the next makes dS and sums dK, the third makes dQ. A thread holds d / 2 registers of sums.
 // - P^T goes from the first to the second, dS^T from the second to the third, through two buffers each. P^T needs no layout:
@@ -41,7 +41,7 @@ struct BackwardShape {
   // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
   static constexpr int SUM_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
   struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
-    unsigned P_elements[STAGES][Br / 16 * 4 * WARPGROUP];  // P^T: four registers per 16 queries and thread
+    alignas(16) unsigned P_elements[STAGES][Br / 16 * 4 * WARPGROUP];  // P^T: four registers per 16 queries and thread
     __device__ SharedMatrix<unsigned> P(int stage) { return {P_elements[stage], Br / 16, 4 * WARPGROUP, 4 * WARPGROUP}; }
     Mbarrier full_P[STAGES], empty_P[STAGES], full_dS[STAGES], empty_dS[STAGES];
     Mbarrier done_K, done_V;
@@ -55,8 +55,7 @@ struct BackwardShape {
   static_assert(registers_suffice(THREADS, 2 * SUM_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
 };
 
-/// What a warpgroup does: its index.
-enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };
+enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };  // what a warpgroup does: its index
 
 /// A gradient [16, Width] in each warp, in two parts: an instruction for all columns would name 128 registers, more than ptxas
 /// allows in a kernel of 512 threads, whatever setmaxnreg says.
@@ -96,22 +95,19 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // 1. P^T.
+    // 1. P^T. Read after write: Q_i and L_i have landed; S^T is complete. Write after read: the previous P^T has been packed.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St;  // transposed: [16, Br] in each warp
-    // Read after write: Q_i and L_i have landed. Write after read: P^T of the previous tile has been packed.
     wait_full(storage.full_Q[stage], parity);
     wgmma_fence();
     issue_product<T, K.DEPTH>(St, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    // Read after write: S is complete.
     wgmma_wait<0>(registers(St));
     rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 
-    // 2. P^T for the next warpgroup.
-    // Write after read: it has read the P of two tiles ago.
+    // 2. P^T for the next warpgroup. Write after read: it has read the P^T of two tiles ago.
     wait_empty(storage.empty_P[stage], parity);
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
@@ -120,13 +116,11 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     }
     commit(storage.full_P[stage]);
 
-    // 3. dV += P^T dO.
-    // Read after write: dO_i has landed; P has been computed.
+    // 3. dV += P^T dO. Read after write: dO_i has landed, P^T is computed. Write after read: the last wait frees the tiles.
     wait_full(storage.full_dO[stage], parity);
     wgmma_fence();
     dV.issue(Pt_reg, shared.dO(stage));  // (8.14)
     wgmma_commit();
-    // Write after read: this warpgroup has read the tiles.
     wgmma_wait<0>(registers(dV.left), registers(dV.right));
     release(storage.empty[stage]);
   }
@@ -141,20 +135,17 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
   const auto V = shared.V();
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
   Gradient<Shape> dK;
-
   // Read after write: V has landed.
   wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
   for (int iteration = 0; iteration < work.iterations; ++iteration, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // 1. dS^T.
+    // 1. dS^T. Read after write: dO_i, D_i, P^T have arrived; dP^T is complete. Write after read: the previous dS^T is packed.
     Accumulators<1, Shape::QUERY_FRAGMENTS> dPt;  // transposed: [16, Br] in each warp
-    // Read after write: dO_i and D_i have landed. Write after read: dS^T of the previous tile has been packed.
     wait_full(storage.full_dO[stage], parity);
     wgmma_fence();
     issue_product<T, V.DEPTH>(dPt, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
-    // Read after write: dP is complete; P has been stored.
     wgmma_wait<0>(registers(dPt));
     wait_full(storage.full_P[stage], parity);
     dPt.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
@@ -166,21 +157,18 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     release(storage.empty_P[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
 
-    // 2. dS^T for the next warpgroup.
-    // Write after read: it has read the dS of two tiles ago.
+    // 2. dS^T for the next warpgroup. Write after read: it has read the dS^T of two tiles ago.
+    // Read after write: the fence makes this thread's stores visible to wgmma.
     wait_empty(storage.empty_dS[stage], parity);
     store(shared.dS(stage).below(warp_row).left(), dSt_reg);
-    // Read after write: wgmma sees this thread's stores.
     fence_proxy_async();
     commit(storage.full_dS[stage]);
 
-    // 3. dK += dS^T Q.
-    // Read after write: Q_i has landed, long ago: P needed it; dS has been computed.
+    // 3. dK += dS^T Q. Read after write: Q_i has landed, dS^T is computed. Write after read: the last wait frees the tiles.
     wait_full(storage.full_Q[stage], parity);
     wgmma_fence();
     dK.issue(dSt_reg, shared.Q(stage));  // (8.15)
     wgmma_commit();
-    // Write after read: this warpgroup has read the tiles.
     wgmma_wait<0>(registers(dK.left), registers(dK.right));
     release(storage.empty[stage]);
   }
@@ -205,13 +193,12 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
 #pragma unroll 1
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
+      // Write after read: the previous dQ has been added. Read after write: at the end dQ is complete.
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
-      // Write after read: the previous dQ has been added.
       wgmma_fence();
       issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).mn_major(), shared.K().mn_major(col),
                                        /*add=*/false);  // (8.16)
       wgmma_commit();
-      // Read after write: dQ is complete.
       wgmma_wait<0>(registers(dQ));
       const auto first = dQ_accum.head(work.b, at.h)
                              .address(0, ((at.query0 + warp_row) / 16 * (Shape::Width / 8) + col / 8) * 4 * WARP + 4 * lane);
@@ -237,8 +224,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) {
     auto& storage = shared.storage;
-    // Full and empty: one arrival per warp of the warpgroup that has stored or read the tile. Done: one per warp that has
-    // finished with K or V.
+    // One arrival per warp that has stored or read the tile (full, empty), or has finished with K or V (done).
     for (Mbarrier* const handed : {storage.full_P, storage.empty_P, storage.full_dS, storage.empty_dS})
       for (int stage = 0; stage < Shape::STAGES; ++stage) mbarrier_init(handed[stage], 4);
     mbarrier_init(storage.done_K, 2 * 4);
@@ -248,11 +234,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
+  // Write after read: dV and dK are staged in the tiles of V and K, once done_V and done_K say that nobody reads them.
   switch (warpgroup()) {
     case SUM_DV: {
       setmaxnreg_inc<Shape::SUM_REGISTERS>();
       auto dV = sum_dV(shared, rule, work);
-      // Write after read: dV is staged in the tile of V.
       mbarrier_wait(shared.storage.done_V, 0);
       dV.write(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
       break;
@@ -260,7 +246,6 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     case SUM_DK: {
       setmaxnreg_inc<Shape::SUM_REGISTERS>();
       auto dK = sum_dK(shared, work);
-      // Write after read: dK is staged in the tile of K.
       mbarrier_wait(shared.storage.done_K, 0);
       dK.write(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
       break;
@@ -294,8 +279,7 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
-/// Columns of dQ_accum.
-constexpr int width_of(int d) { return d <= 160 ? 160 : d <= 192 ? 192 : 256; }
+constexpr int width_of(int d) { return d <= 160 ? 160 : d <= 192 ? 192 : 256; }  // columns of dQ_accum
 
 constexpr CompiledShape shapes[] = {
     compiled<160, 64, 64>("one warpgroup per role"),

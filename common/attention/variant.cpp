@@ -109,11 +109,12 @@ std::string cannot_run(const Variant& variant, const FullProblem& problem, Pass 
 }
 
 const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
-  const std::vector<Variant>& all = variants(backend);
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Variant& variant) {
-    return variant.fastest != nullptr && variant.fastest(problem, pass) && cannot_run(variant, problem, pass, limits).empty();
-  });
-  return found == all.end() ? nullptr : &*found;
+  const Variant* found = nullptr;
+  for (const Variant& variant : variants(backend)) {
+    if (variant.fastest == nullptr || !variant.fastest(problem, pass) || !cannot_run(variant, problem, pass, limits).empty()) continue;
+    if (found == nullptr || !found->only_if_fastest) found = &variant;
+  }
+  return found;
 }
 
 bool knows(const Variant& variant, const FullProblem& problem) { return unknown(variant, problem) == Features::none; }

@@ -74,7 +74,8 @@ const std::vector<Variant>& variants(Backend);
 /// The one of that name; null if there is none.
 const Variant* find_variant(Backend, std::string_view name);
 
-/// The one that is the fastest for the pass of the problem and can run it on such a device; null if none says so.
+/// The one that is the fastest for the pass of the problem and can run it on such a device; null if none says so. If several do: the
+/// first that is only for some problems, else the last, since a later step knows the earlier ones.
 const Variant* fastest_variant(Backend, const FullProblem&, Pass, const DeviceLimits&);
 
 /// Whether it knows all that the problem has (Variant::takes).

@@ -21,6 +21,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
 os.environ.setdefault(
@@ -53,21 +54,40 @@ SCHEMES = {  # how, and the placement of rows
     "torch, cuDNN": (by_torch, lambda causal: causal),
     "torch, flash": (by_torch, lambda causal: causal),
 }
+LEFT_OUT = {  # what stands for a part of zigzag that is left out, to see what the part costs; the results are wrong then
+    "moves": [(ring._Ring, "pass_on", lambda self, tensors, step: lambda: tensors)],
+    "sums": [
+        (flash_steps, "merge", lambda *_, **__: None),
+        (ring, "_sum", lambda so_far, terms, places, like, dtype: so_far or [torch.empty_like(x, dtype=dtype) for x in like]),
+    ],
+    "kernels": [
+        (flash_steps, "_run_forward", lambda q, *_: flash_steps._outputs(q)),
+        (flash_steps, "_run_backward", lambda dO, q, k, v, *_: [torch.empty_like(x) for x in (q, k, v)]),
+    ],
+}
+PARTIAL = {f"zigzag without {' and '.join(parts)}": parts for parts in (["moves"], ["sums"], ["moves", "sums"], ["kernels", "sums"])}
 BACKENDS = {"torch, cuDNN": SDPBackend.CUDNN_ATTENTION, "torch, flash": SDPBackend.FLASH_ATTENTION}
 
 
+def scheme(name):
+    return SCHEMES["zigzag" if name in PARTIAL else name]
+
+
 @contextlib.contextmanager
-def ready(scheme, causal, mesh):
+def ready(name, causal, mesh):
     """torch replaces its own operation inside of such a context, the backward pass included."""
-    if scheme not in BACKENDS:
-        yield
+    if name not in BACKENDS:
+        with contextlib.ExitStack() as changed:
+            for place in (place for part in PARTIAL.get(name, ()) for place in LEFT_OUT[part]):
+                changed.enter_context(mock.patch.object(*place))
+            yield
         return
     from torch.distributed.tensor.experimental import context_parallel
     from torch.distributed.tensor.experimental._context_parallel import _attention
 
     _attention._cp_options.enable_load_balance = causal  # refused without a mask
     shared = torch.zeros(2 * world, device="cuda")  # it wants a tensor to divide; ours are divided already
-    with sdpa_kernel(BACKENDS[scheme]), context_parallel(mesh, buffers=[shared], buffer_seq_dims=[0]):
+    with sdpa_kernel(BACKENDS[name]), context_parallel(mesh, buffers=[shared], buffer_seq_dims=[0]):
         yield
 
 
@@ -150,7 +170,7 @@ def measure(tokens, heads, causal, given, mesh, alone, failed):
     share = mine[True]
 
     def run(name, passes):
-        attend, placed = SCHEMES[name]
+        attend, placed = scheme(name)
         with ready(name, causal, mesh):
             return call(attend, causal, passes, *mine[placed(causal)])
 
@@ -164,7 +184,7 @@ def measure(tokens, heads, causal, given, mesh, alone, failed):
 
     if checked:  # which warms up, too
         wanted = call(one_gpu, causal, "both", *whole)
-        for name in schemes:
+        for name in (name for name in schemes if name not in PARTIAL):
             found = attempt(name, lambda name=name: run(name, "both"))
             pairs = zip(("O", "dQ", "dK", "dV"), found or (), wanted)
             zigzag = SCHEMES[name][1](causal)
@@ -182,7 +202,7 @@ def measure(tokens, heads, causal, given, mesh, alone, failed):
                         alone.measure(size, heads, causal, passes, data)
             for name in schemes:
                 if name not in failed:
-                    attend, placed = SCHEMES[name]
+                    attend, placed = scheme(name)
                     with ready(name, causal, mesh):
                         f = functools.partial(call, attend, causal, passes, *mine[placed(causal)])
                         ms = attempt(name, lambda f=f: timed(f, given.calls))
@@ -206,7 +226,7 @@ def warm_up(given, mesh):
     data = operands(4096, (32, 32), seed=0)
     for name in ("one GPU", *given.schemes):
         with contextlib.suppress(Exception), ready(name, True, mesh):
-            call(SCHEMES[name][0] if name in SCHEMES else one_gpu, True, "both", *data)
+            call(scheme(name)[0] if name != "one GPU" else one_gpu, True, "both", *data)
 
 
 def parts(given):
@@ -246,7 +266,12 @@ def main():
     parser.add_argument("--heads", default="32/8,32/32", help="of queries and of keys")
     parser.add_argument("--masks", default="full,causal")
     parser.add_argument("--passes", default="forward,both", type=lambda text: text.split(","))
-    parser.add_argument("--schemes", default=";".join(SCHEMES), help="separated by semicolons", type=lambda text: text.split(";"))
+    parser.add_argument(
+        "--schemes",
+        default=";".join(SCHEMES),
+        help=f"separated by semicolons; also {', '.join(PARTIAL)}",
+        type=lambda text: text.split(";"),
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=1, help="calls in a row, as of a model's layers; the times are of one of them")
     parser.add_argument("--alone", type=int, default=1 << 17, help="one GPU's time for more tokens than these is not measured")

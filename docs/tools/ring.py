@@ -66,7 +66,11 @@ class Model:
         self.merge = {size: float(parts[name]["ms"]) / int(parts[name]["rows"]) for size, name in ((2, "merge 16 bits"), (4, "merge fp32"))}
         self.memory, self.link = (int(parts[name]["bytes"]) / float(parts[name]["ms"]) for name in ("merge fp32", "link"))  # bytes per ms
         smallest = min(float(row["ms"]) for row in rows("ring_parts.csv") if row["part"] == "link")
-        python = min(float(row["ring_ms"]) - float(row["kernel_ms"]) for row in rows("ring_world_1.csv") if row["tokens"] == "8192")
+        python = min(
+            float(row["ring_ms"]) - float(row["kernel_ms"])
+            for row in rows("ring_world_1.csv")
+            if (row["tokens"], row["calls"]) == ("8192", "1")
+        )
         self.start = float(parts["agreement"]["ms"]) + smallest + python
         found = problems()
         self.one_gpu = {problem[2:]: problem[0] * ms["ideal"] for problem, ms in found.items() if problem[:2] == (4, MEASURED)}
@@ -110,7 +114,7 @@ class Model:
 def predicted():
     """Under a causal mask, zigzag."""
     model, lines = Model(), []
-    for tokens in (1 << 15, 1 << 17, 1 << 18, 1 << 20):
+    for tokens in (1 << 15, 1 << 17, 1 << 20):
         for kv_heads in (8, 32):
             cells = [
                 number(model.efficiency(ranks, tokens, kv_heads, "yes", which))
@@ -124,7 +128,7 @@ def predicted():
 
 def alone():
     """A ring of one rank, next to the kernels alone."""
-    found = {(int(row["tokens"]), row["causal"], row["pass"]): row for row in rows("ring_world_1.csv")}
+    found = {(int(row["tokens"]), row["calls"], row["causal"], row["pass"]): row for row in rows("ring_world_1.csv")}
     kernels, ring, more = (
         dict(pairs(found, cell))
         for cell in (
@@ -133,8 +137,22 @@ def alone():
             lambda row: 100 * (float(row["ring_ms"]) / float(row["kernel_ms"]) - 1),
         )
     )
-    lines = [[f"{p[0]:,}", p[1], kernels[p], ring[p], more[p]] for p in kernels]
-    return table("tokens | causal | kernels, ms | ring of one, ms | more, %", lines)
+    lines = [[f"{p[0]:,}", *p[1:], kernels[p], ring[p], more[p]] for p in kernels]
+    return table("tokens | calls in a row | causal | kernels, ms | ring of one, ms | more, %", lines)
+
+
+def left_out():
+    """What zigzag takes under a causal mask without some of its parts."""
+    found = {problem: ms for problem, ms in problems().items() if "zigzag without moves" in ms}
+    names = [
+        "ideal",
+        *(f"zigzag without {parts}" for parts in ("moves and sums", "moves", "sums")),
+        "zigzag",
+        "zigzag without kernels and sums",
+    ]
+    columns = [dict(pairs(found, lambda ms, name=name: ms[name])) for name in names]
+    lines = [[f"{p[1]:,}", p[2], *(column[p] for column in columns)] for p in columns[0]]
+    return table("tokens | key heads | ideal | kernels | kernels and sums | kernels and moves | all | moves", lines)
 
 
 def merges():
