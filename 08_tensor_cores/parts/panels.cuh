@@ -90,17 +90,17 @@ struct PanelTile {
   __device__ static int offset(int row, int chunk) { return 2 * PANEL * row + 16 * swizzled_chunk(PANEL, row, chunk); }
 };
 
-/// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColTiles], each warp 16 rows of it.
-template <int ColTiles>
-__device__ float (&registers(Accumulators<1, ColTiles>& C))[4 * ColTiles] {
-  return reinterpret_cast<float(&)[4 * ColTiles]>(C.elements);
+/// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColFragments], each warp 16 rows of it.
+template <int ColFragments>
+__device__ float (&registers(Accumulators<1, ColFragments>& C))[4 * ColFragments] {
+  return reinterpret_cast<float(&)[4 * ColFragments]>(C.elements);
 }
 
 /// Issues C = A B, or C += A B, over Depth blocks of 16 in the inner dimension; all threads of the warpgroup call it. It runs
 /// asynchronously: it needs a wgmma_fence() before it, a wgmma_commit() after it, and a wgmma_wait() for its registers before C
 /// is read or A or B is changed.
-template <class T, int Depth, int ColTiles, class Left, class Right>
-__device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const Right& B, bool add) {
+template <class T, int Depth, int ColFragments, class Left, class Right>
+__device__ void issue_product(Accumulators<1, ColFragments>& C, const Left& A, const Right& B, bool add) {
 #pragma unroll
   for (int k = 0; k < Depth; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
 }
@@ -114,18 +114,21 @@ __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, cons
                              const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int query0, const Tile& staging) {
   const int b = head / rule.problem.H, h = head % rule.problem.H;
   if (rule.problem.d % 8 == 0) {
-    normalize(O, m, l, rule.factor, L_all.head_vector(b, h), query0);
+    normalize(O, m, l, rule.late_scale, L_all.head_vector(b, h), query0);
     store(staging, O);
-    fence_proxy_async();  // read after write: the TMA sees this thread's stores,
-    __syncwarp();         // and those by other threads
+    // Read after write, O: each lane makes its stores visible to the TMA (async proxy), then the warp synchronises.
+    fence_proxy_async();
+    __syncwarp();
     if (threadIdx.x % WARP == 0) {
       staging.store(O_map, query0, h, b);
       bulk_commit();
-      bulk_wait_read<0>();  // write after read: the TMA has read O
+      // Write after read: the TMA has read O.
+      bulk_wait_read<0>();
     }
   } else {  // rows of O are not 16-byte aligned: the TMA cannot store them
-    write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
-    fence_proxy_async();  // write after write: in step 7 the TMA loads the next Q where this thread has stored O
+    write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
+    // Write after write: in step 7 the TMA loads the next Q where this thread has stored O.
+    fence_proxy_async();
   }
 }
 

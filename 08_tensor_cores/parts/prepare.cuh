@@ -10,12 +10,12 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tensors of the pass. LD [B, H, 2, padded Nq]: L of all queries, then D.
+/// The tensors of the pass. L_and_D [B, H, 2, padded Nq]: L of all queries, then D.
 template <class T>
 struct BackwardTensors {
   Tensor<const T> Q, K, V, dO;
   Tensor<T> dQ, dK, dV;
-  Tensor<const float> LD;
+  Tensor<const float> L_and_D;
 };
 
 constexpr int PREPARE_THREADS = 256;
@@ -51,7 +51,7 @@ struct PartOfHead {
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
-                   Tensor<float> LD_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum, bool wide) {
+                   Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum, bool wide) {
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
   const PartOfHead part(problem.B * problem.H);
   const int b = part.head / problem.H, h = part.head % problem.H;
@@ -75,10 +75,10 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 #pragma unroll
   for (int distance = LANES / 2; distance > 0; distance /= 2) D += __shfl_xor_sync(ALL_LANES, D, distance);
   if (chunk == 0) {
-    const Matrix<float> LD = LD_all.head(b, h);
+    const Matrix<float> L_and_D = L_and_D_all.head(b, h);
     const float L = i < problem.Nq ? L_all.head_vector(b, h)(i) : -INFINITY;
-    LD(0, i) = L == -INFINITY ? INFINITY : L;
-    LD(1, i) = D;
+    L_and_D(0, i) = L == -INFINITY ? INFINITY : L;
+    L_and_D(1, i) = D;
   }
   if (clear_dQ_accum) {  // its order does not matter here: the block clears as many elements as its rows have
     const Matrix<float> dQ_accum = dQ_accum_all.head(b, h);
@@ -94,11 +94,11 @@ template <class T, int Width>
 BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   const Problem& p = a.problem;
   constexpr int lanes = LANES_OF_ROW<Width>;
-  const TensorRef& LD = a.workspace("LD");
+  const TensorRef& L_and_D = a.workspace("LD");
   const unsigned blocks = blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H);
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO),
-         view<const float>(a.L), view<float>(LD), view<float>(dQ_accum == nullptr ? LD : *dQ_accum), dQ_accum != nullptr,
-         rows_are_whole_chunks(p));
+         view<const float>(a.L), view<float>(L_and_D), view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum),
+         dQ_accum != nullptr, rows_are_whole_chunks(p));
   return {padded_by_forward<T>(a, a.Q, "Q_padded"),
           padded_by_forward<T>(a, a.K, "K_padded"),
           padded_by_forward<T>(a, a.V, "V_padded"),
@@ -106,7 +106,7 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
           view<T>(a.dQ),
           view<T>(a.dK),
           view<T>(a.dV),
-          view<const float>(LD)};
+          view<const float>(L_and_D)};
 }
 
 // ---- The tiles of queries of a block --------------------------------------------------------------------------------------
@@ -143,9 +143,9 @@ struct QueryStats {
 
   /// Starts copying the stats of Br queries from query0 on. Br / 2 threads copy four elements each.
   template <int Br>
-  __device__ void load_async(const Matrix<const float>& LD, int query0) const {
+  __device__ void load_async(const Matrix<const float>& L_and_D, int query0) const {
     const int row = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
-    if (row < 2) cp_async<16>(rows.address(row, col), LD.address(row, query0 + col));
+    if (row < 2) cp_async<16>(rows.address(row, col), L_and_D.address(row, query0 + col));
   }
 };
 
@@ -165,8 +165,8 @@ __device__ bool any_large(const QueryStats& stats) {
 }
 
 /// Multiplies block (i, k) of C, 16 x 16, by the elements that a left operand's four registers hold (InRegisters).
-template <class T, int RowTiles, int ColTiles>
-__device__ void multiply_block(Accumulators<RowTiles, ColTiles>& C, int i, int k, const uint4& block) {
+template <class T, int RowFragments, int ColFragments>
+__device__ void multiply_block(Accumulators<RowFragments, ColFragments>& C, int i, int k, const uint4& block) {
   const unsigned pairs[4] = {block.x, block.y, block.z, block.w};
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
@@ -177,22 +177,22 @@ __device__ void multiply_block(Accumulators<RowTiles, ColTiles>& C, int i, int k
   }
 }
 
-/// (8.11)  Transposed scores become P = e^(factor S - L).
+/// (8.11)  Transposed scores become P = e^(late_scale S - L).
 template <class Scores>
-__device__ void exponentiate(Scores& S, const QueryStats& stats, const ScoreRule& rule) {
-  const float factor = rule.factor, c = factor * LOG2_E;
+__device__ void exponentiate(Scores& St, const QueryStats& stats, const ScoreRule& rule) {
+  const float late_scale = rule.late_scale, scale_log2 = late_scale * LOG2_E;
   if (rule.scale_first || any_large<Scores::WIDTH>(stats)) {  // log2(e) L would lose precision, or overflow: subtract L first
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(factor, s, -stats.L(query))); });
+    St.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(late_scale, s, -stats.L(query))); });
   } else {
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(c, s, -LOG2_E * stats.L(query))); });
+    St.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * stats.L(query))); });
   }
 }
 
 /// (8.13)  dP becomes dS = P o (dP - D).
 template <class Scores>
-__device__ void softmax_backward(Scores& dP, const Scores& P, const QueryStats& stats) {
-  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
-  dP.multiply(P);
+__device__ void softmax_backward(Scores& dPt, const Scores& Pt, const QueryStats& stats) {
+  dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
+  dPt.multiply(Pt);
 }
 
 // ---- dQ, where blocks sum it in HBM ----------------------------------------------------------------------------------------

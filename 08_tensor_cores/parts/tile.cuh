@@ -78,19 +78,19 @@ struct Tile {
 // operands that are used twice or by wgmma, or that are packed while V is still on its way.
 
 /// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
-template <class T_, int RowTiles, int ColTiles>
+template <class T_, int RowFragments, int ColFragments>
 struct Rounded {
   using T = T_;
-  static constexpr int DEPTH = ColTiles / 2;
-  const Accumulators<RowTiles, ColTiles>& P;
+  static constexpr int DEPTH = ColFragments / 2;
+  const Accumulators<RowFragments, ColFragments>& P;
 
   __device__ void load(unsigned (&A)[4], int i, int k) const {
 #pragma unroll
     for (int r = 0; r < 4; ++r) A[r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
   }
 };
-template <class T, int RowTiles, int ColTiles>
-__device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, ColTiles>& P) {
+template <class T, int RowFragments, int ColFragments>
+__device__ Rounded<T, RowFragments, ColFragments> rounded(const Accumulators<RowFragments, ColFragments>& P) {
   return {P};
 }
 
