@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     // 3. dQ += dS K.
     add_product(dQ, rounded<T>(dS), K_smem(j % 2).right());  // (8.16)
   }
-  cp_async_wait_all();  // if there was no tile of K
-  // Write after write: copies to Q's buffer, where dQ is staged, may still be in flight.
+  // Write after write: if there was no tile of K, copies to Q's buffer, where dQ is staged, may still be in flight.
+  cp_async_wait_all();
   __syncthreads();
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dQ.head(b, h), query0 + warp_row, dQ, Q_smem.below(warp_row));

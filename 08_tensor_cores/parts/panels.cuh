@@ -172,7 +172,8 @@ struct Shared {
       mbarrier_init(storage.empty_K[stage], warps);
       mbarrier_init(storage.empty_V[stage], warps);
     }
-    fence_mbarrier_init();  // the TMA sees the initialised mbarriers
+    // Read after write: the TMA sees the initialised mbarriers.
+    fence_mbarrier_init();
   }
 };
 

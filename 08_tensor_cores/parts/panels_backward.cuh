@@ -83,7 +83,8 @@ struct BackwardShared {
       mbarrier_init(storage.full_dO[stage], 1);
       mbarrier_init(storage.empty[stage], Shape::CONSUMERS * 4);
     }
-    fence_mbarrier_init();  // the TMA sees the initialised mbarriers
+    // Read after write: the TMA sees the initialised mbarriers.
+    fence_mbarrier_init();
   }
 
   // Called by one thread.
