@@ -142,16 +142,17 @@ void start(const Attention& a) {
 }
 
 template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed);
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
 }
 
-// Those of step 7 whose keys come in pairs that are 16 apart, as dropout draws them, and the smallest for sm_75.
+// Tiles of step 7, of 32 keys where 64 would spill with some rule, in which keys come in pairs 16 apart, as dropout draws them; and
+// the smallest for sm_75.
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<64, 128, 64, 2, 2>("32 rows a warp, Q in registers"),
+    compiled<64, 128, 32, 2, 2>("32 rows a warp, Q in registers"),
     compiled<64, 64, 64, 1, 2>("twice as many blocks"),
-    compiled<96, 128, 64, 2, 2>("32 rows a warp"),
+    compiled<96, 128, 32, 2, 2>("32 rows a warp"),
     compiled<96, 64, 32, 1, 2>("twice as many blocks, little shared memory"),
     compiled<128, 128, 32, 2, 2>("32 rows a warp"),
     compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory"),
