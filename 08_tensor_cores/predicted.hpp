@@ -113,8 +113,17 @@ inline Prediction predicted_options(const FullProblem& p, const TileChoice& choi
   return {moved, {}, forward_barriers("options", p, choice, limits), {}};
 }
 
+/// Blocks that divide the query heads of a group among them: by the heads of the workspace for what they sum.
+inline std::int64_t parts_of_group(const Variant& v, const Problem& p) {
+  for (const WorkspaceSpec& spec : v.workspace(p, Pass::backward)) {
+    if (spec.name == std::string_view("dK_parts")) return spec.shape[1] / p.Hkv;
+  }
+  return 1;
+}
+
 /// (8.17)
-inline MovedTensors predicted_backward(std::string_view step, const FullProblem& p, const TileChoice& choice) {
+inline MovedTensors predicted_backward(std::string_view step, const FullProblem& p, const TileChoice& choice,
+                                       std::int64_t group_parts) {
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", halved = step == "halves" || step == "staggered";
   const bool ordered = step == "ordered", relay = step == "relay";
@@ -135,7 +144,11 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
   add_copy(moved, "dO", heads * Nq, p);  // Q, K and V have theirs from the forward pass
   for (const char* const tensor : {"Q", "dO"}) add_read(moved, tensor, heads * (parts * v.queries + (two_kernels ? Nq : 0)), p);
   for (const char* const tensor : {"K", "V"}) {
-    add_read(moved, tensor, parts * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0), p);
+    add_read(moved, tensor, parts * group_parts * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0), p);
+    if (group_parts > 1) {
+      const std::int64_t rows = group_parts * kv_heads;
+      moved[std::string("d") + tensor + "_parts"] = {rows * Nk * up(d, 8), rows * up(Nk, Bc) * width};
+    }
   }
   moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
   moved["bias"].read = parts * heads * biases(p, v, lookers);
@@ -152,7 +165,8 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
       const std::int64_t tiles = up(Nq, Br) / Br - unseen / Br;  // that any key sees
       moved["dQ_accum"].read -= heads * tiles * Br * width;
       if (unseen == 0) moved["dQ_accum"].written = added;
-      const std::int64_t blocks = kv_heads * (up(Nk, Bc) / Bc);  // each draws a ticket, and one of them sets the tickets back
+      const std::int64_t blocks = group_parts * kv_heads * (up(Nk, Bc) / Bc);
+      // Each block draws a ticket, and one of them sets the tickets back.
       moved["tickets"] = {blocks + 1, blocks + 1};
       moved["turns"] = {heads * v.tiles, heads * v.tiles};  // passed on, or set back; how often blocks ask nobody knows
     }
@@ -170,14 +184,14 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   const bool options_backward = v.name == std::string_view("options_backward");
   if (v.name == std::string_view("options") || (options_backward && pass == Pass::forward))
     return predicted_options(p, choice, limits);
-  if (options_backward) return {predicted_backward("one_kernel", p, choice)};
+  if (options_backward) return {predicted_backward("one_kernel", p, choice, 1)};
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   for (const std::string_view step :
        {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "resident", "bulk", "ordered", "relay"}) {
     if (v.name != step) continue;
-    if (pass == Pass::backward) return {predicted_backward(step, p, choice)};
+    if (pass == Pass::backward) return {predicted_backward(step, p, choice, parts_of_group(v, p))};
     return {predicted_forward(p, choice), {}, forward_barriers("lazy_maximum", p, choice, limits), {}};
   }
   return {};

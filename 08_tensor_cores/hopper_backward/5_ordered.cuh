@@ -19,15 +19,19 @@
 //   with fewer tiles would reach the next head too early, and wait there.
 // - A block draws a ticket, the index of its tile of keys. A block that has drawn is running, and blocks wait only for smaller
 //   tickets: no block waits for one that cannot start before it ends.
+// - If whole groups of heads make too few blocks, several blocks share a tile of keys, each for a part of the group's query
+//   heads (parts/group.cuh). They write their dK and dV in fp32, and another kernel sums the parts in a fixed order.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
+// Grid: Tc*B*Hkv*parts, where a block loops over its part of the query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per tile
-//   but the first, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum; the ticket and the turns, zero
-//   before and after. Launches that run at the same time must not share it: with mixed tickets an adder might wait for ever.
+//   but the first, and read once at the end; dQ, dK, dV once. With parts, K and V once per part, dK_parts and dV_parts
+//   written and read once. Workspace: L and D; dQ_accum; the parts; the ticket and the turns, zero before and after.
+//   Launches that run at the same time must not share it: with mixed tickets an adder might wait for ever.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
+#include "08_tensor_cores/parts/group.cuh"
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
 namespace flash::tensor_cores::hopper_backward_5 {
@@ -102,9 +106,9 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V.
-template <class T, class Shape>
+template <bool Divided, class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
-                        const WorkFromTheEnd<Shape>& work) {
+                        [[maybe_unused]] const GroupParts& parts, const WorkFromTheEnd<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& smem = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
@@ -168,14 +172,21 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
+  if constexpr (Divided) {
+    write_part(parts.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV);
+    write_part(parts.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK);
+  } else {
+    write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
+    write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
+  }
 }
 
-template <class T, class Shape>
+/// Divided: key/value heads, here and in the problem, are parts of groups. A template parameter, because a branch could change
+/// the registers of the loop: without parts the same instructions run as before there were any.
+template <class T, class Shape, bool Divided>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    Tensor<int> tickets, Tensor<int> turns, int heads_at_once) {
+                    Tensor<int> tickets, Tensor<int> turns, int heads_at_once, GroupParts parts) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   auto& smem = shared.storage;
@@ -196,22 +207,30 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;
     if (role > 2 || !elect_one()) return;
     if (role == 0) {
-      produce(shared, maps, rule.problem, all.LD, work);
+      if constexpr (Divided) {
+        produce(shared, maps, rule.problem, all.LD, LoadsOfPart(work, parts.count));
+      } else {
+        produce(shared, maps, rule.problem, all.LD, work);
+      }
     } else {
       add(shared, rule.problem, dQ_accum, turns, work, role - 1);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, all, work);
+    consume<Divided>(shared, rule, all, parts, work);
   }
 }
+
+int parts_of_group(const Problem& p);
 
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
-    const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
+    const GroupParts parts = group_parts(a, parts_of_group(a.problem));
+    ScoreRule rule = score_rule(a);
+    const Problem& p = rule.problem = divided(a.problem, parts.count);
     // No block stores dQ of queries that see no key: clear it here.
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
@@ -223,8 +242,9 @@ void start(const Attention& a) {
       at_once = std::max(at_once, heads_in_L2(p.B * p.Hkv, bytes));
     }
     launch("backward_ordered", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), view<int>(a.workspace("tickets")),
-           view<int>(a.workspace("turns")), at_once);
+           parts.count == 1 ? backward_kernel<T, Shape, false> : backward_kernel<T, Shape, true>, rule, maps, all,
+           view<float>(dQ_accum), view<int>(a.workspace("tickets")), view<int>(a.workspace("turns")), at_once, parts);
+    if (parts.count > 1) sum_parts<T, Shape::Width>(a, parts.count);
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -245,15 +265,23 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
+int parts_of_group(const Problem& p) { return tensor_cores::parts_of_group<shapes>(p); }
+
 const Variant variant = [] {
-  Variant step = hopper_backward_step<shapes>(
-      "ordered", "blocks take turns at dQ: the same bits in each run", [](const Problem& p, Pass pass) {
-        return pass == Pass::backward && p.d > 64 && p.d <= 128 && shares_keys_under_mask(p);
-      });
+  Variant step = hopper_backward_step<shapes>("ordered", "blocks take turns at dQ: the same bits in each run");
+  step.fastest = [](const Problem& p, Pass pass) {
+    if (pass == Pass::forward || p.d > 128) return false;
+    return (p.d > 64 && shares_keys_under_mask(p)) || parts_of_group(p) > 1;
+  };
+  step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
+    return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
+                                 : choices(shapes, divided(p, parts_of_group(p)), pass, limits);
+  };
   step.workspace = [](const Problem& p, Pass pass) {
     std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
     if (pass == Pass::forward) return list;
     list.push_back({.name = "tickets", .shape = {1, 1, 1, 1}, .zeroed = true});
+    if (const int parts = parts_of_group(p); parts > 1) add_group_parts(list, p, parts);
     list.push_back({.name = "turns", .shape = {p.B, p.H, 1, padded_queries(p) / GROUP_ROWS}, .zeroed = true});
     return list;
   };
