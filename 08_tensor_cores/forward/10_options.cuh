@@ -146,8 +146,7 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
 }
 
-// Tiles of step 7, of 32 keys where 64 would spill with some rule, in which keys come in pairs 16 apart, as dropout draws them; and
-// the smallest for sm_75.
+// Tiles as in step 7, but of 32 keys where more would spill or would not be pairs of keys 16 apart, which dropout draws together.
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 64, 2, 2>("32 rows a warp"),
     compiled<64, 128, 32, 2, 2>("32 rows a warp, Q in registers"),
