@@ -146,7 +146,7 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
 }
 
-// Tiles as in step 7, but of 32 keys where more would spill or would not be pairs of keys 16 apart, which dropout draws together.
+// Tiles as in step 7, but of 32 keys where more would spill or are not pairs of keys 16 apart, which dropout draws together.
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 64, 2, 2>("32 rows a warp"),
     compiled<64, 128, 32, 2, 2>("32 rows a warp, Q in registers"),
