@@ -20,7 +20,7 @@ template <const auto& shapes>
 int parts_of_group(const Problem& p) {
   const DeviceLimits h200;
   const std::int64_t rows = std::int64_t{p.B} * p.Hkv * p.Nk;
-  if (p.d > 128 || rows / ROW_BLOCK > 2 * h200.multiprocessors) return 1;  // at least two tiles per SM
+  if (p.d > 128 || p.group_size() == 1 || rows / ROW_BLOCK > 2 * h200.multiprocessors) return 1;  // two tiles per SM suffice
   int best = 1;
   double least = least_time(shapes, p, Pass::backward, h200);
   for (int parts = 2; parts <= std::min(p.group_size(), h200.multiprocessors); ++parts) {
@@ -62,13 +62,13 @@ inline void add_group_parts(std::vector<WorkspaceSpec>& list, const Problem& p, 
 }
 
 /// Writes the warp's 16 rows of a part, straight from accumulators: in fp32 the lanes of a quad write a whole sector.
-template <int ColTiles>
-__device__ void write_part(const Matrix<float>& part, int row0, const Accumulators<1, ColTiles>& C) {
+template <int ColFragments>
+__device__ void write_part(const Matrix<float>& part, int row0, const Accumulators<1, ColFragments>& C) {
   const int lane = threadIdx.x % WARP;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
 #pragma unroll
-    for (int n = 0; n < ColTiles; ++n) {
+    for (int n = 0; n < ColFragments; ++n) {
       part.as<float2>(row0 + 8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) =
           make_float2(C.elements[0][n][2 * r], C.elements[0][n][2 * r + 1]);
     }

@@ -7,7 +7,9 @@ from .shapes import FORWARD, ThreadTile, visited
 
 def blocks_06():
     """Eight causal heads of 4096 queries on 132 SMs: the work of each SM with a block per head, and with a block per tile of queries."""
-    p = Picture(860, 396, "Eight causal heads on 132 SMs: a block per head gives 8 SMs all the work, a block per tile of 128 queries divides it")
+    p = Picture(
+        860, 396, "Eight causal heads on 132 SMs: a block per head gives 8 SMs all the work, a block per tile of 128 queries divides it"
+    )
     cell, per_head = 24, 4096 // 128
     tiles = [tile + 0.5 for tile in range(per_head)]  # of 128 x 128 that a tile of queries sees; half of the one on the diagonal
     mean = 8 * sum(tiles) / 132
@@ -22,7 +24,12 @@ def blocks_06():
             x, y = left + sm % 12 * cell, 72 + sm // 12 * cell
             p.box(x, y, cell - 3, cell - 3, "c0" if not work else "c2" if work > mean else "c3", f"{int(work + 0.5)}" if work else "", 10)
         p.note(left + 6 * cell, 72 + 11 * cell + 22, note.format(max(works)), size=14)
-    p.note(430, 72 + 11 * cell + 48, f"Tiles of 128 × 128 under a causal mask, if blocks n and n + 132 share an SM. Orange: more than the mean of {mean:.0f}.", size=14)
+    p.note(
+        430,
+        72 + 11 * cell + 48,
+        f"Tiles of 128 × 128 under a causal mask, if blocks n and n + 132 share an SM. Orange: more than the mean of {mean:.0f}.",
+        size=14,
+    )
     return p
 
 
