@@ -175,7 +175,7 @@ def phases_05():
     p.note(
         490,
         466,
-        f"Bars: what threads {THREAD} and {other} read, write or add to. all: every row, read by all threads at the same time.",
+        f"Threads {THREAD} and {other} read blue bars, and write or add to orange ones. All threads read the same rows of green tiles.",
         f"In A and B they own rows {THREAD} and {other} of the Q tile. In C thread {THREAD} adds to row {THREAD} of dV what it computes",
         f"from P and dO, and thread {other} adds to row {THREAD} of dK what it computes from dS and Q.",
         size=text,
