@@ -1,7 +1,5 @@
 """The picture of the index: which chapter needs which, and how long each takes. Keep the times as the chapters give them."""
 
-from itertools import pairwise
-
 from tools.svg import Picture
 
 WIDE, HIGH, GAP, LEFT, ROWS = 94, 74, 16, 8, (62, 178, 294)
@@ -24,7 +22,7 @@ CHAPTERS = {
 }
 
 # Which chapter needs the one before it: in its row, and above it.
-ALONG = [(a, b) for row in (["cuda", "01", "02", "04", "06", "08", "08H", "08F"], ["05", "07", "08b", "08B"]) for a, b in pairwise(row)]
+ALONG = [(a, b) for row in (["cuda", "01", "02", "04", "06", "08", "08H", "08F"], ["05", "07", "08b", "08B"]) for a, b in zip(row, row[1:])]
 DOWN = [("04", "05"), ("06", "07"), ("08", "08b"), ("08F", "08B"), ("07", "09")]
 
 
