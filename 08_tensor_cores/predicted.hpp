@@ -47,13 +47,13 @@ inline std::optional<std::int64_t> forward_barriers(std::string_view step, const
                                                     const DeviceLimits& limits) {
   const int Br = choice.tiles.Br;
   const std::int64_t heads = std::int64_t{p.B} * p.H, pairs = heads * visits(p, choice.tiles).tiles;
-  const std::int64_t tiles_of_Q = heads * (up(p.Nq, Br) / Br);
+  const std::int64_t tiles_of_Q = heads * visits(p, choice.tiles).query_tiles;
   const std::int64_t blind = p.causal ? heads * (std::max(0, p.Nq - p.Nk) / Br) : 0;  // tiles of Q that see no key
   if (step == "mma" || step == "swizzle") return 2 * pairs - (tiles_of_Q - blind);
   if (step == "pipeline" || step == "registers" || step == "addresses") return pairs;
   // One more if Q stays in registers: the 32 that hold 16 rows of 128 columns or 32 rows of 64.
   const std::int64_t width = p.d <= 128 ? up(p.d, 32) : 256;
-  if (step == "resident_Q" || step == "tuned" || step == "lazy_maximum")
+  if (step == "resident_Q" || step == "tuned" || step == "lazy_maximum" || step == "options")
     return pairs + (width * Br / (choice.threads / 32) <= 2048 ? tiles_of_Q : 0);
   // One more when the mbarriers are initialised, and that alone where warps specialise.
   if (step == "tma" || step == "wgmma") return pairs + tiles_of_Q;
@@ -100,6 +100,17 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
     sectors = half + kv_heads * 2 * v.keys * p.d / 16 + 2 * parts * p.d / 8 + parts * (width / 32 + 1) + rows * p.d / 16 + rows;
   }
   return {moved, sectors, kv_heads * (v.steps + 2 * v.blocks), kv_heads * warps * (v.steps * per_tile + 4 * v.blocks)};
+}
+
+/// Step 10, with or without the backward pass after it. In a ragged batch each thread looks up its block's tile, the ends of the sequence,
+/// and where it begins in Q, K, V, O and L.
+inline Prediction predicted_options(const FullProblem& p, const TileChoice& choice, const DeviceLimits& limits) {
+  MovedTensors moved = predicted_forward(p, choice);
+  if (!p.sequences.empty()) {
+    const std::int64_t threads = std::int64_t{p.B} * p.H * visits(p, choice.tiles).query_tiles * choice.threads;
+    moved["order"].read = 2 * threads, moved["offsets"].read = (4 + 5) * threads;
+  }
+  return {moved, {}, forward_barriers("options", p, choice, limits), {}};
 }
 
 /// Blocks that divide the query heads of a group among them: by the heads of the workspace for what they sum.
@@ -170,6 +181,10 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
+  const bool options_backward = v.name == std::string_view("options_backward");
+  if (v.name == std::string_view("options") || (options_backward && pass == Pass::forward))
+    return predicted_options(p, choice, limits);
+  if (options_backward) return {predicted_backward("one_kernel", p, choice, 1)};
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
