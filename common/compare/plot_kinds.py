@@ -163,6 +163,9 @@ def draw_lines(axes, drawn, plot, values):
 # ---- horizontal bars, one per step -------------------------------------------------------------------------------------------
 
 
+STRETCH = 10  # of the bars of fp32; their headings say so
+
+
 def steps(plot, rows, words):
     """A panel with names of its own for each query, or panels that share the names for columns of counts."""
     own = not set(plot.panels.values()) <= set(rows.columns)
@@ -179,11 +182,15 @@ def steps(plot, rows, words):
         axes.set_ylim(height / slot - 0.5, -0.5)
         highest = max(other[column].max() for _, other, _, column in panels) if own else part[y].max()
         axes.set_xlim(0, highest * width / (width - room))  # for the number behind the longest bar
+        stretch = 1
         for at, (text, value, series) in enumerate(entry):
+            if own and not series:  # a heading; bars of fp32 next to those of tensor cores would be too short to compare
+                stretch = STRETCH if text.endswith("fp32") else 1
+                text += f", × {stretch}" if stretch > 1 else ""
             if own or k == 0:
                 write(axes, text, (0, at), (6 * bool(series) - names, 0), va="center", weight="normal" if series else "bold")
             if series:
-                drawn = axes.barh(at, value, height=0.7, color=ink(series))
+                drawn = axes.barh(at, stretch * value, height=0.7, color=ink(series))
                 ground = {"facecolor": ink("bg"), "edgecolor": "none", "pad": 0.5}  # in front of the dashed lines
                 number = plot.number.format(value).rstrip(".")
                 axes.bar_label(drawn, [number], padding=3, fontsize=SMALL, color=ink("fg" if value else "dim"), bbox=ground)

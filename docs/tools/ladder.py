@@ -23,7 +23,7 @@ def steps(direction):
         factors = [number(factor and float(factor)) for factor in (estimate, bounds, *gains)]
         changes = known.index(over) + 1 if over else "–"
         lines.append([count, stage, f"`{variant}`", changes, *factors, ms(row), number(row and row["tflops"])])
-    head = "no. | stage | step | over | gain, estimate | gain, by least times | gain, measured | in all | ms | TFLOP/s"
+    head = "no. | stage | step | over | gain, estimate | gain, by the bounds | gain, measured | in all | ms | TFLOP/s"
     return section("{pass}, {problem}", head, lines, list(rows.values()))
 
 

@@ -77,9 +77,9 @@ class Plots(unittest.TestCase):
         found += [row("08 mma", ms=0.04, problem=half, kernel="08_tensor_cores/forward/1_mma.cuh"), row("01 naive", ms=4, problem=one)]
         found += [row("peer flash", ms=0.05, problem=half, torch="9.9")]
         figure = self.draw("ladder", found)
-        self.assertEqual(bars(figure.axes[0]), [2, 200, 400])
+        self.assertEqual(bars(figure.axes[0]), [20, 200, 400])  # fp32 is drawn ten times as long
         said = texts(figure)
-        self.assertEqual([text for text in said if text[:2] in ("08", "to")], ["to 05, fp32", "08, fp16", "08 Hopper, fp16"])
+        self.assertEqual([text for text in said if text[:2] in ("08", "to")], ["to 05, fp32, × 10", "08, fp16", "08 Hopper, fp16"])
         self.assertLessEqual({"FA2 160", "Dashed: FlashAttention-2 and cuDNN of torch 9.9, and FlashAttention-3."}, set(said))
 
     def test_counts_are_whole_and_zeros_are_said(self):

@@ -1,10 +1,11 @@
-"""Bars of chapters 01 to 05: what was measured on an H200 next to the bounds, and the gradients of the row by hand."""
+"""Bars of chapters 01 to 05 and of the ladder: what was measured on an H200 next to the bounds, and the gradients of the row by hand."""
 
-from math import exp
+from math import exp, log
 
 import h200
 from tools.formatting import number
 from tools.saved import H200, fastest, newest
+from tools.steps import STEPS
 from tools.svg import Picture
 from tools.timed import named
 
@@ -125,4 +126,43 @@ def row_05():
     return p
 
 
-PICTURES = [kernels_01, kernels_02, bounds_04, row_05]
+def gains():
+    """Each step of the ladder: the gain that was estimated, the ratio of the bounds, and the gain that was measured."""
+    p = Picture(820, 560, "The gain of each fp32 step over the step that it changes: estimated, by the bounds, and measured")
+    left, top, bottom, scale = 250, 66, 504, 225
+
+    def at(gain):
+        return left + scale * log(gain)
+
+    def diamond(x, y):
+        p.polygon([(x - 7, y), (x, y - 7), (x + 7, y), (x, y + 7)], "c2")
+
+    for gain in (1, 1.5, 2, 3, 5, 10):
+        p.line(at(gain), top - 14, at(gain), bottom, "line" if gain == 1 else "thin")
+        p.label(at(gain), top - 20, f"{gain:g}", 13, kind="dim")
+    y = top
+    for direction in ("forward", "backward"):
+        rows = {row.label: row["time"]["median_ms"] for row in newest(H200, "compare.jsonl", direction=direction, having="time")}
+        p.label(20, y + 15, direction, 15, "start", bold=True)
+        y += 24
+        for number_of_step, step in list(enumerate(STEPS[direction], 1))[1:]:
+            gain = rows[step.over] / rows[step.name]
+            p.label(56, y + 15, str(number_of_step), 13, "end")
+            p.label(70, y + 15, f"{step.stage[:2]} {step.variant}", 13, "start")
+            p.rect(min(at(gain), left), y + 3, max(abs(at(gain) - left), 1), 16, "c1")
+            if step.bounds:
+                p.line(at(step.bounds), y, at(step.bounds), y + 22, "strong")
+            if step.estimate:
+                diamond(at(step.estimate), y + 11)
+            y += 25
+        y += 8
+    for x, name in ((100, "measured gain"), (300, "ratio of the bounds"), (500, "estimate")):
+        p.label(x + 30, 536, name, 13, "start")
+    p.rect(100, 524, 22, 16, "c1")
+    p.line(315, 521, 315, 543, "strong")
+    diamond(515, 532)
+    p.note(at(3), 22, "times as fast as the step that it changes (logarithmic)")
+    return p
+
+
+PICTURES = [kernels_01, kernels_02, bounds_04, row_05, gains]
