@@ -188,7 +188,7 @@ function table(title, rows, usual) {
 
 /** A lab has no report: it prints, and its exit code says whether its claims hold. Marked are the lines that a failure names, or else all. */
 function concludeLab({ code, out, err, ms }, mistake) {
-  const seconds = `${(ms / 1000).toFixed(1)} s`, untrue = out.split("\n").filter((line) => line.startsWith("NOT TRUE"));
+  const seconds = `${(ms / 1000).toFixed(1)} s`, untrue = [...new Set(out.match(/^NOT TRUE.*/gm))];
   if (code === 0) say("good", "All its claims hold", `Done in ${seconds}.`);
   else say("bad", err ? "The simulator stopped it" : `${untrue.length === 1 ? "A claim is" : `${untrue.length} claims are`} not true`, `after ${seconds}`);
   element("told").replaceChildren(...[...untrue, err.trim()].filter(Boolean).map((text) => withPlaces(text)),
