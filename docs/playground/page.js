@@ -137,8 +137,8 @@ function say(mood, title, text) {
 }
 
 /** Text whose places in the source are buttons that lead there. */
-function withPlaces(text, tag = "p") {
-  const paragraph = make(tag, "", { className: "message" });
+function withPlaces(text, className = "message") {
+  const paragraph = make("p", "", { className });
   let end = 0;
   for (const found of text.matchAll(PLACE)) {
     const [place, file, line] = found;
@@ -186,16 +186,18 @@ function table(title, rows, usual) {
   return result;
 }
 
-/** A lab has no report: it prints, and its exit code says whether its claims hold. Marked are the lines that a failure names, or else all. */
+/** A lab has no report: it prints, and its exit code says whether its claims hold. Marked are the lines that a failure names, or else all that it prints. */
 function concludeLab({ code, out, err, ms }, mistake) {
   const seconds = `${(ms / 1000).toFixed(1)} s`, untrue = [...new Set(out.match(/^NOT TRUE.*/gm))];
   if (code === 0) say("good", "All its claims hold", `Done in ${seconds}.`);
   else say("bad", err ? "The simulator stopped it" : `${untrue.length === 1 ? "A claim is" : `${untrue.length} claims are`} not true`, `after ${seconds}`);
   element("told").replaceChildren(...[...untrue, err.trim()].filter(Boolean).map((text) => withPlaces(text)),
     ...(mistake ? [make("p", mistake.lesson, { className: "lesson" })] : []));
-  element("counts").replaceChildren(make("p", "What it prints"), withPlaces(out, "pre"));
-  const places = (text) => [...text.matchAll(PLACE)].map(([place]) => place), said = places([...untrue, err].join(" "));
-  show(chosen("variant"), mistake, new Set(said.length ? said.slice(0, 2) : places(out)));
+  const printed = make("div", "", { className: "printed" });
+  printed.append(...out.trimEnd().split("\n").map((line) => withPlaces(line, line.length > 100 ? "long" : "")));
+  element("counts").replaceChildren(printed);
+  const places = (text) => [...text.matchAll(PLACE)].map(([place]) => place);
+  show(chosen("variant"), mistake, new Set(code === 0 ? places(out) : places([...untrue, err].join(" ")).slice(0, 2)));
 }
 
 function conclude(result, report, usual, mistake) {
@@ -292,6 +294,7 @@ function fromHash(asked) {
 }
 
 document.body.classList.toggle("lab", Boolean(data.lab));
+if (data.lab) form.elements.variant.parentElement.firstChild.data = "Program ";
 offer("arguments", [["", "none"], ...(data.arguments ?? []).map((name) => [name])]);
 form.elements.arguments.parentElement.hidden = !data.arguments?.length;
 offer("variant", [...data.variants.map(({ name }) => [name, name.replaceAll("_", " ")]), ...data.elsewhere.map(([kernel, page]) => [page, `${kernel} …`])]);
