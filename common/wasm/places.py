@@ -75,7 +75,9 @@ def main(command):
     catch = ["-fexceptions"] if re.search(r"^ +catch .*@_ZTI", module, re.MULTILINE) else []
     # From its declaration on a variable has its place on the stack to itself: the simulator watches accumulators before they are first used.
     own_places = ["-mllvm", "-stackcoloring-lifetime-start-on-first-use=false"]
-    subprocess.run([compiler, *optimise, *catch, *own_places, "-Xclang", "-disable-llvm-passes", "-c", str(text), "-o", str(output)], check=True)
+    subprocess.run(
+        [compiler, *optimise, *catch, *own_places, "-Xclang", "-disable-llvm-passes", "-c", str(text), "-o", str(output)], check=True
+    )
     text.unlink()
 
 

@@ -70,7 +70,8 @@ class Page(NamedTuple):
         for kernel in self.kernels:
             included_by(kernel, files)
         return sorted(
-            (file for file in files if file.endswith(".cuh") or file.startswith(LAB)), key=lambda file: (file not in self.kernels, file.startswith("common"), file)
+            (file for file in files if file.endswith(".cuh") or file.startswith(LAB)),
+            key=lambda file: (file not in self.kernels, file.startswith("common"), file),
         )
 
 
@@ -150,9 +151,10 @@ def pages():
 
 
 def labs():
-    """A page per program of docs/lab."""
-    for path in sorted((ROOT / LAB).glob("*.cpp")):
-        yield Page(f"lab_{path.stem}", LAB, [f"{LAB}/{path.name}"], gallery([f"{LAB}/{path.name}"]))
+    """A page per program of docs/lab that mistakes.toml has mistakes for, since readers add programs of their own."""
+    for kernel in tomllib.loads((HERE / "mistakes.toml").read_text())["kernel"]:
+        if (file := kernel["file"]).startswith(LAB):
+            yield Page(f"lab_{Path(file).stem}", LAB, [file], gallery([file]))
 
 
 def with_tiles(text, firsts):
@@ -214,7 +216,9 @@ def program(text, file, name):
     """A lab, or its broken copy, that shares a module with others: only its main() is seen, as flash_NAME(), and lines keep their numbers. Functions
     that wait have `flash` in their names for common/wasm/suspended.txt."""
     text = re.sub(r"^namespace \{", f"inline namespace flash_of_{name} {{", text, flags=re.MULTILINE)
-    text = re.sub(r"^int main\(.*\) \{", f"int flash_{name}([[maybe_unused]] int argc, [[maybe_unused]] char** argv) {{", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^int main\(.*\) \{", f"int flash_{name}([[maybe_unused]] int argc, [[maybe_unused]] char** argv) {{", text, flags=re.MULTILINE
+    )
     return f'#line 1 "{ROOT / file}"\n{text}'
 
 
