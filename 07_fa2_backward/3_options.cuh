@@ -1,5 +1,4 @@
-// 07 FlashAttention-2, backward, step 3: the options of chapter 09: a window, a softcap, ragged batches, dropout, and the
-// gradient of the bias.
+// 07 FlashAttention-2, backward, step 3: the options of chapter 09: a window, a softcap, ragged batches, dropout.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     S = scale Q_i K_j^T, capped, + bias, masked;   P = e^(S - L_i)                    (7.1)
@@ -8,8 +7,6 @@
 //     dV_j += P^T dO_i                                                                  (7.4)
 //     dK_j += scale dS^T Q_i                                                            (7.5)
 //     dQ_i += scale dS K_j                                                              (7.6)
-//   for every pair of tiles of a matrix of the bias (one block each), for every head that shares it:
-//     dBias_ij += P o (dP - D_i)                                                        (9.16)
 //
 // New since step 2:
 // - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores and hides what is outside the window.
@@ -18,19 +15,15 @@
 // - A block of a ragged batch looks up its sequence and narrows all tensors to it. Each sequence has a last tile, so the last
 //   rows, too, are copied 16 bytes at a time.
 // - Dropout multiplies the P of dV, and dP, by Z. P as it was then waits where dS will be.
-// - The gradient of the bias is a kernel of its own, which computes P and dP again: a block that owns a tile of it needs no
-//   atomics and no memory for the summands.
 //
 // Grid: Tc*B*Hkv, in a ragged batch one block per tile of a sequence and key/value head, where a block loops over all query
 // heads that share its key/value head. Block: 8 warps (parts.cuh).
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK, dV written once per query
-//   head, which first reads the sum of the previous heads (7.7). For dBias, Q, K, V, dO, L, D again, once for each pair of
-//   tiles, and dBias written once (9.17).  Workspace: D.
+//   head, which first reads the sum of the previous heads (7.7).  Workspace: D.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
 #include "07_fa2_backward/parts.cuh"
-#include "common/device/bias_gradient.cuh"
 #include "common/device/options.cuh"
 
 namespace flash::fa2_backward::step_3 {
@@ -38,10 +31,10 @@ namespace {
 
 /// Starts copying the tiles of Q, dO, L and D that begin at query0, a row of the sequence.
 template <class Shape, class Rule>
-__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool wide,
+__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool aligned,
                              const Rule& rule) {
-  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.Q, queries_of(rule, all.Q).head(b, h), query0, wide);
-  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.dO, queries_of(rule, all.dO).head(b, h), query0, wide);
+  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.Q, queries_of(rule, all.Q).head(b, h), query0, aligned);
+  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.dO, queries_of(rule, all.dO).head(b, h), query0, aligned);
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
   const Vector<const float> L = queries_of(rule, all.L).head_vector(b, h), D = queries_of(rule, all.D).head_vector(b, h);
@@ -64,7 +57,7 @@ __device__ void store_dS(const SharedTiles& smem, Tile& dP, const SharedMatrix<f
 
 /// Adds C to M at (row0, col0) by atomics, since other blocks add to the same elements.
 template <class Tile>
-__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool wide) {
+__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool aligned) {
 #pragma unroll
   for (int r = 0; r < Tile::ROWS; ++r) {
     const int row = row0 + Tile::row(r);
@@ -73,7 +66,7 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
     for (int c = 0; c < Tile::COLS; c += 4) {
       const int col = col0 + Tile::col(c);
       const float* const run = &C.elements[r][c];
-      if (wide && col < M.cols) {
+      if (aligned && col < M.cols) {
         atomic_add4(M.address(row, col), make_float4(run[0], run[1], run[2], run[3]));
         continue;
       }
@@ -86,7 +79,7 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
 }
 
 template <class Shape, class Rule>
-__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, Tensors all, bool wide) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, Tensors all, bool aligned) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const auto& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
@@ -111,28 +104,29 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
 
   if (first_query >= end_query) {  // no query sees these keys: dK = dV = 0
     const typename Shape::KeyGradient zero(0.0f);
-    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, zero, wide);
+    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, zero, aligned);
     return;
   }
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.K, keys_of(rule, all.K).head(b, kv_head), key0, wide);
-  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.V, keys_of(rule, all.V).head(b, kv_head), key0, wide);
-  load_queries<Shape>(smem, all, b, first_head, first_query, wide, rule);
+  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.K, keys_of(rule, all.K).head(b, kv_head), key0, aligned);
+  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.V, keys_of(rule, all.V).head(b, kv_head), key0, aligned);
+  load_queries<Shape>(smem, all, b, first_head, first_query, aligned, rule);
   cp_async_commit();
 
   for (int h = first_head; h < end_head; ++h) {
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
     for (int query0 = first_query; query0 < end_query; query0 += Shape::Br) {
       cp_async_wait<0>();
-      __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the previous dS
+      // Read after write: all tiles have landed. Write after read: no thread still reads the previous dS.
+      __syncthreads();
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
       add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0, smem.dS);
-        store_P(smem, S_or_dP, rule.factor);
+        store_P(smem, S_or_dP, rule.late_scale);
         if (has_slope) S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
         if constexpr (DROPS) {
           if (!has_slope) S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) = p; });
@@ -142,81 +136,36 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       } else {
         drop(rule, S_or_dP, b * problem.H + h, query0, key0);  // (9.13)
       }
-      __syncthreads();  // read after write: half 1 reads P of half 0
+      // Read after write: half 1 reads P for dS, and all warps of half 0 read it for dV.
+      __syncthreads();
 
       // 3. Half 1: dS = slope o P o (dP - D).
       if (!first_half) store_dS(smem, S_or_dP, select(has_slope || DROPS, smem.dS, smem.P));
-      __syncthreads();  // read after write: all threads read dS
+      // Read after write: all threads read dS.
+      __syncthreads();
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
       add_product(gradient, MnMajor{P_or_dS}, MnMajor{dO_or_Q});
-      __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
+      // Write after read: the next tile overwrites Q, dO, L, D.
+      __syncthreads();
       const bool last_tile = query0 + Shape::Br >= end_query;
       if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide, rule);
+        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, aligned, rule);
       cp_async_commit();
 
       // 5. dQ += scale dS K, while the next tile is in flight.
       typename Shape::QueryGradient dQ(0.0f);
       add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(queries_of(rule, all.dQ).head(b, h), query0, half_col, dQ, wide);
+      add_atomically(queries_of(rule, all.dQ).head(b, h), query0, half_col, dQ, aligned);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all queries of a group would be less
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, wide, h > first_head);
+    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, aligned, h > first_head);
   }
-}
-
-/// (9.16)  dBias: a block owns a tile of it, and adds up the heads that share it in their order. Half 0: P. Half 1: dP and the sum.
-/// Grid: (tiles of keys * tiles of queries) * matrices of the bias.
-template <class Shape, class Rule>
-__global__ void __launch_bounds__(Shape::THREADS, 1)
-    bias_gradient_kernel(Rule rule, Tensors all, Tensor<float> dBias, bool wide, bool wide_bias) {
-  using Scores = typename Shape::Scores;
-  const auto& problem = rule.problem;
-  const int key_tiles = (problem.Nk - 1) / Shape::Bc + 1, query_tiles = (problem.Nq - 1) / Shape::Br + 1;
-  const int key0 = blockIdx.x % key_tiles * Shape::Bc, query0 = blockIdx.x / key_tiles % query_tiles * Shape::Br;
-  const SharingHeads of = sharing_heads(problem, blockIdx.x / key_tiles / query_tiles);
-  const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF_THREADS;
-  const int last_query = min(query0 + Shape::Br, problem.Nq) - 1;
-  const bool seen = key0 < problem.end_key(last_query) && problem.first_key(query0) < key0 + Shape::Bc;
-
-  Scores sum(0.0f);  // half 1; stays 0 where no query of the tile sees a key of it
-  for (int b = of.first_b; seen && b < of.end_b; ++b) {
-    for (int h = of.first_h; h < of.end_h; ++h) {
-      __syncthreads();  // write after read: half 1 has read P and D of the previous head
-      load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, problem.kv_head(h)), key0, wide);
-      load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, problem.kv_head(h)), key0, wide);
-      load_queries<Shape>(smem, all, b, h, query0, wide, rule);
-      cp_async_commit();
-      cp_async_wait<0>();
-      __syncthreads();  // read after write: all tiles have landed
-
-      Scores S_or_dP(0.0f);
-      add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
-      if (first_half) {
-        rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.factor);
-      } else {
-        drop(rule, S_or_dP, b * problem.H + h, query0, key0);
-      }
-      __syncthreads();  // read after write: half 1 reads P of half 0
-      if (first_half) continue;
-      const Rows<Scores::ROWS> D = of_rows<Scores>(smem.D);
-#pragma unroll
-      for (int r = 0; r < Scores::ROWS; ++r) {
-#pragma unroll
-        for (int c = 0; c < Scores::COLS; ++c)
-          sum.elements[r][c] += smem.P(Scores::row(r), Scores::col(c)) * (S_or_dP.elements[r][c] - D[r]);
-      }
-    }
-  }
-  if (!first_half) write_tile(dBias.head(of.b, of.h), query0, key0, sum, wide_bias);
 }
 
 template <class Shape>
@@ -226,16 +175,7 @@ void start(const Attention& a) {
   with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
     const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.Hkv);
     launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-           backward_kernel<Shape, Rule>, rule, tensors_of(a), are_wide(a));
-    if constexpr (!Rule::RAGGED) {  // whose bias is no matrix
-      if (!p.bias_gradient) return;
-      const unsigned pairs = blocks_for(p.Nk, Shape::Bc) * blocks_for(p.Nq, Shape::Br);
-      launch(
-          "bias_gradient",
-          {dim3(pairs * static_cast<unsigned>(bias_matrices(p))), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-          bias_gradient_kernel<Shape, Rule>, rule, tensors_of(a), view<float>(a.dBias), are_wide(a),
-          rows_are_aligned({a.dBias}));
-    }
+           backward_kernel<Shape, Rule>, rule, tensors_of(a), are_aligned(a));
   });
 }
 
@@ -265,16 +205,14 @@ std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& l
 
 const Variant variant{
     .name = "options",
-    .idea =
-        "a window, a softcap and its slope in dS, dropout of P and dP; blocks that enter a sequence of a ragged batch; "
-        "dBias",
+    .idea = "a window, a softcap and its slope in dS, dropout of P and dP; blocks that enter a sequence of a ragged batch",
     .forward = run_forward_pass_with_options,
     .backward = start_one_of<shapes>,
     .workspace = workspace,
     .refuse = refuse,
     .tiles = tiles,
     .atomic_dQ = true,
-    .takes = every_kernel_takes | all_options | Features::bias_gradient,
+    .takes = every_kernel_takes | all_options,
     .only_if_fastest = true};
 
 }  // namespace

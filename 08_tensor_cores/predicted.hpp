@@ -47,13 +47,13 @@ inline std::optional<std::int64_t> forward_barriers(std::string_view step, const
                                                     const DeviceLimits& limits) {
   const int Br = choice.tiles.Br;
   const std::int64_t heads = std::int64_t{p.B} * p.H, pairs = heads * visits(p, choice.tiles).tiles;
-  const std::int64_t tiles_of_Q = heads * (up(p.Nq, Br) / Br);
+  const std::int64_t tiles_of_Q = heads * visits(p, choice.tiles).query_tiles;
   const std::int64_t blind = p.causal ? heads * (std::max(0, p.Nq - p.Nk) / Br) : 0;  // tiles of Q that see no key
   if (step == "mma" || step == "swizzle") return 2 * pairs - (tiles_of_Q - blind);
   if (step == "pipeline" || step == "registers" || step == "addresses") return pairs;
   // One more if Q stays in registers: the 32 that hold 16 rows of 128 columns or 32 rows of 64.
   const std::int64_t width = p.d <= 128 ? up(p.d, 32) : 256;
-  if (step == "resident_Q" || step == "tuned" || step == "lazy_maximum")
+  if (step == "resident_Q" || step == "tuned" || step == "lazy_maximum" || step == "options")
     return pairs + (width * Br / (choice.threads / 32) <= 2048 ? tiles_of_Q : 0);
   // One more when the mbarriers are initialised, and that alone where warps specialise.
   if (step == "tma" || step == "wgmma") return pairs + tiles_of_Q;
@@ -102,8 +102,28 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
   return {moved, sectors, kv_heads * (v.steps + 2 * v.blocks), kv_heads * warps * (v.steps * per_tile + 4 * v.blocks)};
 }
 
+/// Step 10, with or without the backward pass after it. In a ragged batch each thread looks up its block's tile, the ends of the sequence,
+/// and where it begins in Q, K, V, O and L.
+inline Prediction predicted_options(const FullProblem& p, const TileChoice& choice, const DeviceLimits& limits) {
+  MovedTensors moved = predicted_forward(p, choice);
+  if (!p.sequences.empty()) {
+    const std::int64_t threads = std::int64_t{p.B} * p.H * visits(p, choice.tiles).query_tiles * choice.threads;
+    moved["order"].read = 2 * threads, moved["offsets"].read = (4 + 5) * threads;
+  }
+  return {moved, {}, forward_barriers("options", p, choice, limits), {}};
+}
+
+/// Blocks that divide the query heads of a group among them: by the heads of the workspace for what they sum.
+inline std::int64_t parts_of_group(const Variant& v, const Problem& p) {
+  for (const WorkspaceSpec& spec : v.workspace(p, Pass::backward)) {
+    if (spec.name == std::string_view("dK_parts")) return spec.shape[1] / p.Hkv;
+  }
+  return 1;
+}
+
 /// (8.17)
-inline MovedTensors predicted_backward(std::string_view step, const FullProblem& p, const TileChoice& choice) {
+inline MovedTensors predicted_backward(std::string_view step, const FullProblem& p, const TileChoice& choice,
+                                       std::int64_t group_parts) {
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", halved = step == "halves" || step == "staggered";
   const bool ordered = step == "ordered", relay = step == "relay";
@@ -124,7 +144,11 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
   add_copy(moved, "dO", heads * Nq, p);  // Q, K and V have theirs from the forward pass
   for (const char* const tensor : {"Q", "dO"}) add_read(moved, tensor, heads * (parts * v.queries + (two_kernels ? Nq : 0)), p);
   for (const char* const tensor : {"K", "V"}) {
-    add_read(moved, tensor, parts * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0), p);
+    add_read(moved, tensor, parts * group_parts * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0), p);
+    if (group_parts > 1) {
+      const std::int64_t rows = group_parts * kv_heads;
+      moved[std::string("d") + tensor + "_parts"] = {rows * Nk * up(d, 8), rows * up(Nk, Bc) * width};
+    }
   }
   moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
   moved["bias"].read = parts * heads * biases(p, v, lookers);
@@ -141,7 +165,8 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
       const std::int64_t tiles = up(Nq, Br) / Br - unseen / Br;  // that any key sees
       moved["dQ_accum"].read -= heads * tiles * Br * width;
       if (unseen == 0) moved["dQ_accum"].written = added;
-      const std::int64_t blocks = kv_heads * (up(Nk, Bc) / Bc);  // each draws a ticket, and one of them sets the tickets back
+      const std::int64_t blocks = group_parts * kv_heads * (up(Nk, Bc) / Bc);
+      // Each block draws a ticket, and one of them sets the tickets back.
       moved["tickets"] = {blocks + 1, blocks + 1};
       moved["turns"] = {heads * v.tiles, heads * v.tiles};  // passed on, or set back; how often blocks ask nobody knows
     }
@@ -156,13 +181,17 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
+  const bool options_backward = v.name == std::string_view("options_backward");
+  if (v.name == std::string_view("options") || (options_backward && pass == Pass::forward))
+    return predicted_options(p, choice, limits);
+  if (options_backward) return {predicted_backward("one_kernel", p, choice, 1)};
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   for (const std::string_view step :
        {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "resident", "bulk", "ordered", "relay"}) {
     if (v.name != step) continue;
-    if (pass == Pass::backward) return {predicted_backward(step, p, choice)};
+    if (pass == Pass::backward) return {predicted_backward(step, p, choice, parts_of_group(v, p))};
     return {predicted_forward(p, choice), {}, forward_barriers("lazy_maximum", p, choice, limits), {}};
   }
   return {};

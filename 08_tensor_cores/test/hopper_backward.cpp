@@ -1,6 +1,7 @@
 // What chapter 08 claims of the backward steps for Hopper. The grid that every stage passes is in common/grid.
 #include "08_tensor_cores/test/parts.hpp"
 #include "common/attention/cost.hpp"
+#include "common/grid/prediction.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/isa/float16.hpp"
 #include "common/reference/reference.hpp"
@@ -9,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -196,6 +198,79 @@ TEST_CASE("cpu: blocks take turns at dQ, however many run at a time") {
     runner.run();
     CHECK_MESSAGE(grid::repeats(v, checker, first, runner.results()), "repeat " << repeat);
   }
+}
+
+/// The number of parts by which `ordered` divides a group: the heads of the workspace for them, or 1 without one.
+int parts_of(const FullProblem& p) {
+  for (const WorkspaceSpec& spec : grid::variant_named("ordered").workspace(p, Pass::backward))
+    if (spec.name == std::string("dK_parts")) return static_cast<int>(spec.shape[1]) / p.Hkv;
+  return 1;
+}
+
+TEST_CASE("grid: blocks divide the query heads of a group, and each run sums their dK and dV to the same bits") {
+  struct Case {
+    FullProblem problem;
+    int parts;
+  };
+  std::vector<Case> cases{
+      {causal(grid::problem_of({.H = 4, .Hkv = 1, .Nq = 192, .Nk = 130, .d = 128})), 4},  // 62 queries see no key
+      {grid::problem_of({.B = 2, .H = 6, .Hkv = 2, .Nq = 250, .Nk = 65, .d = 59}), 3},    // rows without 16-byte alignment
+      {with_bias(grid::problem_of({.H = 16, .Hkv = 1, .Nq = 128, .Nk = 400, .d = 40}), BiasKind::alibi), 8},  // two heads each
+  };
+  cases[1].problem.dtype = Dtype::bf16;
+  if (grid::sanitized()) cases.resize(1);
+  const Variant& v = grid::variant_named("ordered");
+  for (const Case& c : cases) {
+    const FullProblem& p = c.problem;
+    CHECK_MESSAGE(parts_of(p) == c.parts, describe(p));
+    if (!cannot_run(v, p, Pass::backward, grid::device().limits()).empty()) continue;  // no Hopper GPU
+    const Inputs inputs = make_inputs(p, InputKind::normal, 80, Pass::backward);
+    const Checker checker(p, inputs, Pass::backward, Sample{});
+    for (const TileChoice& choice : choices(v, p, Pass::backward)) {
+      INFO(what(v, choice.tiles, p));
+      Runner runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles);
+      if (grid::device().info().kind == Backend::cpu) {
+        const Counters counters = runner.count();
+        CHECK(counters.launches == (p.d % 8 == 0 ? 4 : 5));  // prepare, the products, the sum of the parts, convert; copy of dO
+        grid::check_counts(v, p, Pass::backward, choice.tiles, counters);
+      } else {
+        runner.run();
+      }
+      const Results<float> first = runner.results();
+      check(checker, v, choice.tiles, p, runner);
+      const Simulated in_another_order({.order = Order::random, .seed = 4, .os_threads = 3});
+      runner.run();
+      CHECK(grid::repeats(v, checker, first, runner.results()));
+    }
+  }
+}
+
+TEST_CASE("chapter: groups are divided only where whole ones leave SMs idle") {
+  const auto parts = [](int H, int Hkv, int N, bool masked, int d = 128, int B = 1) {
+    FullProblem p = grid::problem_of({.B = B, .H = H, .Hkv = Hkv, .Nq = N, .Nk = N, .d = d});
+    p.causal = masked;
+    return parts_of(p);
+  };
+  CHECK(parts(64, 8, 1024, true) == 4);   // 64 blocks of whole groups for 132 SMs, and the longest take twice the average
+  CHECK(parts(64, 8, 1024, false) == 2);  // 128 blocks of equal length
+  FullProblem few_blocks = grid::problem_of({.H = 64, .Hkv = 8, .Nq = 1024, .Nk = 1024, .d = 128});
+  CHECK(choices(grid::variant_named("ordered"), few_blocks, Pass::backward).front().tiles == Tiles{64, 128});
+  CHECK(parts(64, 8, 2048, true) == 2);
+  CHECK(parts(64, 8, 2048, false) == 1);  // 128 blocks already
+  CHECK(parts(64, 8, 4096, true) == 1);
+  CHECK(parts(32, 1, 4096, true) == 8);
+  CHECK(parts(64, 64, 256, true) == 1);  // a group of one head cannot be divided
+  CHECK(parts(2, 1, 64, true) == 1);     // summing would take longer than it saves
+  CHECK(parts(32, 8, 2048, true, 128, 4) == 1);
+  CHECK(parts(1 << 20, 1, 1, false) > 1);  // at most one part per SM, found at once
+  CHECK(parts(1 << 20, 1, 1, false) <= 132);
+  for (const WorkspaceSpec& spec : grid::variant_named("ordered").workspace(
+           grid::problem_of({.H = 64, .Hkv = 8, .Nq = 1000, .Nk = 1000, .d = 100}), Pass::backward)) {
+    if (spec.name != std::string("dV_parts")) continue;
+    CHECK(spec.shape == std::array<std::int64_t, 4>{1, 2 * 8, 1024, 128});  // whole tiles
+    return;
+  }
+  FAIL("no parts of dV");
 }
 
 TEST_CASE(

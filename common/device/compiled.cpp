@@ -3,6 +3,7 @@
 #include "common/device/grid.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 namespace flash {
@@ -63,6 +64,13 @@ std::vector<TileChoice> choices(std::span<const CompiledShape> shapes, const Pro
     list.push_back({shape.tiles, shape.threads, shape.shared_bytes, shape.why, {shape.thread.begin(), shape.thread.end()}});
   }
   return list;
+}
+
+double least_time(std::span<const CompiledShape> shapes, const Problem& p, Pass pass, const DeviceLimits& limits) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const CompiledShape& shape : fitting(shapes, p.d, limits))
+    least = std::min(least, estimated_time(shape, p, pass, limits.multiprocessors));
+  return least;
 }
 
 void start(std::span<const CompiledShape> shapes, const Attention& a) {

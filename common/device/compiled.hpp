@@ -28,6 +28,9 @@ struct CompiledShape {
 /// head; with Pass::backward, of keys of a key/value head.
 std::vector<TileChoice> choices(std::span<const CompiledShape>, const Problem&, Pass, const DeviceLimits&);
 
+/// The estimated time of the default size, in units that are the same for all problems of a width; infinite if no size fits.
+double least_time(std::span<const CompiledShape>, const Problem&, Pass, const DeviceLimits&);
+
 /// Starts the size that the run has chosen.
 void start(std::span<const CompiledShape>, const Attention&);
 
