@@ -44,7 +44,8 @@ function adapt() {
 function take(wanted) {
   const next = { ...data.start, ...wanted };
   if (!data.breaks.some(({ id }) => id === next.break)) next.break = "";
-  for (const name of ["break", "variant", "d", "pass"]) { // which decide about others
+  for (const radio of form.querySelectorAll("[name=break]")) radio.checked = radio.value === next.break; // Chromium sets no group to ""
+  for (const name of ["variant", "d", "pass"]) { // which decide about others
     form.elements[name].value = next[name];
     adapt();
   }

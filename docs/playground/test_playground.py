@@ -127,6 +127,8 @@ def check(page, folder, native, browser_class):
         visit = Visit(browser, folder, page, native)
         visit.run("")
         assert first < FIRST, f"the first verdict takes {first:.1f} s"
+        browser.value("take({break: data.breaks[0].id}), take({}), 0")
+        assert browser.value("form.querySelector('[name=break]:checked').value") == "", "a mistake stays when nothing is to be broken"
         visit.check_looks()
         for argument in ["", *browser.value("data.arguments")] if page.stage == LAB else []:
             visit.check_lab(argument)
