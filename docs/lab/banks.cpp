@@ -31,8 +31,11 @@ int main() {
     Array in("in", TILE, TILE), out("out", TILE, TILE);
     for (int i = 0; i < TILE * TILE; ++i) in(i / TILE, i % TILE) = static_cast<float>(i);
     start_counting();
-    launch("transpose", {dim3(1), dim3(TILE), sizeof(float) * TILE * static_cast<std::size_t>(stride)}, transpose_kernel,
-           stride, in.matrix(), out.matrix());
+    const std::size_t bytes = sizeof(float) * TILE * static_cast<std::size_t>(stride);
+    const std::string race = race_of([&, stride = stride] {
+      launch("transpose", {dim3(1), dim3(TILE), bytes}, transpose_kernel, stride, in.matrix(), out.matrix());
+    });
+    claims.check(race.empty(), ("no race: " + race).c_str());
     const std::uint64_t conflicts = counters().bank_conflicts;
     std::printf("%19d  %12llu\n", stride, static_cast<unsigned long long>(conflicts));
     claims.check(conflicts == expected, "extra cycles are 32 times (words in the fullest bank - 1)");

@@ -67,13 +67,18 @@ int main() {
 
   set_order(Order::forward);
   if (can_watch()) {  // a sanitizer watches by its own means
-    const std::string race = race_of([] {
-      Array without("out", THREADS, 1);
-      launch("missing_barrier", {dim3(1), dim3(THREADS)}, missing_barrier_kernel, without.vector());
-    });
+    const auto watched = [](const char* name, void (*kernel)(Vector<float>)) {
+      return race_of([&] {
+        Array out("out", THREADS, 1);
+        launch(name, {dim3(1), dim3(THREADS)}, kernel, out.vector());
+      });
+    };
+    const std::string race = watched("missing_barrier", missing_barrier_kernel);
     std::printf("\nwithout a barrier, watched:\n%s\n", race.c_str());
     claims.check(race.find("barrier.cpp:17 writes and docs/lab/barrier.cpp:18 reads") != std::string::npos,
                  "the race is found");
+    const std::string ordered = watched("barrier", barrier_kernel);
+    claims.check(ordered.empty(), ("no race with a barrier: " + ordered).c_str());
   }
 
   Array out("out", THREADS, 1);

@@ -1,9 +1,10 @@
-"""The pages of the playground, and the kernels that each of them runs: those of a stage, and copies with one mistake each.
+"""The pages of the playground, and what each of them runs: kernels of a stage or a program of docs/lab, and copies with one mistake each.
 
 kernels.py FOLDER writes the sources that docs/playground/CMakeLists.txt compiles, and pages.cmake, which lists them. The mistakes are the wrong
-kernels of the course (docs/course/wrong_kernels.md) and, for kernels without an exercise, those of mistakes.toml.
+kernels of the course (docs/course/wrong_kernels.md) and, for kernels without an exercise and programs, those of mistakes.toml.
 """
 
+import argparse
 import difflib
 import re
 import sys
@@ -19,6 +20,7 @@ from kit import check, exercise  # noqa: E402
 from mutation.mutants import included_by  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
+LAB = "docs/lab"
 WIDTHS = ("32", "64")  # of kernels with a compiled copy per width a page has those for d up to 64, since each takes time and room
 USUAL = ["--seq", "80", "--head-dim", "24", "--heads", "1"]
 # What a prediction takes, after the variant
@@ -57,13 +59,19 @@ class Page(NamedTuple):
     kernels: list  # files
     breaks: list
 
+    @property
+    def native(self):
+        """The program that runs the same on this machine."""
+        return self.name if self.stage == LAB else self.stage
+
     def sources(self):
         """The kernels and what they include of their stages and of common/device: a message may name a line of it."""
         files = set(self.kernels)
         for kernel in self.kernels:
             included_by(kernel, files)
         return sorted(
-            (file for file in files if file.endswith(".cuh")), key=lambda file: (file not in self.kernels, file.startswith("common"), file)
+            (file for file in files if file.endswith(".cuh") or file.startswith(LAB)),
+            key=lambda file: (file not in self.kernels, file.startswith("common"), file),
         )
 
 
@@ -84,9 +92,10 @@ def unpractised():
             if (times := len(line_like(wrong["replace"]).findall(text))) != 1:
                 sys.exit(f"mistakes.toml: what '{wrong['name']}' replaces stands {times} times in {kernel['file']}, not once")
         first, *_, last = text.splitlines(keepends=True)
-        blank = {key: "" for key in exercise.KEYS - {"pass", *kernel}} | {"name": Path(kernel["file"]).stem, "first": first, "last": last}
+        name = Path(kernel["file"]).stem
+        blank = {key: "" for key in exercise.KEYS - {"pass"}} | {"name": name, "variant": name, "passes": "", "first": first, "last": last}
         yield (
-            exercise.Exercise(**blank, **kernel),
+            exercise.Exercise(**(blank | kernel)),
             [(wrong, line_like(wrong["replace"]).sub(lambda _, by=wrong["by"]: by, text)) for wrong in mistakes],
         )
 
@@ -111,8 +120,9 @@ def gallery(files):
     for e, mistakes in (*practised(), *unpractised()):
         for wrong, text in mistakes if e.file in files else []:
             common = ["--pass", e.passes, "--dtype", e.dtype]
-            cases = [compiled(case).split() for case in (*(e.cases or check.CASES), *(e.counted or check.COUNTED))]
-            problems = [([*common, *USUAL], 90), *(([*common, *case], e.target) for case in cases)]
+            usual = [([*common, *USUAL], 90)] if e.passes else [([], 90)]  # a lab has no problem to choose
+            cases = [compiled(case).split() for case in (*(e.cases or check.CASES), *(e.counted or check.COUNTED)) if e.passes]
+            problems = [*usual, *(([*common, *case], e.target) for case in cases)]
             taken = sum(word(wrong["name"]) == word(b.name) for b in found)
             name = word(wrong["name"]) + (f"_{taken + 1}" if taken else "")
             found.append(Break(name, wrong["name"], e.variant, e.file, text, wrong["says"], wrong["lesson"], problems, e))
@@ -138,6 +148,13 @@ def pages():
         for name, part in split.get(stage, {stage: stage_options(stage)[0]}).items():
             files = [f"{stage}/{file.removeprefix(stage + '/')}" for file in part]
             yield Page(name, stage, files, gallery(files))
+
+
+def labs():
+    """A page per program of docs/lab that mistakes.toml has mistakes for, since readers add programs of their own."""
+    for kernel in tomllib.loads((HERE / "mistakes.toml").read_text())["kernel"]:
+        if (file := kernel["file"]).startswith(LAB):
+            yield Page(f"lab_{Path(file).stem}", LAB, [file], gallery([file]))
 
 
 def with_tiles(text, firsts):
@@ -195,11 +212,38 @@ def forward_pass(file):
     return "\n".join([*lines, "namespace flash::simt { const Variant& forward_pass() { return copied; } }\n"])
 
 
+def program(text, file, name):
+    """A lab, or its broken copy, that shares a module with others: only its main() is seen, as flash_NAME(), and lines keep their numbers. Functions
+    that wait have `flash` in their names for common/wasm/suspended.txt."""
+    text = re.sub(r"^namespace \{", f"inline namespace flash_of_{name} {{", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^int main\(.*\) \{", f"int flash_{name}([[maybe_unused]] int argc, [[maybe_unused]] char** argv) {{", text, flags=re.MULTILINE
+    )
+    return f'#line 1 "{ROOT / file}"\n{text}'
+
+
+def lab_programs(page):
+    """{name: text}: a lab and its broken copies."""
+    (file,) = page.kernels
+    return {Path(file).stem: (ROOT / file).read_text()} | {b.id: b.text for b in page.breaks}
+
+
+def lab_main(names):
+    """The main() of a lab's module."""
+    main = (HERE / "lab_main.cpp").read_text()
+    main = main.replace("// @DECLARED@", " ".join(f"int flash_{name}(int, char**);" for name in names))
+    return main.replace("// @LISTED@", " ".join(f'{{"{name}", flash_{name}}},' for name in names))
+
+
 def write(path, text):
     """Only if it changes anything, since each takes minutes to compile."""
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def added(page, main, sources):
+    return f"add_page({page.name} {main} {' '.join(f'{page.name}/{name}.cpp' for name in sources)})\n"
 
 
 def main(folder):
@@ -212,9 +256,17 @@ def main(folder):
             sources["forward_pass"] = forward_pass(forward[1])
         for name, text in sources.items():
             write(folder / page.name / f"{name}.cpp", text)
-        lines.append(f"add_page({page.name} {page.stage} {' '.join(f'{page.name}/{name}.cpp' for name in sources)})\n")
+        lines.append(added(page, f"${{PROJECT_SOURCE_DIR}}/{page.stage}/main.cpp flash_harness", sources))
+    for page in labs():
+        programs = lab_programs(page)
+        sources = {name: program(text, page.kernels[0], name) for name, text in programs.items()}
+        for name, text in (sources | {"main": lab_main(programs)}).items():
+            write(folder / page.name / f"{name}.cpp", text)
+        lines.append(added(page, f"{page.name}/main.cpp flash_simt", sources))
     write(folder / "pages.cmake", "".join(lines))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    main(parser.parse_args().folder)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the pages of the playground: each one file that runs a stage's kernels in a browser, also from a disk and without a network.
+"""Makes the pages of the playground: each one file that runs a stage's kernels, or a program of docs/lab, in a browser, also from a disk and without
+a network.
 
     docs/playground/make.py                    all pages, into build-wasm/html
     docs/playground/make.py --out FOLDER 04_fa1_forward
@@ -14,6 +15,7 @@ import base64
 import functools
 import gzip
 import hashlib
+import html
 import json
 import re
 import subprocess
@@ -24,7 +26,7 @@ from types import SimpleNamespace
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from kernels import ROOT, check, pages  # noqa: E402
+from kernels import LAB, ROOT, check, labs, pages  # noqa: E402
 from kit import measure, words  # noqa: E402
 
 BUILD = ROOT / "build-wasm"
@@ -32,12 +34,14 @@ LARGEST = 2_000_000  # bytes of a page
 STEPS = "16777216"
 START = {
     "pass": "forward", "N": "40", "keys": "", "d": "24", "mask": "none", "tiles": "", "order": "forward", "heads": "1", "kv": "",
-    "bias": "none", "input": "normal", "dtype": "fp32", "target": "90", "seed": "1", "break": "",
+    "bias": "none", "input": "normal", "dtype": "fp32", "target": "90", "seed": "1", "arguments": "", "break": "",
 }  # fmt: skip
 FIELDS = {
     "--pass": "pass", "--seq": "N", "--seq-q": "N", "--seq-k": "keys", "--head-dim": "d", "--heads": "heads", "--kv-heads": "kv",
     "--bias": "bias", "--input": "input", "--dtype": "dtype",
 }  # fmt: skip
+ABOUT = """Each CUDA thread of this kernel runs in your browser, in a simulator that counts every byte, checks the result and looks for races.
+    Change the problem, or break the kernel and see what the simulator says. Nothing leaves your machine."""
 
 
 class Unmade(Exception):
@@ -70,7 +74,9 @@ class Program:
 
 
 def told(broken, options, result, usual):
-    """What the course tells a student about this result; `usual`: the result of the kernel as it is, where one is needed."""
+    """What the course tells a student about this result; `usual`: the result of the kernel as it is, where one is needed. Of a lab: all it prints."""
+    if broken.file.startswith(LAB):
+        return " ".join((result["out"] + result["err"]).split())
     report = measure.well_formed(result["out"], True) if result["code"] < 2 else None
     sentences = words.of_failure(broken.exercise, SimpleNamespace(code=result["code"], err=result["err"]), report, options)
     if not sentences:
@@ -126,6 +132,12 @@ def variants(program):
         yield variant["name"], {**variant, "tiles": tiles}
 
 
+def lab_variants(page):
+    """The same of a program and its broken copies, which take none of a kernel's options."""
+    for name in (page.name.removeprefix("lab_"), *(broken.id for broken in page.breaks)):
+        yield name, {"name": name, "kernel": page.kernels[0], "passes": ["forward"], "dtypes": ["fp32"], "tiles": [], "max_head_dim": 256}
+
+
 def start_of(first):
     """The state in which a page begins, for the first of its kernels; of a backward pass, which takes longer, a smaller one."""
     start = {**START, "variant": first["name"], "pass": first["passes"][-1], "dtype": first["dtypes"][0]}
@@ -139,22 +151,32 @@ def start_of(first):
 
 
 def title_of(page):
-    """That of the chapter with the longest name that the page's begins with, or else of its stage's."""
+    """That of the chapter with the longest name that the page's begins with, or else of its stage's; a lab has its own name."""
+    if page.stage == LAB:
+        return page.name
     chapters = {path.stem: path for path in (ROOT / "docs/chapters").glob("*.md")}
     chapter = max((name for name in chapters if page.name.startswith(name)), key=len, default=page.stage)
     return re.match(r"# (.*)", chapters[chapter].read_text())[1]
 
 
+def about(page):
+    """What the page's second line says; a lab's is the comment that it begins with."""
+    if page.stage != LAB:
+        return ABOUT
+    comment = re.match(r"(?://.*\n)+", (ROOT / page.kernels[0]).read_text())[0].replace("// ", "")
+    return f"{html.escape(' '.join(comment.split()))} Break the program, and see what it says. Nothing leaves your machine."
+
+
 def compose(page, module):
     with Program(module) as program:
-        listed, found = dict(variants(program)), states(page, module, program)
+        listed, found = dict(lab_variants(page) if page.stage == LAB else variants(program)), states(page, module, program)
     broken = {b.id: listed.pop(b.id) for b in page.breaks}
     data = {
         "start": start_of(next(iter(listed.values()))),
         "variants": list(listed.values()),
         "elsewhere": [
             [Path(file).stem, f"{other.name}.html"]
-            for other in pages()
+            for other in (*pages(), *labs())
             if other.stage == page.stage and other.name != page.name
             for file in other.kernels
         ],
@@ -165,11 +187,14 @@ def compose(page, module):
             }
             for b in page.breaks
         ],
+        "lab": page.stage == LAB,
+        "arguments": sorted(set(re.findall(r'"(--\w+)"', (ROOT / page.kernels[0]).read_text()))) if page.stage == LAB else [],
         "files": {file: (ROOT / file).read_text() for file in page.sources()},
     }
     wasm = base64.b64encode(gzip.compress(module.with_suffix(".wasm").read_bytes(), 9)).decode()
     parts = {
         "TITLE": title_of(page),
+        "ABOUT": about(page),
         "CSS": (HERE / "page.css").read_text(),
         "PAGE": (HERE / "page.js").read_text(),
         "DATA": json.dumps(data).replace("</", "<\\/"),
@@ -191,7 +216,7 @@ def main():
     parser.add_argument("--out", type=Path, default=BUILD / "html", help="where to (default: build-wasm/html)")
     parser.add_argument("--list", action="store_true", help="list the pages and stop")
     arguments = parser.parse_args()
-    everything = {page.name: page for page in pages()}
+    everything = {page.name: page for page in (*pages(), *labs())}
     unknown = set(arguments.pages) - set(everything)
     if unknown:
         parser.error(f"there is no page {', '.join(sorted(unknown))}; there are: {', '.join(everything)}")

@@ -6,7 +6,7 @@ const form = element("form");
 const fields = [...form.elements].filter((field) => field.name);
 const number = (n) => n.toLocaleString("en-US");
 const TENSORS = { o: "O", lse: "L", dq: "dQ", dk: "dK", dv: "dV" };
-const PLACE = /([\w./]+\.(?:cuh|hpp)):(\d+)/g;
+const PLACE = /([\w./]+\.(?:cuh|hpp|cpp)):(\d+)/g;
 
 // --- The state: what the form says, and the hash of the address ----------------------------------------------------------
 
@@ -44,7 +44,8 @@ function adapt() {
 function take(wanted) {
   const next = { ...data.start, ...wanted };
   if (!data.breaks.some(({ id }) => id === next.break)) next.break = "";
-  for (const name of ["break", "variant", "d", "pass"]) { // which decide about others
+  for (const radio of form.querySelectorAll("[name=break]")) radio.checked = radio.value === next.break; // Chromium sets no group to ""
+  for (const name of ["variant", "d", "pass"]) { // which decide about others
     form.elements[name].value = next[name];
     adapt();
   }
@@ -54,6 +55,7 @@ function take(wanted) {
 }
 
 function argumentsOf(now, variant) {
+  if (data.lab) return ["--variant", variant, "--device", "cpu", ...(now.arguments ? ["--", now.arguments] : [])];
   const pairs = {
     device: "cpu", variant, pass: now.pass, dtype: now.dtype, "seq-q": now.N, "seq-k": now.keys || now.N, "head-dim": now.d,
     heads: now.heads, "kv-heads": now.kv || now.heads, bias: now.bias, input: now.input, seed: now.seed,
@@ -117,11 +119,11 @@ async function run(asked = true) {
   show(chosen("variant"), mistake, new Set());
   if (asked) reveal();
   try {
-    const result = await runProgram(now, mistake?.id ?? now.variant), report = reportOf(result);
+    const result = await runProgram(now, mistake?.id ?? now.variant), report = data.lab ? null : reportOf(result);
     const usual = mistake && report?.check.passed ? reportOf(await runProgram(now, now.variant)) : null;
     element("stop").disabled = true;
     window.finished = { result, report, usual, state: now }; // for the tests
-    conclude(result, report, usual, mistake);
+    data.lab ? concludeLab(result, mistake) : conclude(result, report, usual, mistake);
     if (asked) reveal();
   } catch (error) {
     say("bad", `${data.served ? "The server" : "This browser"} could not run it`, error.message);
@@ -136,8 +138,8 @@ function say(mood, title, text) {
 }
 
 /** Text whose places in the source are buttons that lead there. */
-function withPlaces(text) {
-  const paragraph = make("p", "", { className: "message" });
+function withPlaces(text, className = "message") {
+  const paragraph = make("p", "", { className });
   let end = 0;
   for (const found of text.matchAll(PLACE)) {
     const [place, file, line] = found;
@@ -183,6 +185,20 @@ function table(title, rows, usual) {
     result.tBodies[0].append(line);
   }
   return result;
+}
+
+/** A lab has no report: it prints, and its exit code says whether its claims hold. Marked are the lines that a failure names, or else all that it prints. */
+function concludeLab({ code, out, err, ms }, mistake) {
+  const seconds = `${(ms / 1000).toFixed(1)} s`, untrue = [...new Set(out.match(/^NOT TRUE.*/gm))];
+  if (code === 0) say("good", "All its claims hold", `Done in ${seconds}.`);
+  else say("bad", err ? "The simulator stopped it" : `${untrue.length === 1 ? "A claim is" : `${untrue.length} claims are`} not true`, `after ${seconds}`);
+  element("told").replaceChildren(...[...untrue, err.trim()].filter(Boolean).map((text) => withPlaces(text)),
+    ...(mistake ? [make("p", mistake.lesson, { className: "lesson" })] : []));
+  const printed = make("div", "", { className: "printed" });
+  printed.append(...out.trimEnd().split("\n").map((line) => withPlaces(line, line.length > 100 ? "long" : "")));
+  element("counts").replaceChildren(printed);
+  const places = (text) => [...text.matchAll(PLACE)].map(([place]) => place);
+  show(chosen("variant"), mistake, new Set(code === 0 ? places(out) : places([...untrue, err].join(" ")).slice(0, 2)));
 }
 
 function conclude(result, report, usual, mistake) {
@@ -278,6 +294,10 @@ function fromHash(asked) {
   run(asked);
 }
 
+document.body.classList.toggle("lab", Boolean(data.lab));
+if (data.lab) form.elements.variant.parentElement.firstChild.data = "Program ";
+offer("arguments", [["", "none"], ...(data.arguments ?? []).map((name) => [name])]);
+form.elements.arguments.parentElement.hidden = !data.arguments?.length;
 offer("variant", [...data.variants.map(({ name }) => [name, name.replaceAll("_", " ")]), ...data.elsewhere.map(([kernel, page]) => [page, `${kernel} …`])]);
 element("breaks").append(...[{ id: "", name: "nothing" }, ...data.breaks].map(({ id, name }) => {
   const label = make("label");

@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from kernels import ROOT, included_by
 from kit import build, sandbox
-from make import HERE, START
+from make import ABOUT, HERE, START
 
 BUILD = ROOT / "build"
 LARGEST = 1 << 20  # bytes of a request
@@ -130,6 +130,7 @@ class Stage:
         }
         parts = {
             "TITLE": f"Edit and run {self.name}",
+            "ABOUT": ABOUT,
             "CSS": (HERE / "page.css").read_text() + (HERE / "edit.css").read_text(),
             "DATA": json.dumps(data).replace("</", "<\\/"),
             "MODULE": "",

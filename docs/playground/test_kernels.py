@@ -13,6 +13,7 @@ import make  # noqa: E402
 from kernels import ROOT  # noqa: E402
 
 PAGES = {page.name: page for page in kernels.pages()}
+LABS = {page.name: page for page in kernels.labs()}
 LINK = re.compile(r"^<!-- playground (\w+)(?: (\S+))?: .* -->$", re.MULTILINE)
 
 
@@ -26,7 +27,7 @@ def applied(broken):
 
 class Kernels(unittest.TestCase):
     def test_a_page_shows_what_it_runs(self):
-        for page in PAGES.values():
+        for page in (*PAGES.values(), *LABS.values()):
             for broken in page.breaks:
                 self.assertEqual(applied(broken), broken.text, broken.id)
                 self.assertTrue(broken.changes(), broken.id)
@@ -36,7 +37,7 @@ class Kernels(unittest.TestCase):
             self.assertTrue(make.title_of(page).startswith(page.stage[:2]), make.title_of(page))
 
     def test_names_are_unique(self):
-        for page in PAGES.values():
+        for page in (*PAGES.values(), *LABS.values()):
             ids = [broken.id for broken in page.breaks]
             self.assertEqual(len(set(ids)), len(ids), page.name)
 
@@ -47,6 +48,14 @@ class Kernels(unittest.TestCase):
             at = next(n for n, line in enumerate(code) if line.startswith("#line"))
             for n, line in enumerate(broken.text.split("\n")):
                 self.assertEqual(code[at + 1 + n], "" if line == "#pragma once" else line, n)
+
+    def test_a_lab_shares_its_module_with_broken_copies(self):
+        for page in LABS.values():
+            self.assertTrue(page.breaks, page.name)
+            for name, text in kernels.lab_programs(page).items():
+                code = kernels.program(text, page.kernels[0], name)
+                self.assertNotRegex(code, r"\bmain\(|namespace \{", f"{page.name}: {name}")
+                self.assertEqual(len(code.split("\n")), len(text.split("\n")) + 1)  # behind #line
 
     def test_tile_sizes_that_are_left_out_leave_empty_lines(self):
         table = "constexpr CompiledShape shapes[] = {\n"
@@ -88,11 +97,13 @@ class Kernels(unittest.TestCase):
         for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
             for name, state in LINK.findall(path.read_text()):
                 linked.add(name)
-                self.assertIn(name, PAGES, path)
+                self.assertIn(name, PAGES | LABS, path)
                 mistake = re.search(r"break=(\w+)", state)
                 if mistake:
-                    self.assertIn(mistake[1], {broken.id for broken in PAGES[name].breaks}, path)
-        self.assertEqual({PAGES[name].stage for name in linked}, {page.stage for page in PAGES.values()}, "a stage's chapter has no run")
+                    self.assertIn(mistake[1], {broken.id for broken in (PAGES | LABS)[name].breaks}, path)
+        stages = {PAGES[name].stage for name in linked & set(PAGES)}
+        self.assertEqual(stages, {page.stage for page in PAGES.values()}, "a stage's chapter has no run")
+        self.assertEqual(linked & set(LABS), set(LABS), "the page that explains a lab has no run of it")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Opens each page of the playground in a browser, from the disk: every kernel counts as its native program does, every mistake is told with the words
-that the course promises, in time, and without an error on the console.
+"""Opens each page of the playground in a browser, from the disk: every kernel counts as its native program does, every lab prints the same, every mistake is told
+with the words that the course promises, in time, and without an error on the console.
 
 test_playground.py BROWSER BUILD [PAGE...]   BROWSER: Chromium or Firefox; BUILD: a native build folder. Exit code 77: something is missing.
 """
@@ -18,7 +18,7 @@ sys.path.insert(0, str(HERE))
 import chromium  # noqa: E402
 import firefox  # noqa: E402
 import make  # noqa: E402
-from kernels import ROOT, pages  # noqa: E402
+from kernels import LAB, ROOT, labs, pages  # noqa: E402
 
 BROWSERS = {
     "Chromium": (chromium.Chromium, {"chromium": chromium.PROGRAM}),
@@ -69,6 +69,15 @@ class Visit:
             assert got == wanted.get(part), f"{variant}: {part} of the page is {got}, of {self.native.name} {wanted.get(part)}"
         assert self.browser.value("element('verdict').className") == "good", f"{variant}: the verdict is not good"
 
+    def check_lab(self, argument):
+        """It prints what the native program does."""
+        finished = self.run(f"arguments={argument}")
+        done = subprocess.run([self.native, *filter(None, [argument])], capture_output=True, text=True)
+        assert finished["result"]["out"] == done.stdout, f"it prints {finished['result']}, {self.native.name} {done.stdout}"
+        assert done.returncode == 0 and self.browser.value("element('verdict').className") == "good", "the verdict is not good"
+        marked = self.browser.value("element('listing').querySelectorAll('.hit').length")
+        assert bool(marked) == (f"{self.page.kernels[0]}:" in done.stdout), f"{marked} lines are marked"
+
     def check_break(self, broken):
         finished = self.run(f"break={broken.id}")
         options = self.browser.value(f"argumentsOf(state(), {json.dumps(broken.variant)})")
@@ -118,8 +127,12 @@ def check(page, folder, native, browser_class):
         visit = Visit(browser, folder, page, native)
         visit.run("")
         assert first < FIRST, f"the first verdict takes {first:.1f} s"
+        browser.value("take({break: data.breaks[0].id}), take({}), 0")
+        assert browser.value("form.querySelector('[name=break]:checked').value") == "", "a mistake stays when nothing is to be broken"
         visit.check_looks()
-        for variant in browser.value("data.variants"):
+        for argument in ["", *browser.value("data.arguments")] if page.stage == LAB else []:
+            visit.check_lab(argument)
+        for variant in browser.value("data.variants") if page.stage != LAB else []:
             for fragment in (
                 f"variant={variant['name']}",
                 f"variant={variant['name']}&N=33&keys=70&d=24&heads=2&kv=1&mask=causal&order=reverse",
@@ -127,7 +140,8 @@ def check(page, folder, native, browser_class):
                 visit.check_counts(variant["name"], fragment)
         for broken in page.breaks:
             visit.check_break(broken)
-        visit.check_stop()
+        if page.stage != LAB:  # a lab ends before anyone could stop it
+            visit.check_stop()
         assert not browser.problems, "\n".join(browser.problems)
         return first, visit.slowest
 
@@ -135,13 +149,13 @@ def check(page, folder, native, browser_class):
 def missing(needed, native, wanted):
     needed = needed | {name: shutil.which(name) for name in ("em++", "node")}
     return [name for name, there in needed.items() if not there] + [
-        str(native / page.stage) for page in wanted if not (native / page.stage).exists()
+        str(native / page.native) for page in wanted if not (native / page.native).exists()
     ]
 
 
 def main(name, build, *names):
     browser_class, needed = BROWSERS[name]
-    wanted = [page for page in pages() if not names or page.name in names]
+    wanted = [page for page in (*pages(), *labs()) if not names or page.name in names]
     native = Path(build).resolve() / "bin"
     if lacks := missing(needed, native, wanted):
         print(f"playground: skipped, {', '.join(lacks)} is missing")
@@ -151,7 +165,7 @@ def main(name, build, *names):
     failed = 0
     for page in wanted:
         try:
-            first, slowest = check(page, folder, native / page.stage, browser_class)
+            first, slowest = check(page, folder, native / page.native, browser_class)
             print(f"playground: {page.name} is right, first verdict after {first:.1f} s, slowest {slowest:.1f} s", flush=True)
         except AssertionError as error:
             failed = 1
