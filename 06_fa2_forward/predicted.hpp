@@ -75,8 +75,23 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
   return {moved, sectors, kv_heads * (2 * v.steps + v.blocks), kv_heads * (v.steps + v.blocks) * warps * Br / 2 * 4};
 }
 
+/// Step 10: as step 7, and the time components, two floats a row. time_kernel reads Q and K, with five shuffles a row; a tile of Q that sees no key needs none.
+inline Prediction predicted_lorentz(const FullProblem& p, const TileChoice& choice) {
+  Prediction prediction = predicted_forward(p, choice, Step::tuned);
+  const Visits v = visits(p, choice.tiles);
+  const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk;
+  prediction.tensors["Q"].read += heads * Nq * p.d;
+  prediction.tensors["K"].read += kv_heads * Nk * p.d;
+  prediction.tensors["q0"] = {2 * heads * v.seeing, 2 * heads * Nq};
+  prediction.tensors["k0"] = {2 * heads * v.keys, 2 * kv_heads * Nk};
+  prediction.sectors = {};
+  prediction.warp_operations = *prediction.warp_operations + 5 * (heads * Nq + kv_heads * Nk);
+  return prediction;
+}
+
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const TileChoice& choice, const DeviceLimits&) {
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
+  if (v.name == std::string_view("lorentz")) return predicted_lorentz(p, choice);
   if (v.name == std::string_view("options")) return predicted_forward(p, choice, Step::tuned);
   constexpr std::string_view names[] = {"loop_order",      "register_tiles", "tile_types", "async_copies",
                                         "vector_operands", "short_softmax",  "tuned"};

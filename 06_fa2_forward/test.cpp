@@ -29,7 +29,7 @@ TEST_CASE("cpu: right with each choice of tiles, around their edges, whatever th
                                                causal(grid::problem_of({.Nq = 256, .Nk = 256, .d = 64}))})) {
       const Inputs inputs = make_inputs(p, InputKind::normal, 61, Pass::forward);
       const Checker checker(p, inputs, Pass::forward, Sample{});
-      for (const Variant& v : grid::variants()) {
+      for (const Variant& v : grid::variants_for(p)) {
         for (const TileChoice& choice : v.tiles(p, Pass::forward, grid::device().limits())) {
           Runner runner(grid::device(), v, p, inputs, Pass::forward, choice.tiles);
           runner.run();
@@ -46,7 +46,7 @@ TEST_CASE("cpu: right with each choice of tiles, around their edges, whatever th
 TEST_CASE("cpu: the order of threads changes no bit") {
   const FullProblem p = many_tiles();
   const Inputs inputs = make_inputs(p, InputKind::normal, 62, Pass::forward);
-  for (const Variant& v : grid::variants()) {
+  for (const Variant& v : grid::variants_for(p)) {
     const Results<float> first = grid::run(v, p, inputs, Pass::forward);
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
       const Simulated order({.order = seed == 0 ? Order::reverse : Order::random, .seed = seed});
@@ -64,16 +64,20 @@ TEST_CASE("cpu: bytes are those of the formula (6.6), and sectors, barriers and 
   problems[1].bias = BiasKind::matrix;
   const Simulated turing({.target_sm = 75});
   for (const FullProblem& p : grid::counted(problems)) {
-    for (const Variant& v : grid::variants()) grid::check_prediction(v, p, Pass::forward);
+    for (const Variant& v : grid::variants_for(p)) grid::check_prediction(v, p, Pass::forward);
   }
 }
 
 TEST_CASE("cpu: no access to a tile in shared memory meets a bank twice") {
   std::vector<FullProblem> problems;
-  for (const int d : {32, 64, 96, 128}) problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = d}));
+  for (const int d : {32, 64, 96, 128}) {
+    problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = d}));
+    problems.push_back(problems.back());
+    problems.back().score = Score::lorentz;
+  }
   for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);
-    for (const Variant& v : grid::variants()) {
+    for (const Variant& v : grid::variants_for(p)) {
       for (const TileChoice& choice : v.tiles(p, Pass::forward, grid::device().limits())) {
         const Counters counters = Runner(grid::device(), v, p, inputs, Pass::forward, choice.tiles).count();
         CHECK_MESSAGE(counters.bank_conflicts == 0,

@@ -1,5 +1,4 @@
-// 07 FlashAttention-2, backward, step 3: the options of chapter 09: a window, a softcap, ragged batches, dropout, and the
-// gradient of the bias.
+// 07 FlashAttention-2, backward, step 3: the options of chapter 09: a window, a softcap, ragged batches, dropout.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     S = scale Q_i K_j^T, capped, + bias, masked;   P = e^(S - L_i)                    (7.1)
@@ -8,8 +7,6 @@
 //     dV_j += P^T dO_i                                                                  (7.4)
 //     dK_j += scale dS^T Q_i                                                            (7.5)
 //     dQ_i += scale dS K_j                                                              (7.6)
-//   for every pair of tiles of a matrix of the bias (one block each), for every head that shares it:
-//     dBias_ij += P o (dP - D_i)                                                        (9.16)
 //
 // New since step 2:
 // - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores and hides what is outside the window.
@@ -18,19 +15,15 @@
 // - A block of a ragged batch looks up its sequence and narrows all tensors to it. Each sequence has a last tile, so the last
 //   rows, too, are copied 16 bytes at a time.
 // - Dropout multiplies the P of dV, and dP, by Z. P as it was then waits where dS will be.
-// - The gradient of the bias is a kernel of its own, which computes P and dP again: a block that owns a tile of it needs no
-//   atomics and no memory for the summands.
 //
 // Grid: Tc*B*Hkv, in a ragged batch one block per tile of a sequence and key/value head, where a block loops over all query
 // heads that share its key/value head. Block: 8 warps (parts.cuh).
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK, dV written once per query
-//   head, which first reads the sum of the previous heads (7.7). For dBias, Q, K, V, dO, L, D again, once for each pair of
-//   tiles, and dBias written once (9.17).  Workspace: D.
+//   head, which first reads the sum of the previous heads (7.7).  Workspace: D.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
 #include "07_fa2_backward/parts.cuh"
-#include "common/device/bias_gradient.cuh"
 #include "common/device/options.cuh"
 
 namespace flash::fa2_backward::step_3 {
@@ -175,57 +168,6 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   }
 }
 
-/// (9.16)  dBias: a block owns a tile of it, and adds up the heads that share it in their order. Half 0: P. Half 1: dP and the sum.
-/// Grid: (tiles of keys * tiles of queries) * matrices of the bias.
-template <class Shape, class Rule>
-__global__ void __launch_bounds__(Shape::THREADS, 1)
-    bias_gradient_kernel(Rule rule, Tensors all, Tensor<float> dBias, bool aligned, bool bias_aligned) {
-  using Scores = typename Shape::Scores;
-  const auto& problem = rule.problem;
-  const int key_tiles = (problem.Nk - 1) / Shape::Bc + 1, query_tiles = (problem.Nq - 1) / Shape::Br + 1;
-  const int key0 = blockIdx.x % key_tiles * Shape::Bc, query0 = blockIdx.x / key_tiles % query_tiles * Shape::Br;
-  const SharingHeads of = sharing_heads(problem, blockIdx.x / key_tiles / query_tiles);
-  const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF_THREADS;
-  const int last_query = min(query0 + Shape::Br, problem.Nq) - 1;
-  const bool seen = key0 < problem.end_key(last_query) && problem.first_key(query0) < key0 + Shape::Bc;
-
-  Scores sum(0.0f);  // half 1; stays 0 where no query of the tile sees a key of it
-  for (int b = of.first_b; seen && b < of.end_b; ++b) {
-    for (int h = of.first_h; h < of.end_h; ++h) {
-      // Write after read: half 1 has read P and D of the previous head.
-      __syncthreads();
-      load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, problem.kv_head(h)), key0, aligned);
-      load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, problem.kv_head(h)), key0, aligned);
-      load_queries<Shape>(smem, all, b, h, query0, aligned, rule);
-      cp_async_commit();
-      cp_async_wait<0>();
-      // Read after write: all tiles have landed.
-      __syncthreads();
-
-      Scores S_or_dP(0.0f);
-      add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
-      if (first_half) {
-        rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.late_scale);
-      } else {
-        drop(rule, S_or_dP, b * problem.H + h, query0, key0);
-      }
-      // Read after write: half 1 reads P of half 0.
-      __syncthreads();
-      if (first_half) continue;
-      const Rows<Scores::ROWS> D = of_rows<Scores>(smem.D);
-#pragma unroll
-      for (int r = 0; r < Scores::ROWS; ++r) {
-#pragma unroll
-        for (int c = 0; c < Scores::COLS; ++c)
-          sum.elements[r][c] += smem.P(Scores::row(r), Scores::col(c)) * (S_or_dP.elements[r][c] - D[r]);
-      }
-    }
-  }
-  if (!first_half) write_tile(dBias.head(of.b, of.h), query0, key0, sum, bias_aligned);
-}
-
 template <class Shape>
 void start(const Attention& a) {
   const FullProblem& p = a.problem;
@@ -234,15 +176,6 @@ void start(const Attention& a) {
     const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.Hkv);
     launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
            backward_kernel<Shape, Rule>, rule, tensors_of(a), are_aligned(a));
-    if constexpr (!Rule::RAGGED) {  // whose bias is no matrix
-      if (!p.bias_gradient) return;
-      const unsigned pairs = blocks_for(p.Nk, Shape::Bc) * blocks_for(p.Nq, Shape::Br);
-      launch(
-          "bias_gradient",
-          {dim3(pairs * static_cast<unsigned>(bias_matrices(p))), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-          bias_gradient_kernel<Shape, Rule>, rule, tensors_of(a), view<float>(a.dBias), are_aligned(a),
-          rows_are_aligned({a.dBias}));
-    }
   });
 }
 
@@ -272,16 +205,14 @@ std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& l
 
 const Variant variant{
     .name = "options",
-    .idea =
-        "a window, a softcap and its slope in dS, dropout of P and dP; blocks that enter a sequence of a ragged batch; "
-        "dBias",
+    .idea = "a window, a softcap and its slope in dS, dropout of P and dP; blocks that enter a sequence of a ragged batch",
     .forward = run_forward_pass_with_options,
     .backward = start_one_of<shapes>,
     .workspace = workspace,
     .refuse = refuse,
     .tiles = tiles,
     .atomic_dQ = true,
-    .takes = every_kernel_takes | all_options | Features::bias_gradient,
+    .takes = every_kernel_takes | all_options,
     .only_if_fastest = true};
 
 }  // namespace

@@ -46,10 +46,19 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
 }
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice, const DeviceLimits&) {
-  const bool two_kernels = v.name == std::string_view("two_kernels");
-  if (!two_kernels && v.name != std::string_view("one_kernel") && v.name != std::string_view("options")) return {};
+  const std::string_view name = v.name;
+  const bool two_kernels = name == "two_kernels";
+  if (!two_kernels && name != "one_kernel" && name != "options" && name != "bias_gradient" && name != "lorentz") return {};
+  if (pass == Pass::forward && name == "lorentz") return fa2_forward::predicted_lorentz(p, choice);
   if (pass == Pass::forward) return fa2_forward::predicted_forward(p, choice, fa2_forward::Step::tuned);
-  return predicted_backward(p, choice, two_kernels);
+  Prediction prediction = predicted_backward(p, choice, two_kernels);
+  if (name == "lorentz") {  // the time components, two floats a row, come with Q and K
+    const Visits visited = visits(p, choice.tiles);
+    prediction.tensors["q0"] = {2 * std::int64_t{p.B} * p.H * visited.queries, 0};
+    prediction.tensors["k0"] = {2 * std::int64_t{p.B} * p.Hkv * p.Nk, 0};
+    prediction.sectors = {};
+  }
+  return prediction;
 }
 
 }  // namespace flash::fa2_backward

@@ -43,7 +43,7 @@ TEST_CASE("cpu: bytes are those of the formula (7.7), and sectors, barriers and 
   for (const int sm : {75, 80}) {
     const Simulated gpu({.target_sm = sm});
     for (const FullProblem& p : grid::counted(problems)) {
-      for (const Variant& v : grid::variants()) grid::check_prediction(v, p, Pass::backward);
+      for (const Variant& v : grid::variants_for(p)) grid::check_prediction(v, p, Pass::backward);
     }
   }
 }
@@ -63,10 +63,16 @@ TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles, an
   for (const int d : {32, 64, 96, 128}) {
     problems.push_back(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .Nk = 256, .d = d})));
   }
+  problems.push_back(with_bias(problems.back(), BiasKind::matrix));
+  problems.back().bias_gradient = true;
+  for (const int d : {64, 128}) {
+    problems.push_back(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .Nk = 256, .d = d}));
+    problems.back().score = Score::lorentz;
+  }
   for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
-    for (const Variant& v : grid::variants()) {
+    for (const Variant& v : grid::variants_for(p)) {
       const bool two_kernels = !v.atomic_dQ;
       for (const TileChoice& choice : choices(v, p)) {
         INFO(what(v, choice.tiles, p));
@@ -78,7 +84,7 @@ TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles, an
         CHECK(got.bank_conflicts == 0);
         CHECK(got.warp_operations == 5 * heads * static_cast<std::uint64_t>(p.Nq));  // D: a warp for each query
         CHECK(got.atomics == (two_kernels ? 0 : heads * static_cast<std::uint64_t>(visited.queries * p.d)));
-        CHECK(got.launches == (two_kernels ? 3 : 2));
+        CHECK(got.launches == (two_kernels || p.bias_gradient ? 3u : 2u));
       }
     }
   }
@@ -88,7 +94,7 @@ TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles, an
 void check_choices_on(const FullProblem& p, bool all) {
   const Inputs inputs = make_inputs(p, InputKind::normal, 71, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
-  for (const Variant& v : grid::variants()) {
+  for (const Variant& v : grid::variants_for(p)) {
     for (const TileChoice& choice : choices(v, p)) {
       Runner runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles);
       runner.run();
@@ -121,7 +127,7 @@ TEST_CASE("cpu: rows beyond the last query add nothing, even where a negative AL
   Inputs inputs = make_inputs(p, InputKind::normal, 76, Pass::backward);
   for (float& slope : inputs.bias.values) slope = -1.0f;
   const Checker checker(p, inputs, Pass::backward, Sample{});
-  for (const Variant& v : grid::variants()) {
+  for (const Variant& v : grid::variants_for(p)) {
     const std::string failed = grid::failures(checker.check(grid::run(v, p, inputs, Pass::backward)));
     CHECK_MESSAGE(failed.empty(), v.name << "\n" << failed);
   }
@@ -147,7 +153,7 @@ TEST_CASE("cpu: the order of blocks changes no bit of any gradient but the atomi
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 40, .Nk = 260, .d = 30}));
   const Inputs inputs = make_inputs(p, InputKind::normal, 73, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
-  for (const Variant& v : grid::variants()) {
+  for (const Variant& v : grid::variants_for(p)) {
     Runner runner(grid::device(), v, p, inputs, Pass::backward);
     const Simulated one_by_one({.os_threads = 1});
     runner.run();
@@ -175,7 +181,7 @@ void repeat_first_row(HostTensor<float>& tensor, const FullProblem& p) {
 
 TEST_CASE("chapter: what D does to dS = P o (dP - D) (7.3)") {
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
-  for (const Variant& v : grid::variants()) {
+  for (const Variant& v : grid::variants_for(p)) {
     INFO(std::string(v.name));
     // V_j = v for all j: O_i = v whatever P, so dP_ij = dO_i . v = D_i, and nothing can be gained by attending elsewhere: dS = 0.
     Inputs inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
@@ -199,7 +205,7 @@ TEST_CASE("chapter: each GPU has tiles for each d") {
     const DeviceLimits limits = grid::device().limits();
     for (int d = 1; d <= 128; ++d) {
       const FullProblem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
-      for (const Variant& v : grid::variants()) {
+      for (const Variant& v : grid::variants_for(p)) {
         INFO(std::string(v.name) << ", sm_" << sm << ", d=" << d);
         const std::vector<TileChoice> all = choices(v, p);
         REQUIRE(!all.empty());

@@ -135,13 +135,13 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   Rows<2> L(0.0f), D(0.0f);
   L.each([&](float& x, int r) { x = L_and_D(0, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
   D.each([&](float& x, int r) { x = L_and_D(1, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
-  // As in exponentiate(), but once for all tiles: where L is large it is subtracted first.
+  // The large-L rule of exponentiate() (parts/prepare.cuh), once for all tiles: each lane for its own rows.
   bool subtract_first = rule.scale_first;
   L.each([&](float& x, int) { subtract_first = subtract_first || fabsf(x) > LARGE_L; });
   const float scale_log2 = subtract_first ? LOG2_E : LOG2_E * rule.late_scale;
 
   const int key_end = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);
-  const int tiles = (key_end + KEYS - 1) / KEYS;
+  const int Tc = (key_end + KEYS - 1) / KEYS;
   Copier<T, Shape::Width, KEYS, Shape::DQ_THREADS> copy_K(all.K.head(b, problem.kv_head(h)), 0),
       copy_V(all.V.head(b, problem.kv_head(h)), 0);
   const auto load_tile = [&](int j) {
@@ -152,13 +152,13 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   // 1. Q, dO, and the first tiles of K, V.
   Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.Q.head(b, h), query0).load_async(Q_smem);
   Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.dO.head(b, h), query0).load_async(dO_smem);
-  if (tiles > 0) load_tile(0);
+  if (Tc > 0) load_tile(0);
 
-  for (int j = 0; j < tiles; ++j) {
+  for (int j = 0; j < Tc; ++j) {
     cp_async_wait_all();
     // Read after write: tiles have landed. Write after read: no warp still reads the previous ones.
     __syncthreads();
-    if (j + 1 < tiles) load_tile(j + 1);
+    if (j + 1 < Tc) load_tile(j + 1);
 
     // 2. P and dS, not transposed: rows are queries.
     Accumulators<1, KEYS / 8> S(0.0f), dP(0.0f);                        // [16, KEYS]
@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     // 3. dQ += dS K.
     add_product(dQ, rounded<T>(dS), K_smem(j % 2).right());  // (8.16)
   }
-  cp_async_wait_all();  // if there was no tile of K
-  // Write after write: copies to Q's buffer, where dQ is staged, may still be in flight.
+  // Write after write: if there was no tile of K, copies to Q's buffer, where dQ is staged, may still be in flight.
+  cp_async_wait_all();
   __syncthreads();
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dQ.head(b, h), query0 + warp_row, dQ, Q_smem.below(warp_row));

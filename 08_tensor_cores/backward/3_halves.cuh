@@ -61,11 +61,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
-  const Tile<T, Shape::Br> Pt_then_dSt(dO_smem(1).end(), Shape::Bc);  // transposed, as it is computed; at first it holds P
+  const Tile<T, Shape::Br> Pt_then_dSt(dO_smem(1).end(), Shape::Bc);  // rows are keys
   const auto stats_smem = [&](int stage) {
     return QueryStats{{reinterpret_cast<float*>(Pt_then_dSt.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
-  const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;
+  const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;                      // half 0
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
   const auto Pt_then_dSt_rows = Pt_then_dSt.below(warp_row);
 

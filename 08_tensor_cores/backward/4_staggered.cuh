@@ -60,14 +60,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(Shape::STAGES + stage); };
-  const auto Pt_then_dSt = [&](int stage) {  // transposed, as it is computed; at first it holds P
+  const auto Pt_then_dSt = [&](int stage) {  // rows are keys
     return Tile<T, Shape::Br>(dO_smem(Shape::STAGES).elements.data + stage * Shape::Bc * Shape::Br, Shape::Bc);
   };
   const auto stats_smem = [&](int stage) {
     return QueryStats{
         {reinterpret_cast<float*>(Pt_then_dSt(Shape::STAGES).elements.data) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
-  const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;
+  const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;                      // half 0
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
 
   // The matrices of each half. Half 0: S^T = K Q^T, dV += P^T dO. Half 1: dP^T = V dO^T, dK += dS^T Q.
@@ -94,9 +94,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0).load_async(V_smem);
   load_tile(0, newest);
 
-  // Tile t goes to stage t % 3. In iteration t half 0 computes its P, in t + 1 half 1 its dS, in t + 2 all add it to dQ. Its Q, dO,
-  // L and D are last read in t + 1, and overwritten by the load that t + 2 starts; its dS is last read in t + 2, and overwritten
-  // by the P of t + 3.
+  // Tile t goes to stage t % 3. Iteration:
+  //        half 0 (P, dV)   half 1 (dS, dK)   all (dQ)   in shared memory
+  //   0         0                 -               -       Q, dO of 0; 1 on its way
+  //   1         1                 0               -       Q, dO of 0, 1; 2 on its way
+  //   2         2                 1               0       Q, dO of 1, 2; 3 on its way, in the stage of 0
+  // Q, dO, L, D of tile t: last read by half 1 in iteration t + 1, overwritten by the load that iteration t + 2 starts.
+  // P or dS of tile t: last read for dQ in iteration t + 2, overwritten by half 0 in iteration t + 3.
   for (int iteration = 0; iteration < queries.iterations + 2; ++iteration) {
     cp_async_wait_all();
     // Read after write: tiles, P and dS have arrived. Write after read: no warp still reads the oldest stage.

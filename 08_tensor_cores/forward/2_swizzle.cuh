@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
 
-  // 1. Q.
-  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), query0);  // otherwise no barrier separates it from O, staged in its buffer
+  // 1. Q. Write after write: without a tile no barrier would separate it from O, which is staged in its buffer.
+  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), query0);
 
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V.

@@ -51,8 +51,8 @@ struct Operand {
   int offset;  // in bytes, of this lane's chunk in block (0, 0); kept apart: XOR on a 64-bit pointer costs ten registers
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
-    // The block starts `rows` rows down and `bytes` bytes to the right. Whole periods of the swizzle are added. Within a period,
-    // the lane's chunk of block (0, 0) is 0 or 1 and the block is an even number of chunks on: their sum is their XOR, and XOR
+    // The block starts `rows` rows down and `bytes` bytes to the right. Whole periods of the swizzle are added. Within a period
+    // the lane's chunk of block (0, 0) is 0 or 1, and the block is an even number of chunks on: their sum is their XOR, and XOR
     // commutes with the swizzle.
     // Example, Width 64, row 3: chunk 0 of block (0, 0) is in place 0 ^ 3 = 3, byte 3 * 128 + 48 = 432 of the tile. The next
     // block to the right begins with chunk 2, in place 2 ^ 3 = 1, byte 400 = 432 ^ 32: one XOR moves the lane's address.
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
 
-  const float scale_log2 = rule.late_scale * LOG2_E;
+  const float scale_log2 = rule.late_scale * LOG2_E;  // c
 
   using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
   Output O(0.0f);                            // [16 ROW_FRAGMENTS, Width], not normalised

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
 
-  const float scale_log2 = rule.late_scale * LOG2_E;
+  const float scale_log2 = rule.late_scale * LOG2_E;  // c
 
   using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
   Output O(0.0f);                            // [16 ROW_FRAGMENTS, Width], not normalised
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // Read after write: Q of all threads has landed.
     __syncthreads();
   }
-  const auto Q = operand_of_Q<Shape>(Q_rows);
+  const auto Q = operand_of_Q<Shape>(Q_rows);  // if Tc = 0, nothing was copied, and no product uses it
 
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.

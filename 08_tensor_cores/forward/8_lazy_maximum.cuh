@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
 
-  const float scale_log2 = rule.late_scale * LOG2_E;
+  const float scale_log2 = rule.late_scale * LOG2_E;  // c
 
   using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
   Output O(0.0f);                            // [16 ROW_FRAGMENTS, Width], not normalised
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // Read after write: Q of all threads has landed.
     __syncthreads();
   }
-  const auto Q = operand_of_Q<Shape>(Q_rows);
+  const auto Q = operand_of_Q<Shape>(Q_rows);  // if Tc = 0, nothing was copied, and no product uses it
 
   for (int j = Tc - 1; j >= 0; --j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
@@ -111,8 +111,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncthreads();
     if (j > 0) load_tile(j - 1);
 
-    // 3. P with the current m, or at once with the maximum if m is unknown: pass 1. If a lane's sum shows that P may overflow
-    // (rare), pass 2 computes S again and takes the maximum, with which P always fits. All lanes of the warp agree.
+    // 3. P with the current m, if it is known and P fits. All lanes of the warp take the same path:
+    //   m known, P fits    lazy:   m stays, nothing is rescaled
+    //   m unknown          exact:  the maximum; l and O are rescaled
+    //   m known, overflow  repair: S is gone: a second round multiplies again (rare), then exact, with which P always fits
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
     auto& P = S;                                                       // the same registers, after (8.2)
     Rows<Output::ROWS> sum(0.0f);
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
           O.scale_rows(alpha);
           m_known = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });  // not if m = -inf
         }
-        // S - m, so that a large c m is not rounded.
+        // S - m first, so that a large c m is not rounded.
         m_subtracted = exact || rule.scale_first;
         if (m_subtracted) S.each([&](float& s, int r) { s -= zero_if_empty(m[r]); });
       }
@@ -137,11 +139,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       scaled_m.each([&](float& x, int) { x = m_subtracted ? 0.0f : scale_log2 * x; });
       S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -scaled_m[r])); });  // (8.2)
       sum = lane_sum(P);
-      // NaN fits: recomputing would not help.
-      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;
+      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: a repair would not help
       exact = true;
-    } while (!fits);  // the second time with the true maximum
-    l = l + sum;      // (8.3)
+    } while (!fits);
+    l = l + sum;  // (8.3)
 
     // 4. O += P V.
     add_product(O, rounded<T>(P), V_smem(j % 2).right());  // (8.4)

@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       copy_K.load_async(K_smem(j), Shape::Bc);
       copy_V.load_async(V_smem(j), Shape::Bc);
     }
-    cp_async_commit();  // an empty group at the end, so that the wait below leaves the same number of groups
+    // At the end an empty group, so that the wait below leaves the same number of groups.
+    cp_async_commit();
   };
 #pragma unroll
   for (int j = 0; j < Shape::STAGES - 1; ++j) load_tile(j);

@@ -8,9 +8,9 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: V, the left operand of dP^T, stays in registers up to the register limit: half of it at d = 128. If
-// registers are left, K does too. Shared memory bandwidth is the bottleneck, and an operand in shared memory is read again in
-// every iteration.
+// New since step 2 (the ladder is 1 - 2 - 3, 2 - 4 - 5 and 2 - 6): V, the left operand of dP^T, stays in registers up to the
+// register limit: half of it at d = 128. If registers are left, K does too. Shared memory bandwidth is the bottleneck, and an
+// operand in shared memory is read again in every iteration.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer.
@@ -40,8 +40,8 @@ struct BackwardShape {
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
-  // Registers of a consumer: for addresses and temporaries; for dQ, which has its full width if there is only one warpgroup; and
-  // for all matrices, dK and dV plus the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1).
+  // Registers of a consumer: for addresses and temporaries; for dQ, which has its full width if there is only one warpgroup;
+  // and for all matrices, dK and dV plus the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1).
   static constexpr int OTHERS = 32, OF_DQ = CONSUMERS == 1 ? Width / 2 : PANEL / 2;
   static constexpr int OF_MATRICES = Width + std::max(Br, Br / 2 + OF_DQ);
   // The remaining registers hold blocks of 16 columns of V, then of K, four registers each.

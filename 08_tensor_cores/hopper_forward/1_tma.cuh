@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     shared.V(j % 2).load(maps.V, barriers.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
-  // 1. Q and the first tiles of K and V. A phase of these mbarriers completes after one arrival and the bytes that it announced.
+  // 1. Q and the first tiles of K and V. A phase of these mbarriers completes after one arrival and the bytes that it
+  // announced.
   if (threadIdx.x == 0) {
     shared.initialize();
     if (work.Tc > 0) {

@@ -6,7 +6,7 @@
 //   O.scale_rows(alpha);
 //   add_product(O, P.left(), V.right());         O += P V      in step 1; from step 4 on P is S's accumulators, rounded
 //
-// A warp holds 16 RowFragments rows of a matrix in fp32, in fragments of 16 x 8 (common/device/fragments.hpp). With g = lane / 4
+// A warp holds 16 RowFragments rows of a matrix in fp32, in fragments of 16 x 8 (common/isa/fragments.hpp). With g = lane / 4
 // and t = lane % 4, a lane holds columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. A lane thus
 // holds elements of 2 RowFragments rows, r = 0, 1, ...: row 8 r + g of the matrix.
 #pragma once

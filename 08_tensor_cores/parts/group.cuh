@@ -20,7 +20,7 @@ template <const auto& shapes>
 int parts_of_group(const Problem& p) {
   const DeviceLimits h200;
   const std::int64_t rows = std::int64_t{p.B} * p.Hkv * p.Nk;
-  if (p.d > 128 || rows / ROW_BLOCK > 2 * h200.multiprocessors) return 1;  // at least two tiles per SM
+  if (p.d > 128 || p.group_size() == 1 || rows / ROW_BLOCK > 2 * h200.multiprocessors) return 1;  // two tiles per SM suffice
   int best = 1;
   double least = least_time(shapes, p, Pass::backward, h200);
   for (int parts = 2; parts <= std::min(p.group_size(), h200.multiprocessors); ++parts) {

@@ -39,7 +39,8 @@ __device__ void multiply_by_blocks(Accumulators<RowFragments, ColFragments>& dP,
   }
 }
 
-/// (8.16)  The warp's part of dQ = dS K [Br, d], added to dQ_accum: as in step 2, for blocks that compute all columns.
+/// (8.16)  The warp's part of dQ = dS K [Br, d], added to dQ_accum: add_to_dQ() of step 2 with col0 = 0, as a block computes
+/// all columns. The order of dQ_accum: parts/prepare.cuh.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, const Tile<T, Shape::Br>& dSt_smem,
                           const Tile<T, Shape::Width>& K_smem) {

@@ -71,12 +71,12 @@ struct PanelTile {
     for (int p = 0; p < PANELS; ++p) tma_store(map, panels.data + (p * Height + row0) * PANEL, p * PANEL, row, head, batch);
   }
 
-  // Operands of wgmma, left or right. K-major: the sum runs along the rows, from row0 on. MN-major: it runs down all rows, in the
-  // columns from col0 on.
+  // Operands of wgmma, left or right. K-major: the sum runs along the rows, from row0 on. MN-major: it runs down all rows, in
+  // the columns from col0 on.
   __device__ KMajor<Height> k_major() const { return flash::k_major<Height>(panels.data, row0); }
   __device__ MnMajor<Height> mn_major(int col0 = 0) const requires Whole { return flash::mn_major<Height>(panels.data, col0); }
 
-  // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block in one of two orders, as in parts/tile.cuh.
+  // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block as in the table of parts/tile.cuh.
   __device__ PanelOperand<T, Height, false, DEPTH> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
   __device__ PanelOperand<T, Height, true, DEPTH> right() const requires Whole {
     return {panels, offset(lane() % 16, lane() / 16)};
@@ -107,8 +107,8 @@ __device__ void issue_product(Accumulators<1, ColFragments>& C, const Left& A, c
 
 // ---- The epilogue ----------------------------------------------------------------------------------------------------------
 
-/// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's rows of O, and L, from query0 on. Staging: its rows of Q, which
-/// nobody reads any more.
+/// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's rows of O, and L, from query0 on. Staging: its rows of Q,
+/// which nobody reads any more.
 template <class T, class Output, int N, class Tile>
 __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, const ScoreRule& rule, const TensorMap& O_map,
                              const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int query0, const Tile& staging) {
@@ -134,8 +134,8 @@ __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, cons
 
 // ---- Rings ------------------------------------------------------------------------------------------------------------------
 
-/// Does the launch give a block as many registers as setmaxnreg deals out, counted per thread and summed over its warpgroups? It
-/// gives each thread 65536 / threads, rounded down to a multiple of 8. With too few, setmaxnreg would wait for ever.
+/// Does the launch give a block as many registers as setmaxnreg deals out, counted per thread and summed over its warpgroups?
+/// It gives each thread 65536 / threads, rounded down to a multiple of 8. With too few, setmaxnreg would wait for ever.
 constexpr bool registers_suffice(int threads, int dealt_out) {
   return dealt_out <= threads / WARPGROUP * (65536 / threads / 8 * 8);
 }
@@ -172,7 +172,8 @@ struct Shared {
       mbarrier_init(storage.empty_K[stage], warps);
       mbarrier_init(storage.empty_V[stage], warps);
     }
-    fence_mbarrier_init();  // the TMA sees the initialised mbarriers
+    // Read after write: the TMA sees the initialised mbarriers.
+    fence_mbarrier_init();
   }
 };
 
@@ -184,6 +185,9 @@ struct PipelineState {
   __device__ int parity() const { return position / Stages; }
   __device__ void next() { position = position + 1 < 2 * Stages ? position + 1 : 0; }
 };
+
+// Consumers call wait_full() and release(), producers wait_empty() and commit() or expect bytes: in CUTLASS these are
+// consumer_wait, consumer_release, producer_acquire and producer_commit.
 
 /// One arrival for this warp, whose lanes have all finished with a tile.
 __device__ inline void arrive_warp(Mbarrier& barrier) {

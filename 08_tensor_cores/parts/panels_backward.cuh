@@ -25,7 +25,8 @@ struct KeyWork : QueryTiles<Shape::Br> {
         key0(order.tile * Shape::Bc) {}
 };
 
-/// The same for step 5: tiles of queries from last to first, and each for all heads of the group.
+/// The work of step 5, whose header says why: tiles of queries from last to first, and each for all heads of the group. Its
+/// first() and after() replace those of QueryTiles.
 template <class Shape>
 struct WorkFromTheEnd : KeyWork<Shape> {
   using KeyWork<Shape>::KeyWork;
@@ -82,7 +83,8 @@ struct BackwardShared {
       mbarrier_init(storage.full_dO[stage], 1);
       mbarrier_init(storage.empty[stage], Shape::CONSUMERS * 4);
     }
-    fence_mbarrier_init();  // the TMA sees the initialised mbarriers
+    // Read after write: the TMA sees the initialised mbarriers.
+    fence_mbarrier_init();
   }
 
   // Called by one thread.
@@ -153,8 +155,7 @@ struct PartOfDQ {
     issue_product<T, Shape::Bc / 16>(dQ, dS.mn_major(row0), K.mn_major(col0), /*add=*/false);
   }
 
-  /// Offset of fragment n of the warp's 16 rows in dQ_accum, for a tile that begins at query0. A fragment has 128
-  /// elements, 4 per lane; the fragments of a row are adjacent.
+  /// Offset of fragment n of the warp's 16 rows in dQ_accum (its order: parts/prepare.cuh), for a tile that begins at query0.
   __device__ int offset(int query0, int n) const {
     return ((query0 + row0 + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col0 / 8 + n) * 4 * WARP;
   }
@@ -202,7 +203,7 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
-/// Do the heads of a group share keys under a causal mask? There step 5 is the fastest for d above 64: see WorkFromTheEnd.
+/// Whether the heads of a group share keys under a causal mask. There step 5 is the fastest for d above 64: see WorkFromTheEnd.
 inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
 
 template <const auto& shapes>

@@ -45,13 +45,13 @@ struct PartOfHead {
   }
 };
 
-/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets L = inf,
-/// which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share a query.
+/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets
+/// L = inf, which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share a query.
 /// Grid: B*H * parts.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
-                   Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum, bool wide) {
+                   Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum, bool aligned) {
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
   const PartOfHead part(problem.B * problem.H);
   const int b = part.head / problem.H, h = part.head % problem.H;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   float D = 0.0f;
   if (i < problem.Nq && col < problem.d) {
     const Matrix<const T> O = O_all.head(b, h), dO = dO_all.head(b, h);
-    if (wide) {
+    if (aligned) {
       const uint4 O_chunk = O.template as<uint4>(i, col), dO_chunk = dO.template as<uint4>(i, col);
       const unsigned O_reg[4] = {O_chunk.x, O_chunk.y, O_chunk.z, O_chunk.w};
       const unsigned dO_reg[4] = {dO_chunk.x, dO_chunk.y, dO_chunk.z, dO_chunk.w};
@@ -177,11 +177,12 @@ __device__ void multiply_block(Accumulators<RowFragments, ColFragments>& C, int 
   }
 }
 
-/// (8.11)  Transposed scores become P = e^(late_scale S - L).
+/// (8.11)  Transposed scores become P^T = e^(late_scale S^T - L).
 template <class Scores>
 __device__ void exponentiate(Scores& St, const QueryStats& stats, const ScoreRule& rule) {
   const float late_scale = rule.late_scale, scale_log2 = late_scale * LOG2_E;
-  if (rule.scale_first || any_large<Scores::WIDTH>(stats)) {  // log2(e) L would lose precision, or overflow: subtract L first
+  // The large-L rule: where log2(e) L would lose precision, or overflow, L is subtracted first.
+  if (rule.scale_first || any_large<Scores::WIDTH>(stats)) {
     St.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(late_scale, s, -stats.L(query))); });
   } else {
     St.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * stats.L(query))); });
@@ -196,6 +197,11 @@ __device__ void softmax_backward(Scores& dPt, const Scores& Pt, const QueryStats
 }
 
 // ---- dQ, where blocks sum it in HBM ----------------------------------------------------------------------------------------
+//
+// dQ_accum [B, H, padded Nq / 16][Width / 8][32 lanes][4 floats]: accumulators in the order of the lanes that hold them.
+// A 16 x 8 fragment is 128 adjacent floats; lane 4 g + t has (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). That at
+// (query, col) begins at ((query / 16) (Width / 8) + col / 8) 128, and a warp adds to 512 adjacent bytes at a time. Backward
+// steps 2 to 4 and the Hopper steps write this order, convert_kernel reads it.
 
 /// How the warps of a block divide dQ [Br, cols]: into rows of warps times columns of warps, using all warps if possible, and
 /// loading as little of dS and K as possible.
@@ -218,7 +224,7 @@ struct WarpGrid {
 /// dQ = scale dQ_accum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment order.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool wide) {
+    convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool aligned) {
   constexpr int CHUNKS = Width / 8;
   const PartOfHead part(problem.B * problem.H);
   const int b = part.head / problem.H, h = part.head % problem.H;
@@ -241,7 +247,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
     const int i = 16 * group + g + 8 * r;
     if (i >= problem.Nq) return;
     const float(&dq)[8] = rows[r];
-    if (wide) {
+    if (aligned) {
       dQ.template as<uint4>(i, col) =
           make_uint4(pack<T>(dq[0], dq[1]), pack<T>(dq[2], dq[3]), pack<T>(dq[4], dq[5]), pack<T>(dq[6], dq[7]));
     } else {

@@ -207,7 +207,7 @@ int parts_of(const FullProblem& p) {
   return 1;
 }
 
-TEST_CASE("cpu: blocks divide the query heads of a group, and each run sums their dK and dV to the same bits") {
+TEST_CASE("grid: blocks divide the query heads of a group, and each run sums their dK and dV to the same bits") {
   struct Case {
     FullProblem problem;
     int parts;
@@ -223,14 +223,19 @@ TEST_CASE("cpu: blocks divide the query heads of a group, and each run sums thei
   for (const Case& c : cases) {
     const FullProblem& p = c.problem;
     CHECK_MESSAGE(parts_of(p) == c.parts, describe(p));
+    if (!cannot_run(v, p, Pass::backward, grid::device().limits()).empty()) continue;  // no Hopper GPU
     const Inputs inputs = make_inputs(p, InputKind::normal, 80, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
     for (const TileChoice& choice : choices(v, p, Pass::backward)) {
       INFO(what(v, choice.tiles, p));
       Runner runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles);
-      const Counters counters = runner.count();
-      CHECK(counters.launches == (p.d % 8 == 0 ? 4 : 5));  // prepare, the products, the sum of the parts, convert; copy of dO
-      grid::check_counts(v, p, Pass::backward, choice.tiles, counters);
+      if (grid::device().info().kind == Backend::cpu) {
+        const Counters counters = runner.count();
+        CHECK(counters.launches == (p.d % 8 == 0 ? 4 : 5));  // prepare, the products, the sum of the parts, convert; copy of dO
+        grid::check_counts(v, p, Pass::backward, choice.tiles, counters);
+      } else {
+        runner.run();
+      }
       const Results<float> first = runner.results();
       check(checker, v, choice.tiles, p, runner);
       const Simulated in_another_order({.order = Order::random, .seed = 4, .os_threads = 3});

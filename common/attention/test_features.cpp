@@ -45,6 +45,21 @@ TEST_CASE("features: a window, a softcap, lengths and dropout are refused by ker
   CHECK(refusal(variant, p) == "it does not know --bias-gradient, --score lorentz");
 }
 
+TEST_CASE("features: a kernel for some problems only is refused the others") {
+  const Variant variant{.name = "test",
+                        .idea = "",
+                        .forward = nullptr,
+                        .takes = Features::softcap | Features::lorentz,
+                        .needs = Features::lorentz};
+  FullProblem p = plain();
+  CHECK_FALSE(knows(variant, p));
+  CHECK(refusal(variant, p) == "it is only for --score lorentz");
+  p.score = Score::lorentz;
+  p.softcap = 2.0f;
+  CHECK(knows(variant, p));
+  CHECK(refusal(variant, p) == "");
+}
+
 TEST_CASE("features: a kernel is refused what it does not say that it knows") {
   Variant variant{.name = "test", .idea = "", .forward = nullptr};
   CHECK(refusal(variant, everything()) == "");

@@ -40,12 +40,21 @@ std::int64_t element_bytes(const Variant& variant, const FullProblem& problem, P
 /// What the problem has and the variant does not know.
 Features unknown(const Variant& variant, const FullProblem& problem) { return features_of(problem) & ~variant.takes; }
 
+/// What the problem lacks and the variant is made for.
+Features lacking(const Variant& variant, const FullProblem& problem) { return variant.needs & ~features_of(problem); }
+
+/// As on the command line: "--window, --softcap".
+std::string list_of(Features features) {
+  std::string list;
+  for (const std::string& name : names_of(features)) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
+
 }  // namespace
 
 std::string refusal(const Variant& variant, const FullProblem& problem) {
-  std::string names;  // as on the command line
-  for (const std::string& name : names_of(unknown(variant, problem))) names += (names.empty() ? "" : ", ") + name;
-  if (!names.empty()) return "it does not know " + names;
+  if (const std::string names = list_of(unknown(variant, problem)); !names.empty()) return "it does not know " + names;
+  if (const std::string names = list_of(lacking(variant, problem)); !names.empty()) return "it is only for " + names;
   if (std::find(variant.dtypes.begin(), variant.dtypes.end(), problem.dtype) == variant.dtypes.end()) {
     std::string allowed;
     for (const Dtype dtype : variant.dtypes) allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(dtype));
@@ -117,7 +126,9 @@ const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass
   return found;
 }
 
-bool knows(const Variant& variant, const FullProblem& problem) { return unknown(variant, problem) == Features::none; }
+bool knows(const Variant& variant, const FullProblem& problem) {
+  return (unknown(variant, problem) | lacking(variant, problem)) == Features::none;
+}
 
 const Variant* last_that_knows(Backend backend, const FullProblem& problem, Pass pass) {
   const std::vector<Variant>& all = variants(backend);

@@ -42,6 +42,7 @@ struct Variant {
   std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take; a run without --dtype takes the first
   int max_head_dim = 128;                     ///< the largest d that the kernels take
   Features takes = every_kernel_takes;        ///< what it knows of problems; others are refused
+  Features needs = Features::none;            ///< what a problem must have for it; others are refused
   /// "" or why a device cannot run a problem, which another one could: "bf16 needs compute capability 8.0". Null: every device can.
   std::string (*refuse_on)(const Problem&, const DeviceLimits&) = nullptr;
   /// Is it the fastest of its stage for such a problem, wherever a device can run it? A run on a GPU that names no variant takes it.
@@ -78,7 +79,7 @@ const Variant* find_variant(Backend, std::string_view name);
 /// first that is only for some problems, else the last, since a later step knows the earlier ones.
 const Variant* fastest_variant(Backend, const FullProblem&, Pass, const DeviceLimits&);
 
-/// Whether it knows all that the problem has (Variant::takes).
+/// Whether it knows all that the problem has (Variant::takes), and is for such problems (Variant::needs).
 bool knows(const Variant&, const FullProblem&);
 
 /// The last one that has the pass and knows all that the problem has; null if none does.

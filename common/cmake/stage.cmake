@@ -69,19 +69,19 @@ function(kernel_library kernel backend result)
   set(${result} ${library} PARENT_SCOPE)
 endfunction()
 
-# add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh [FORWARD_WITH_OPTIONS stage/file.cuh]]
-#           [PREDICT flash::name::function] [TESTS file.cpp...] [APART file.cuh...]): the program and the tests of the stage in the current folder.
+# add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh [FORWARD_WITH_OPTIONS stage/file.cuh]
+#           [FORWARD_WITH_DISTANCES stage/file.cuh]] [PREDICT flash::name::function] [TESTS file.cpp...] [APART file.cuh...]): the program and the tests of the stage in the current folder.
 #
 # Each kernel file, in the order of the steps, is compiled for each backend.
 # NAMESPACE (default: flash): of the variants, see add_kernel(), but for a file that names its own; a stage whose code other stages use
 #   has its own.
 # FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a step of this stage or of an earlier one.
-# FORWARD_WITH_OPTIONS: that of the backward step that knows the options of chapter 09.
+# FORWARD_WITH_OPTIONS, FORWARD_WITH_DISTANCES: that of the backward step that knows the options of chapter 09, or hyperbolic scores.
 # PREDICT: the function of the stage's predicted.hpp that says what the kernels move (Variant::predict).
 # TESTS: default test.cpp.
 # APART: steps with a function that later steps have from a header. A source that included both would have two.
 function(add_stage)
-  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD;FORWARD_WITH_OPTIONS;PREDICT" "KERNELS;TESTS;APART" ${ARGN})
+  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD;FORWARD_WITH_OPTIONS;FORWARD_WITH_DISTANCES;PREDICT" "KERNELS;TESTS;APART" ${ARGN})
   if(NOT arg_TESTS)
     set(arg_TESTS test.cpp)
   endif()
@@ -97,7 +97,7 @@ function(add_stage)
   list(TRANSFORM arg_KERNELS REPLACE "@.*" "")
   list(TRANSFORM arg_KERNELS PREPEND ${stage}/ OUTPUT_VARIABLE kernels)
   list(TRANSFORM arg_APART PREPEND ${stage}/ OUTPUT_VARIABLE FLASH_APART)
-  set(linked ${kernels} ${arg_FORWARD} ${arg_FORWARD_WITH_OPTIONS})
+  set(linked ${kernels} ${arg_FORWARD} ${arg_FORWARD_WITH_OPTIONS} ${arg_FORWARD_WITH_DISTANCES})
   list(REMOVE_DUPLICATES linked)
   set(predict nullptr)
   if(arg_PREDICT)
@@ -128,16 +128,15 @@ function(add_stage)
       kernel_library(${kernel} ${backend} library)
       list(APPEND objects $<TARGET_OBJECTS:${library}>)
     endforeach()
-    if(arg_FORWARD)
-      step_name(${arg_FORWARD} ${backend} step)
-      string(APPEND FLASH_FORWARD_PASSES "namespace ${inline_namespace_${backend}} {\n"
-                                         "const Variant& forward_pass() { return ${step}(); }\n}\n")
-    endif()
-    if(arg_FORWARD_WITH_OPTIONS)
-      step_name(${arg_FORWARD_WITH_OPTIONS} ${backend} step)
-      string(APPEND FLASH_FORWARD_PASSES "namespace ${inline_namespace_${backend}} {\n"
-                                         "const Variant& forward_pass_with_options() { return ${step}(); }\n}\n")
-    endif()
+    foreach(pass FORWARD FORWARD_WITH_OPTIONS FORWARD_WITH_DISTANCES)
+      if(arg_${pass})
+        step_name(${arg_${pass}} ${backend} step)
+        string(REPLACE FORWARD forward_pass function ${pass})
+        string(TOLOWER ${function} function)
+        string(APPEND FLASH_FORWARD_PASSES "namespace ${inline_namespace_${backend}} {\n"
+                                           "const Variant& ${function}() { return ${step}(); }\n}\n")
+      endif()
+    endforeach()
   endforeach()
   list(REMOVE_DUPLICATES objects)
   configure_file(${PROJECT_SOURCE_DIR}/common/cmake/steps.in steps.cpp @ONLY)

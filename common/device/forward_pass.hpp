@@ -20,5 +20,9 @@ inline void run_forward_pass(const Attention& a) { forward_pass().forward(a); }
 const Variant& forward_pass_with_options();
 inline void run_forward_pass_with_options(const Attention& a) { forward_pass_with_options().forward(a); }
 
+/// The same for hyperbolic scores: add_stage(FORWARD_WITH_DISTANCES ...).
+const Variant& forward_pass_with_distances();
+inline void run_forward_pass_with_distances(const Attention& a) { forward_pass_with_distances().forward(a); }
+
 }  // namespace
 }  // namespace flash

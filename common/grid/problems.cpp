@@ -237,7 +237,7 @@ std::vector<FullProblem> bias_gradients() {
 
 std::vector<FullProblem> hyperbolic() {
   std::vector<FullProblem> problems;
-  for (const int n : {0, 1, 2, 3}) {
+  for (const int n : {0, 1, 2, 3, 4}) {
     FullProblem p = problem_of({.B = n == 3 ? 1 : 2,
                                 .H = 2,
                                 .Hkv = 1,
@@ -252,6 +252,10 @@ std::vector<FullProblem> hyperbolic() {
     if (n == 3) {
       p.sequences = parse_lengths("lengths", "17,0,5:20");
       p.Nq = p.sequences.queries.back(), p.Nk = p.sequences.keys.back();
+    }
+    if (n == 4) {  // the first queries see no key, and a bias needs scores that are scaled first
+      std::swap(p.Nq, p.Nk);
+      p.causal = true, p.bias = BiasKind::matrix, p.layout = Layout::bnhd;
     }
     if (!few_shapes || n == 0 || n == 3) problems.push_back(p);
   }
@@ -348,6 +352,10 @@ std::vector<FullProblem> every_tile() {
   dropped.dropout = {0.4f, 11};
   std::vector<FullProblem> problems{mixed, dropped};
   if (few_shapes) return problems;
+  for (const int d : {24, 40, 90, 111}) {
+    problems.push_back(problem_of({.H = 2, .Hkv = 1, .Nq = small_shapes ? 35 : 70, .Nk = small_shapes ? 42 : 90, .d = d}));
+    problems.back().score = Score::lorentz;
+  }
   for (const int d : joined(std::vector{24, 40, 90, 111}, {200}, largest_head_dim() > 128)) {
     if (small_shapes) {
       problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 35, .Nk = 70, .d = d}));

@@ -130,7 +130,10 @@ def types_to_read(files):
 SIDE_STEPS = {
     "06_fa2_forward/decode": "06_fa2_forward/short_softmax",
     "06_fa2_forward/options": "06_fa2_forward/tuned",
+    "06_fa2_forward/lorentz": "06_fa2_forward/tuned",
     "07_fa2_backward/options": "07_fa2_backward/one_kernel",
+    "07_fa2_backward/bias_gradient": "07_fa2_backward/options",
+    "07_fa2_backward/lorentz": "07_fa2_backward/one_kernel",
     "08_tensor_cores/decode": "06_fa2_forward/decode",
     "08_tensor_cores/relay": "08_tensor_cores/ring",
 }

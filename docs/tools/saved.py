@@ -5,6 +5,7 @@ from rows import ROOT, changed, describe, latest, read
 from .formatting import table
 
 RESULTS = ROOT / "docs" / "results"
+OPTIONAL = ("options", "bias_gradient", "lorentz")  # of chapter 09
 H200 = "nvidia_h200"
 
 
@@ -18,7 +19,7 @@ def newest(device, *files, stage=None, direction=None, having=None):
     sweeps, which are for plots. Without passes that run another stage's kernels, and without chapter 09's `options`."""
     files = files or [path.name for path in sorted((RESULTS / device).glob("*.jsonl")) if not path.name.startswith("sweep")]
     found = [row for file in files for row in rows_of(device, file) if having in (None, *row) and not row.is_borrowed]
-    found = [row for row in found if row["variant"] != "options"]
+    found = [row for row in found if row["variant"] not in OPTIONAL]
     return latest([row for row in found if stage in (None, row["stage"]) and direction in (None, row["pass"])])
 
 
