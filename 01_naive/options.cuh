@@ -70,8 +70,8 @@ __global__ void drop_kernel(Problem problem, DropMask mask, int sequence, Tensor
   }
 }
 
-/// (9.16)  dBias = the sum of dS, before the slope, over the heads that share the bias, always in the same order. A thread owns an
-/// element.  Grid: (tiles of keys, tiles of queries, matrices of the bias).
+/// (9.16)  dBias = the sum of dS, before the slope, over the heads that share the bias, always in the same order.
+/// A thread owns an element.  Grid: (tiles of keys, tiles of queries, matrices of the bias).
 __global__ void bias_gradient_kernel(Problem problem, Tensor<const float> dS, Tensor<float> dBias) {
   const SharingHeads of = sharing_heads(problem, blockIdx.z);
   const int i = blockIdx.y * TILE + threadIdx.y;

@@ -112,8 +112,8 @@ struct MnMajor {
   }
 };
 
-/// C += A B, as a sum of outer products over the inner dimension. In each step k a thread needs ROWS elements of A and COLS of B.
-/// A load fetches them for one step or for four, so a round of the loop takes as many steps as the longer of the two loads.
+/// C += A B, as a sum of outer products over the inner dimension. In each step k a thread needs ROWS elements of A and COLS of
+/// B. A load fetches them for one step or for four, so a round of the loop takes as many steps as the longer of the two loads.
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   constexpr int a_steps = Left::K_PER_LOAD, b_steps = Right::K_PER_LOAD, steps = a_steps > b_steps ? a_steps : b_steps;
