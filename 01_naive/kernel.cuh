@@ -49,13 +49,15 @@ __device__ float tile_product(const Matrix<const float>& A, const Matrix<const f
   for (int k0 = 0; k0 < depth; k0 += TILE) {
     load_tile(A_tile, A, TransposeA ? k0 : row0, TransposeA ? row0 : k0);
     load_tile(B_tile, B, TransposeB ? col0 : k0, TransposeB ? k0 : col0);
-    __syncthreads();  // read after write: a thread reads what others have loaded
+    // Read after write: a thread reads what others have loaded.
+    __syncthreads();
     for (int k = 0; k < TILE; ++k) {
       const float a = TransposeA ? A_tile[k][row] : A_tile[row][k];
       const float b = TransposeB ? B_tile[col][k] : B_tile[k][col];
       sum += a * b;
     }
-    __syncthreads();  // write after read: the next load overwrites tiles that slower warps still read
+    // Write after read: the next load overwrites tiles that slower warps still read.
+    __syncthreads();
   }
   return sum;
 }
@@ -117,7 +119,8 @@ __global__ void dP_kernel(Problem problem, Tensor<const float> dO, Tensor<const 
 }
 
 /// (1.12)  dS = P o (dP - rowsum(P o dP)): differentiates P = softmax(S). Masked pairs have P = 0, so dS = 0.
-/// A thread owns a row.  Grid: (blocks of rows, H, B).
+/// A thread owns a row. D = rowsum(P o dP) needs all of P and dP; (5.4) computes it without either, from dO and O.
+/// Grid: (blocks of rows, H, B).
 __global__ void dS_kernel(Problem problem, Tensor<const float> P_all, Tensor<const float> dP_all, Tensor<float> dS_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;
@@ -145,10 +148,10 @@ __global__ void dQ_kernel(Problem problem, Tensor<const float> dS, Tensor<const 
   if (i < problem.Nq && c < problem.d) dQ.head(b, h)(i, c) = problem.scale * sum;
 }
 
-/// The sum over a group's query heads of A^T X [Nk, Nq] x [Nq, d], times a factor: dV (1.10) with A = P, X = dO and factor 1;
-/// dK (1.14) with A = dS, X = Q and factor scale. The query heads of a group read one key/value head: their gradients add up.
+/// dX = factor A^T Y    [Nk, Nq] x [Nq, d], summed over a group's query heads, which all read one key/value head:
+/// dV (1.10) with A = P, Y = dO and factor 1; dK (1.14) with A = dS, Y = Q and factor scale.
 /// Grid: (tiles of d, tiles of keys, B*Hkv).
-__global__ void key_gradient_kernel(Problem problem, float factor, Tensor<const float> A, Tensor<const float> X,
+__global__ void key_gradient_kernel(Problem problem, float factor, Tensor<const float> A, Tensor<const float> Y,
                                     Tensor<float> dX) {
   const int b = blockIdx.z / problem.Hkv;
   const int kv_head = blockIdx.z % problem.Hkv;
@@ -157,7 +160,7 @@ __global__ void key_gradient_kernel(Problem problem, float factor, Tensor<const 
   float sum = 0.0f;
   for (int member = 0; member < problem.group_size(); ++member) {
     const int h = kv_head * problem.group_size() + member;
-    sum += tile_product<true, false>(A.head(b, h), X.head(b, h), row0, col0, problem.Nq);
+    sum += tile_product<true, false>(A.head(b, h), Y.head(b, h), row0, col0, problem.Nq);
   }
   const int j = row0 + threadIdx.y;
   const int c = col0 + threadIdx.x;

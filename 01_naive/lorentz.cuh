@@ -43,7 +43,8 @@ __device__ inline Pair tile_pair(const Matrix<const float>& Q, const Matrix<cons
   for (int c0 = 0; c0 < d; c0 += TILE) {
     load_tile(Q_tile, Q, row0, c0);
     load_tile(K_tile, K, col0, c0);
-    __syncthreads();  // read after write: a thread reads what others have loaded
+    // Read after write: a thread reads what others have loaded.
+    __syncthreads();
     for (int c = 0; c < TILE; ++c) {
       const float q = Q_tile[threadIdx.y][c], k = K_tile[threadIdx.x][c];
       apart += (q - k) * (q - k);
@@ -51,7 +52,8 @@ __device__ inline Pair tile_pair(const Matrix<const float>& Q, const Matrix<cons
       q_square += q * q;
       k_square += k * k;
     }
-    __syncthreads();  // write after read: the next load overwrites tiles that slower warps still read
+    // Write after read: the next load overwrites tiles that slower warps still read.
+    __syncthreads();
   }
   const float delta = longer / (sqrtf(q_square) + sqrtf(k_square));
   return {fmaxf(0.5f * (apart - delta * delta), 0.0f), delta};

@@ -24,7 +24,7 @@ constexpr int WARP = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int ROWS_PER_BLOCK = 4;  // one warp per row
 
-/// The maximum over the warp, in every lane. After the step with distance s each lane holds the maximum of 32 / s lanes (2.7).
+/// The maximum over the warp, in every lane (2.7). After a step each lane holds the maximum of 32 / distance lanes.
 __device__ inline float warp_max(float value) {
   for (int distance = WARP / 2; distance > 0; distance /= 2) {
     value = fmaxf(value, __shfl_xor_sync(ALL_LANES, value, distance));

@@ -48,10 +48,10 @@ __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tenso
   for (int j = 0; j < problem.Nk; ++j) stats = extend(stats, S(i, j));
 
   // Pass 2: P. If the row sees no key, m = -inf and l = 0: subtract 0 and multiply by 0 instead, so that P = 0, not NaN.
-  const float m = stats.m == -INFINITY ? 0.0f : stats.m;
+  const float shift = stats.m == -INFINITY ? 0.0f : stats.m;
   const float inverse = stats.l == 0.0f ? 0.0f : 1.0f / stats.l;
-  for (int j = 0; j < problem.Nk; ++j) P(i, j) = expf(S(i, j) - m) * inverse;
-  L_all.head_vector(b, h)(i) = m + logf(stats.l);
+  for (int j = 0; j < problem.Nk; ++j) P(i, j) = expf(S(i, j) - shift) * inverse;
+  L_all.head_vector(b, h)(i) = shift + logf(stats.l);
 }
 
 void forward(const Attention& a) {

@@ -43,7 +43,8 @@ __device__ inline RowStats merge(RowStats a, RowStats b) {
   return {m, a.l * expf(a.m - shift) + b.l * expf(b.m - shift)};
 }
 
-/// The merge of all 32 lanes, in every lane. The shuffles of warp_sum (2.7) with another operator.
+/// The merge of all 32 lanes, in every lane: the shuffles of warp_max() in 02/2_warp_per_row.cuh (2.7), with merge() instead of
+/// the maximum.
 __device__ inline RowStats warp_merge(RowStats stats) {
   for (int distance = WARP / 2; distance > 0; distance /= 2) {
     const RowStats other{__shfl_xor_sync(ALL_LANES, stats.m, distance), __shfl_xor_sync(ALL_LANES, stats.l, distance)};
@@ -68,10 +69,10 @@ __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tenso
   stats = warp_merge(stats);
 
   // Pass 2: P. If the row sees no key, m = -inf and l = 0: subtract 0 and multiply by 0 instead, so that P = 0, not NaN.
-  const float m = stats.m == -INFINITY ? 0.0f : stats.m;
+  const float shift = stats.m == -INFINITY ? 0.0f : stats.m;
   const float inverse = stats.l == 0.0f ? 0.0f : 1.0f / stats.l;
-  for (int j = lane; j < problem.Nk; j += WARP) P(i, j) = expf(S(i, j) - m) * inverse;
-  if (lane == 0) L_all.head_vector(b, h)(i) = m + logf(stats.l);
+  for (int j = lane; j < problem.Nk; j += WARP) P(i, j) = expf(S(i, j) - shift) * inverse;
+  if (lane == 0) L_all.head_vector(b, h)(i) = shift + logf(stats.l);
 }
 
 void forward(const Attention& a) {

@@ -16,6 +16,7 @@
 // HBM elements per head. R counts, over all tiles j, the rows of Q tiles that see tile j (Nq Tc if not causal)          (4.7)
 //   read     K, V: Nk d each   Q, O: R d each    l, m: R + Nq each    bias: one per visible pair
 //   written  O: (Nq + R) d     l, m: Nq + R each     L: Nq
+// Read thread_rows.cuh first: it has the loads of tiles and the dot products.
 // Shapes: all. HBM in addition to inputs and outputs: l and m [B, H, Nq, 1], which the backward pass of chapter 05 reads.
 #pragma once
 
@@ -26,8 +27,8 @@
 namespace flash::fa1_forward {
 namespace {
 
-constexpr int MAX_ROWS = 256;  // Br at most: with 255 registers each, more threads do not fit an SM
-constexpr int WARP_ROWS = 32;  // Br, the block size, is a multiple of it, so that the last warp is complete
+constexpr int MAX_Br = 256;  // Br at most: with 255 registers each, more threads do not fit an SM
+constexpr int WARP = 32;     // Br, the block size, is a multiple of it, so that the last warp is complete
 
 /// Floats of shared memory: two tiles of Bc rows, two padded ones of Br rows.
 inline std::size_t shared_floats(const Tiles& t, int width) {
@@ -38,15 +39,15 @@ inline std::size_t shared_floats(const Tiles& t, int width) {
 /// (4.6)  Line 1 of Algorithm 1: Bc = M/(4d), Br = min(Bc, d), where M is the size of shared memory in floats, so that the
 /// tiles of K, V, Q and O take a quarter of it each. Here
 /// - row lengths include padding and sizes are rounded down, but Br to no less than 32: the four tiles fit in 64 KB or more;
-/// - Br is bounded by MAX_ROWS. The paper's bound d keeps the Br Bc elements of S within M/4; here S is in registers, GROUP
+/// - Br is bounded by MAX_Br. The paper's bound d keeps the Br Bc elements of S within M/4; here S is in registers, GROUP
 ///   keys at a time, and d threads would be too few to keep an SM busy;
 /// - Br is a multiple of the warp size, Bc a multiple of GROUP, and neither is larger than the problem needs.
 inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
   const int longest = M / (4 * (width_of(p.d) + PAD));
   const int Bc = longest / GROUP * GROUP;
-  const int Br = std::max(std::min(longest, MAX_ROWS) / WARP_ROWS, 1) * WARP_ROWS;
-  return {std::min(Br, (p.Nq + WARP_ROWS - 1) / WARP_ROWS * WARP_ROWS), std::min(Bc, (p.Nk + GROUP - 1) / GROUP * GROUP)};
+  const int Br = std::max(std::min(longest, MAX_Br) / WARP, 1) * WARP;
+  return {std::min(Br, (p.Nq + WARP - 1) / WARP * WARP), std::min(Bc, (p.Nk + GROUP - 1) / GROUP * GROUP)};
 }
 
 /// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0). A row has two such
@@ -69,7 +70,7 @@ __device__ void accumulate(RowStats& tile_stats, float4 (&PV_reg)[Width / 4], co
   float m = tile_stats.m;
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) m = fmaxf(m, S[g]);
-  const float correction = expf(tile_stats.m - zero_if_empty(m));  // rescales what was summed under the older maximum
+  const float alpha = expf(tile_stats.m - zero_if_empty(m));  // rescales what was summed under the older maximum
   float P[GROUP];
   float sum = 0.0f;
 #pragma unroll
@@ -77,10 +78,10 @@ __device__ void accumulate(RowStats& tile_stats, float4 (&PV_reg)[Width / 4], co
     P[g] = expf(S[g] - zero_if_empty(m));
     sum += P[g];
   }
-  tile_stats = {m, tile_stats.l * correction + sum};
+  tile_stats = {m, tile_stats.l * alpha + sum};
 #pragma unroll
   for (int c = 0; c < Width / 4; ++c) {
-    float4 o = scaled(correction, PV_reg[c]);
+    float4 o = scaled(alpha, PV_reg[c]);
 #pragma unroll
     for (int g = 0; g < GROUP; ++g) o = add_scaled(o, P[g], V_smem.as<const float4>(key + g, 4 * c));
     PV_reg[c] = o;
@@ -103,10 +104,10 @@ __device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStat
 
 /// Grid: B*H. Block: Br.
 template <int Width>
-__global__ void __launch_bounds__(MAX_ROWS, 1)
+__global__ void __launch_bounds__(MAX_Br, 1)
     forward_kernel(Problem problem, Tiles tiles, Tensor<const float> Q_all, Tensor<const float> K_all,
                    Tensor<const float> V_all, Bias bias, Tensor<float> O_all, Tensor<float> l_all, Tensor<float> m_all,
-                   Tensor<float> L_all, bool wide) {
+                   Tensor<float> L_all, bool aligned) {
   const int b = blockIdx.x / problem.H;
   const int h = blockIdx.x % problem.H;
   const int Br = tiles.Br, Bc = tiles.Bc, row = threadIdx.x;
@@ -124,36 +125,37 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
 
   // Line 2: O = 0, l = 0, m = -inf. Each thread later reads only what it writes here: no barrier needed.
   clear_tile<Width>(O_smem);
-  for (int i0 = 0; i0 < problem.Nq; i0 += Br) {
-    store_tile<Width>(O, i0, O_smem, wide);
-    if (i0 + row < problem.Nq) {
-      l(i0 + row) = 0.0f;
-      m(i0 + row) = -INFINITY;
+  for (int query0 = 0; query0 < problem.Nq; query0 += Br) {
+    store_tile<Width>(O, query0, O_smem, aligned);
+    if (query0 + row < problem.Nq) {
+      l(query0 + row) = 0.0f;
+      m(query0 + row) = -INFINITY;
     }
   }
 
-  for (int j0 = 0; j0 < problem.Nk; j0 += Bc) {  // line 5
-    load_tile<Width>(K_smem, K, j0, wide);       // line 6
-    load_tile<Width>(V_smem, V, j0, wide);
+  for (int key0 = 0; key0 < problem.Nk; key0 += Bc) {  // line 5
+    load_tile<Width>(K_smem, K, key0, aligned);        // line 6
+    load_tile<Width>(V_smem, V, key0, aligned);
 
-    for (int i0 = problem.first_query(j0, Br); i0 < problem.Nq; i0 += Br) {  // line 7
-      const int i = i0 + row;
-      load_tile<Width>(Q_smem, Q, i0, wide);  // line 8
-      load_tile<Width>(O_smem, O, i0, wide);
+    for (int query0 = problem.first_query(key0, Br); query0 < problem.Nq; query0 += Br) {  // line 7
+      const int i = query0 + row;
+      load_tile<Width>(Q_smem, Q, query0, aligned);  // line 8
+      load_tile<Width>(O_smem, O, query0, aligned);
       RowStats old_stats{-INFINITY, 0.0f};
       if (i < problem.Nq) old_stats = {m(i), l(i)};
-      __syncthreads();  // read after write: a thread reads keys, values, and rows of Q and O that other threads have loaded
+      // Read after write: a thread reads keys, values, and rows of Q and O that other threads have loaded.
+      __syncthreads();
 
       // Lines 9 and 10: this thread's row of the tile, GROUP keys at a time, up to its last visible key.
       RowStats tile_stats{-INFINITY, 0.0f};  // m~, l~
       float4 PV_reg[Width / 4] = {};         // P~ V_j
-      const int visible = i < problem.Nq ? problem.visible_keys(i) - j0 : 0;
+      const int visible = i < problem.Nq ? problem.visible_keys(i) - key0 : 0;
       for (int key = 0; key < min(visible, Bc); key += GROUP) {
         float S[GROUP];  // q . k, then the scores
         dot_products<Width>(S, Q_smem, row, K_smem, key);
 #pragma unroll
         for (int g = 0; g < GROUP; ++g) {  // (4.1); keys beyond the last one are not visible either
-          S[g] = key + g < visible ? score(problem, bias, b, h, i, j0 + key + g, S[g]) : -INFINITY;
+          S[g] = key + g < visible ? score(problem, bias, b, h, i, key0 + key + g, S[g]) : -INFINITY;
         }
         accumulate<Width>(tile_stats, PV_reg, S, V_smem, key);
       }
@@ -163,8 +165,8 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
       // Read after write: store_tile() reads elements of O_smem that other threads have written. Write after read: the next
       // tiles overwrite data that slower warps still read.
       __syncthreads();
-      store_tile<Width>(O, i0, O_smem, wide);  // line 12
-      if (i < problem.Nq) {                    // line 13
+      store_tile<Width>(O, query0, O_smem, aligned);  // line 12
+      if (i < problem.Nq) {                           // line 13
         l(i) = new_stats.l;
         m(i) = new_stats.m;
       }

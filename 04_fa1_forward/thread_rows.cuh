@@ -15,15 +15,15 @@ constexpr int PAD = 4;
 /// d padded to a multiple of 32: the widths that are compiled.
 inline int width_of(int d) { return (d + 31) / 32 * 32; }
 
-/// Four neighbouring elements of a row of M, in one access if rows are 16-byte aligned (`wide`); zeros beyond the last column.
+/// Four neighbouring elements of a row of M, in one access if all rows are 16-byte `aligned`; zeros beyond the last column.
 template <class T>
-__device__ float4 read_four(const Matrix<T>& M, int row, int col, bool wide) {
-  if (wide) return col < M.cols ? M.template as<const float4>(row, col) : float4{};
+__device__ float4 read_four(const Matrix<T>& M, int row, int col, bool aligned) {
+  if (aligned) return col < M.cols ? M.template as<const float4>(row, col) : float4{};
   const auto element = [&](int c) { return c < M.cols ? static_cast<float>(M(row, c)) : 0.0f; };
   return make_float4(element(col), element(col + 1), element(col + 2), element(col + 3));
 }
-__device__ inline void write_four(const Matrix<float>& M, int row, int col, const float4& four, bool wide) {
-  if (wide) {
+__device__ inline void write_four(const Matrix<float>& M, int row, int col, const float4& four, bool aligned) {
+  if (aligned) {
     if (col < M.cols) M.as<float4>(row, col) = four;
   } else {
     if (col < M.cols) M(row, col) = four.x;
@@ -36,10 +36,10 @@ __device__ inline void write_four(const Matrix<float>& M, int row, int col, cons
 /// Copies rows row0, row0 + 1, ... of M to a tile in shared memory. The whole block takes part: neighbouring threads copy
 /// neighbouring elements, four each. It writes zeros beyond the edges of M: stale data could be NaN, and 0 times NaN is not 0.
 template <int Width, class T>
-__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool wide) {
+__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool aligned) {
   for (int e = 4 * threadIdx.x; e < tile.rows * Width; e += 4 * blockDim.x) {
     const int row = e / Width, col = e % Width;
-    tile.as<float4>(row, col) = row0 + row < M.rows ? read_four(M, row0 + row, col, wide) : float4{};
+    tile.as<float4>(row, col) = row0 + row < M.rows ? read_four(M, row0 + row, col, aligned) : float4{};
   }
 }
 
@@ -51,10 +51,10 @@ __device__ void clear_tile(const SharedMatrix<float>& tile) {
 
 /// Copies a tile back to M. Each thread writes exactly the elements that load_tile() assigns to it.
 template <int Width>
-__device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<float>& tile, bool wide) {
+__device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<float>& tile, bool aligned) {
   for (int e = 4 * threadIdx.x; e < tile.rows * Width; e += 4 * blockDim.x) {
     const int row = e / Width, col = e % Width;
-    if (row0 + row < M.rows) write_four(M, row0 + row, col, tile.as<const float4>(row, col), wide);
+    if (row0 + row < M.rows) write_four(M, row0 + row, col, tile.as<const float4>(row, col), aligned);
   }
 }
 

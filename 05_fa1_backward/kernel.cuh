@@ -33,10 +33,10 @@ namespace {
 using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::clear_tile, fa1_forward::GROUP, fa1_forward::PAD,
     fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four, fa1_forward::width_of;
 
-constexpr int MAX_Bc = 64;            // the tiles of P and dS grow with Bc squared
-constexpr int MAX_ROWS = 2 * MAX_Bc;  // Br at most: see tiles_of()
-constexpr int CHUNK = 32;             // gradient columns per thread in registers: one element of dS or P serves them all
-constexpr int BATCH = 8;              // loads from HBM in flight per thread: otherwise 4 warps are too few to hide the latency
+constexpr int MAX_Bc = 64;          // the tiles of P and dS grow with Bc squared
+constexpr int MAX_Br = 2 * MAX_Bc;  // Br at most: see tiles_of()
+constexpr int CHUNK = 32;           // gradient columns per thread in registers: one element of dS or P serves them all
+constexpr int LOADS_IN_FLIGHT = 8;  // per thread, from HBM: otherwise 4 warps are too few to hide the latency
 
 /// Floats of shared memory for such tiles.
 FLASH_HOST_DEVICE constexpr int shared_floats(const Tiles& t, int width) {
@@ -89,69 +89,69 @@ __device__ SharedTiles shared_tiles(int Br, int Bc) {
           .dS = take(Br, Bc)};
 }
 
-/// Like load_tile() of chapter 04, with the same elements per thread, but BATCH loads are in flight before the first wait.
+/// Like load_tile() of chapter 04, with the same elements per thread, but with LOADS_IN_FLIGHT loads before the first wait.
 template <int Width, class T>
-__device__ void load_tile_batched(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool wide) {
+__device__ void load_tile_batched(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool aligned) {
   constexpr int LENGTH = Width / 4;
   const int count = tile.rows * LENGTH;
-  for (int first = threadIdx.x; first < count; first += BATCH * blockDim.x) {
-    float4 batch[BATCH];
+  for (int first = threadIdx.x; first < count; first += LOADS_IN_FLIGHT * blockDim.x) {
+    float4 loaded[LOADS_IN_FLIGHT];
 #pragma unroll
-    for (int k = 0; k < BATCH; ++k) {
+    for (int k = 0; k < LOADS_IN_FLIGHT; ++k) {
       const int e = first + k * blockDim.x, row = row0 + e / LENGTH;
-      batch[k] = e < count && row < M.rows ? read_four(M, row, e % LENGTH * 4, wide) : float4{};
+      loaded[k] = e < count && row < M.rows ? read_four(M, row, e % LENGTH * 4, aligned) : float4{};
     }
 #pragma unroll
-    for (int k = 0; k < BATCH; ++k) {
+    for (int k = 0; k < LOADS_IN_FLIGHT; ++k) {
       const int e = first + k * blockDim.x;
-      if (e < count) tile.as<float4>(e / LENGTH, e % LENGTH * 4) = batch[k];
+      if (e < count) tile.as<float4>(e / LENGTH, e % LENGTH * 4) = loaded[k];
     }
   }
 }
 
 /// (5.4)  D_i = sum_c dO_ic O_ic. O is needed only here, so the thread that owns the row reads it straight from HBM.
 template <int Width>
-__device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix<const float>& O, int i, bool wide) {
+__device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix<const float>& O, int i, bool aligned) {
   float D = 0.0f;
 #pragma unroll 8
-  for (int c = 0; c < Width; c += 4) D = add_dot(D, read_four(O, i, c, wide), dO_smem.as<const float4>(row, c));
+  for (int c = 0; c < Width; c += 4) D = add_dot(D, read_four(O, i, c, aligned), dO_smem.as<const float4>(row, c));
   return D;
 }
 
 /// What phase A knows of the thread's row of the Q tile.
 struct QueryRow {
-  int b, h, i;              // query i of head h
-  int row;                  // of the tile
-  int visible;              // it sees the first `visible` keys of the K tile
-  float shift, inverse, D;  // m, 1/l and D of the query
+  int b, h, i;             // query i of head h
+  int row;                 // of the tile
+  int visible;             // it sees the first `visible` keys of the K tile
+  float m, one_over_l, D;  // of the query; m = 0 if it sees no key
 };
 
 /// Phase A, a row of the Q tile:  dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3).
 template <int Width>
-__device__ void differentiate_row(const Problem& problem, const Bias& bias, const SharedTiles& tiles, int j0,
+__device__ void differentiate_row(const Problem& problem, const Bias& bias, const SharedTiles& tiles, int key0,
                                   const QueryRow& query) {
-  const auto [b, h, i, row, visible, shift, inverse, D] = query;
-  for (int j = 0; j < tiles.K.rows; j += GROUP) {
+  const auto [b, h, i, row, visible, m, one_over_l, D] = query;
+  for (int key = 0; key < tiles.K.rows; key += GROUP) {
     float qk[GROUP] = {}, dP[GROUP] = {};
 #pragma unroll 2
     for (int c = 0; c < Width; c += 4) {
       const float4 q = tiles.Q.as<const float4>(row, c), dO = tiles.dO.as<const float4>(row, c);
 #pragma unroll
       for (int g = 0; g < GROUP; ++g) {  // all threads read the same keys: one access serves the warp
-        qk[g] = add_dot(qk[g], q, tiles.K.as<const float4>(j + g, c));
-        dP[g] = add_dot(dP[g], dO, tiles.V.as<const float4>(j + g, c));
+        qk[g] = add_dot(qk[g], q, tiles.K.as<const float4>(key + g, c));
+        dP[g] = add_dot(dP[g], dO, tiles.V.as<const float4>(key + g, c));
       }
     }
     alignas(16) float P[GROUP], dS[GROUP];
 #pragma unroll
     for (int g = 0; g < GROUP; ++g) {
-      P[g] = j + g < visible ? expf(score(problem, bias, b, h, i, j0 + j + g, qk[g]) - shift) * inverse : 0.0f;
+      P[g] = key + g < visible ? expf(score(problem, bias, b, h, i, key0 + key + g, qk[g]) - m) * one_over_l : 0.0f;
       dS[g] = P[g] * (dP[g] - D);
     }
 #pragma unroll
     for (int g = 0; g < GROUP; g += 4) {
-      tiles.P.as<float4>(row, j + g) = make_float4(P[g], P[g + 1], P[g + 2], P[g + 3]);
-      tiles.dS.as<float4>(row, j + g) = make_float4(dS[g], dS[g + 1], dS[g + 2], dS[g + 3]);
+      tiles.P.as<float4>(row, key + g) = make_float4(P[g], P[g + 1], P[g + 2], P[g + 3]);
+      tiles.dS.as<float4>(row, key + g) = make_float4(dS[g], dS[g + 1], dS[g + 2], dS[g + 3]);
     }
   }
 }
@@ -166,46 +166,46 @@ __device__ inline void add_row(float4 (&sum)[CHUNK / 4], float weight, const Sha
 /// by Q. As in phase C, each tile is summed separately: a single chain of additions over all tiles would lose two more bits
 /// (chapter 05, section 5).
 template <int Width>
-__device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& tiles, int row, bool wide) {
+__device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& tiles, int row, bool aligned) {
   for (int c0 = 0; c0 < Width; c0 += CHUNK) {
-    float4 total[CHUNK / 4], sum[CHUNK / 4] = {};
+    float4 old[CHUNK / 4], sum[CHUNK / 4] = {};
 #pragma unroll
-    for (int k = 0; k < CHUNK / 4; ++k) total[k] = read_four(dQ, i, c0 + 4 * k, wide);  // in flight during the products
-    for (int j = 0; j < tiles.K.rows; j += 4) {
-      const float4 dS = tiles.dS.as<const float4>(row, j);
-      add_row(sum, dS.x, tiles.K, j, c0);
-      add_row(sum, dS.y, tiles.K, j + 1, c0);
-      add_row(sum, dS.z, tiles.K, j + 2, c0);
-      add_row(sum, dS.w, tiles.K, j + 3, c0);
+    for (int k = 0; k < CHUNK / 4; ++k) old[k] = read_four(dQ, i, c0 + 4 * k, aligned);  // in flight during the products
+    for (int key = 0; key < tiles.K.rows; key += 4) {
+      const float4 dS = tiles.dS.as<const float4>(row, key);
+      add_row(sum, dS.x, tiles.K, key, c0);
+      add_row(sum, dS.y, tiles.K, key + 1, c0);
+      add_row(sum, dS.z, tiles.K, key + 2, c0);
+      add_row(sum, dS.w, tiles.K, key + 3, c0);
     }
 #pragma unroll
-    for (int k = 0; k < CHUNK / 4; ++k) write_four(dQ, i, c0 + 4 * k, add_scaled(total[k], scale, sum[k]), wide);
+    for (int k = 0; k < CHUNK / 4; ++k) write_four(dQ, i, c0 + 4 * k, add_scaled(old[k], scale, sum[k]), aligned);
   }
 }
 
-/// Phase C, a row of the K tile:  dX_j += factor sum_i A_ij Y_i. With dX = dV, A = P, Y = dO and factor 1 it differentiates
+/// Phase C, row `key` of the K tile:  dX_j += factor sum_i A_ij Y_i. With dX = dV, A = P, Y = dO and factor 1 it differentiates
 /// O = P V by V (5.1); with dX = dK, A = dS, Y = Q and factor scale it differentiates S = scale Q K^T by K (5.6).
 template <int Width>
-__device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int j, float factor, const SharedMatrix<float>& A,
+__device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int key, float factor, const SharedMatrix<float>& A,
                                     const SharedMatrix<float>& Y) {
   for (int c0 = 0; c0 < Width; c0 += CHUNK) {
     float4 sum[CHUNK / 4] = {};
 #pragma unroll 4
     for (int row = 0; row < A.rows; ++row) {
-      const float a = A(row, j);  // neighbouring threads read neighbouring columns
+      const float a = A(row, key);  // neighbouring threads read neighbouring columns
       add_row(sum, a, Y, row, c0);
     }
 #pragma unroll
     for (int k = 0; k < CHUNK / 4; ++k) {
-      const float4 total = dX.as<const float4>(j, c0 + 4 * k);
-      dX.as<float4>(j, c0 + 4 * k) = add_scaled(total, factor, sum[k]);
+      const float4 old = dX.as<const float4>(key, c0 + 4 * k);
+      dX.as<float4>(key, c0 + 4 * k) = add_scaled(old, factor, sum[k]);
     }
   }
 }
 
 template <int Width>
-__global__ void __launch_bounds__(MAX_ROWS, 1)
-    backward_kernel(Problem problem, int Br, int Bc, Tensors all, Bias bias, bool wide) {
+__global__ void __launch_bounds__(MAX_Br, 1)
+    backward_kernel(Problem problem, int Br, int Bc, Tensors all, Bias bias, bool aligned) {
   const int b = blockIdx.x / problem.Hkv, kv_head = blockIdx.x % problem.Hkv;
   const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
   const int row = threadIdx.x;
@@ -215,53 +215,58 @@ __global__ void __launch_bounds__(MAX_ROWS, 1)
   // Line 5: dQ = 0. The first barrier below separates these writes from the first reads.
   clear_tile<Width>(tiles.Q);
   for (int h = first_head; h < end_head; ++h) {
-    for (int i0 = 0; i0 < problem.Nq; i0 += Br) store_tile<Width>(all.dQ.head(b, h), i0, tiles.Q, wide);
+    for (int query0 = 0; query0 < problem.Nq; query0 += Br) store_tile<Width>(all.dQ.head(b, h), query0, tiles.Q, aligned);
   }
 
-  for (int j0 = 0; j0 < problem.Nk; j0 += Bc) {      // line 6
-    load_tile_batched<Width>(tiles.K, K, j0, wide);  // line 7
-    load_tile_batched<Width>(tiles.V, V, j0, wide);
+  for (int key0 = 0; key0 < problem.Nk; key0 += Bc) {     // line 6
+    load_tile_batched<Width>(tiles.K, K, key0, aligned);  // line 7
+    load_tile_batched<Width>(tiles.V, V, key0, aligned);
     clear_tile<Width>(tiles.dK);  // line 8
     clear_tile<Width>(tiles.dV);
 
     for (int h = first_head; h < end_head; ++h) {
-      for (int i0 = problem.first_query(j0, Br); i0 < problem.Nq; i0 += Br) {  // line 9
-        const int i = i0 + row;
-        load_tile_batched<Width>(tiles.Q, all.Q.head(b, h), i0, wide);  // line 10
-        load_tile_batched<Width>(tiles.dO, all.dO.head(b, h), i0, wide);
-        __syncthreads();  // read after write: tiles that other threads have loaded, and zeros that they have written
+      for (int query0 = problem.first_query(key0, Br); query0 < problem.Nq; query0 += Br) {  // line 9
+        const int i = query0 + row;
+        load_tile_batched<Width>(tiles.Q, all.Q.head(b, h), query0, aligned);  // line 10
+        load_tile_batched<Width>(tiles.dO, all.dO.head(b, h), query0, aligned);
+        // Read after write: tiles that other threads have loaded, and zeros that they have written.
+        __syncthreads();
 
         // Phase A: S (line 11), mask (12), P (13), dP (17), D (19), dS (20). If the row sees no key, l = 0, m = -inf: P = 0.
         int visible = 0;
         float m = 0.0f, l = 0.0f, D = 0.0f;
         if (i < problem.Nq) {
-          visible = problem.visible_keys(i) - j0;
+          visible = problem.visible_keys(i) - key0;
           m = all.m.head_vector(b, h)(i), l = all.l.head_vector(b, h)(i);
-          D = row_D<Width>(tiles.dO, row, all.O.head(b, h), i, wide);
+          D = row_D<Width>(tiles.dO, row, all.O.head(b, h), i, aligned);
         }
         const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
-        differentiate_row<Width>(problem, bias, tiles, j0, {b, h, i, row, visible, zero_if_empty(m), inverse, D});
+        differentiate_row<Width>(problem, bias, tiles, key0, {b, h, i, row, visible, zero_if_empty(m), inverse, D});
 
         // Line 21, phase B. A thread reads only the row of dS that it has just written.
-        if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, tiles, row, wide);
-        __syncthreads();  // read after write: a column of P or dS has an element from every thread
+        if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, tiles, row, aligned);
+        // Read after write: a column of P or dS has an element from every thread.
+        __syncthreads();
 
-        // Lines 16 and 22, phase C: the first Bc threads own a row of dV each, the next Bc threads a row of dK.
+        // Lines 16 and 22, phase C. Only pointers are selected: both matrices of a column have the same size.
+        //   threads        dX     A     Y     factor
+        //   0 .. Bc - 1    dV     P     dO    1
+        //   Bc .. 2Bc - 1  dK     dS    Q     scale
         if (row < 2 * Bc) {
           const bool is_dV = row < Bc;
-          // Only pointers are selected: both matrices of a pair have the same size.
           const SharedMatrix<float> dX{is_dV ? tiles.dV.data : tiles.dK.data, Bc, Width, Width + PAD};
           const SharedMatrix<float> A{is_dV ? tiles.P.data : tiles.dS.data, Br, Bc, Bc + PAD};
           const SharedMatrix<float> Y{is_dV ? tiles.dO.data : tiles.Q.data, Br, Width, Width + PAD};
           add_to_key_gradient<Width>(dX, is_dV ? row : row - Bc, is_dV ? 1.0f : problem.scale, A, Y);
         }
-        __syncthreads();  // write after read: the next tiles overwrite data still being read; read after write: line 24
+        // Write after read: the next tiles overwrite data still being read. Read after write: line 24.
+        __syncthreads();
       }
     }
 
     // Line 24. A thread stores the same elements that it zeroes for the next K tile: no barrier is needed in between.
-    store_tile<Width>(all.dK.head(b, kv_head), j0, tiles.dK, wide);
-    store_tile<Width>(all.dV.head(b, kv_head), j0, tiles.dV, wide);
+    store_tile<Width>(all.dK.head(b, kv_head), key0, tiles.dK, aligned);
+    store_tile<Width>(all.dV.head(b, kv_head), key0, tiles.dV, aligned);
   }
 }
 

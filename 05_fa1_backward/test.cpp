@@ -65,7 +65,7 @@ TEST_CASE("chapter: tile sizes follow d and the shared memory (5.8)") {
       for (const int N : {1, 16, 17, 70, 5000, 1 << 30}) {
         const Tiles got = tiles_of(grid::problem_of({.Nq = N, .Nk = N, .d = d}), limits);
         CHECK(4 * static_cast<std::size_t>(shared_floats(got, width_of(d))) <= limits.shared_bytes);
-        CHECK((got.Br >= 2 * got.Bc && got.Br % 32 == 0 && got.Br <= MAX_ROWS));
+        CHECK((got.Br >= 2 * got.Bc && got.Br % 32 == 0 && got.Br <= MAX_Br));
         CHECK((got.Bc % GROUP == 0 && got.Bc <= (N + 15) / 16 * 16));
       }
     }

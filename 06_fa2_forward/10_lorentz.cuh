@@ -70,7 +70,7 @@ template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
                    Tensor<const float> q0_all, Tensor<const float> k0_all, Tensor<float> O_all, Tensor<float> L_all,
-                   bool wide) {
+                   bool aligned) {
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   // The last rows see the most keys.
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedMatrix<float> q0_smem{Pt_smem.data + Shape::Chunk * Shape::P_STRIDE, Shape::Br, 2, 2};
   const SharedMatrix<float> k0_smem{q0_smem.data + 2 * Shape::Br, Shape::Bc, 2, 2};
   const auto load_keys = [&](int key0) {
-    load_async<Shape, Shape::Bc>(K_smem, K, key0, wide);
+    load_async<Shape, Shape::Bc>(K_smem, K, key0, aligned);
     load_times<Shape::Bc>(k0_smem, k0, key0);
   };
 
@@ -102,42 +102,48 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
-  const float c = rule.factor * LOG2_E;
+  const float scale_log2 = rule.late_scale * LOG2_E;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
-    __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
-    load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
+    // Read after write: K_j and Q of all threads have landed. Write after read: no warp still reads V_(j-1).
+    __syncthreads();
+    load_async<Shape, Shape::Bc>(V_smem, V, key0, aligned);
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
     add_squares(S, MnMajor{Qt_smem}, KMajor{K_smem});
-    subtract_times(S, q0_smem, k0_smem);                      // (9.19)
-    S.each([](float& s, int) { s = -distance(s); });          // (9.20)
-    rule.apply(S, head, query0, key0);                        // scale and bias if they cannot wait; the mask if there is one
-    const Rows<O.ROWS> alpha = update_max(m, row_max(S), c);  // (6.2)
-    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * c); });  // (6.3): S is P now
-    l = alpha * l + lane_sum(S);
+    subtract_times(S, q0_smem, k0_smem);              // (9.19)
+    S.each([](float& s, int) { s = -distance(s); });  // (9.20)
+    rule.apply(S, head, query0, key0);                // scale and bias if they cannot wait; the mask if there is one
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
+    // (6.3)  S becomes P.
+    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * scale_log2); });
+    auto& P = S;
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
-    __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
+    // Read after write: V_j of all threads has landed. Write after read: no warp still reads K_j.
+    __syncthreads();
     if (key0 + Shape::Bc < key_end) load_keys(key0 + Shape::Bc);
     cp_async_commit();
 
 #pragma unroll
     for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::Chunk) {
-      if (col0 > 0) __syncwarp();  // write after read: slower lanes still read the previous chunk
-      store_transposed(Pt_smem, S, col0);
-      __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
+      // Write after read: slower lanes still read the previous chunk.
+      if (col0 > 0) __syncwarp();
+      store_transposed(Pt_smem, P, col0);
+      // Read after write: a lane reads elements of P that other lanes of its warp have written.
+      __syncwarp();
       const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::Chunk, Shape::Width, Shape::Width};
       add_product(O, MnMajor{Pt_smem}, MnMajor{V_chunk});  // (6.4)
     }
   }
 
   // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, rule.factor, wide);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, rule.late_scale, aligned);
 }
 
 /// Computes q0 and k0; runs before the other kernel.

@@ -68,7 +68,7 @@ __device__ void accumulate(float& m, float& l, float4 (&O_reg)[Width / 4], const
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
-                   Tensor<float> O_all, Tensor<float> L_all, bool wide) {
+                   Tensor<float> O_all, Tensor<float> L_all, bool aligned) {
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
   const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
@@ -80,18 +80,20 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::STRIDE};
 
   // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
-  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, wide);
+  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, aligned);
   float4 O_reg[Shape::Width / 4] = {};  // a row of O, not normalised
   float m = -INFINITY, l = 0.0f;
-  __syncthreads();  // write after write: a tile that sees no key goes straight to step 3, which stages O in Q's buffer
+  // Write after write: a tile that sees no key goes straight to step 3, which stages O in Q's buffer.
+  __syncthreads();
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   const int row = threadIdx.x, i = query0 + row;
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
-    load_tile<Shape::Width>(K_smem, K, key0, wide);
-    load_tile<Shape::Width>(V_smem, V, key0, wide);
-    __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
+    load_tile<Shape::Width>(K_smem, K, key0, aligned);
+    load_tile<Shape::Width>(V_smem, V, key0, aligned);
+    // Read after write: a thread reads rows of Q, K and V that other threads have loaded.
+    __syncthreads();
 
     // This thread's row of the tile, GROUP keys at a time, up to its last visible key.
     const int visible = i < problem.Nq ? problem.visible_keys(i) - key0 : 0;
@@ -104,7 +106,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       }
       accumulate<Shape::Width>(m, l, O_reg, S, V_smem, key);
     }
-    __syncthreads();  // write after read: the next tiles overwrite data that slower threads still read
+    // Write after read: the next tiles overwrite data that slower threads still read.
+    __syncthreads();
   }
 
   // 3. (6.5). A row that saw no key has l = 0: O stays 0, L = -inf + -inf. O is staged in Q's buffer for coalesced stores; only
@@ -112,8 +115,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
 #pragma unroll
   for (int c = 0; c < Shape::Width / 4; ++c) Q_smem.as<float4>(row, 4 * c) = scaled(inverse, O_reg[c]);
-  __syncthreads();  // read after write: a thread stores elements that other threads have staged
-  store_tile<Shape::Width>(O_all.head(b, h), query0, Q_smem, wide);
+  // Read after write: a thread stores elements that other threads have staged.
+  __syncthreads();
+  store_tile<Shape::Width>(O_all.head(b, h), query0, Q_smem, aligned);
   if (i < problem.Nq) L_all.head_vector(b, h)(i) = m + logf(l);
 }
 

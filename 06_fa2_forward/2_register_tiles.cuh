@@ -27,7 +27,7 @@ namespace {
 
 using fa1_forward::load_tile;
 
-constexpr int X = 8, Y = WARP / X;  // a warp's lanes: Y rows of X
+constexpr int LANES = 8, LANE_ROWS = WARP / LANES;  // a warp's lanes: LANE_ROWS rows of LANES
 // A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats of padding, rows start 4 banks apart: no conflicts.
 constexpr int PAD = 4;
 
@@ -35,20 +35,20 @@ constexpr int PAD = 4;
 template <int Width_, int Br_, int Bc_, int ThreadRows>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROWS = ThreadRows, KEYS = Bc / X, COLS = Width / X;
-  static constexpr int THREADS = Br / ROWS * X;
-  static constexpr int STRIDE = Width + PAD, P_STRIDE = Bc + X;  // a warp writes 4 rows of 8 of P: 32 banks
+  static constexpr int ROWS = ThreadRows, KEYS = Bc / LANES, COLS = Width / LANES;
+  static constexpr int THREADS = Br / ROWS * LANES;
+  static constexpr int STRIDE = Width + PAD, P_STRIDE = Bc + LANES;  // a warp writes 4 rows of 8 of P: 32 banks
   static constexpr int SHARED_FLOATS = (Br + 2 * Bc) * STRIDE + Br * P_STRIDE;
-  static constexpr ThreadPart thread[2] = {{"S", ROWS, KEYS, X, 1, 1}, {"O", ROWS, COLS, X, 1, 1}};  // for --list
+  static constexpr ThreadPart thread[2] = {{"S", ROWS, KEYS, LANES, 1, 1}, {"O", ROWS, COLS, LANES, 1, 1}};  // for --list
 
-  static_assert(Br % (ROWS * Y) == 0, "a warp owns whole rows");
+  static_assert(Br % (ROWS * LANE_ROWS) == 0, "a warp owns whole rows");
   static_assert(Bc % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
-                   Tensor<float> O_all, Tensor<float> L_all, bool wide) {
+                   Tensor<float> O_all, Tensor<float> L_all, bool aligned) {
   constexpr int ROWS = Shape::ROWS, KEYS = Shape::KEYS, COLS = Shape::COLS;
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
@@ -61,11 +61,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::STRIDE};
   const SharedMatrix<float> P_smem{V_smem.data + Shape::Bc * Shape::STRIDE, Shape::Br, Shape::Bc, Shape::P_STRIDE};
 
-  // This thread's rows of the tile: y, y + Y, y + 2 Y, ... Its columns of S, and of O: x, x + X, x + 2 X, ...
-  const int x = threadIdx.x % X, y = threadIdx.x / WARP * (ROWS * Y) + threadIdx.x % WARP / X;
+  // This thread's rows of the tile: y, y + LANE_ROWS, y + 2 LANE_ROWS, ... Its columns of S, and of O: x, x + LANES, ...
+  const int x = threadIdx.x % LANES, y = threadIdx.x / WARP * (ROWS * LANE_ROWS) + threadIdx.x % WARP / LANES;
 
   // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
-  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, wide);
+  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, aligned);
   float O[ROWS][COLS] = {};     // not normalised
   float m[ROWS], l[ROWS] = {};  // l: over this lane's columns only
 #pragma unroll
@@ -74,39 +74,40 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
-    load_tile<Shape::Width>(K_smem, K, key0, wide);
-    load_tile<Shape::Width>(V_smem, V, key0, wide);
-    __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
+    load_tile<Shape::Width>(K_smem, K, key0, aligned);
+    load_tile<Shape::Width>(V_smem, V, key0, aligned);
+    // Read after write: a thread reads rows of Q, K and V that other threads have loaded.
+    __syncthreads();
 
     // (6.1)  S = Q K^T, as a sum of outer products over k.
     float S[ROWS][KEYS] = {};
 #pragma unroll 4
     for (int k = 0; k < Shape::Width; ++k) {
-      float q[ROWS], key[KEYS];
+      float q_reg[ROWS], k_reg[KEYS];
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r) q[r] = Q_smem(y + Y * r, k);
+      for (int r = 0; r < ROWS; ++r) q_reg[r] = Q_smem(y + LANE_ROWS * r, k);
 #pragma unroll
-      for (int c = 0; c < KEYS; ++c) key[c] = K_smem(x + X * c, k);
+      for (int c = 0; c < KEYS; ++c) k_reg[c] = K_smem(x + LANES * c, k);
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-        for (int c = 0; c < KEYS; ++c) S[r][c] += q[r] * key[c];
+        for (int c = 0; c < KEYS; ++c) S[r][c] += q_reg[r] * k_reg[c];
       }
     }
 
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
       // (6.2)  The row's maximum over this lane's keys, then over the row's lanes. Pairs beyond the edges are masked too.
-      const int i = query0 + y + Y * r;
+      const int i = query0 + y + LANE_ROWS * r;
       float m_new = m[r];
 #pragma unroll
       for (int c = 0; c < KEYS; ++c) {
-        const int j = key0 + x + X * c;
+        const int j = key0 + x + LANES * c;
         S[r][c] = i < problem.Nq && j < problem.Nk ? score(problem, bias, b, h, i, j, S[r][c]) : -INFINITY;
         m_new = fmaxf(m_new, S[r][c]);
       }
 #pragma unroll
-      for (int distance = 1; distance < X; distance *= 2) m_new = fmaxf(m_new, __shfl_xor_sync(ALL_LANES, m_new, distance));
+      for (int distance = 1; distance < LANES; distance *= 2) m_new = fmaxf(m_new, __shfl_xor_sync(ALL_LANES, m_new, distance));
       const float alpha = expf(m[r] - zero_if_empty(m_new));  // rescales sums over the old P
       m[r] = m_new;
 
@@ -116,45 +117,47 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       for (int c = 0; c < KEYS; ++c) {
         S[r][c] = expf(S[r][c] - zero_if_empty(m_new));
         sum += S[r][c];
-        P_smem(y + Y * r, x + X * c) = S[r][c];
+        P_smem(y + LANE_ROWS * r, x + LANES * c) = S[r][c];
       }
       l[r] = alpha * l[r] + sum;
 #pragma unroll
       for (int c = 0; c < COLS; ++c) O[r][c] *= alpha;
     }
-    __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
+    // Read after write: a lane reads elements of P that other lanes of its warp have written.
+    __syncwarp();
 
     // (6.4)  O += P V.
 #pragma unroll 4
     for (int k = 0; k < Shape::Bc; ++k) {
-      float p[ROWS], v[COLS];
+      float p_reg[ROWS], v_reg[COLS];
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r) p[r] = P_smem(y + Y * r, k);
+      for (int r = 0; r < ROWS; ++r) p_reg[r] = P_smem(y + LANE_ROWS * r, k);
 #pragma unroll
-      for (int c = 0; c < COLS; ++c) v[c] = V_smem(k, x + X * c);
+      for (int c = 0; c < COLS; ++c) v_reg[c] = V_smem(k, x + LANES * c);
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-        for (int c = 0; c < COLS; ++c) O[r][c] += p[r] * v[c];
+        for (int c = 0; c < COLS; ++c) O[r][c] += p_reg[r] * v_reg[c];
       }
     }
 
-    __syncthreads();  // write after read: the next tiles overwrite data that slower threads still read
+    // Write after read: the next tiles overwrite data that slower threads still read.
+    __syncthreads();
   }
 
   // 3. (6.5)  No visible key: l = 0, O = 0, L = -inf.
   const Matrix<float> O_rows = O_all.head(b, h);
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
-    const int i = query0 + y + Y * r;
+    const int i = query0 + y + LANE_ROWS * r;
 #pragma unroll
-    for (int distance = 1; distance < X; distance *= 2) l[r] += __shfl_xor_sync(ALL_LANES, l[r], distance);
+    for (int distance = 1; distance < LANES; distance *= 2) l[r] += __shfl_xor_sync(ALL_LANES, l[r], distance);
     if (i >= problem.Nq) continue;
     if (x == 0) L_all.head_vector(b, h)(i) = m[r] + logf(l[r]);
     const float inverse = l[r] == 0.0f ? 0.0f : 1.0f / l[r];
 #pragma unroll
     for (int c = 0; c < COLS; ++c) {
-      if (x + X * c < problem.d) O_rows(i, x + X * c) = inverse * O[r][c];
+      if (x + LANES * c < problem.d) O_rows(i, x + LANES * c) = inverse * O[r][c];
     }
   }
 }

@@ -80,7 +80,7 @@ __device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest) {
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
-                   Tensor<float> O_all, Tensor<float> L_all, bool wide) {
+                   Tensor<float> O_all, Tensor<float> L_all, bool aligned) {
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
   const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
@@ -93,16 +93,17 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> P_smem{V_smem.data + Shape::Bc * Shape::STRIDE, Shape::Br, Shape::Bc, Shape::P_STRIDE};
 
   // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
-  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, wide);
+  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, aligned);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
-    load_tile<Shape::Width>(K_smem, K, key0, wide);
-    load_tile<Shape::Width>(V_smem, V, key0, wide);
-    __syncthreads();  // read after write: a thread reads rows of Q, K and V that other threads have loaded
+    load_tile<Shape::Width>(K_smem, K, key0, aligned);
+    load_tile<Shape::Width>(V_smem, V, key0, aligned);
+    // Read after write: a thread reads rows of Q, K and V that other threads have loaded.
+    __syncthreads();
 
     typename Shape::Scores S(0.0f);
     add_product(S, Q_smem, Transposed{K_smem});
@@ -110,20 +111,24 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       s = query0 + row < problem.Nq && key0 + col < problem.Nk ? score(problem, bias, b, h, query0 + row, key0 + col, s)
                                                                : -INFINITY;
     });
-    const Rows<O.ROWS> alpha = update_max(m, row_max(S));                 // (6.2)
-    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3): S is P now
-    l = alpha * l + lane_sum(S);
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S));  // (6.2)
+    // (6.3)  S becomes P.
+    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });
+    auto& P = S;
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
-    S.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });
-    __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
+    P.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });
+    // Read after write: a lane reads elements of P that other lanes of its warp have written.
+    __syncwarp();
 
     add_product(O, P_smem, V_smem);  // (6.4)
 
-    __syncthreads();  // write after read: the next tiles overwrite data that slower threads still read
+    // Write after read: the next tiles overwrite data that slower threads still read.
+    __syncthreads();
   }
 
   // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, 1.0f, wide);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, 1.0f, aligned);
 }
 
 template <class Shape>

@@ -46,12 +46,12 @@ struct ForwardShape {
 /// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
 /// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of chapter 06).
 template <class Shape, int Height>
-__device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
-  constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;
+__device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool aligned) {
+  constexpr int vectors = Shape::Width / 4, rows_at_once = Shape::THREADS / vectors;
   constexpr int steps = (Height + rows_at_once - 1) / rows_at_once;
-  const int first = threadIdx.x / quads, col = 4 * (threadIdx.x % quads);
+  const int first = threadIdx.x / vectors, col = 4 * (threadIdx.x % vectors);
   if (first >= rows_at_once) return;  // Width 96: some threads have nothing to copy
-  if (wide && row0 + Height <= M.rows) {
+  if (aligned && row0 + Height <= M.rows) {
     const bool exists = col < M.cols;
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
@@ -107,7 +107,7 @@ __device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest) {
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
-                   Tensor<float> O_all, Tensor<float> L_all, bool wide) {
+                   Tensor<float> O_all, Tensor<float> L_all, bool aligned) {
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
   const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
@@ -121,17 +121,18 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
-  if (key_end > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
+  if (key_end > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, aligned);
   cp_async_commit();
-  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, wide);
+  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, aligned);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
-    __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
-    load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
+    // Read after write: K_j and Q of all threads have landed. Write after read: no warp still reads V_(j-1).
+    __syncthreads();
+    load_async<Shape, Shape::Bc>(V_smem, V, key0, aligned);
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
@@ -140,23 +141,27 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       s = query0 + row < problem.Nq && key0 + col < problem.Nk ? score(problem, bias, b, h, query0 + row, key0 + col, s)
                                                                : -INFINITY;
     });
-    const Rows<O.ROWS> alpha = update_max(m, row_max(S));                 // (6.2)
-    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3): S is P now
-    l = alpha * l + lane_sum(S);
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S));  // (6.2)
+    // (6.3)  S becomes P.
+    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });
+    auto& P = S;
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
-    __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
-    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
+    // Read after write: V_j of all threads has landed. Write after read: no warp still reads K_j.
+    __syncthreads();
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, aligned);
     cp_async_commit();
 
-    S.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });
-    __syncwarp();                    // read after write: a lane reads elements of P that other lanes of its warp have written
+    P.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });
+    // Read after write: a lane reads elements of P that other lanes of its warp have written.
+    __syncwarp();
     add_product(O, P_smem, V_smem);  // (6.4)
   }
 
   // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, 1.0f, wide);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, 1.0f, aligned);
 }
 
 template <class Shape>

@@ -10,8 +10,9 @@
 // New since step 4: one float4 load fetches four elements of an operand that step 4 reads one by one. In each step of the
 // inner dimension a thread needs 8 elements of a column of Q or P. Q and P are therefore stored transposed, and a thread owns
 // rows, and columns of O, in runs of four: two loads fetch all 8. K is read along its rows, where a float4 holds four steps.
-// On average, a step of an 8 x 8 product takes 4 loads for 64 multiply-adds. The operands, KMajor and MnMajor, and their
-// product are in parts.cuh, which all later steps use.
+// On average, a step of an 8 x 8 product takes 4 loads for 64 multiply-adds.
+// The code of this idea is in parts.cuh, which all later steps use: read load_transposed(), store_transposed(), KMajor and
+// MnMajor, and add_product() there, the section of step 5.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
@@ -59,7 +60,7 @@ __device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest) {
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
-                   Tensor<float> O_all, Tensor<float> L_all, bool wide) {
+                   Tensor<float> O_all, Tensor<float> L_all, bool aligned) {
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
   const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
-  if (key_end > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, wide);
+  if (key_end > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0, aligned);
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
@@ -82,8 +83,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
-    __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
-    load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
+    // Read after write: K_j and Q of all threads have landed. Write after read: no warp still reads V_(j-1).
+    __syncthreads();
+    load_async<Shape, Shape::Bc>(V_smem, V, key0, aligned);
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
@@ -92,23 +94,27 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       s = query0 + row < problem.Nq && key0 + col < problem.Nk ? score(problem, bias, b, h, query0 + row, key0 + col, s)
                                                                : -INFINITY;
     });
-    const Rows<O.ROWS> alpha = update_max(m, row_max(S));                 // (6.2)
-    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3): S is P now
-    l = alpha * l + lane_sum(S);
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S));  // (6.2)
+    // (6.3)  S becomes P.
+    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });
+    auto& P = S;
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
-    __syncthreads();  // read after write: V_j of all threads has landed; write after read: no warp still reads K_j
-    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
+    // Read after write: V_j of all threads has landed. Write after read: no warp still reads K_j.
+    __syncthreads();
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, aligned);
     cp_async_commit();
 
-    store_transposed(Pt_smem, S);
-    __syncwarp();  // read after write: a lane reads elements of P that other lanes of its warp have written
+    store_transposed(Pt_smem, P);
+    // Read after write: a lane reads elements of P that other lanes of its warp have written.
+    __syncwarp();
     add_product(O, MnMajor{Pt_smem}, MnMajor{V_smem});  // (6.4)
   }
 
   // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, 1.0f, wide);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, 1.0f, aligned);
 }
 
 template <class Shape>

@@ -63,7 +63,7 @@ __device__ void load_packed(const SharedMatrix<float>& Qt, const Tensor<const fl
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     split_kernel(Problem problem, Bias bias, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
-                 Tensor<float> part_O_all, Tensor<float> part_L_all, int split_keys, bool wide) {
+                 Tensor<float> part_O_all, Tensor<float> part_L_all, int split_keys, bool aligned) {
   const PackedRows rows(problem, Shape::Br, blockIdx.x);
   const Matrix<const float> K = K_all.head(rows.b, rows.kv_head), V = V_all.head(rows.b, rows.kv_head);
   const int split = blockIdx.y, begin = split * split_keys;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
 
   // 1. The first tile of K and the packed rows of Q; O = 0, l = 0, m = -inf.
-  if (begin < end) load_async<Shape, Shape::Bc>(K_smem, K, begin, wide);
+  if (begin < end) load_async<Shape, Shape::Bc>(K_smem, K, begin, aligned);
   cp_async_commit();
   load_packed<Shape>(Qt_smem, Q_all, rows);
   typename Shape::Output O(0.0f);      // over the warp's keys, not normalised
@@ -90,8 +90,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // 2. The tiles of K and V. An empty split, of which no row sees a key, has none.
   for (int key0 = begin; key0 < end; key0 += Shape::Bc) {
     cp_async_wait<0>();
-    __syncthreads();  // read after write: K_j and Q of all threads have landed; write after read: no warp still reads V_(j-1)
-    load_async<Shape, Shape::Bc>(V_smem, V, key0, wide);
+    // Read after write: K_j and Q of all threads have landed. Write after read: no warp still reads V_(j-1).
+    __syncthreads();
+    load_async<Shape, Shape::Bc>(V_smem, V, key0, aligned);
     cp_async_commit();
 
     typename Shape::Scores S(0.0f);
@@ -100,15 +101,18 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       const int i = rows.query(row), j = key0 + warp * Shape::KEYS + col;
       s = j < problem.visible_keys(i) ? problem.scale * s + bias(rows.b, rows.head(row), i, j) : -INFINITY;
     });
-    const Rows<O.ROWS> alpha = update_max(m, row_max(S), LOG2_E);                           // (6.2)
-    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * LOG2_E); });  // (6.3): S is P now
-    l = alpha * l + lane_sum(S);
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S), LOG2_E);  // (6.2)
+    // (6.3)  S becomes P.
+    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * LOG2_E); });
+    auto& P = S;
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
-    store_transposed(warps_keys(Pt_smem), S);
+    store_transposed(warps_keys(Pt_smem), P);
 
     cp_async_wait<0>();
-    __syncthreads();  // read after write: V_j, and P of the warp's other lanes; write after read: no warp still reads K_j
-    if (key0 + Shape::Bc < end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, wide);
+    // Read after write: V_j, and P of the warp's other lanes. Write after read: no warp still reads K_j.
+    __syncthreads();
+    if (key0 + Shape::Bc < end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, aligned);
     cp_async_commit();
 
     add_product(O, MnMajor{warps_keys(Pt_smem)}, MnMajor{warps_keys(V_smem)});  // (6.4)
@@ -133,7 +137,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
 
   // 4. (K.3)  The split's O and L.
-  __syncthreads();  // read after write: O and L of all warps
+  // Read after write: O and L of all warps.
+  __syncthreads();
   write_part<Shape::WARPS, Shape::Br, Shape::Width>(O_smem, L_smem, rows, problem.Nq, split, part_O_all, part_L_all);
 }
 

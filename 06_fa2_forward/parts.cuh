@@ -1,11 +1,55 @@
-// 06 FlashAttention-2, for later steps and chapter 07: the asynchronous copies of step 4, vector operands and their product,
-// which step 5 introduces, and step 6's update_max().
+// 06 FlashAttention-2: what steps 5 to 9 and chapter 07 share, in the order of the steps that introduce it. Step 5 needs the
+// first two sections: load_async() is step 4's, the rest is its own idea.
 #pragma once
 
 #include "06_fa2_forward/thread_tiles.cuh"
 
 namespace flash::fa2_forward {
 namespace {
+
+// ---- Step 4: asynchronous copies --------------------------------------------------------------------------------------------
+
+/// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
+/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of chapter 06).
+/// WideTails is for chapter 09, skip it until then: the last rows, too, are copied 16 bytes at a time, because a ragged batch
+/// has a tile with last rows for each of its sequences.
+template <class Shape, int Height, bool WideTails = false>
+__device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool aligned) {
+  constexpr int vectors = Shape::Width / 4, rows_at_once = Shape::THREADS / vectors;
+  constexpr int steps = (Height + rows_at_once - 1) / rows_at_once;
+  const int first = threadIdx.x / vectors, col = 4 * (threadIdx.x % vectors);
+  if (first >= rows_at_once) return;  // Width 96: some threads have nothing to copy
+  if (aligned && row0 + Height <= M.rows) {
+    const bool exists = col < M.cols;
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      const int row = first + step * rows_at_once;
+      if (Height % rows_at_once != 0 && row >= Height) break;
+      cp_async_zfill<16>(tile.address(row, col), M.address(row0 + row, exists ? col : 0), exists ? 16 : 0);
+    }
+    return;
+  }
+  if constexpr (WideTails) {
+    if (aligned) {
+#pragma unroll 4
+      for (int row = first; row < Height; row += rows_at_once) {
+        const bool exists = row0 + row < M.rows && col < M.cols;
+        cp_async_zfill<16>(tile.address(row, col), M.address(exists ? row0 + row : 0, exists ? col : 0), exists ? 16 : 0);
+      }
+      return;
+    }
+  }
+#pragma unroll 1
+  for (int row = first; row < Height; row += rows_at_once) {  // the last rows, or rows without 16-byte alignment
+#pragma unroll 1
+    for (int c = col; c < col + 4; ++c) {
+      const bool exists = row0 + row < M.rows && c < M.cols;
+      cp_async_zfill<4>(tile.address(row, c), M.address(exists ? row0 + row : 0, exists ? c : 0), exists ? 4 : 0);
+    }
+  }
+}
+
+// ---- Step 5: vector operands ------------------------------------------------------------------------------------------------
 
 /// Loads Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes a row of Q^T.
 template <class Shape>
@@ -30,19 +74,6 @@ __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P, i
           make_float4(P.elements[r][c], P.elements[r + 1][c], P.elements[r + 2][c], P.elements[r + 3][c]);
     }
   }
-}
-
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
-template <int N>
-__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float c) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - zero_if_empty(m_new)));
-    m[r] = m_new;
-  }
-  return alpha;
 }
 
 /// An operand whose rows run along the inner dimension k, in CUTLASS's terms K-major: a float4 holds four steps of one row.
@@ -86,7 +117,8 @@ struct MnMajor {
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   constexpr int a_steps = Left::K_PER_LOAD, b_steps = Right::K_PER_LOAD, steps = a_steps > b_steps ? a_steps : b_steps;
-#pragma unroll((b_steps == 1 ? 16 : 8) / a_steps)  // enough to start loads long before they are needed
+// 16 inner steps per round if B is MN-major, 8 if it is K-major: enough to start loads long before they are needed.
+#pragma unroll((b_steps == 1 ? 16 : 8) / a_steps)
   for (int k0 = 0; k0 < A.depth(); k0 += steps) {
     float a[a_steps][Tile::ROWS], b[b_steps][Tile::COLS];
 #pragma unroll
@@ -99,44 +131,19 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   }
 }
 
-/// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
-/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of chapter 06).
-/// WideTails: the last rows, too, are copied 16 bytes at a time; a ragged batch has a tile with last rows for each of its
-/// sequences.
-template <class Shape, int Height, bool WideTails = false>
-__device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool wide) {
-  constexpr int quads = Shape::Width / 4, rows_at_once = Shape::THREADS / quads;
-  constexpr int steps = (Height + rows_at_once - 1) / rows_at_once;
-  const int first = threadIdx.x / quads, col = 4 * (threadIdx.x % quads);
-  if (first >= rows_at_once) return;  // Width 96: some threads have nothing to copy
-  if (wide && row0 + Height <= M.rows) {
-    const bool exists = col < M.cols;
+// ---- Step 6: the maximum in base 2. Skip it until then ----------------------------------------------------------------------
+
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(scale_log2 (m_old - m)), the factor that rescales sums over the old P.
+template <int N>
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float scale_log2) {
+  Rows<N> alpha(0.0f);
 #pragma unroll
-    for (int step = 0; step < steps; ++step) {
-      const int row = first + step * rows_at_once;
-      if (Height % rows_at_once != 0 && row >= Height) break;
-      cp_async_zfill<16>(tile.address(row, col), M.address(row0 + row, exists ? col : 0), exists ? 16 : 0);
-    }
-    return;
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = exp2_approx(scale_log2 * (m[r] - zero_if_empty(m_new)));
+    m[r] = m_new;
   }
-  if constexpr (WideTails) {
-    if (wide) {
-#pragma unroll 4
-      for (int row = first; row < Height; row += rows_at_once) {
-        const bool exists = row0 + row < M.rows && col < M.cols;
-        cp_async_zfill<16>(tile.address(row, col), M.address(exists ? row0 + row : 0, exists ? col : 0), exists ? 16 : 0);
-      }
-      return;
-    }
-  }
-#pragma unroll 1
-  for (int row = first; row < Height; row += rows_at_once) {  // the last rows, or rows without 16-byte alignment
-#pragma unroll 1
-    for (int c = col; c < col + 4; ++c) {
-      const bool exists = row0 + row < M.rows && c < M.cols;
-      cp_async_zfill<4>(tile.address(row, c), M.address(exists ? row0 + row : 0, exists ? c : 0), exists ? 4 : 0);
-    }
-  }
+  return alpha;
 }
 
 }  // namespace

@@ -114,9 +114,9 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
 }
 
 /// Writes C to M at (row0, col0), or adds it; elements beyond the last row and column are left out. Runs of four columns are
-/// one access if rows are 16-byte aligned (`wide`).
+/// one access if all rows are 16-byte `aligned`.
 template <class Tile>
-__device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Tile& C, bool wide, bool add = false) {
+__device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Tile& C, bool aligned, bool add = false) {
 #pragma unroll
   for (int r = 0; r < Tile::ROWS; ++r) {
     const int row = row0 + Tile::row(r);
@@ -125,7 +125,7 @@ __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Til
     for (int c = 0; c < Tile::COLS; c += Tile::COL_RUN) {
       const int col = col0 + Tile::col(c);
       const float* const run = &C.elements[r][c];
-      if (Tile::COL_RUN == 4 && wide && col < M.cols) {
+      if (Tile::COL_RUN == 4 && aligned && col < M.cols) {
         const float4 old = add ? M.as<const float4>(row, col) : float4{};
         store4(M.address(row, col), make_float4(old.x + run[0], old.y + run[1], old.z + run[2], old.w + run[3]));
         continue;
@@ -138,18 +138,18 @@ __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Til
   }
 }
 
-/// (6.5)  The epilogue: O = O / l and L = factor m + ln l, in rows row0.. of O_all and L. l: over this lane's columns.
+/// (6.5)  The epilogue: O = O / l and L = late_scale m + ln l, in rows row0.. of O_all and L. l: over this lane's columns.
 template <class Tile>
 __device__ void write_output(const Matrix<float>& O_all, const Vector<float>& L, int row0, Tile& O, const Rows<Tile::ROWS>& m,
-                             Rows<Tile::ROWS> l, float factor, bool wide) {
+                             Rows<Tile::ROWS> l, float late_scale, bool aligned) {
   l = row_sum<Tile>(l);
   l.each([&](float& sum, int r) {
     const int row = row0 + Tile::row(r);
-    if (Tile::col(0) == 0 && row < L.size) L(row) = sum == 0.0f ? -INFINITY : factor * m[r] + logf(sum);
+    if (Tile::col(0) == 0 && row < L.size) L(row) = sum == 0.0f ? -INFINITY : late_scale * m[r] + logf(sum);
     sum = sum == 0.0f ? 0.0f : 1.0f / sum;  // no visible key: O = 0
   });
   O.scale_rows(l);
-  write_tile(O_all, row0, 0, O, wide);
+  write_tile(O_all, row0, 0, O, aligned);
 }
 
 }  // namespace

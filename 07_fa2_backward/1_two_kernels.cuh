@@ -28,7 +28,7 @@ namespace flash::fa2_backward::step_1 {
 namespace {
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule, Tensors all, bool wide) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule, Tensors all, bool aligned) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
@@ -43,36 +43,40 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
   const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0, wide);
-  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0, wide);
-  load_queries<Shape>(smem, all, b, first_head, first_query, wide);
+  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0, aligned);
+  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0, aligned);
+  load_queries<Shape>(smem, all, b, first_head, first_query, aligned);
   cp_async_commit();
 
   for (int h = first_head; h < end_head; ++h) {
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
     for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
       cp_async_wait<0>();
-      __syncthreads();  // read after write: all tiles have landed
+      // Read after write: all tiles have landed.
+      __syncthreads();
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
       add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.factor);
+        store_P(smem, S_or_dP, rule.late_scale);
       }
-      __syncthreads();  // read after write: half 1 reads P of half 0
+      // Read after write: half 1 reads P for dS, and all warps of half 0 read it for dV.
+      __syncthreads();
 
       // 3. Half 1: dS = P o (dP - D).
       if (!first_half) store_dS(smem, S_or_dP);
-      __syncthreads();  // read after write: half 1 reads rows of dS that its other warps have written
+      // Read after write: half 1 reads rows of dS that its other warps have written.
+      __syncthreads();
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
       add_product(gradient, MnMajor{select(first_half, smem.P, smem.dS)}, MnMajor{select(first_half, smem.dO, smem.Q)});
-      __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D, and then P, dS
+      // Write after read: the next tile overwrites Q, dO, L, D, and then P, dS.
+      __syncthreads();
       const bool last_tile = query0 + Shape::Br >= problem.Nq;
       if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide);
+        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, aligned);
       cp_async_commit();
     }
 
@@ -80,12 +84,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, wide, h > first_head);
+    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, aligned, h > first_head);
   }
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, Tensors all, bool wide) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, Tensors all, bool aligned) {
   // Under a causal mask the last queries see the most keys: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
@@ -100,42 +104,46 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
 
   // 1. Q, dO, L, D, and the first tile of K, V.
-  load_queries<Shape>(smem, all, b, h, query0, wide);
+  load_queries<Shape>(smem, all, b, h, query0, aligned);
   if (key_end > 0) {
-    load_async<Shape, Shape::Bc>(smem.K, K, 0, wide);
-    load_async<Shape, Shape::Bc>(smem.V, V, 0, wide);
+    load_async<Shape, Shape::Bc>(smem.K, K, 0, aligned);
+    load_async<Shape, Shape::Bc>(smem.V, V, 0, aligned);
   }
   cp_async_commit();
 
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
-    __syncthreads();  // read after write: the tiles of all threads have landed
+    // Read after write: the tiles of all threads have landed.
+    __syncthreads();
 
     // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
     typename Shape::Scores S_or_dP(0.0f);
     add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
     if (first_half) {
       rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-      store_P(smem, S_or_dP, rule.factor);
+      store_P(smem, S_or_dP, rule.late_scale);
     }
-    __syncthreads();  // read after write: half 1 reads P of half 0; write after read: no thread still reads V_j
-    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.V, V, key0 + Shape::Bc, wide);
+    // Read after write: half 1 reads P of half 0. Write after read: no thread still reads V_j.
+    __syncthreads();
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.V, V, key0 + Shape::Bc, aligned);
     cp_async_commit();
 
     // 3. Half 1: dS = P o (dP - D).
     if (!first_half) store_dS(smem, S_or_dP);
-    __syncthreads();  // read after write: all threads read dS
+    // Read after write: all threads read dS.
+    __syncthreads();
 
     // 4. dQ += dS K.
     add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
-    __syncthreads();  // write after read: the next tile overwrites K, and then dS
-    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.K, K, key0 + Shape::Bc, wide);
+    // Write after read: the next tile overwrites K, and then dS.
+    __syncthreads();
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.K, K, key0 + Shape::Bc, aligned);
     cp_async_commit();
   }
   // Without a tile of K nothing has waited for Q, dO, L and D: their copies end before the block does.
   cp_async_wait<0>();
   dQ.each([&](float& x, int) { x *= problem.scale; });
-  write_tile(all.dQ.head(b, h), query0, half_col, dQ, wide);
+  write_tile(all.dQ.head(b, h), query0, half_col, dQ, aligned);
 }
 
 template <class Shape>
@@ -145,9 +153,9 @@ void start(const Attention& a) {
   const std::size_t shared_bytes = Shape::SHARED_FLOATS * sizeof(float);
   launch_prepare(a, /*clear_dQ=*/false);
   launch("fa2_dk_dv", {dim3(blocks_for(p.Nk, Shape::Bc) * kv_heads), dim3(Shape::THREADS), shared_bytes}, dk_dv_kernel<Shape>,
-         score_rule(a), tensors_of(a), are_wide(a));
+         score_rule(a), tensors_of(a), are_aligned(a));
   launch("fa2_dq", {dim3(blocks_for(p.Nq, Shape::Br) * heads), dim3(Shape::THREADS), shared_bytes}, dq_kernel<Shape>,
-         score_rule(a), tensors_of(a), are_wide(a));
+         score_rule(a), tensors_of(a), are_aligned(a));
 }
 
 template <class Shape>

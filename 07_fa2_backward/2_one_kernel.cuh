@@ -8,9 +8,8 @@
 //     dK_j += scale dS^T Q_i                                                            (7.5)
 //     dQ_i += scale dS K_j                                                              (7.6)
 //
-// New since step 1:
-// - Each tile of K adds its share of dQ_i to HBM, so that S and dP are computed once, not twice: five products instead of
-//   seven. Blocks add in an undefined order, so the last bits of dQ differ between runs.
+// New since step 1: each tile of K adds its share of dQ_i to HBM, so that S and dP are computed once, not twice: five products
+// instead of seven. Blocks add in an undefined order, so the last bits of dQ differ between runs.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: 8 warps (parts.cuh).
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK, dV written once per query
@@ -25,7 +24,7 @@ namespace {
 
 /// Adds C to M at (row0, col0) by atomics, since other blocks add to the same elements.
 template <class Tile>
-__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool wide) {
+__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool aligned) {
 #pragma unroll
   for (int r = 0; r < Tile::ROWS; ++r) {
     const int row = row0 + Tile::row(r);
@@ -34,7 +33,7 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
     for (int c = 0; c < Tile::COLS; c += 4) {
       const int col = col0 + Tile::col(c);
       const float* const run = &C.elements[r][c];
-      if (wide && col < M.cols) {
+      if (aligned && col < M.cols) {
         atomic_add4(M.address(row, col), make_float4(run[0], run[1], run[2], run[3]));
         continue;
       }
@@ -47,7 +46,7 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule rule, Tensors all, bool wide) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule rule, Tensors all, bool aligned) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
@@ -67,50 +66,54 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
   const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0, wide);
-  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0, wide);
-  load_queries<Shape>(smem, all, b, first_head, first_query, wide);
+  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0, aligned);
+  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0, aligned);
+  load_queries<Shape>(smem, all, b, first_head, first_query, aligned);
   cp_async_commit();
 
   for (int h = first_head; h < end_head; ++h) {
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
     for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
       cp_async_wait<0>();
-      __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the previous dS
+      // Read after write: all tiles have landed. Write after read: no thread still reads the previous dS.
+      __syncthreads();
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
       add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.factor);
+        store_P(smem, S_or_dP, rule.late_scale);
       }
-      __syncthreads();  // read after write: half 1 reads P of half 0
+      // Read after write: half 1 reads P for dS, and all warps of half 0 read it for dV.
+      __syncthreads();
 
       // 3. Half 1: dS = P o (dP - D).
       if (!first_half) store_dS(smem, S_or_dP);
-      __syncthreads();  // read after write: all threads read dS
+      // Read after write: all threads read dS.
+      __syncthreads();
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
       add_product(gradient, MnMajor{P_or_dS}, MnMajor{dO_or_Q});
-      __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
+      // Write after read: the next tile overwrites Q, dO, L, D.
+      __syncthreads();
       const bool last_tile = query0 + Shape::Br >= problem.Nq;
       if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide);
+        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, aligned);
       cp_async_commit();
 
       // 5. dQ += scale dS K, while the next tile is in flight.
       typename Shape::QueryGradient dQ(0.0f);
       add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(all.dQ.head(b, h), query0, half_col, dQ, wide);
+      add_atomically(all.dQ.head(b, h), query0, half_col, dQ, aligned);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all queries of a group would be less
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, wide, h > first_head);
+    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, aligned, h > first_head);
   }
 }
 
@@ -120,7 +123,7 @@ void start(const Attention& a) {
   launch_prepare(a, /*clear_dQ=*/true);
   const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
   launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)}, backward_kernel<Shape>,
-         score_rule(a), tensors_of(a), are_wide(a));
+         score_rule(a), tensors_of(a), are_aligned(a));
 }
 
 template <class Shape>

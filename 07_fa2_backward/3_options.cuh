@@ -31,10 +31,10 @@ namespace {
 
 /// Starts copying the tiles of Q, dO, L and D that begin at query0, a row of the sequence.
 template <class Shape, class Rule>
-__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool wide,
+__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool aligned,
                              const Rule& rule) {
-  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.Q, queries_of(rule, all.Q).head(b, h), query0, wide);
-  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.dO, queries_of(rule, all.dO).head(b, h), query0, wide);
+  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.Q, queries_of(rule, all.Q).head(b, h), query0, aligned);
+  load_async<Shape, Shape::Br, Rule::RAGGED>(smem.dO, queries_of(rule, all.dO).head(b, h), query0, aligned);
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
   const Vector<const float> L = queries_of(rule, all.L).head_vector(b, h), D = queries_of(rule, all.D).head_vector(b, h);
@@ -57,7 +57,7 @@ __device__ void store_dS(const SharedTiles& smem, Tile& dP, const SharedMatrix<f
 
 /// Adds C to M at (row0, col0) by atomics, since other blocks add to the same elements.
 template <class Tile>
-__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool wide) {
+__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool aligned) {
 #pragma unroll
   for (int r = 0; r < Tile::ROWS; ++r) {
     const int row = row0 + Tile::row(r);
@@ -66,7 +66,7 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
     for (int c = 0; c < Tile::COLS; c += 4) {
       const int col = col0 + Tile::col(c);
       const float* const run = &C.elements[r][c];
-      if (wide && col < M.cols) {
+      if (aligned && col < M.cols) {
         atomic_add4(M.address(row, col), make_float4(run[0], run[1], run[2], run[3]));
         continue;
       }
@@ -79,7 +79,7 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
 }
 
 template <class Shape, class Rule>
-__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, Tensors all, bool wide) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, Tensors all, bool aligned) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const auto& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
@@ -104,28 +104,29 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
 
   if (first_query >= end_query) {  // no query sees these keys: dK = dV = 0
     const typename Shape::KeyGradient zero(0.0f);
-    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, zero, wide);
+    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, zero, aligned);
     return;
   }
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.K, keys_of(rule, all.K).head(b, kv_head), key0, wide);
-  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.V, keys_of(rule, all.V).head(b, kv_head), key0, wide);
-  load_queries<Shape>(smem, all, b, first_head, first_query, wide, rule);
+  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.K, keys_of(rule, all.K).head(b, kv_head), key0, aligned);
+  load_async<Shape, Shape::Bc, Rule::RAGGED>(smem.V, keys_of(rule, all.V).head(b, kv_head), key0, aligned);
+  load_queries<Shape>(smem, all, b, first_head, first_query, aligned, rule);
   cp_async_commit();
 
   for (int h = first_head; h < end_head; ++h) {
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
     for (int query0 = first_query; query0 < end_query; query0 += Shape::Br) {
       cp_async_wait<0>();
-      __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the previous dS
+      // Read after write: all tiles have landed. Write after read: no thread still reads the previous dS.
+      __syncthreads();
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
       add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0, smem.dS);
-        store_P(smem, S_or_dP, rule.factor);
+        store_P(smem, S_or_dP, rule.late_scale);
         if (has_slope) S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
         if constexpr (DROPS) {
           if (!has_slope) S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) = p; });
@@ -135,32 +136,35 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       } else {
         drop(rule, S_or_dP, b * problem.H + h, query0, key0);  // (9.13)
       }
-      __syncthreads();  // read after write: half 1 reads P of half 0
+      // Read after write: half 1 reads P for dS, and all warps of half 0 read it for dV.
+      __syncthreads();
 
       // 3. Half 1: dS = slope o P o (dP - D).
       if (!first_half) store_dS(smem, S_or_dP, select(has_slope || DROPS, smem.dS, smem.P));
-      __syncthreads();  // read after write: all threads read dS
+      // Read after write: all threads read dS.
+      __syncthreads();
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
       add_product(gradient, MnMajor{P_or_dS}, MnMajor{dO_or_Q});
-      __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D
+      // Write after read: the next tile overwrites Q, dO, L, D.
+      __syncthreads();
       const bool last_tile = query0 + Shape::Br >= end_query;
       if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, wide, rule);
+        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, aligned, rule);
       cp_async_commit();
 
       // 5. dQ += scale dS K, while the next tile is in flight.
       typename Shape::QueryGradient dQ(0.0f);
       add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(queries_of(rule, all.dQ).head(b, h), query0, half_col, dQ, wide);
+      add_atomically(queries_of(rule, all.dQ).head(b, h), query0, half_col, dQ, aligned);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all queries of a group would be less
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, wide, h > first_head);
+    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, aligned, h > first_head);
   }
 }
 
@@ -171,7 +175,7 @@ void start(const Attention& a) {
   with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
     const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.Hkv);
     launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-           backward_kernel<Shape, Rule>, rule, tensors_of(a), are_wide(a));
+           backward_kernel<Shape, Rule>, rule, tensors_of(a), are_aligned(a));
   });
 }
 

@@ -23,7 +23,7 @@ namespace {
 /// (9.16)  dBias. Half 0: P. Half 1: dP and the sum.
 template <class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    bias_gradient_kernel(Rule rule, Tensors all, Tensor<float> dBias, bool wide, bool wide_bias) {
+    bias_gradient_kernel(Rule rule, Tensors all, Tensor<float> dBias, bool aligned, bool bias_aligned) {
   using Scores = typename Shape::Scores;
   const auto& problem = rule.problem;
   const int key_tiles = (problem.Nk - 1) / Shape::Bc + 1, query_tiles = (problem.Nq - 1) / Shape::Br + 1;
@@ -37,23 +37,26 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Scores sum(0.0f);  // half 1; stays 0 where no query of the tile sees a key of it
   for (int b = of.first_b; seen && b < of.end_b; ++b) {
     for (int h = of.first_h; h < of.end_h; ++h) {
-      __syncthreads();  // write after read: half 1 has read P and D of the previous head
-      load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, problem.kv_head(h)), key0, wide);
-      load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, problem.kv_head(h)), key0, wide);
-      load_queries<Shape>(smem, all, b, h, query0, wide);
+      // Write after read: half 1 has read P and D of the previous head.
+      __syncthreads();
+      load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, problem.kv_head(h)), key0, aligned);
+      load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, problem.kv_head(h)), key0, aligned);
+      load_queries<Shape>(smem, all, b, h, query0, aligned);
       cp_async_commit();
       cp_async_wait<0>();
-      __syncthreads();  // read after write: all tiles have landed
+      // Read after write: all tiles have landed.
+      __syncthreads();
 
       Scores S_or_dP(0.0f);
       add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.factor);
+        store_P(smem, S_or_dP, rule.late_scale);
       } else {
         drop(rule, S_or_dP, b * problem.H + h, query0, key0);
       }
-      __syncthreads();  // read after write: half 1 reads P of half 0
+      // Read after write: half 1 reads P of half 0.
+      __syncthreads();
       if (first_half) continue;
       const Rows<Scores::ROWS> D = of_rows<Scores>(smem.D);
 #pragma unroll
@@ -64,7 +67,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       }
     }
   }
-  if (!first_half) write_tile(dBias.head(of.b, of.h), query0, key0, sum, wide_bias);
+  if (!first_half) write_tile(dBias.head(of.b, of.h), query0, key0, sum, bias_aligned);
 }
 
 template <class Shape>
@@ -76,7 +79,7 @@ void start(const Attention& a) {
     if constexpr (!Rule::RAGGED) {  // a ragged batch has no matrix of biases
       const unsigned blocks = tiles * static_cast<unsigned>(bias_matrices(p));
       launch("bias_gradient", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-             bias_gradient_kernel<Shape, Rule>, rule, tensors_of(a), view<float>(a.dBias), are_wide(a),
+             bias_gradient_kernel<Shape, Rule>, rule, tensors_of(a), view<float>(a.dBias), are_aligned(a),
              rows_are_aligned({a.dBias}));
     }
   });

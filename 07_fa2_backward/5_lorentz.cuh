@@ -38,7 +38,7 @@ struct DistanceShape : BackwardShape<Width, Br, Bc, ScoreLanes, KeyLanes> {
 
 /// Adds C to M at (row0, col0) by atomics, since other blocks add to the same elements.
 template <class Tile>
-__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool wide) {
+__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool aligned) {
 #pragma unroll
   for (int r = 0; r < Tile::ROWS; ++r) {
     const int row = row0 + Tile::row(r);
@@ -47,7 +47,7 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
     for (int c = 0; c < Tile::COLS; c += 4) {
       const int col = col0 + Tile::col(c);
       const float* const run = &C.elements[r][c];
-      if (wide && col < M.cols) {
+      if (aligned && col < M.cols) {
         atomic_add4(M.address(row, col), make_float4(run[0], run[1], run[2], run[3]));
         continue;
       }
@@ -61,7 +61,7 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, Tensors all, Tensor<const float> q0_all, Tensor<const float> k0_all, bool wide) {
+    backward_kernel(ScoreRule rule, Tensors all, Tensor<const float> q0_all, Tensor<const float> k0_all, bool aligned) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> Q_half{smem.Q.data + half_col, Shape::Br, Shape::Width / 2, Shape::STRIDE};
   const SharedMatrix<float> q0{smem.D + Shape::Br, Shape::Br, 2, 2}, k0{q0.data + 2 * Shape::Br, Shape::Bc, 2, 2};
   const auto load_tile_of_queries = [&](int h, int query0) {
-    load_queries<Shape>(smem, all, b, h, query0, wide);
+    load_queries<Shape>(smem, all, b, h, query0, aligned);
     load_times<Shape::Br>(q0, q0_all.head(b, h), query0);
   };
 
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0, wide);
-  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0, wide);
+  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0, aligned);
+  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0, aligned);
   load_times<Shape::Bc>(k0, k0_all.head(b, kv_head), key0);
   load_tile_of_queries(first_head, first_query);
   cp_async_commit();
@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
     for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
       cp_async_wait<0>();
-      __syncthreads();  // read after write: all tiles have landed; write after read: no thread still reads the previous dS
+      // Read after write: all tiles have landed. Write after read: no thread still reads the previous dS.
+      __syncthreads();
 
       // 2. Half 0: x, its slope, then P and slope o P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
@@ -104,12 +105,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         S_or_dP.each_at([&](float x, int row, int col) { smem.dS(row, col) = -slope_of_distance(x); });
         S_or_dP.each([](float& s, int) { s = -distance(s); });
         rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.factor);
+        store_P(smem, S_or_dP, rule.late_scale);
         S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
       } else {
         add_product(S_or_dP, KMajor{smem.dO}, KMajor{smem.V});
       }
-      __syncthreads();  // read after write: half 1 reads slope o P of half 0
+      // Read after write: half 1 reads slope o P of half 0.
+      __syncthreads();
 
       // 3. Half 1: G = slope o P o (dP - D).
       if (!first_half) {
@@ -117,7 +119,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         S_or_dP.each([&](float& dp, int r) { dp -= D[r]; });
         S_or_dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) *= difference; });
       }
-      __syncthreads();  // read after write: all threads read G
+      // Read after write: all threads read G.
+      __syncthreads();
 
       // 4. Half 0: dV += P^T dO. Half 1: dK.
       if (first_half) {
@@ -129,20 +132,21 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       // 5. dQ.
       typename Shape::QueryGradient dQ(0.0f);
       add_distance_gradient(dQ, KMajor{smem.dS}, MnMajor{K_half}, k0, Q_half, q0);
-      __syncthreads();  // write after read: the next tile overwrites Q, dO, L, D, q0
+      // Write after read: the next tile overwrites Q, dO, L, D, q0.
+      __syncthreads();
       const bool last_tile = query0 + Shape::Br >= problem.Nq;
       if (!last_tile || h + 1 < end_head)
         load_tile_of_queries(last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br);
       cp_async_commit();
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(all.dQ.head(b, h), query0, half_col, dQ, wide);
+      add_atomically(all.dQ.head(b, h), query0, half_col, dQ, aligned);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all queries of a group would be less
     // precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, wide, h > first_head);
+    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, aligned, h > first_head);
   }
 }
 
@@ -152,7 +156,8 @@ void start(const Attention& a) {
   launch_prepare(a, /*clear_dQ=*/true);
   const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
   launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)}, backward_kernel<Shape>,
-         score_rule(a), tensors_of(a), view<const float>(a.workspace("q0")), view<const float>(a.workspace("k0")), are_wide(a));
+         score_rule(a), tensors_of(a), view<const float>(a.workspace("q0")), view<const float>(a.workspace("k0")),
+         are_aligned(a));
 }
 
 template <class Shape>

@@ -21,23 +21,27 @@ using fa2_forward::add_product, fa2_forward::KMajor, fa2_forward::MnMajor, fa2_f
 
 constexpr int HALF_THREADS = 4 * WARP;
 
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes: per row of S, or of dK.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. A half's 4 warps divide the rows:
+///   tile            elements per thread                   lanes per row    runs (rows x columns)
+///   Scores          ScoreRows x Bc / ScoreLanes           ScoreLanes       SCORE_RUN x 1
+///   KeyGradient     KeyRows x Width / KeyLanes            KeyLanes         4 x 4
+///   QueryGradient   QueryRows x Width / 2 / QueryLanes    QueryLanes       1 x 4
 template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = 2 * HALF_THREADS;
   static constexpr int QueryLanes = Width % 64 == 0 ? 8 : 4;  // per row of a half of dQ
   static constexpr int ScoreRows = Br * ScoreLanes / HALF_THREADS, KeyRows = Bc * KeyLanes / HALF_THREADS,
                        QueryRows = Br * QueryLanes / HALF_THREADS;
-  // In one store of P or dS a warp writes 32 / ScoreLanes rows, SCORE_RUN apart, of ScoreLanes neighbouring floats each.
-  // SCORE_RUN rows are SCORE_RUN Bc + ScoreLanes floats, or ScoreLanes banks since Bc % 32 == 0: the rows hit all banks once
-  // (07, section 4).
-  // Example <64, 64, 128, 16, 8>: rows 0 and 4, 4 * 132 = 528 floats apart, begin in banks 0 and 16.
   static constexpr int SCORE_RUN = ScoreRows < ScoreLanes / 4 ? ScoreRows : ScoreLanes / 4;
   using Scores = ThreadTile<ScoreRows, Bc / ScoreLanes, ScoreLanes, 4, SCORE_RUN>;           // S, P or dP, dS: [Br, Bc]
   using KeyGradient = ThreadTile<KeyRows, Width / KeyLanes, KeyLanes, 4, 4, 4>;              // dV or dK: [Bc, Width]
   using QueryGradient = ThreadTile<QueryRows, Width / 2 / QueryLanes, QueryLanes, 4, 1, 4>;  // half of dQ: [Br, Width / 2]
 
-  // Each row of a tile starts 4 banks after the previous row: 8 lanes that read 16 bytes each of 8 rows hit all 32 banks once.
+  // STRIDE: each row of a tile starts 4 banks after the previous row, so that 8 lanes that read 16 bytes each of 8 rows hit all
+  // 32 banks once.
+  // P_STRIDE: in one store of P or dS a warp writes 32 / ScoreLanes rows, SCORE_RUN apart, of ScoreLanes neighbouring floats
+  // each. SCORE_RUN rows are SCORE_RUN Bc + ScoreLanes floats, or ScoreLanes banks since Bc % 32 == 0: the rows hit all banks
+  // once (07, section 4). Example <64, 64, 128, 16, 8>: rows 0 and 4, 4 * 132 = 528 floats apart, begin in banks 0 and 16.
   static constexpr int STRIDE = Width + 4, P_STRIDE = Bc + ScoreLanes / SCORE_RUN;
   static constexpr int SHARED_FLOATS = (2 * Bc + 2 * Br) * STRIDE + 2 * Br * P_STRIDE + 2 * Br;
 
@@ -113,9 +117,9 @@ struct Tensors {
 
 /// Starts copying the tiles of Q, dO, L and D that begin at query0.
 template <class Shape>
-__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool wide) {
-  load_async<Shape, Shape::Br>(smem.Q, all.Q.head(b, h), query0, wide);
-  load_async<Shape, Shape::Br>(smem.dO, all.dO.head(b, h), query0, wide);
+__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool aligned) {
+  load_async<Shape, Shape::Br>(smem.Q, all.Q.head(b, h), query0, aligned);
+  load_async<Shape, Shape::Br>(smem.dO, all.dO.head(b, h), query0, aligned);
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
   const Vector<const float> L = all.L.head_vector(b, h), D = all.D.head_vector(b, h);
@@ -135,11 +139,11 @@ __device__ Rows<Tile::ROWS> of_rows(const float* elements) {
   return rows.each([&](float& x, int r) { x = elements[Tile::row(r)]; });
 }
 
-/// (7.1)  S becomes P = e^(S - L), also in shared memory. `factor` is still to be multiplied into S.
+/// (7.1)  S becomes P = e^(S - L), also in shared memory. `late_scale` is still to be multiplied into S.
 template <class Tile>
-__device__ void store_P(const SharedTiles& smem, Tile& S, float factor) {
+__device__ void store_P(const SharedTiles& smem, Tile& S, float late_scale) {
   const Rows<Tile::ROWS> L = of_rows<Tile>(smem.L);
-  S.each([&](float& s, int r) { s = exp2_approx((factor * s - zero_if_empty(L[r])) * LOG2_E); });
+  S.each([&](float& s, int r) { s = exp2_approx((late_scale * s - zero_if_empty(L[r])) * LOG2_E); });
   S.each_at([&](float p, int row, int col) { smem.P(row, col) = p; });
 }
 
@@ -189,7 +193,7 @@ Tensors tensors_of(const Attention& a) {
           view<float>(a.dQ),       view<float>(a.dK),      view<float>(a.dV)};
 }
 
-bool are_wide(const Attention& a) { return rows_are_aligned({a.Q, a.K, a.V, a.dO, a.dQ, a.dK, a.dV}); }
+bool are_aligned(const Attention& a) { return rows_are_aligned({a.Q, a.K, a.V, a.dO, a.dQ, a.dK, a.dV}); }
 
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
   if (pass == Pass::forward) return {};

@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(THREADS)
   for (int col0 = 0; col0 < (causal ? min(N, row0 + Br) : N); col0 += Bc) {
     load_tile(K_smem, K + head, col0, N);
     load_tile(V_smem, V + head, col0, N);
-    __syncthreads();  // read after write: a warp reads all of K_j and V_j
+    // Read after write: a warp reads all of K_j and V_j.
+    __syncthreads();
 
     // S = Q_i K_j^T. Rows of K are columns of the right operand, so both numbers of a register are neighbours in memory.
     float S[Bc / 8][4] = {};
@@ -130,7 +131,8 @@ __global__ void __launch_bounds__(THREADS)
         mma_m16n8k16(O_reg[n + 1], P, b[2], b[3]);
       }
     }
-    __syncthreads();  // write after read: the next K_j and V_j overwrite what slower warps still read
+    // Write after read: the next K_j and V_j overwrite what slower warps still read.
+    __syncthreads();
   }
 
   for (int h = 0; h < 2; ++h) {

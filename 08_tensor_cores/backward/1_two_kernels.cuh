@@ -28,19 +28,19 @@ namespace flash::tensor_cores::backward_1 {
 namespace {
 
 /// The tile sizes of one compiled pair of kernels, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;  // of 16 rows of transposed scores, per warp
-  static constexpr int QUERY_TILES = Br / 8;  // of 8 columns of transposed scores
-  static constexpr int THREADS = Bc / (16 * ROW_TILES) * WARP;
+  static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows of transposed scores, per warp
+  static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
+  static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block: registers hold no more.
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
   // K, V; two tiles each of Q and dO; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
   static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;
   static constexpr int DQ_THREADS = Bc / 16 * WARP;  // dq_kernel: 16 queries per warp
-  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(ROW_BLOCK % Bc == 0, "and so do those of dq_kernel, of Bc queries");
@@ -65,16 +65,16 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const auto stats_smem = [&](int stage) {
     return QueryStats{{reinterpret_cast<float*>(dO_smem(1).end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
 
-  Accumulators<Shape::ROW_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_TILES, COLS]; dK without the scale
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_FRAGMENTS, COLS]; dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
     const int stage = iteration % 2;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
-    stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
+    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
   QueryTile at = queries.first(problem);
 
@@ -85,22 +85,25 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones
+    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones.
+    __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
     const QueryStats stats = stats_smem(iteration % 2);
 
     // 2. P^T, and dV.
-    Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S(0.0f), dP(0.0f);  // transposed: [16 ROW_TILES, Br]
-    add_product(S, K_smem.left(warp_row), Q.transposed());                 // (8.11)
-    rule.apply<true>(S, b * problem.H + at.h, at.query0, key0 + warp_row);
-    exponentiate(S, stats, rule);                    // S is P now
-    add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
+    add_product(St, K_smem.left(warp_row), Q.transposed());                          // (8.11)
+    rule.apply<true>(St, b * problem.H + at.h, at.query0, key0 + warp_row);
+    exponentiate(St, stats, rule);
+    auto& Pt = St;                                    // in the same registers
+    add_product(dV, rounded<T>(Pt), dO.right(col0));  // (8.14)
 
     // 3. dS^T, and dK.
-    add_product(dP, V_smem.left(warp_row), dO.transposed());  // (8.12)
-    softmax_backward(dP, S, stats);                           // dP is dS now
-    add_product(dK, rounded<T>(dP), Q.right(col0));           // (8.15)
+    add_product(dPt, V_smem.left(warp_row), dO.transposed());  // (8.12)
+    softmax_backward(dPt, Pt, stats);
+    auto& dSt = dPt;
+    add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
     at = queries.after(problem, at);
   }
   dK.each([&](float& x, int) { x *= problem.scale; });
@@ -128,17 +131,17 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
 
   Accumulators<1, Shape::Width / 8> dQ(0.0f);  // [16, Width], without the scale
-  const Matrix<const float> LD = all.LD.head(b, h);
+  const Matrix<const float> L_and_D = all.L_and_D.head(b, h);
   Rows<2> L(0.0f), D(0.0f);
-  L.each([&](float& x, int r) { x = LD(0, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
-  D.each([&](float& x, int r) { x = LD(1, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
-  // As in exponentiate(), but once for all tiles: where L is large it is subtracted first.
+  L.each([&](float& x, int r) { x = L_and_D(0, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
+  D.each([&](float& x, int r) { x = L_and_D(1, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
+  // The large-L rule of exponentiate() (parts/prepare.cuh), once for all tiles: each lane for its own rows.
   bool subtract_first = rule.scale_first;
   L.each([&](float& x, int) { subtract_first = subtract_first || fabsf(x) > LARGE_L; });
-  const float c = subtract_first ? LOG2_E : LOG2_E * rule.factor;
+  const float scale_log2 = subtract_first ? LOG2_E : LOG2_E * rule.late_scale;
 
   const int key_end = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);
-  const int tiles = (key_end + KEYS - 1) / KEYS;
+  const int Tc = (key_end + KEYS - 1) / KEYS;
   Copier<T, Shape::Width, KEYS, Shape::DQ_THREADS> copy_K(all.K.head(b, problem.kv_head(h)), 0),
       copy_V(all.V.head(b, problem.kv_head(h)), 0);
   const auto load_tile = [&](int j) {
@@ -149,28 +152,32 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   // 1. Q, dO, and the first tiles of K, V.
   Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.Q.head(b, h), query0).load_async(Q_smem);
   Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.dO.head(b, h), query0).load_async(dO_smem);
-  if (tiles > 0) load_tile(0);
+  if (Tc > 0) load_tile(0);
 
-  for (int j = 0; j < tiles; ++j) {
+  for (int j = 0; j < Tc; ++j) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones
-    if (j + 1 < tiles) load_tile(j + 1);
+    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones.
+    __syncthreads();
+    if (j + 1 < Tc) load_tile(j + 1);
 
     // 2. P and dS, not transposed: rows are queries.
     Accumulators<1, KEYS / 8> S(0.0f), dP(0.0f);                        // [16, KEYS]
     add_product(S, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
     rule.apply(S, order.head, query0 + warp_row, j * KEYS);
-    if (subtract_first) S.each([&](float& s, int r) { s = fmaf(rule.factor, s, -L[r]); });
-    S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, subtract_first ? 0.0f : -LOG2_E * L[r])); });  // S is P now
-    add_product(dP, dO_smem.left(warp_row), V_smem(j % 2).transposed());                                    // (8.12)
-    dP.each([&](float& dp, int r) { dp -= D[r]; });                                                         // (8.13)
-    dP.multiply(S);                                                                                         // dP is dS now
+    if (subtract_first) S.each([&](float& s, int r) { s = fmaf(rule.late_scale, s, -L[r]); });
+    S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, subtract_first ? 0.0f : -LOG2_E * L[r])); });
+    auto& P = S;                                                          // in the same registers
+    add_product(dP, dO_smem.left(warp_row), V_smem(j % 2).transposed());  // (8.12)
+    dP.each([&](float& dp, int r) { dp -= D[r]; });                       // (8.13)
+    dP.multiply(P);
+    auto& dS = dP;
 
     // 3. dQ += dS K.
-    add_product(dQ, rounded<T>(dP), K_smem(j % 2).right());  // (8.16)
+    add_product(dQ, rounded<T>(dS), K_smem(j % 2).right());  // (8.16)
   }
-  cp_async_wait_all();  // if there was no tile of K
-  __syncthreads();      // write after write: copies to Q's buffer, where dQ is staged, may still be in flight
+  // Write after write: if there was no tile of K, copies to Q's buffer, where dQ is staged, may still be in flight.
+  cp_async_wait_all();
+  __syncthreads();
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dQ.head(b, h), query0 + warp_row, dQ, Q_smem.below(warp_row));
 }

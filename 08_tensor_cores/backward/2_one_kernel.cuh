@@ -26,42 +26,42 @@ namespace flash::tensor_cores::backward_2 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;  // of 16 rows of transposed scores, per warp
-  static constexpr int QUERY_TILES = Br / 8;  // of 8 columns of transposed scores
-  static constexpr int THREADS = Bc / (16 * ROW_TILES) * WARP;
+  static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows of transposed scores, per warp
+  static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
+  static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block: registers hold no more.
   static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
   // K, V; two tiles each of Q and dO; dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
   static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
-  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
 };
 
-/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to dQ_accum, a sequence of 16 x 8 fragments: 4 elements per
-/// lane. col0: the block's first column.
+/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/prepare.cuh. col0: the block's
+/// first column.
 template <class Shape, class T>
-__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, const Tile<T, Shape::Br>& dS_smem,
+__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, const Tile<T, Shape::Br>& dSt_smem,
                           const Tile<T, Shape::Width>& K_smem) {
-  constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
-  const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
-  const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_tiles;
+  constexpr int row_fragments = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_fragments = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
+  const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
+  const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
   // Never true, as asserted above. Without it nvcc 13.0 spills five shapes on sm_90a: 116 bytes per thread at Width 32, Br 64.
   if (warp_col >= Shape::COLS) return;
-  Accumulators<row_tiles, col_tiles> dQ(0.0f);
-  add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
+  Accumulators<row_fragments, col_fragments> dQ(0.0f);
+  add_product(dQ, dSt_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
   const int offset = ((query0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + threadIdx.x % WARP;
 #pragma unroll
-  for (int i = 0; i < row_tiles; ++i) {
+  for (int i = 0; i < row_fragments; ++i) {
 #pragma unroll
-    for (int n = 0; n < col_tiles; ++n) {
+    for (int n = 0; n < col_fragments; ++n) {
       const float(&dq)[4] = dQ.elements[i][n];
       atomic_add4(dQ_accum.address(0, 4 * (offset + (i * Shape::Width / 8 + n) * WARP)),
                   make_float4(dq[0], dq[1], dq[2], dq[3]));
@@ -84,20 +84,20 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
-  const Tile<T, Shape::Br> dS_smem(dO_smem(1).end(), Shape::Bc);  // transposed, as it is computed
+  const Tile<T, Shape::Br> dSt_smem(dO_smem(1).end(), Shape::Bc);
   const auto stats_smem = [&](int stage) {
-    return QueryStats{{reinterpret_cast<float*>(dS_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
+    return QueryStats{{reinterpret_cast<float*>(dSt_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
 
-  Accumulators<Shape::ROW_TILES, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_TILES, COLS]; dK without the scale
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_FRAGMENTS, COLS]; dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
     const int stage = iteration % 2;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
-    stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
+    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
   QueryTile at = queries.first(problem);
 
@@ -108,30 +108,35 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones, nor dS
+    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones, nor dS.
+    __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
     const QueryStats stats = stats_smem(iteration % 2);
 
     // 2. P^T, and dV.
-    Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S(0.0f), dP(0.0f);  // transposed: [16 ROW_TILES, Br]
-    add_product(S, K_smem.left(warp_row), Q.transposed());                 // (8.11)
-    rule.apply<true>(S, b * problem.H + at.h, at.query0, key0 + warp_row);
-    exponentiate(S, stats, rule);                    // S is P now
-    add_product(dV, rounded<T>(S), dO.right(col0));  // (8.14)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
+    add_product(St, K_smem.left(warp_row), Q.transposed());                          // (8.11)
+    rule.apply<true>(St, b * problem.H + at.h, at.query0, key0 + warp_row);
+    exponentiate(St, stats, rule);
+    auto& Pt = St;                                    // in the same registers
+    add_product(dV, rounded<T>(Pt), dO.right(col0));  // (8.14)
 
     // 3. dS^T, and dK.
-    add_product(dP, V_smem.left(warp_row), dO.transposed());  // (8.12)
-    softmax_backward(dP, S, stats);                           // dP is dS now
-    store(dS_smem.below(warp_row), dP);
-    add_product(dK, rounded<T>(dP), Q.right(col0));  // (8.15)
+    add_product(dPt, V_smem.left(warp_row), dO.transposed());  // (8.12)
+    softmax_backward(dPt, Pt, stats);
+    auto& dSt = dPt;
+    store(dSt_smem.below(warp_row), dSt);
+    add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
 
     // 4. dQ, by all warps.
-    __syncthreads();  // read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS
-    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, col0, dS_smem, K_smem);
+    // Read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS.
+    __syncthreads();
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, col0, dSt_smem, K_smem);
     at = queries.after(problem, at);
   }
-  __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
+  __syncthreads();
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(b, kv_head), key0 + warp_row, dV, V_smem.below(warp_row), col0);
   write_rows(all.dK.head(b, kv_head), key0 + warp_row, dK, K_smem.below(warp_row), col0);

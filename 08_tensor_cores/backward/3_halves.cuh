@@ -33,13 +33,13 @@ namespace {
 template <int Width_, int Br_, int Bc_, int Warps>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF_WARPS = Warps / 2;
-  static constexpr int ROW_TILES = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores, per warp
-  static constexpr int QUERY_TILES = Br / 8;              // of 8 columns of transposed scores
+  static constexpr int ROW_FRAGMENTS = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores, per warp
+  static constexpr int QUERY_FRAGMENTS = Br / 8;              // of 8 columns of transposed scores
   // K, V; two tiles each of Q and dO; P or dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
   static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
   // With 128 elements of S or dP per lane, or 192 with the gradient, nvcc spills on sm_80.
-  static constexpr bool SPILLS = ROW_TILES * QUERY_TILES >= 32 || ROW_TILES * (QUERY_TILES + Width / 8) >= 48;
+  static constexpr bool SPILLS = ROW_FRAGMENTS * QUERY_FRAGMENTS >= 32 || ROW_FRAGMENTS * (QUERY_FRAGMENTS + Width / 8) >= 48;
   static constexpr int MIN_SM = SPILLS ? 90 : min_sm(2 * SHARED_ELEMENTS, false);
 
   static_assert(Bc % (16 * HALF_WARPS) == 0, "the warps of a half share the keys in sixteens");
@@ -61,26 +61,26 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
-  const Tile<T, Shape::Br> dS_smem(dO_smem(1).end(), Shape::Bc);  // transposed, as it is computed; at first it holds P
+  const Tile<T, Shape::Br> Pt_then_dSt(dO_smem(1).end(), Shape::Bc);  // rows are keys
   const auto stats_smem = [&](int stage) {
-    return QueryStats{{reinterpret_cast<float*>(dS_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
+    return QueryStats{{reinterpret_cast<float*>(Pt_then_dSt.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
-  const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;
-  const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
-  const auto dS_rows = dS_smem.below(warp_row);
+  const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;                      // half 0
+  const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
+  const auto Pt_then_dSt_rows = Pt_then_dSt.below(warp_row);
 
   // The matrices of each half. Half 0: S^T = K Q^T, dV += P^T dO. Half 1: dP^T = V dO^T, dK += dS^T Q.
   const auto K_or_V = of_half(first_half, K_smem, V_smem);
   const auto Q_or_dO = [&](int stage) { return of_half(first_half, Q_smem(stage), dO_smem(stage)); };
   const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
-  Accumulators<Shape::ROW_TILES, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
     const int stage = iteration % 2;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
-    stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
+    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
   QueryTile at = queries.first(problem);
 
@@ -91,40 +91,46 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles have landed; write after read: no warp still reads the previous ones, nor dS
+    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones, nor dS.
+    __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const int stage = iteration % 2;
     const QueryStats stats = stats_smem(stage);
 
     // 2. Half 0: P^T. Half 1: dP^T - D.
-    Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S_or_dP(0.0f);          // transposed: [16 ROW_TILES, Br]
-    add_product(S_or_dP, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
+    auto& Pt_or_dSt = St_or_dPt;                                                 // the same registers, after the softmax
+    add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
     if (first_half) {
-      rule.apply<true>(S_or_dP, b * problem.H + at.h, at.query0, key0 + warp_row);
-      exponentiate(S_or_dP, stats, rule);  // S is P now
-      store_blocks(dS_rows.elements.data, InRegisters<T, Shape::ROW_TILES, Shape::QUERY_TILES / 2>(S_or_dP));
+      rule.apply<true>(St_or_dPt, b * problem.H + at.h, at.query0, key0 + warp_row);
+      exponentiate(St_or_dPt, stats, rule);
+      store_blocks(Pt_then_dSt_rows.elements.data, InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2>(Pt_or_dSt));
     } else {
-      S_or_dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
+      St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
     }
-    __syncthreads();  // read after write: half 1 reads P of half 0
+    // Read after write: half 1 reads P of half 0.
+    __syncthreads();
 
     // 3. Half 1: dS^T, which overwrites P^T.
     if (!first_half) {
-      multiply_by_blocks(S_or_dP, dS_rows.elements.data);  // dP is dS now
-      __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
-      store(dS_rows, S_or_dP);
+      multiply_by_blocks(St_or_dPt, Pt_then_dSt_rows.elements.data);
+      // Write after read: dS overwrites blocks of P that other lanes have read.
+      __syncwarp();
+      store(Pt_then_dSt_rows, Pt_or_dSt);
     }
 
     // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-    const InRegisters<T, Shape::ROW_TILES, Shape::QUERY_TILES / 2> P_or_dS(S_or_dP);
-    add_product(gradient, P_or_dS, dO_or_Q(stage).right());
+    const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(Pt_or_dSt);
+    add_product(gradient, Pt_or_dSt_reg, dO_or_Q(stage).right());
 
     // 5. dQ += dS K, by all warps.
-    __syncthreads();  // read after write: dS of all warps of half 1
-    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, dS_smem, K_smem);
+    // Read after write: dS of all warps of half 1.
+    __syncthreads();
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, Pt_then_dSt, K_smem);
     at = queries.after(problem, at);
   }
-  __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
+  __syncthreads();
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
   write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
              of_half(first_half, V_smem, K_smem).below(warp_row));

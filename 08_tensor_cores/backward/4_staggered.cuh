@@ -31,14 +31,14 @@ namespace {
 template <int Width_, int Br_, int Bc_, int Warps>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF_WARPS = Warps / 2;
-  static constexpr int ROW_TILES = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores, per warp
-  static constexpr int QUERY_TILES = Br / 8;              // of 8 columns of transposed scores
+  static constexpr int ROW_FRAGMENTS = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores, per warp
+  static constexpr int QUERY_FRAGMENTS = Br / 8;              // of 8 columns of transposed scores
   // Tiles of Q, dO: one per half, and one in flight. Tiles of P or dS: one that half 0 stores, one that becomes dS, one for dQ.
   static constexpr int STAGES = 3;
   static constexpr int SHARED_ELEMENTS = Width * 2 * Bc + STAGES * (2 * Width * Br + 4 * Br + Bc * Br);  // K, V; the stages
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
   // With 128 elements of S or dP per lane, or 192 with the gradient, nvcc spills on sm_80.
-  static constexpr bool SPILLS = ROW_TILES * QUERY_TILES >= 32 || ROW_TILES * (QUERY_TILES + Width / 8) >= 48;
+  static constexpr bool SPILLS = ROW_FRAGMENTS * QUERY_FRAGMENTS >= 32 || ROW_FRAGMENTS * (QUERY_FRAGMENTS + Width / 8) >= 48;
   static constexpr int MIN_SM = SPILLS ? 90 : min_sm(2 * SHARED_ELEMENTS, false);
 
   static_assert(Bc % (16 * HALF_WARPS) == 0, "the warps of a half share the keys in sixteens");
@@ -60,80 +60,89 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(Shape::STAGES + stage); };
-  const auto dS_smem = [&](int stage) {  // transposed, as it is computed; at first it holds P
+  const auto Pt_then_dSt = [&](int stage) {  // rows are keys
     return Tile<T, Shape::Br>(dO_smem(Shape::STAGES).elements.data + stage * Shape::Bc * Shape::Br, Shape::Bc);
   };
   const auto stats_smem = [&](int stage) {
     return QueryStats{
-        {reinterpret_cast<float*>(dS_smem(Shape::STAGES).elements.data) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
+        {reinterpret_cast<float*>(Pt_then_dSt(Shape::STAGES).elements.data) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
-  const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;
-  const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
+  const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;                      // half 0
+  const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
 
   // The matrices of each half. Half 0: S^T = K Q^T, dV += P^T dO. Half 1: dP^T = V dO^T, dK += dS^T Q.
   const auto K_or_V = of_half(first_half, K_smem, V_smem);
   const auto Q_or_dO = [&](int stage) { return of_half(first_half, Q_smem(stage), dO_smem(stage)); };
   const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
-  Accumulators<Shape::ROW_TILES, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
     const int stage = iteration % Shape::STAGES;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
-    stats_smem(stage).template load_async<Shape::Br>(all.LD.head(b, at.h), at.query0);
+    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
-  // The tile at the front, where half 0 computes P, and the tile at the back, two iterations behind, which is added to dQ.
-  QueryTile front = queries.first(problem), back = front;
-  const auto add_back_to_dQ = [&](int tile) {
-    if (tile >= 0) add_to_dQ<Shape>(dQ_accum.head(b, back.h), back.query0, dS_smem(tile % Shape::STAGES), K_smem);
+  // The newest tile, for which half 0 computes P, and the oldest one, two iterations behind, which is added to dQ.
+  QueryTile newest = queries.first(problem), oldest = newest;
+  const auto add_oldest_to_dQ = [&](int tile) {
+    if (tile >= 0) add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0, Pt_then_dSt(tile % Shape::STAGES), K_smem);
   };
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0).load_async(K_smem);
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0).load_async(V_smem);
-  load_tile(0, front);
+  load_tile(0, newest);
 
-  // Tile t goes to stage t % 3. In iteration t half 0 computes its P, in t + 1 half 1 its dS, in t + 2 all add it to dQ. Its Q, dO,
-  // L and D are last read in t + 1, and overwritten by the load that t + 2 starts; its dS is last read in t + 2, and overwritten
-  // by the P of t + 3.
+  // Tile t goes to stage t % 3. Iteration:
+  //        half 0 (P, dV)   half 1 (dS, dK)   all (dQ)   in shared memory
+  //   0         0                 -               -       Q, dO of 0; 1 on its way
+  //   1         1                 0               -       Q, dO of 0, 1; 2 on its way
+  //   2         2                 1               0       Q, dO of 1, 2; 3 on its way, in the stage of 0
+  // Q, dO, L, D of tile t: last read by half 1 in iteration t + 1, overwritten by the load that iteration t + 2 starts.
+  // P or dS of tile t: last read for dQ in iteration t + 2, overwritten by half 0 in iteration t + 3.
   for (int iteration = 0; iteration < queries.iterations + 2; ++iteration) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: tiles, P and dS have arrived; write after read: no warp still reads the oldest stage
-    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, front));
+    // Read after write: tiles, P and dS have arrived. Write after read: no warp still reads the oldest stage.
+    __syncthreads();
+    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, newest));
 
-    if (!first_half) add_back_to_dQ(iteration - 2);     // 2. Half 1: dQ += dS K.
+    if (!first_half) add_oldest_to_dQ(iteration - 2);   // 2. Half 1: dQ += dS K.
     const int tile = iteration - (first_half ? 0 : 1);  // half 1 is one tile behind
     if (tile >= 0 && tile < queries.iterations) {
       // 3. Half 0: P^T. Half 1: dS^T, which overwrites it.
       const int stage = tile % Shape::STAGES;
       const QueryStats stats = stats_smem(stage);
-      const auto dS_rows = dS_smem(stage).below(warp_row);                       // the warp's rows
-      Accumulators<Shape::ROW_TILES, Shape::QUERY_TILES> S_or_dP(0.0f);          // transposed: [16 ROW_TILES, Br]
-      add_product(S_or_dP, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
+      const auto Pt_then_dSt_rows = Pt_then_dSt(stage).below(warp_row);            // the warp's rows
+      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
+      auto& Pt_or_dSt = St_or_dPt;                                                 // the same registers, after the softmax
+      add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
       if (first_half) {
-        rule.apply<true>(S_or_dP, b * problem.H + front.h, front.query0, key0 + warp_row);
-        exponentiate(S_or_dP, stats, rule);  // S is P now
+        rule.apply<true>(St_or_dPt, b * problem.H + newest.h, newest.query0, key0 + warp_row);
+        exponentiate(St_or_dPt, stats, rule);
       } else {
-        S_or_dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
-        multiply_by_blocks(S_or_dP, dS_rows.elements.data);                         // dP is dS now
-        __syncwarp();  // write after read: dS overwrites blocks of P that other lanes have read
+        St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
+        multiply_by_blocks(St_or_dPt, Pt_then_dSt_rows.elements.data);
+        // Write after read: dS overwrites blocks of P that other lanes have read.
+        __syncwarp();
       }
-      const InRegisters<T, Shape::ROW_TILES, Shape::QUERY_TILES / 2> P_or_dS(S_or_dP);  // once, for the tile and the product
+      // Packed once, for the tile and the product.
+      const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(Pt_or_dSt);
       if (first_half) {
-        store_blocks(dS_rows.elements.data, P_or_dS);
+        store_blocks(Pt_then_dSt_rows.elements.data, Pt_or_dSt_reg);
       } else {
-        store(dS_rows, S_or_dP);
+        store(Pt_then_dSt_rows, Pt_or_dSt);
       }
 
       // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-      add_product(gradient, P_or_dS, dO_or_Q(stage).right());
+      add_product(gradient, Pt_or_dSt_reg, dO_or_Q(stage).right());
     }
-    if (first_half) add_back_to_dQ(iteration - 2);  // 5. Half 0: dQ += dS K.
-    front = queries.after(problem, front);
-    if (iteration >= 2) back = queries.after(problem, back);
+    if (first_half) add_oldest_to_dQ(iteration - 2);  // 5. Half 0: dQ += dS K.
+    newest = queries.after(problem, newest);
+    if (iteration >= 2) oldest = queries.after(problem, oldest);
   }
-  __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
+  __syncthreads();
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
   write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
              of_half(first_half, V_smem, K_smem).below(warp_row));

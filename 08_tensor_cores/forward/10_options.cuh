@@ -13,7 +13,7 @@
 // - Dropout multiplies P by Z once l has its sum.
 // - The table has fewer tile sizes: each is compiled for four rules and two types.
 //
-// Grid: Tr*B*H, in a ragged batch one block per tile of a sequence and head. Block: warps; a warp owns 16 ROW_TILES rows of S
+// Grid: Tr*B*H, in a ragged batch one block per tile of a sequence and head. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S
 // and O; a row is shared by the 4 lanes of a quad.
 // HBM: as step 7, but only the tiles in the window are visited.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
@@ -28,25 +28,25 @@ namespace flash::tensor_cores::forward_10 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
-  static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
-  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);      // Q, and two tiles each of K and V
-  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
+  static constexpr int ROW_FRAGMENTS = RowFragments;                       // of 16 rows, per warp
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
+  static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
+  static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q
+  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);          // Q, and two tiles each of K and V
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2 && Width >= 64);
 
-  static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
+  static_assert(Br % (16 * ROW_FRAGMENTS) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
 /// The warp's rows of Q as left operand, in registers or in shared memory.
 template <class Shape, class T>
 __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
   if constexpr (Shape::Q_STAYS) {
-    return InRegisters<T, Shape::ROW_TILES, Shape::Width / 16>(Q_rows.left());
+    return InRegisters<T, Shape::ROW_FRAGMENTS, Shape::Width / 16>(Q_rows.left());
   } else {
     return Q_rows.left();
   }
@@ -74,13 +74,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     return Tile<T, Shape::Width>(Q_smem.end() + stage * Shape::Bc * Shape::Width, Shape::Bc);
   };
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warp_row);                       // the warp's rows
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
 
-  const float c = rule.factor * LOG2_E;
+  const float scale_log2 = rule.late_scale * LOG2_E;  // c
 
-  using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
-  Output O(0.0f);                                              // [16 ROW_TILES, Width], not normalised
+  using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
+  Output O(0.0f);                                              // [16 ROW_FRAGMENTS, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);                    // l: over this lane's columns only
   const int first_key = problem.first_key(query0, Shape::Bc);  // of the first row, rounded down to a tile; 0 without a window
   const int key_end = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
@@ -99,30 +99,33 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
   if constexpr (Shape::Q_STAYS) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q of all threads has landed
+    // Read after write: Q of all threads has landed.
+    __syncthreads();
   }
-  const auto Q = operand_of_Q<Shape>(Q_rows);
+  const auto Q = operand_of_Q<Shape>(Q_rows);  // if Tc = 0, nothing was copied, and no product uses it
 
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
+    // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
+    __syncthreads();
     if (j + 1 < Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
-    add_product(S, Q, K_smem(j % 2).transposed());             // (8.1)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
+    add_product(S, Q, K_smem(j % 2).transposed());                     // (8.1)
     rule.apply(S, order.head, query0 + warp_row, first_key + j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
-    l = alpha * l + lane_sum(S);
-    drop(rule, S, order.head, query0 + warp_row, first_key + j * Shape::Bc);  // (9.12): after the sum, before the product
+    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
+    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
+    auto& P = S;                                               // in the same registers
+    l = alpha * l + lane_sum(P);
+    drop(rule, P, order.head, query0 + warp_row, first_key + j * Shape::Bc);  // (9.12): after the sum, before the product
     O.scale_rows(alpha);
 
     // 4. O += P V.
-    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (6.4)
+    add_product(O, rounded<T>(P), V_smem(j % 2).right());  // (6.4)
   }
-  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
+  write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
 }
 
 template <class Shape>

@@ -12,7 +12,7 @@
 // - One barrier per tile now does two jobs: it makes the landed tile visible to all threads, and it allows the next copy to
 //   overwrite the tile that all threads have finished reading.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
+// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
@@ -24,17 +24,17 @@ namespace flash::tensor_cores::forward_3 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
+  static constexpr int ROW_FRAGMENTS = RowFragments;                       // of 16 rows, per warp
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;                                    // per SM (occupancy); they share its registers
   static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc) + Bc * Br;  // Q, two tiles each of K and V, P
-  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2 && Width >= 64);
 
-  static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
+  static_assert(Br % (16 * ROW_FRAGMENTS) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
 /// A tile as an operand. load() loads a 16 x 16 block: block `outer` of a left operand's rows or a right operand's columns, and
@@ -128,12 +128,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
   const Tile<T, Shape::Bc> P_smem(V_smem(1).end(), Shape::Br);
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warp_row);                       // the warp's rows
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
   const auto P_rows = P_smem.below(warp_row);
 
-  using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
-  Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
+  using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
+  Output O(0.0f);                            // [16 ROW_FRAGMENTS, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from key_end on.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
@@ -153,24 +153,27 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
+    // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
+    __syncthreads();
     if (j + 1 < Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);   // [16 ROW_TILES, Bc]
-    add_product(S, Q_rows.left(), K_smem(j % 2).transposed());  // (6.1)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
+    add_product(S, Q_rows.left(), K_smem(j % 2).transposed());         // (6.1)
     rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S));                         // (6.2)
-    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3): S is P now
-    l = alpha * l + lane_sum(S);
+    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3)
+    auto& P = S;                                                          // in the same registers
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     // 4. O += P V. P becomes an operand through shared memory. The barrier of phase 2 separates it from the previous tile's P.
-    store(P_rows, S);
-    __syncwarp();  // read after write: ldmatrix reads whole rows, written by several lanes
+    store(P_rows, P);
+    // Read after write: ldmatrix reads whole rows, written by several lanes.
+    __syncwarp();
     add_product(O, P_rows.left(), V_smem(j % 2).right());  // (6.4)
   }
-  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (6.5)
+  write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (6.5)
 }
 
 template <class Shape>

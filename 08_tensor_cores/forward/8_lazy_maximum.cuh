@@ -13,7 +13,7 @@
 // - Keys are processed from last to first: under a causal mask, and with ALiBi, the largest scores tend to be at the end.
 // - One test per tile guards the rare work: mask, bias, a new maximum.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
+// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
@@ -26,27 +26,27 @@ namespace flash::tensor_cores::forward_8 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP;
-  static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
-  static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
-  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);      // Q, and two tiles each of K and V
+  static constexpr int ROW_FRAGMENTS = RowFragments;                       // of 16 rows, per warp
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
+  static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
+  static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q
+  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);          // Q, and two tiles each of K and V
   // With 192 accumulators of S and O per lane nvcc spills on sm_80.
-  static constexpr bool SPILLS = ROW_TILES * (KEY_TILES + COL_TILES) * 4 >= 192;
-  static constexpr int MIN_SM = SPILLS ? 90 : min_sm(2 * SHARED_ELEMENTS, ROW_TILES == 2 && Width >= 64);
+  static constexpr bool SPILLS = ROW_FRAGMENTS * (KEY_FRAGMENTS + COL_FRAGMENTS) * 4 >= 192;
+  static constexpr int MIN_SM = SPILLS ? 90 : min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2 && Width >= 64);
 
-  static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
+  static_assert(Br % (16 * ROW_FRAGMENTS) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
 };
 
 /// The warp's rows of Q as left operand, in registers or in shared memory.
 template <class Shape, class T>
 __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
   if constexpr (Shape::Q_STAYS) {
-    return InRegisters<T, Shape::ROW_TILES, Shape::Width / 16>(Q_rows.left());
+    return InRegisters<T, Shape::ROW_FRAGMENTS, Shape::Width / 16>(Q_rows.left());
   } else {
     return Q_rows.left();
   }
@@ -69,20 +69,20 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     return Tile<T, Shape::Width>(Q_smem.end() + stage * Shape::Bc * Shape::Width, Shape::Bc);
   };
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warp_row);                       // the warp's rows
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
 
-  const float c = rule.factor * LOG2_E;
+  const float scale_log2 = rule.late_scale * LOG2_E;  // c
 
-  using Output = Accumulators<Shape::ROW_TILES, Shape::COL_TILES>;
-  Output O(0.0f);                            // [16 ROW_TILES, Width], not normalised
+  using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
+  Output O(0.0f);                            // [16 ROW_FRAGMENTS, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from key_end on.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
 
   // apply() is a no-op for tiles before this one: every row sees all of their keys.
-  const int plain_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
+  const int unmasked_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
   bool m_known = false;  // in all rows of the warp, and not large
 
   // If Tc = 0, they point in front of the first key, but copy nothing.
@@ -99,51 +99,55 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
   if constexpr (Shape::Q_STAYS) {
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q of all threads has landed
+    // Read after write: Q of all threads has landed.
+    __syncthreads();
   }
-  const auto Q = operand_of_Q<Shape>(Q_rows);
+  const auto Q = operand_of_Q<Shape>(Q_rows);  // if Tc = 0, nothing was copied, and no product uses it
 
   for (int j = Tc - 1; j >= 0; --j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    __syncthreads();  // read after write: Q, K_j, V_j have landed; write after read: no warp reads K_(j+1), V_(j+1)
+    // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j+1), V_(j+1).
+    __syncthreads();
     if (j > 0) load_tile(j - 1);
 
-    // 3. P with the current m, or at once with the maximum if m is unknown: pass 1. If a lane's sum shows that P may overflow
-    // (rare), pass 2 computes S again and takes the maximum, with which P always fits. All lanes of the warp agree.
-    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc]
+    // 3. P with the current m, if it is known and P fits. All lanes of the warp take the same path:
+    //   m known, P fits    lazy:   m stays, nothing is rescaled
+    //   m unknown          exact:  the maximum; l and O are rescaled
+    //   m known, overflow  repair: S is gone: a second round multiplies again (rare), then exact, with which P always fits
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
+    auto& P = S;                                                       // the same registers, after (8.2)
     Rows<Output::ROWS> sum(0.0f);
     bool exact = !m_known, fits = false;
     do {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
-      bool subtracted = false;
-      if (exact || j >= plain_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
+      bool m_subtracted = false;
+      if (exact || j >= unmasked_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
         rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
         if (exact) {
-          const auto alpha = update_max(m, row_max(S), c);  // (6.2)
+          const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
           l = alpha * l;
           O.scale_rows(alpha);
-          m_known = in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; });  // not if m = -inf
+          m_known = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });  // not if m = -inf
         }
-        // S - m, so that a large c m is not rounded.
-        subtracted = exact || rule.scale_first;
-        if (subtracted) S.each([&](float& s, int r) { s -= zero_if_empty(m[r]); });
+        // S - m first, so that a large c m is not rounded.
+        m_subtracted = exact || rule.scale_first;
+        if (m_subtracted) S.each([&](float& s, int r) { s -= zero_if_empty(m[r]); });
       }
-      Rows<Output::ROWS> cm = m;
-      cm.each([&](float& x, int) { x = subtracted ? 0.0f : c * x; });
-      S.each([&](float& s, int r) { s = exp2_approx(fmaf(c, s, -cm[r])); });  // (8.2): S is P now
-      sum = lane_sum(S);
-      // NaN fits: recomputing would not help.
-      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;
+      Rows<Output::ROWS> scaled_m = m;
+      scaled_m.each([&](float& x, int) { x = m_subtracted ? 0.0f : scale_log2 * x; });
+      S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -scaled_m[r])); });  // (8.2)
+      sum = lane_sum(P);
+      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: a repair would not help
       exact = true;
-    } while (!fits);  // the second time with the true maximum
-    l = l + sum;      // (8.3)
+    } while (!fits);
+    l = l + sum;  // (8.3)
 
     // 4. O += P V.
-    add_product(O, rounded<T>(S), V_smem(j % 2).right());  // (8.4)
+    add_product(O, rounded<T>(P), V_smem(j % 2).right());  // (8.4)
   }
-  write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
+  write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
 }
 
 template <class Shape>

@@ -39,7 +39,7 @@ struct DecodeShape {
   static constexpr int Width = Width_, Br = 16, WARPS = Warps, THREADS = WARPS * WARP, STAGES = Stages;
   static constexpr int BLOCKS = Blocks, BUSY = Busy;
   static constexpr int KEYS = 16, Bc = WARPS * KEYS;  // of a tile: per warp, per block
-  static constexpr int COL_TILES = Width / 8;         // of 8 columns of O
+  static constexpr int COL_FRAGMENTS = Width / 8;     // of 8 columns of O
   static constexpr int SHARED_ELEMENTS = 2 * STAGES * Bc * Width;
   static constexpr std::size_t SHARED_BYTES = 2 * SHARED_ELEMENTS;
   // Of a row of O in shared memory: 8 banks on, so that a quad's 8 floats hit their own.
@@ -97,13 +97,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       copy_K.load_async(K_smem(j), Shape::Bc);
       copy_V.load_async(V_smem(j), Shape::Bc);
     }
-    cp_async_commit();  // an empty group at the end, so that the wait below leaves the same number of groups
+    // At the end an empty group, so that the wait below leaves the same number of groups.
+    cp_async_commit();
   };
 #pragma unroll
   for (int j = 0; j < Shape::STAGES - 1; ++j) load_tile(j);
   const InRegisters<T, 1, Shape::Width / 16> Q(PackedOperand<T, Shape::Width>{Q_all, rows});
 
-  using Output = Accumulators<1, Shape::COL_TILES>;
+  using Output = Accumulators<1, Shape::COL_FRAGMENTS>;
   using Scores = Accumulators<1, Shape::KEYS / 8>;
   Output O(0.0f);                            // [16, Width], over the warp's keys, not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's keys only
@@ -111,7 +112,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int j = 0; j < tiles; ++j) {
     // 2. K_j and V_j have landed; the copies of a later tile start.
     cp_async_wait<Shape::STAGES - 2>();
-    __syncthreads();  // read after write: K_j and V_j have landed; write after read: no warp reads K_(j-1), V_(j-1)
+    // Read after write: K_j and V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
+    __syncthreads();
     load_tile(j + Shape::STAGES - 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
@@ -123,18 +125,20 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       s = key < problem.visible_keys(i) ? problem.scale * s + bias(rows.b, rows.head(row), i, key) : -INFINITY;
     });
     const auto alpha = update_max(m, row_max(S), LOG2_E);                                   // (6.2)
-    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * LOG2_E); });  // (6.3): S is P now
-    l = alpha * l + lane_sum(S);
+    S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * LOG2_E); });  // (6.3)
+    auto& P = S;                                                                            // in the same registers
+    l = alpha * l + lane_sum(P);
 
     // 4. O = alpha O + P V.
     O.scale_rows(alpha);
-    add_product(O, rounded<T>(S), V_smem(j).below(warp * Shape::KEYS).right());  // (6.4)
+    add_product(O, rounded<T>(P), V_smem(j).below(warp * Shape::KEYS).right());  // (6.4)
   }
 
   // 5. (6.5)  Each warp's O and L.
   const SharedMatrix<float> O_smem{reinterpret_cast<float*>(shared), Shape::WARPS * Shape::Br, Shape::Width, Shape::STRIDE};
   const SharedMatrix<float> L_smem{O_smem.data + O_smem.rows * O_smem.stride, Shape::WARPS, Shape::Br, Shape::Br};
-  __syncthreads();  // write after read: no warp still reads K and V, whose place they take; no copy is in flight
+  // Write after read: no warp still reads K and V, whose place they take; no copy is in flight.
+  __syncthreads();
   l = row_sum<Scores>(l);
 #pragma unroll
   for (int r = 0; r < O.ROWS; ++r) {
@@ -142,7 +146,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     if (lane % 4 == 0) L_smem(warp, row) = m[r] + logf(l[r]);  // no visible key: -inf
     const float inverse = l[r] == 0.0f ? 0.0f : 1.0f / l[r];   // and O = 0
 #pragma unroll
-    for (int n = 0; n < Shape::COL_TILES; ++n) {
+    for (int n = 0; n < Shape::COL_FRAGMENTS; ++n) {
       const float* const two = &O.elements[0][n][2 * r];
       O_smem.as<float2>(warp * Shape::Br + row, 8 * n + fragment::c_col(lane, 0)) =
           make_float2(two[0] * inverse, two[1] * inverse);
@@ -150,7 +154,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
 
   // 6. (K.3)  The split's O and L.
-  __syncthreads();  // read after write: O and L of all warps
+  // Read after write: O and L of all warps.
+  __syncthreads();
   write_part<Shape::WARPS, Shape::Br, Shape::Width>(O_smem, L_smem, rows, problem.Nq, split, part_O_all, part_L_all);
 }
 

@@ -35,8 +35,8 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 1;                    // tiles of Q and dO, and of dS in shared memory
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
+  static constexpr int STAGES = 2, DS_STAGES = 1;                            // tiles of Q and dO, and of dS in shared memory
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
@@ -53,17 +53,17 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Problem& problem = rule.problem;
   const BackwardShared<T, Shape> shared;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
-  const auto dS_smem = shared.dS(0);
+  const auto dSt_smem = shared.dS(0);
   const PartOfDQ<Shape> part;
-  Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   const auto load_tiles = [&](int stage, const auto& at) {  // called by one thread
-    shared.load_Q(stage, maps, all.LD, work.b, at.h, at.query0);
-    shared.load_dO(stage, maps, all.LD, work.b, at.h, at.query0);
+    shared.load_Q(stage, maps, all.L_and_D, work.b, at.h, at.query0);
+    shared.load_dO(stage, maps, all.L_and_D, work.b, at.h, at.query0);
   };
 
   // 1. K, V, and the first tiles of Q, dO.
@@ -73,55 +73,67 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     shared.load_KV(maps, work.b, work.kv_head, work.key0);
     load_tiles(0, at);
   }
-  __syncthreads();            // read after write: all threads see the initialised mbarriers
-  wait_full(smem.full_K, 0);  // read after write: K and V have landed
-  wait_full(smem.full_V, 0);
+  // Read after write: all threads see the initialised mbarriers; K and V have landed.
+  __syncthreads();
+  wait_full(storage.full_K, 0);
+  wait_full(storage.full_V, 0);
 
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // 2. The prefetch of the next tiles starts.
     const int stage = iteration % 2, parity = iteration / 2 % 2;  // each stage has one phase per two tiles
-    __syncthreads();  // write after read: no warp still reads the previous tiles or dS
+    // Write after read: no warp still reads the previous tiles or dS.
+    __syncthreads();
     if (threadIdx.x == 0 && iteration + 1 < work.iterations) load_tiles(1 - stage, work.after(problem, at));
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
-    wgmma_fence();                              // write after read: P^T of the previous tile has been packed
-    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
+    Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
+    // Read after write: Q_i and L_i have landed. Write after read: P^T of the previous tile has been packed.
+    wait_full(storage.full_Q[stage], parity);
+    wgmma_fence();
+    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
+    // Read after write: dO_i and D_i have landed. Write after read: dS^T of the previous tile has been packed.
+    wait_full(storage.full_dO[stage], parity);
+    wgmma_fence();
+    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
-    rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.stats(stage), rule);  // S is P now
+    // Read after write: S^T is complete, dP^T may not be.
+    wgmma_wait<1>(registers(St));
+    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), rule);
+    auto& Pt = St;  // in the same registers
 
-    // 4. dS^T, for all warps.
-    wgmma_wait<0>(registers(dP));  // read after write: dP is complete
-    const InRegisters<T, 1, Shape::Br / 16> P(S);
-    softmax_backward(dP, S, shared.stats(stage));  // dP is dS now
-    const InRegisters<T, 1, Shape::Br / 16> dS(dP);
-    store(dS_smem.below(warp_row).left(), dS);
+    // 4. dS^T, for all warps. Read after write: dP^T is complete.
+    wgmma_wait<0>(registers(dPt));
+    const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
+    softmax_backward(dPt, Pt, shared.stats(stage));
+    auto& dSt = dPt;
+    const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
+    store(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
-    wgmma_fence();  // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, shared.dO(stage).mn_major(), /*add=*/true);  // (8.14)
+    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum. Read after write: P^T has been computed.
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dV, Pt_reg, shared.dO(stage).mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
-    fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS,
-    __syncthreads();      // and those by other threads
+    // Read after write, dS: each thread makes its stores visible to wgmma (async proxy), then all threads synchronise.
+    fence_proxy_async();
+    __syncthreads();
+    // Write after read: the previous dQ has been added. Read after write: dS^T has been computed.
     Accumulators<1, part.COLS / 8> dQ;
-    wgmma_fence();                                    // write after read: the previous dQ has been added
-    part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
+    wgmma_fence();
+    part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();  // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, shared.Q(stage).mn_major(), /*add=*/true);  // (8.15)
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dK, dSt_reg, shared.Q(stage).mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
+    // Read after write: dV and dQ are complete, dK may not be.
+    wgmma_wait<1>(registers(dV), registers(dQ));
     part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
-    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
+    // Write after read: this warpgroup has read the tiles.
+    wgmma_wait<0>(registers(dK));
   }
-  __syncthreads();  // write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
+  __syncthreads();
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
   write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));

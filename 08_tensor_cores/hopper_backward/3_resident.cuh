@@ -8,9 +8,9 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: V, the left operand of dP^T, stays in registers up to the register limit: half of it at d = 128. If
-// registers are left, K does too. Shared memory bandwidth is the bottleneck, and an operand in shared memory is read again in
-// every iteration.
+// New since step 2 (the ladder is 1 - 2 - 3, 2 - 4 - 5 and 2 - 6): V, the left operand of dP^T, stays in registers up to the
+// register limit: half of it at d = 128. If registers are left, K does too. Shared memory bandwidth is the bottleneck, and an
+// operand in shared memory is read again in every iteration.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer.
@@ -30,8 +30,8 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;                    // of the rings of Q and dO; tiles of dS
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;                            // of the rings of Q and dO; tiles of dS
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
@@ -40,8 +40,8 @@ struct BackwardShape {
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
-  // Registers of a consumer: for addresses and temporaries; for dQ, which has its full width if there is only one warpgroup; and
-  // for all matrices, dK and dV plus the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1).
+  // Registers of a consumer: for addresses and temporaries; for dQ, which has its full width if there is only one warpgroup;
+  // and for all matrices, dK and dV plus the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1).
   static constexpr int OTHERS = 32, OF_DQ = CONSUMERS == 1 ? Width / 2 : PANEL / 2;
   static constexpr int OF_MATRICES = Width + std::max(Br, Br / 2 + OF_DQ);
   // The remaining registers hold blocks of 16 columns of V, then of K, four registers each.
@@ -69,8 +69,8 @@ struct ResidentRows {
   }
 
   /// Issues C = A B, where A is these rows.
-  template <int ColTiles, class Right>
-  __device__ void issue_product(Accumulators<1, ColTiles>& C, const Right& B) const {
+  template <int ColFragments, class Right>
+  __device__ void issue_product(Accumulators<1, ColFragments>& C, const Right& B) const {
 #pragma unroll
     for (int k = 0; k < Shape::COL_BLOCKS; ++k) {
       if (k < Resident) {
@@ -82,21 +82,21 @@ struct ResidentRows {
   }
 };
 
-/// The named barrier of the consumers.
-constexpr int ALL_CONSUMERS = 1;
+constexpr int ALL_CONSUMERS = 1;  // their named barrier
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const PartOfDQ<Shape> part;
-  Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
-  wait_full(smem.full_K, 0);  // read after write: K and V have landed
-  wait_full(smem.full_V, 0);
+  // Read after write: K and V have landed.
+  wait_full(storage.full_K, 0);
+  wait_full(storage.full_V, 0);
   const ResidentRows<T, Shape, Shape::K_BLOCKS> K_rows(shared.K());
   const ResidentRows<T, Shape, Shape::V_BLOCKS> V_rows(shared.V());
   PipelineState<Shape::STAGES> state;
@@ -104,48 +104,56 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
-    const auto dS_smem = shared.dS(stage);
+    const auto dSt_smem = shared.dS(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
-    wgmma_fence();                              // write after read: P^T of the previous tile has been packed
-    K_rows.issue_product(S, Q.k_major());       // (8.11)
+    Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
+    // Read after write: Q_i and L_i have landed. Write after read: P^T of the previous tile has been packed.
+    wait_full(storage.full_Q[stage], parity);
+    wgmma_fence();
+    K_rows.issue_product(St, Q.k_major());  // (8.11)
     wgmma_commit();
-    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    V_rows.issue_product(dP, dO.k_major());  // (8.12)
+    // Read after write: dO_i and D_i have landed. Write after read: dS^T of the previous tile has been packed.
+    wait_full(storage.full_dO[stage], parity);
+    wgmma_fence();
+    V_rows.issue_product(dPt, dO.k_major());  // (8.12)
     wgmma_commit();
-    wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
-    rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.stats(stage), rule);  // S is P now
+    // Read after write: S^T is complete, dP^T may not be.
+    wgmma_wait<1>(registers(St));
+    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), rule);
+    auto& Pt = St;  // in the same registers
 
-    // 2. dS^T, for all warps.
-    wgmma_wait<0>(registers(dP));  // read after write: dP is complete
-    const InRegisters<T, 1, Shape::Br / 16> P(S);
-    softmax_backward(dP, S, shared.stats(stage));  // dP is dS now
-    const InRegisters<T, 1, Shape::Br / 16> dS(dP);
-    store(dS_smem.below(warp_row).left(), dS);
+    // 2. dS^T, for all warps. Read after write: dP^T is complete.
+    wgmma_wait<0>(registers(dPt));
+    const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
+    softmax_backward(dPt, Pt, shared.stats(stage));
+    auto& dSt = dPt;
+    const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
+    store(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
-    wgmma_fence();                                                         // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), /*add=*/true);  // (8.14)
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum. Read after write: P^T has been computed.
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
-    fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS,
-    // and behind the barrier those of all threads, each of which has such a fence. Write after read: no warp still reads the
-    // dS of the previous tile.
+    // Read after write, dS: each thread makes its stores visible to wgmma (async proxy), then all consumers synchronise.
+    // Write after read: behind the barrier no warp still reads the other tile of dS, which the next iteration stores.
+    fence_proxy_async();
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
+    // Write after read: the previous dQ has been added. Read after write: dS^T has been computed.
     Accumulators<1, part.COLS / 8> dQ;
-    wgmma_fence();                                    // write after read: the previous dQ has been added
-    part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
+    wgmma_fence();
+    part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                         // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), /*add=*/true);  // (8.15)
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
+    // Read after write: dV and dQ are complete, dK may not be.
+    wgmma_wait<1>(registers(dV), registers(dQ));
     part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
-    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
-    release(smem.empty[stage]);
+    // Write after read: this warpgroup has read the tiles.
+    wgmma_wait<0>(registers(dK));
+    release(storage.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
@@ -168,7 +176,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
-    produce(shared, maps, rule.problem, all.LD, work);
+    produce(shared, maps, rule.problem, all.L_and_D, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     consume(shared, rule, all, dQ_accum, work);

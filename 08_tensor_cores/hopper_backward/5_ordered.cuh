@@ -13,21 +13,20 @@
 //   bits. Only adders wait; consumers continue while the ring of dQ has room. An adder waits until its addition is complete, so
 //   there are two adders, which take turns at tiles.
 // - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
-// - Queries run from last to first: every tile of keys sees the last queries, so that blocks which start together reach them
-//   one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
-//   predecessors reach its diagonal. Likewise each tile for all heads of a group before the next tile: head by head, a block
-//   with fewer tiles would reach the next head too early, and wait there.
-// - A block draws a ticket, the index of its tile of keys. A block that has drawn is running, and blocks wait only for smaller
-//   tickets: no block waits for one that cannot start before it ends.
+// - Queries run from last to first. Every tile of keys sees the last queries, so blocks that start together reach them one
+//   after another and stay one tile apart; from first to last, under a causal mask, a block would wait until its predecessors
+//   reach its diagonal. Each tile is done for all heads of a group before the next tile: head by head, a block with fewer
+//   tiles would reach the next head too early, and wait there.
+// - A block draws a ticket, the index of its tile of keys, and waits only for smaller ones, whose blocks are running already.
 // - If whole groups of heads make too few blocks, several blocks share a tile of keys, each for a part of the group's query
 //   heads (parts/group.cuh). They write their dK and dV in fp32, and another kernel sums the parts in a fixed order.
 //
 // Grid: Tc*B*Hkv*parts, where a block loops over its part of the query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per tile
-//   but the first, and read once at the end; dQ, dK, dV once. With parts, K and V once per part, dK_parts and dV_parts
-//   written and read once. Workspace: L and D; dQ_accum; the parts; the ticket and the turns, zero before and after.
-//   Launches that run at the same time must not share it: with mixed tickets an adder might wait for ever.
+// HBM: K, V once per part; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per
+//   tile but the first, and once at the end; dQ, dK, dV once, and with parts dK_parts and dV_parts written and read once.
+//   Workspace: L and D; dQ_accum; the parts; the ticket and the turns, zero before and after. Launches that run at the same
+//   time must not share it: with mixed tickets an adder might wait for ever.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
@@ -41,15 +40,15 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_TILES = Br / 8, COL_TILES = Width / 8;  // of 8 columns of transposed scores, and of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;     // of the rings of Q and dO; tiles of dS; of the ring of dQ
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
+  static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;  // of the rings of Q and dO; tiles of dS; of the ring of dQ
   static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
-    float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
+    alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
     Mbarrier full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
     int ticket;  // index of the block's work
   };
@@ -62,23 +61,22 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
-/// The named barrier of the consumers.
-constexpr int ALL_CONSUMERS = 1;
+constexpr int ALL_CONSUMERS = 1;  // their named barrier
 
-/// Waits for this block's turn at a tile of dQ: all blocks with earlier keys have added to it.
+/// Waits until the tiles of keys 0 .. tile - 1 have been added. Their blocks have smaller tickets: they run already.
 __device__ inline void wait_for_turn(const int* turn, int tile) {
-  wait_until_equal(turn, tile);  // read after write: this thread sees what the previous tiles have added,
-  fence_proxy_async_global();    // and so does the TMA
+  // Read after write: the acquiring load makes the previous additions visible to this thread, the fence to the TMA.
+  wait_until_equal(turn, tile);
+  fence_proxy_async_global();
 }
 
-/// One thread: adds every second tile of dQ to dQ_accum, after the consumers have stored it and all previous tiles of keys have
-/// added.
+/// One thread: adds every second tile of dQ to dQ_accum, when the consumers have stored it and its turn has come.
 template <class T, class Shape>
 __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                     const Tensor<int>& turns_all, const WorkFromTheEnd<Shape>& work, int stage) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  auto& smem = shared.storage;
-  const float* const dQ_smem = smem.dQ[stage];
+  auto& storage = shared.storage;
+  const float* const dQ_smem = storage.dQ[stage];
   const int tile = work.key0 / Shape::Bc;
   int parity = 0;
   auto at = work.first(problem);
@@ -87,7 +85,8 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
     const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
     const Matrix<int> turns = turns_all.head(work.b, at.h);
     const int query_tile = at.query0 / Shape::Br;
-    wait_full(smem.full_dQ[stage], parity);  // read after write: dQ_i is complete
+    // Read after write: dQ_i is complete.
+    wait_full(storage.full_dQ[stage], parity);
     if (tile == 0) {
       bulk_store(target, dQ_smem, BYTES);
     } else {
@@ -95,10 +94,10 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
       bulk_reduce_add(target, dQ_smem, BYTES);
     }
     bulk_commit();
-    bulk_wait<0>();  // complete, not only read
-    mbarrier_arrive(smem.empty_dQ[stage]);
-    // Read after write: the next block sees the addition when it sees its turn. The turn equals `tile` here, so that adding
-    // -tile resets it after the last block.
+    // Read after write: the next block has to see the addition with its turn, so wait until it is complete, not only read.
+    bulk_wait<0>();
+    mbarrier_arrive(storage.empty_dQ[stage]);
+    // The turn of (head, tile of queries) equals `tile` here. The last block sets it back to 0, the others pass it on.
     const bool last = work.key0 + Shape::Bc >= problem.visible_keys(min(at.query0 + Shape::Br, problem.Nq) - 1);
     add_release(turns.address(0, query_tile), last ? -tile : 1);
     parity ^= 1;
@@ -110,64 +109,72 @@ template <bool Divided, class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         [[maybe_unused]] const GroupParts& parts, const WorkFromTheEnd<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> part;
-  Accumulators<1, Shape::COL_TILES> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
-
-  wait_full(smem.full_K, 0);  // read after write: K and V have landed
-  wait_full(smem.full_V, 0);
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+  // Read after write: K and V have landed.
+  wait_full(storage.full_K, 0);
+  wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
-    const auto dS_smem = shared.dS(stage);
+    const auto dSt_smem = shared.dS(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_TILES> S, dP;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_Q[stage], parity);      // read after write: Q_i and L_i have landed
-    wgmma_fence();                              // write after read: P^T of the previous tile has been packed
-    issue_product<T, K_rows.DEPTH>(S, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
+    Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
+    // Read after write: Q_i and L_i have landed. Write after read: P^T of the previous tile has been packed.
+    wait_full(storage.full_Q[stage], parity);
+    wgmma_fence();
+    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V_rows.DEPTH>(dP, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
+    // Read after write: dO_i and D_i have landed. Write after read: dS^T of the previous tile has been packed.
+    wait_full(storage.full_dO[stage], parity);
+    wgmma_fence();
+    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<1>(registers(S));  // read after write: S is complete, dP may not be
-    rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.stats(stage), rule);  // S is P now
+    // Read after write: S^T is complete, dP^T may not be.
+    wgmma_wait<1>(registers(St));
+    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), rule);
+    auto& Pt = St;  // in the same registers
 
-    // 2. dS^T, for all warps.
-    wgmma_wait<0>(registers(dP));  // read after write: dP is complete
-    const InRegisters<T, 1, Shape::Br / 16> P(S);
-    softmax_backward(dP, S, shared.stats(stage));  // dP is dS now
-    const InRegisters<T, 1, Shape::Br / 16> dS(dP);
-    store(dS_smem.below(warp_row).left(), dS);
+    // 2. dS^T, for all warps. Read after write: dP^T is complete.
+    wgmma_wait<0>(registers(dPt));
+    const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
+    softmax_backward(dPt, Pt, shared.stats(stage));
+    auto& dSt = dPt;
+    const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
+    store(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
-    wgmma_fence();                                                         // read after write: P has been computed
-    issue_product<T, Shape::Br / 16>(dV, P, dO.mn_major(), /*add=*/true);  // (8.14)
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder. Read after write: P^T has been computed.
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
-    fence_proxy_async();  // read after write: wgmma sees this thread's stores to dS,
-    // and behind the barrier those of all threads, each of which has such a fence. Write after read: no warp still reads the
-    // dS of the previous tile.
+    // Read after write, dS: each thread makes its stores visible to wgmma (async proxy), then all consumers synchronise.
+    // Write after read: behind the barrier no warp still reads the other tile of dS, which the next iteration stores.
+    fence_proxy_async();
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
+    // Write after read: the previous dQ has been stored. Read after write: dS^T has been computed.
     Accumulators<1, part.COLS / 8> dQ;
-    wgmma_fence();                                    // write after read: the previous dQ has been stored
-    part.template issue<T>(dQ, dS_smem, shared.K());  // (8.16)
+    wgmma_fence();
+    part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
-    wgmma_fence();                                                         // read after write: dS has been computed
-    issue_product<T, Shape::Br / 16>(dK, dS, Q.mn_major(), /*add=*/true);  // (8.15)
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
-    wgmma_wait<1>(registers(dV), registers(dQ));  // read after write: dV and dQ are complete, dK may not be
-    wait_empty(smem.empty_dQ[stage], parity);     // write after read: the TMA has read the dQ of two tiles ago
-    part.store(smem.dQ[stage], dQ);
-    fence_proxy_async();  // read after write: the TMA sees this thread's stores
-    commit(smem.full_dQ[stage]);
-    wgmma_wait<0>(registers(dK));  // write after read: this warpgroup has read the tiles
-    release(smem.empty[stage]);
+    // Read after write: dV and dQ are complete, dK may not be. Write after read: the TMA has read the dQ of two tiles ago.
+    wgmma_wait<1>(registers(dV), registers(dQ));
+    wait_empty(storage.empty_dQ[stage], parity);
+    part.store(storage.dQ[stage], dQ);
+    // Read after write: the TMA sees this thread's dQ. Write after read: at the end this warpgroup has read the tiles.
+    fence_proxy_async();
+    commit(storage.full_dQ[stage]);
+    wgmma_wait<0>(registers(dK));
+    release(storage.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
@@ -181,26 +188,26 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   }
 }
 
-/// Divided: key/value heads, here and in the problem, are parts of groups. A template parameter, because a branch could change
-/// the registers of the loop: without parts the same instructions run as before there were any.
+/// Divided: key/value heads, here and in the problem, are parts of groups. A branch could change the loop's registers.
 template <class T, class Shape, bool Divided>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     Tensor<int> tickets, Tensor<int> turns, int heads_at_once, GroupParts parts) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& full : smem.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
-    for (Mbarrier& empty : smem.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
+    for (Mbarrier& full : storage.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
     shared.initialize();
     const auto next = tickets.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
-    smem.ticket = atomicAdd(next, 1);
-    if (smem.ticket == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
+    storage.ticket = atomicAdd(next, 1);
+    if (storage.ticket == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
   }
-  __syncthreads();  // read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ
-  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, smem.ticket, 0));
+  // Read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ.
+  __syncthreads();
+  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, storage.ticket, 0));
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
@@ -208,9 +215,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (role > 2 || !elect_one()) return;
     if (role == 0) {
       if constexpr (Divided) {
-        produce(shared, maps, rule.problem, all.LD, LoadsOfPart(work, parts.count));
+        produce(shared, maps, rule.problem, all.L_and_D, LoadsOfPart(work, parts.count));
       } else {
-        produce(shared, maps, rule.problem, all.LD, work);
+        produce(shared, maps, rule.problem, all.L_and_D, work);
       }
     } else {
       add(shared, rule.problem, dQ_accum, turns, work, role - 1);
@@ -234,8 +241,8 @@ void start(const Attention& a) {
     // No block stores dQ of queries that see no key: clear it here.
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    // Blocks of a head wait for one another. With more heads in flight fewer of a head's blocks run at a time: two waves of
-    // heads. Under a mask, where blocks also differ in length, the heads that L2 holds, if there are more of them.
+    // Blocks of a head wait for one another, and fewer of them run at a time with more heads in flight: two waves of heads.
+    // Under a mask, where blocks also differ in length, the heads that L2 holds, if there are more of them.
     int at_once = 2 * heads_in_a_wave(a, tiles);
     if (p.causal) {
       const std::int64_t bytes = std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4);  // Q, dO, dQ_accum

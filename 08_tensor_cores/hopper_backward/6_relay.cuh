@@ -8,7 +8,7 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2 (without steps 3 to 5):
+// New since step 2 (the ladder is 1 - 2 - 3, 2 - 4 - 5 and 2 - 6):
 // - dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. So warpgroups share products instead of
 //   keys: one makes P and sums dV, the next makes dS and sums dK, the third makes dQ. A thread holds d / 2 registers of sums.
 // - P^T goes from the first to the second, dS^T from the second to the third, through two buffers each. P^T needs no layout:
@@ -33,15 +33,15 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_TILES = Br / 8;                   // of 8 columns of transposed scores
+  static constexpr int QUERY_FRAGMENTS = Br / 8;               // of 8 columns of transposed scores
   static constexpr int STAGES = 2, DS_STAGES = 2;              // of the ring of Q and dO; tiles of P and of dS
   static constexpr int CONSUMERS = 2;                          // warpgroups that release Q and dO
   static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
   static constexpr int THREADS = 4 * WARPGROUP;
   // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
-  static constexpr int SUMMING_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
+  static constexpr int SUM_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
   struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
-    unsigned P_elements[STAGES][Br / 16 * 4 * WARPGROUP];  // P^T: four registers per 16 queries and thread
+    alignas(16) unsigned P_elements[STAGES][Br / 16 * 4 * WARPGROUP];  // P^T: four registers per 16 queries and thread
     __device__ SharedMatrix<unsigned> P(int stage) { return {P_elements[stage], Br / 16, 4 * WARPGROUP, 4 * WARPGROUP}; }
     Mbarrier full_P[STAGES], empty_P[STAGES], full_dS[STAGES], empty_dS[STAGES];
     Mbarrier done_K, done_V;
@@ -52,11 +52,10 @@ struct BackwardShape {
   static_assert(Bc == GROUP_ROWS && Br % GROUP_ROWS == 0 && Width % 32 == 0 && Width > 128, "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES, "tiles of P and dS go by the stage of their Q and dO");
-  static_assert(registers_suffice(THREADS, 2 * SUMMING_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
+  static_assert(registers_suffice(THREADS, 2 * SUM_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
 };
 
-/// What a warpgroup does: its index.
-enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };
+enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };  // what a warpgroup does: its index
 
 /// A gradient [16, Width] in each warp, in two parts: an instruction for all columns would name 128 registers, more than ptxas
 /// allows in a kernel of 512 threads, whatever setmaxnreg says.
@@ -85,91 +84,95 @@ struct Gradient {
 template <class T, class Shape>
 __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const auto K = shared.K();
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;  // the warp's first row of the tile
   Gradient<Shape> dV;
 
-  wait_full(smem.full_K, 0);  // read after write: K has landed
+  // Read after write: K has landed.
+  wait_full(storage.full_K, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // 1. P^T.
-    Accumulators<1, Shape::QUERY_TILES> S;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_Q[stage], parity);  // read after write: Q_i and L_i have landed
-    wgmma_fence();                          // write after read: P^T of the previous tile has been packed
-    issue_product<T, K.DEPTH>(S, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
+    // 1. P^T. Read after write: Q_i and L_i have landed; S^T is complete. Write after read: the previous P^T has been packed.
+    Accumulators<1, Shape::QUERY_FRAGMENTS> St;  // transposed: [16, Br] in each warp
+    wait_full(storage.full_Q[stage], parity);
+    wgmma_fence();
+    issue_product<T, K.DEPTH>(St, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is complete
-    rule.apply<true>(S, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(S, shared.stats(stage), rule);  // S is P now
-    const InRegisters<T, 1, Shape::Br / 16> P(S);
+    wgmma_wait<0>(registers(St));
+    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), rule);
+    auto& Pt = St;  // in the same registers
+    const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 
-    // 2. P^T for the next warpgroup.
-    wait_empty(smem.empty_P[stage], parity);  // write after read: it has read the P of two tiles ago
+    // 2. P^T for the next warpgroup. Write after read: it has read the P^T of two tiles ago.
+    wait_empty(storage.empty_P[stage], parity);
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
-      const unsigned(&four)[4] = P(k);
-      smem.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(four[0], four[1], four[2], four[3]);
+      const unsigned(&block)[4] = Pt_reg(k);
+      storage.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(block[0], block[1], block[2], block[3]);
     }
-    commit(smem.full_P[stage]);
+    commit(storage.full_P[stage]);
 
-    // 3. dV += P^T dO.
-    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i has landed
-    wgmma_fence();                           // read after write: P has been computed
-    dV.issue(P, shared.dO(stage));           // (8.14)
+    // 3. dV += P^T dO. Read after write: dO_i has landed, P^T is computed. Write after read: the last wait frees the tiles.
+    wait_full(storage.full_dO[stage], parity);
+    wgmma_fence();
+    dV.issue(Pt_reg, shared.dO(stage));  // (8.14)
     wgmma_commit();
-    wgmma_wait<0>(registers(dV.left), registers(dV.right));  // write after read: this warpgroup has read the tiles
-    release(smem.empty[stage]);
+    wgmma_wait<0>(registers(dV.left), registers(dV.right));
+    release(storage.empty[stage]);
   }
-  release(smem.done_K);
+  release(storage.done_K);
   return dV;
 }
 
 /// The second warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
 template <class T, class Shape>
 __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Shape>& work) {
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const auto V = shared.V();
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
   Gradient<Shape> dK;
-
-  wait_full(smem.full_V, 0);  // read after write: V has landed
+  // Read after write: V has landed.
+  wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
   for (int iteration = 0; iteration < work.iterations; ++iteration, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // 1. dS^T.
-    Accumulators<1, Shape::QUERY_TILES> dP;  // transposed: [16, Br] in each warp
-    wait_full(smem.full_dO[stage], parity);  // read after write: dO_i and D_i have landed
-    wgmma_fence();                           // write after read: dS^T of the previous tile has been packed
-    issue_product<T, V.DEPTH>(dP, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
+    // 1. dS^T. Read after write: dO_i, D_i, P^T have arrived; dP^T is complete. Write after read: the previous dS^T is packed.
+    Accumulators<1, Shape::QUERY_FRAGMENTS> dPt;  // transposed: [16, Br] in each warp
+    wait_full(storage.full_dO[stage], parity);
+    wgmma_fence();
+    issue_product<T, V.DEPTH>(dPt, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
-    wgmma_wait<0>(registers(dP));                                                        // read after write: dP is complete
-    wait_full(smem.full_P[stage], parity);                                               // read after write: P has been stored
-    dP.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
+    wgmma_wait<0>(registers(dPt));
+    wait_full(storage.full_P[stage], parity);
+    dPt.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
-      multiply_block<T>(dP, 0, k, smem.P(stage).template as<uint4>(k, 4 * thread));  // dP is dS now
+      multiply_block<T>(dPt, 0, k, storage.P(stage).template as<uint4>(k, 4 * thread));
     }
-    release(smem.empty_P[stage]);
-    const InRegisters<T, 1, Shape::Br / 16> dS(dP);
+    auto& dSt = dPt;  // in the same registers
+    release(storage.empty_P[stage]);
+    const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
 
-    // 2. dS^T for the next warpgroup.
-    wait_empty(smem.empty_dS[stage], parity);  // write after read: it has read the dS of two tiles ago
-    store(shared.dS(stage).below(warp_row).left(), dS);
-    fence_proxy_async();  // read after write: wgmma sees this thread's stores
-    commit(smem.full_dS[stage]);
+    // 2. dS^T for the next warpgroup. Write after read: it has read the dS^T of two tiles ago.
+    // Read after write: the fence makes this thread's stores visible to wgmma.
+    wait_empty(storage.empty_dS[stage], parity);
+    store(shared.dS(stage).below(warp_row).left(), dSt_reg);
+    fence_proxy_async();
+    commit(storage.full_dS[stage]);
 
-    // 3. dK += dS^T Q.
-    wait_full(smem.full_Q[stage], parity);  // read after write: Q_i has landed, long ago: P needed it
-    wgmma_fence();                          // read after write: dS has been computed
-    dK.issue(dS, shared.Q(stage));          // (8.15)
+    // 3. dK += dS^T Q. Read after write: Q_i has landed, dS^T is computed. Write after read: the last wait frees the tiles.
+    wait_full(storage.full_Q[stage], parity);
+    wgmma_fence();
+    dK.issue(dSt_reg, shared.Q(stage));  // (8.15)
     wgmma_commit();
-    wgmma_wait<0>(registers(dK.left), registers(dK.right));  // write after read: this warpgroup has read the tiles
-    release(smem.empty[stage]);
+    wgmma_wait<0>(registers(dK.left), registers(dK.right));
+    release(storage.empty[stage]);
   }
-  release(smem.done_V);
+  release(storage.done_V);
   return dK;
 }
 
@@ -177,35 +180,38 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
 template <class T, class Shape>
 __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                        const KeyWork<Shape>& work) {
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
 
-  wait_full(smem.full_K, 0);  // read after write: K has landed
+  // Read after write: K has landed.
+  wait_full(storage.full_K, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_full(smem.full_dS[state.stage()], state.parity());  // read after write: dS has been stored
+    // Read after write: dS has been stored.
+    wait_full(storage.full_dS[state.stage()], state.parity());
 #pragma unroll 1
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
+      // Write after read: the previous dQ has been added. Read after write: at the end dQ is complete.
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
-      wgmma_fence();  // write after read: the previous dQ has been added
+      wgmma_fence();
       issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).mn_major(), shared.K().mn_major(col),
                                        /*add=*/false);  // (8.16)
       wgmma_commit();
-      wgmma_wait<0>(registers(dQ));  // read after write: dQ is complete
+      wgmma_wait<0>(registers(dQ));
       const auto first = dQ_accum.head(work.b, at.h)
                              .address(0, ((at.query0 + warp_row) / 16 * (Shape::Width / 8) + col / 8) * 4 * WARP + 4 * lane);
 #pragma unroll
       for (int n = 0; n < Shape::DQ_COLS / 8; ++n) {
         if (Shape::Width % Shape::DQ_COLS != 0 && col + 8 * n >= Shape::Width) break;
-        const float(&four)[4] = dQ.elements[0][n];
-        atomic_add4(first + 4 * n * WARP, make_float4(four[0], four[1], four[2], four[3]));
+        const float(&dq)[4] = dQ.elements[0][n];
+        atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
       }
     }
-    release(smem.empty_dS[state.stage()]);
+    release(storage.empty_dS[state.stage()]);
   }
-  release(smem.done_K);
+  release(storage.done_K);
 }
 
 template <class T, class Shape>
@@ -217,30 +223,30 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) {
-    auto& smem = shared.storage;
-    // Full and empty: one arrival per warp of the warpgroup that has stored or read the tile. Done: one per warp that has
-    // finished with K or V.
-    for (Mbarrier* const handed : {smem.full_P, smem.empty_P, smem.full_dS, smem.empty_dS})
+    auto& storage = shared.storage;
+    // One arrival per warp that has stored or read the tile (full, empty), or has finished with K or V (done).
+    for (Mbarrier* const handed : {storage.full_P, storage.empty_P, storage.full_dS, storage.empty_dS})
       for (int stage = 0; stage < Shape::STAGES; ++stage) mbarrier_init(handed[stage], 4);
-    mbarrier_init(smem.done_K, 2 * 4);
-    mbarrier_init(smem.done_V, 4);
+    mbarrier_init(storage.done_K, 2 * 4);
+    mbarrier_init(storage.done_V, 4);
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
+  // Write after read: dV and dK are staged in the tiles of V and K, once done_V and done_K say that nobody reads them.
   switch (warpgroup()) {
     case SUM_DV: {
-      setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
+      setmaxnreg_inc<Shape::SUM_REGISTERS>();
       auto dV = sum_dV(shared, rule, work);
-      mbarrier_wait(shared.storage.done_V, 0);  // write after read: dV is staged in the tile of V
+      mbarrier_wait(shared.storage.done_V, 0);
       dV.write(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
       break;
     }
     case SUM_DK: {
-      setmaxnreg_inc<Shape::SUMMING_REGISTERS>();
+      setmaxnreg_inc<Shape::SUM_REGISTERS>();
       auto dK = sum_dK(shared, work);
-      mbarrier_wait(shared.storage.done_K, 0);  // write after read: dK is staged in the tile of K
+      mbarrier_wait(shared.storage.done_K, 0);
       dK.write(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
       break;
     }
@@ -250,7 +256,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       break;
     case PRODUCE:
       setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-      if (threadIdx.x % WARPGROUP < WARP && elect_one()) produce(shared, maps, rule.problem, all.LD, work);
+      if (threadIdx.x % WARPGROUP < WARP && elect_one()) produce(shared, maps, rule.problem, all.L_and_D, work);
   }
 }
 
@@ -273,8 +279,7 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
-/// Columns of dQ_accum.
-constexpr int width_of(int d) { return d <= 160 ? 160 : d <= 192 ? 192 : 256; }
+constexpr int width_of(int d) { return d <= 160 ? 160 : d <= 192 ? 192 : 256; }  // columns of dQ_accum
 
 constexpr CompiledShape shapes[] = {
     compiled<160, 64, 64>("one warpgroup per role"),

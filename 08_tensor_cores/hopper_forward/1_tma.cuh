@@ -12,10 +12,11 @@
 // - The TMA counts landed bytes on an mbarrier, and every thread waits on that one object, instead of waiting for its own
 //   copies and then at a barrier for the other threads' copies. K and V have an mbarrier each, so that Q K^T starts before V
 //   has landed.
+// - P is packed before the wait for V (InRegisters), while V is still on its way.
 // - Tiles consist of panels of 64 columns (parts/panels.cuh). A width need only be a multiple of 16, so 80 is available.
 // - Storage, work and epilogue, which later steps share, are in parts/panels.cuh and parts/launch_hopper.cuh.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_TILES rows of S and O; a row is shared by the 4 lanes of a quad.
+// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs the TMA: sm_90 or newer.
 #pragma once
@@ -27,28 +28,28 @@ namespace flash::tensor_cores::hopper_forward_1 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int RowTiles, int Blocks>
+template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_TILES = RowTiles;                       // of 16 rows, per warp
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = 2;                                 // tiles each of K and V in shared memory
-  // CONSUMERS only sets the arrival counts of empty_K and empty_V, which step 3 is the first to use.
-  static constexpr int THREADS = Br / (16 * ROW_TILES) * WARP, CONSUMERS = (THREADS + WARPGROUP - 1) / WARPGROUP;
-  static constexpr int BLOCKS = Blocks;                              // per SM (occupancy); they share its registers
-  static constexpr bool Q_STAYS = Width / 16 * ROW_TILES * 4 <= 32;  // registers for a warp's rows of Q
+  static constexpr int ROW_FRAGMENTS = RowFragments;                       // of 16 rows, per warp
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int STAGES = 2;                                         // tiles each of K and V in shared memory
+  // CONSUMERS only sets the arrival counts of empty_K and empty_V. Step 3 is the first to wait for these mbarriers.
+  static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP, CONSUMERS = (THREADS + WARPGROUP - 1) / WARPGROUP;
+  static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
+  static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q
   using Storage = SharedStorage<Width, Br, Bc, STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Br % (16 * ROW_TILES) == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole fragments");
+  static_assert(Br % (16 * ROW_FRAGMENTS) == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole fragments");
 };
 
 /// The warp's rows of Q as left operand, in registers or in shared memory.
 template <class Shape, class Tile>
 __device__ auto operand_of_Q(const Tile& Q_rows) {
   if constexpr (Shape::Q_STAYS) {
-    return InRegisters<typename Tile::T, Shape::ROW_TILES, Tile::DEPTH>(Q_rows.left());
+    return InRegisters<typename Tile::T, Shape::ROW_FRAGMENTS, Tile::DEPTH>(Q_rows.left());
   } else {
     return Q_rows.left();
   }
@@ -59,54 +60,60 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Shared<T, Shape> shared;
-  auto& smem = shared.storage;
+  auto& barriers = shared.storage;
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_TILES;  // the warp's first row of the tile
-  const float c = rule.factor * LOG2_E;
-  Accumulators<Shape::ROW_TILES, Shape::COL_TILES> O(0.0f);  // [16 ROW_TILES, Width] in each warp, not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);                        // l: over this lane's columns only
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
+  const float scale_log2 = rule.late_scale * LOG2_E;                    // c
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS> O(0.0f);  // [16 ROW_FRAGMENTS, Width] in each warp, not normalised
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);                                // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // called by one thread
-    mbarrier_arrive_expect_tx(smem.full_K[j % 2], shared.K(0).BYTES);
-    shared.K(j % 2).load(maps.K, smem.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_arrive_expect_tx(smem.full_V[j % 2], shared.V(0).BYTES);
-    shared.V(j % 2).load(maps.V, smem.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(barriers.full_K[j % 2], shared.K(0).BYTES);
+    shared.K(j % 2).load(maps.K, barriers.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(barriers.full_V[j % 2], shared.V(0).BYTES);
+    shared.V(j % 2).load(maps.V, barriers.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
-  // 1. Q and the first tiles of K and V. A phase of these mbarriers completes after one arrival and the bytes that it announced.
+  // 1. Q and the first tiles of K and V. A phase of these mbarriers completes after one arrival and the bytes that it
+  // announced.
   if (threadIdx.x == 0) {
     shared.initialize();
     if (work.Tc > 0) {
-      mbarrier_arrive_expect_tx(smem.full_Q[0], shared.Q().BYTES);
-      shared.Q().load(maps.Q, smem.full_Q[0], work.query0, work.h, work.b);
+      mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
+      shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
       load_tile(0);
     }
   }
-  __syncthreads();                                // read after write: all threads see the initialised mbarriers
-  if (work.Tc > 0) wait_full(smem.full_Q[0], 0);  // read after write: Q has landed
+  // Read after write: all threads see the initialised mbarriers; Q has landed.
+  __syncthreads();
+  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);
 
   const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));
   for (int j = 0; j < work.Tc; ++j) {
     // 2. The prefetch of the next tiles starts.
     const int parity = j / 2 % 2;  // each stage has one phase per two tiles
-    __syncthreads();               // write after read: no warp still reads K_(j-1), V_(j-1)
+    // Write after read: no warp still reads K_(j-1), V_(j-1).
+    __syncthreads();
     if (threadIdx.x == 0 && j + 1 < work.Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    Accumulators<Shape::ROW_TILES, Shape::KEY_TILES> S(0.0f);  // [16 ROW_TILES, Bc] in each warp
-    wait_full(smem.full_K[j % 2], parity);                     // read after write: K_j has landed
-    add_product(S, Q, shared.K(j % 2).transposed());           // (8.1)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc] in each warp
+    // Read after write: K_j has landed.
+    wait_full(barriers.full_K[j % 2], parity);
+    add_product(S, Q, shared.K(j % 2).transposed());  // (8.1)
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
-    l = alpha * l + lane_sum(S);
+    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
+    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
+    auto& P = S;                                               // in the same registers
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     // 4. O += P V.
-    const InRegisters<T, Shape::ROW_TILES, Shape::Bc / 16> P(S);
-    wait_full(smem.full_V[j % 2], parity);       // read after write: V_j has landed
-    add_product(O, P, shared.V(j % 2).right());  // (6.4)
+    const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::Bc / 16> P_reg(P);
+    // Read after write: V_j has landed.
+    wait_full(barriers.full_V[j % 2], parity);
+    add_product(O, P_reg, shared.V(j % 2).right());  // (6.4)
   }
   // Write after read: all lanes have read Q; O is staged in the warp's rows of its buffer, which no other warp reads.
   __syncwarp();
@@ -118,8 +125,8 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     launch("tensor_tma", {dim3(static_cast<unsigned>(schedule.end)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a, 16 * Shape::ROW_TILES), view<T>(a.O), view<float>(a.L),
-           schedule);
+           forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a, 16 * Shape::ROW_FRAGMENTS), view<T>(a.O),
+           view<float>(a.L), schedule);
   });
 }
 

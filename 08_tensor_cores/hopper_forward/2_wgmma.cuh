@@ -29,8 +29,8 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = 2;                                 // tiles each of K and V in shared memory
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int STAGES = 2;                                         // tiles each of K and V in shared memory
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
   using Storage = SharedStorage<Width, Br, Bc, STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
@@ -44,60 +44,67 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
-  auto& smem = shared.storage;
+  auto& barriers = shared.storage;
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float c = rule.factor * LOG2_E;
-  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
+  const float scale_log2 = rule.late_scale * LOG2_E;           // c
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // called by one thread
-    mbarrier_arrive_expect_tx(smem.full_K[j % 2], shared.K(0).BYTES);
-    shared.K(j % 2).load(maps.K, smem.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_arrive_expect_tx(smem.full_V[j % 2], shared.V(0).BYTES);
-    shared.V(j % 2).load(maps.V, smem.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(barriers.full_K[j % 2], shared.K(0).BYTES);
+    shared.K(j % 2).load(maps.K, barriers.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(barriers.full_V[j % 2], shared.V(0).BYTES);
+    shared.V(j % 2).load(maps.V, barriers.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
   // 1. Q and the first tiles of K and V.
   if (threadIdx.x == 0) {
     shared.initialize();
     if (work.Tc > 0) {
-      mbarrier_arrive_expect_tx(smem.full_Q[0], shared.Q().BYTES);
-      shared.Q().load(maps.Q, smem.full_Q[0], work.query0, work.h, work.b);
+      mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
+      shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
       load_tile(0);
     }
   }
-  __syncthreads();                                // read after write: all threads see the initialised mbarriers
-  if (work.Tc > 0) wait_full(smem.full_Q[0], 0);  // read after write: Q has landed
+  // Read after write: all threads see the initialised mbarriers; Q has landed.
+  __syncthreads();
+  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);
 
   for (int j = 0; j < work.Tc; ++j) {
     // 2. The prefetch of the next tiles starts.
     const int parity = j / 2 % 2;  // each stage has one phase per two tiles
-    __syncthreads();               // write after read: no warp still reads K_(j-1), V_(j-1)
+    // Write after read: no warp still reads K_(j-1), V_(j-1).
+    __syncthreads();
     if (threadIdx.x == 0 && j + 1 < work.Tc) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
-    wait_full(smem.full_K[j % 2], parity);  // read after write: K_j has landed
-    wgmma_fence();                          // write after read: the previous S has been packed into P
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
+    // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+    wait_full(barriers.full_K[j % 2], parity);
+    wgmma_fence();
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(j % 2).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is complete
+    // Read after write: S is complete.
+    wgmma_wait<0>(registers(S));
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
-    l = alpha * l + lane_sum(S);
+    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
+    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
+    auto& P = S;                                               // in the same registers
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     // 4. O += P V.
-    const InRegisters<T, 1, Shape::Bc / 16> P(S);
-    wait_full(smem.full_V[j % 2], parity);  // read after write: V_j has landed
-    wgmma_fence();                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(j % 2).mn_major(), /*add=*/true);  // (6.4)
+    const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
+    // Read after write: V_j has landed; O and P have been computed.
+    wait_full(barriers.full_V[j % 2], parity);
+    wgmma_fence();
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(j % 2).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: this warpgroup has read K_j and V_j
+    // Read after write: O is complete. Write after read: this warpgroup has read K_j and V_j.
+    wgmma_wait<0>(registers(O));
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);

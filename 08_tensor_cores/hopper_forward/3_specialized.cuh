@@ -27,8 +27,8 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = 2;                                 // of the rings of K and V
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int STAGES = 2;                                         // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
@@ -45,18 +45,19 @@ struct ForwardShape {
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
   if (work.Tc == 0) return;
-  auto& smem = shared.storage;
-  mbarrier_arrive_expect_tx(smem.full_Q[0], shared.Q().BYTES);
-  shared.Q().load(maps.Q, smem.full_Q[0], work.query0, work.h, work.b);
+  auto& barriers = shared.storage;
+  mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
   for (int j = 0; j < work.Tc; ++j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    wait_empty(smem.empty_K[stage], parity);  // write after read: all consumers have read the previous K
-    mbarrier_arrive_expect_tx(smem.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, smem.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(smem.empty_V[stage], parity);  // write after read: and the previous V
-    mbarrier_arrive_expect_tx(smem.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, smem.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the stage's previous K, and its previous V.
+    wait_empty(barriers.empty_K[stage], parity);
+    mbarrier_arrive_expect_tx(barriers.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, barriers.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(barriers.empty_V[stage], parity);
+    mbarrier_arrive_expect_tx(barriers.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, barriers.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
@@ -64,41 +65,47 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& smem = shared.storage;
+  auto& barriers = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float c = rule.factor * LOG2_E;
-  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
+  const float scale_log2 = rule.late_scale * LOG2_E;           // c
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
-  if (work.Tc > 0) wait_full(smem.full_Q[0], 0);  // read after write: Q has landed
+  // Read after write: Q has landed.
+  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);
   PipelineState<Shape::STAGES> state;
   for (int j = 0; j < work.Tc; ++j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
 
     // 1. S = Q K^T, and the softmax of its rows.
-    Accumulators<1, Shape::KEY_TILES> S;    // [16, Bc] in each warp
-    wait_full(smem.full_K[stage], parity);  // read after write: K_j has landed
-    wgmma_fence();                          // write after read: the previous S has been packed into P
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
+    // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+    wait_full(barriers.full_K[stage], parity);
+    wgmma_fence();
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(smem.empty_K[stage]);
+    // Read after write: S is complete.
+    wgmma_wait<0>(registers(S));
+    release(barriers.empty_K[stage]);
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), c);  // (6.2)
-    exponentiate(S, m, c, rule.scale_first);          // (8.2): S is P now
-    l = alpha * l + lane_sum(S);
+    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
+    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
+    auto& P = S;                                               // in the same registers
+    l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     // 2. O += P V.
-    const InRegisters<T, 1, Shape::Bc / 16> P(S);
-    wait_full(smem.full_V[stage], parity);  // read after write: V_j has landed
-    wgmma_fence();                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).mn_major(), /*add=*/true);  // (6.4)
+    const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
+    // Read after write: V_j has landed; O and P have been computed.
+    wait_full(barriers.full_V[stage], parity);
+    wgmma_fence();
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(smem.empty_V[stage]);
+    // Read after write: O is complete.
+    wgmma_wait<0>(registers(O));
+    release(barriers.empty_V[stage]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);

@@ -30,8 +30,8 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = 2;                                 // of the rings of K and V
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int STAGES = 2;                                         // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
@@ -44,25 +44,25 @@ struct ForwardShape {
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
-/// How many tiles take the maximum at once after a tile that had to be recomputed.
-constexpr int BACKOFF_TILES = 8;
+constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after a tile that had to be recomputed
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
   if (work.Tc == 0) return;
-  auto& smem = shared.storage;
-  mbarrier_arrive_expect_tx(smem.full_Q[0], shared.Q().BYTES);
-  shared.Q().load(maps.Q, smem.full_Q[0], work.query0, work.h, work.b);
+  auto& barriers = shared.storage;
+  mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
   for (int j = work.Tc - 1; j >= 0; --j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    wait_empty(smem.empty_K[stage], parity);  // write after read: all consumers have read the previous K
-    mbarrier_arrive_expect_tx(smem.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, smem.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(smem.empty_V[stage], parity);  // write after read: and the previous V
-    mbarrier_arrive_expect_tx(smem.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, smem.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the stage's previous K, and its previous V.
+    wait_empty(barriers.empty_K[stage], parity);
+    mbarrier_arrive_expect_tx(barriers.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, barriers.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(barriers.empty_V[stage], parity);
+    mbarrier_arrive_expect_tx(barriers.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, barriers.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
@@ -70,13 +70,13 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& smem = shared.storage;
+  auto& barriers = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float c = rule.factor * LOG2_E;
-  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
+  const float scale_log2 = rule.late_scale * LOG2_E;           // c
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
   // Each warp decides for itself how tile j becomes P. At first lazy_below counts the tiles without a mask in the warp's rows.
   //   j >= lazy_below            exact:  mask, maximum; O and l are rescaled
@@ -85,61 +85,63 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   int lazy_below = rule.scale_first ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
-  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
+  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), c);
-    exponentiate(S, m, c, rule.scale_first);
+    const auto alpha = update_max(m, row_max(S), scale_log2);
+    exponentiate(S, m, scale_log2, rule.scale_first);
     l = alpha * l + lane_sum(S);
     // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
-    if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
+    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
     return alpha;
   };
 
   if (work.Tc > 0) {
-    // 1. S of the last tile, and P.
-    wait_full(smem.full_Q[0], 0);  // read after write: Q has landed
+    // 1. S of the last tile, and P. Read after write: Q and K have landed; S is complete.
+    // The fence hands S's registers to wgmma.
+    wait_full(barriers.full_Q[0], 0);
     PipelineState<Shape::STAGES> state;
-    Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
-    wait_full(smem.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
-    wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
-    // (8.1)  S = Q K^T
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
+    auto& P = S;                              // the same registers, after the softmax
+    wait_full(barriers.full_K[state.stage()], state.parity());
+    wgmma_fence();
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(smem.empty_K[state.stage()]);
+    wgmma_wait<0>(registers(S));
+    release(barriers.empty_K[state.stage()]);
     exact_softmax(S, work.Tc - 1);  // O is still 0: nothing to rescale
-    InRegisters<T, 1, Shape::Bc / 16> P(S);
-
+    InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
     for (int j = work.Tc - 2; j >= 0; --j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
       state.next();
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      wait_full(smem.full_K[stage_K], parity_K);  // read after write: K_j has landed
-      wgmma_fence();                              // write after read: the previous S has been packed into P
+      // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+      wait_full(barriers.full_K[stage_K], parity_K);
+      wgmma_fence();
       issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
-      wait_full(smem.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
-      wgmma_fence();                              // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
+      // Read after write: V_(j+1) has landed; O and P have been computed.
+      wait_full(barriers.full_V[stage_V], parity_V);
+      wgmma_fence();
+      issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the current m, while the previous tile's P V is in flight.
-      wgmma_wait<1>(registers(S));  // read after write: S is complete, O may not be
+      // 3. P with the current m, while the previous tile's P V is in flight. Read after write: S is complete, O may not be.
+      wgmma_wait<1>(registers(S));
       const bool tried = j < lazy_below;
       bool fits = false;
       if (tried) {
-        Rows<2> cm = m;
-        cm.each([&](float& x, int) { x *= c; });
-        S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
-        const auto sum = lane_sum(S);
-        // NaN passes: recomputing would not help.
-        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
-        if (fits) l = l + sum;  // (8.3)
+        Rows<2> scaled_m = m;
+        scaled_m.each([&](float& x, int) { x *= scale_log2; });
+        S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
+        const auto sum = lane_sum(P);
+        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
+        if (fits) l = l + sum;                                                 // (8.3)
       }
-      wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
-      release(smem.empty_V[stage_V]);
+      // Read after write: O is complete. Write after read: P may be overwritten.
+      wgmma_wait<0>(registers(O));
+      release(barriers.empty_V[stage_V]);
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
@@ -150,17 +152,17 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      release(smem.empty_K[stage_K]);
-      P = InRegisters<T, 1, Shape::Bc / 16>(S);
+      release(barriers.empty_K[stage_K]);
+      P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
-    // 5. O += P V_0.
-    wait_full(smem.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
-    wgmma_fence();                                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
+    // 5. O += P V_0. Read after write: V_0 has landed; O and P have been computed; at the end O is complete.
+    wait_full(barriers.full_V[state.stage()], state.parity());
+    wgmma_fence();
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(smem.empty_V[state.stage()]);
+    wgmma_wait<0>(registers(O));
+    release(barriers.empty_V[state.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);

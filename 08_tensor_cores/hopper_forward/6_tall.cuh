@@ -6,14 +6,15 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 5:
-// - Tall tiles: three warpgroups share a tile of keys, which is narrower in return. Each byte of K and V serves more queries,
-//   and more warpgroups have a product or a softmax ready at any time. S of a narrower tile also frees the registers for the
-//   third warpgroup. None are left for a bias, which therefore has separate kernels.
-// - Three stages in the rings, since tiles of keys are smaller.
+// New since step 5: tall tiles.
+// - Three warpgroups share a tile of keys, which is narrower in return. Each byte of K and V serves more queries, and more
+//   warpgroups have a product or a softmax ready at any time.
 // - A warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
-// - The epilogue recomputes what it needs from the head, which keeps registers free during the loop: opaque() of
-//   common/device/ptx.cuh stops the compiler from computing it earlier.
+// What this brings with it:
+// - Three stages in the rings, since tiles of keys are smaller.
+// - S of a narrower tile frees the registers for the third warpgroup, but none are left for a bias, which therefore has
+//   separate kernels, and none for what only the epilogue needs. It computes this from the head at the end: opaque() of
+//   common/device/ptx.cuh stops the compiler from doing so earlier.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -30,8 +31,8 @@ namespace {
 template <int Width_, int Br_, int Bc_, int Stages, bool ScalesFirst = false>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = Stages;                            // of the rings of K and V
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int STAGES = Stages;                                    // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down to a multiple of 8.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
@@ -46,49 +47,49 @@ struct ForwardShape {
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
-/// How many tiles take the maximum at once after a tile that had to be recomputed.
-constexpr int BACKOFF_TILES = 8;
+constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after a tile that had to be recomputed
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
   if (work.Tc == 0) return;
-  auto& smem = shared.storage;
-  mbarrier_arrive_expect_tx(smem.full_Q[0], shared.Q().BYTES);
-  shared.Q().load(maps.Q, smem.full_Q[0], work.query0, work.h, work.b);
+  auto& barriers = shared.storage;
+  mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
   for (int j = work.Tc - 1; j >= 0; --j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    wait_empty(smem.empty_K[stage], parity);  // write after read: all consumers have read the previous K
-    mbarrier_arrive_expect_tx(smem.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, smem.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(smem.empty_V[stage], parity);  // write after read: and the previous V
-    mbarrier_arrive_expect_tx(smem.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, smem.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the stage's previous K, and its previous V.
+    wait_empty(barriers.empty_K[stage], parity);
+    mbarrier_arrive_expect_tx(barriers.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, barriers.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(barriers.empty_V[stage], parity);
+    mbarrier_arrive_expect_tx(barriers.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, barriers.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
 /// Releases K and V without reading them. Waits until they are full first: an arrival counts for the current phase, which could
 /// otherwise still be the previous tile's.
 template <class Barriers, int Stages>
-__device__ void skip(Barriers& smem, const PipelineState<Stages>& state) {
-  wait_full(smem.full_K[state.stage()], state.parity());
-  release(smem.empty_K[state.stage()]);
-  wait_full(smem.full_V[state.stage()], state.parity());
-  release(smem.empty_V[state.stage()]);
+__device__ void skip(Barriers& barriers, const PipelineState<Stages>& state) {
+  wait_full(barriers.full_K[state.stage()], state.parity());
+  release(barriers.empty_K[state.stage()]);
+  wait_full(barriers.full_V[state.stage()], state.parity());
+  release(barriers.empty_V[state.stage()]);
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& smem = shared.storage;
+  auto& barriers = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float c = rule.factor * LOG2_E;
-  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
+  const float scale_log2 = rule.late_scale * LOG2_E;           // c
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
   // Each warp decides for itself how tile j becomes P. At first lazy_below counts the tiles without a mask in the warp's rows.
   //   j >= lazy_below            exact:  mask, maximum; O and l are rescaled
@@ -97,69 +98,71 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   int lazy_below = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
-  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
+  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
     if constexpr (Shape::SCALES_FIRST) {
       rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     } else {
       rule.mask(S, work.query0 + warp_row, j * Shape::Bc);
     }
-    const auto alpha = update_max(m, row_max(S), c);
-    exponentiate(S, m, c, Shape::SCALES_FIRST);
+    const auto alpha = update_max(m, row_max(S), scale_log2);
+    exponentiate(S, m, scale_log2, Shape::SCALES_FIRST);
     l = alpha * l + lane_sum(S);
     // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
-    if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
+    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
     return alpha;
   };
 
-  if (work.Tc > 0) wait_full(smem.full_Q[0], 0);  // read after write: Q has landed; write after write: before O takes its place
+  // Read after write: Q has landed. Write after write: before O takes its place.
+  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);
   PipelineState<Shape::STAGES> state;
 
   // Tiles that only other warpgroups see are released unread.
-  const int Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.Tc - 1; j >= Tc; --j, state.next()) skip(smem, state);
-  if (Tc > 0) {
-    // 1. S of the last tile, and P.
-    Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
-    wait_full(smem.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
-    wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
-    // (8.1)  S = Q K^T
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);
+  const int group_Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
+  for (int j = work.Tc - 1; j >= group_Tc; --j, state.next()) skip(barriers, state);
+  if (group_Tc > 0) {
+    // 1. S of the last tile, and P. Read after write: K has landed; S is complete. The fence hands S's registers to wgmma.
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
+    auto& P = S;                              // the same registers, after the softmax
+    wait_full(barriers.full_K[state.stage()], state.parity());
+    wgmma_fence();
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(smem.empty_K[state.stage()]);
-    exact_softmax(S, Tc - 1);  // O is still 0: nothing to rescale
-    InRegisters<T, 1, Shape::Bc / 16> P(S);
-
-    for (int j = Tc - 2; j >= 0; --j) {
+    wgmma_wait<0>(registers(S));
+    release(barriers.empty_K[state.stage()]);
+    exact_softmax(S, group_Tc - 1);  // O is still 0: nothing to rescale
+    InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
+    for (int j = group_Tc - 2; j >= 0; --j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
       state.next();
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      wait_full(smem.full_K[stage_K], parity_K);  // read after write: K_j has landed
-      wgmma_fence();                              // write after read: the previous S has been packed into P
+      // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+      wait_full(barriers.full_K[stage_K], parity_K);
+      wgmma_fence();
       issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
-      wait_full(smem.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
-      wgmma_fence();                              // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
+      // Read after write: V_(j+1) has landed; O and P have been computed.
+      wait_full(barriers.full_V[stage_V], parity_V);
+      wgmma_fence();
+      issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the current m, while the previous tile's P V is in flight.
-      wgmma_wait<1>(registers(S));  // read after write: S is complete, O may not be
+      // 3. P with the current m, while the previous tile's P V is in flight. Read after write: S is complete, O may not be.
+      wgmma_wait<1>(registers(S));
       const bool tried = j < lazy_below;
       bool fits = false;
       if (tried) {
-        Rows<2> cm = m;
-        cm.each([&](float& x, int) { x *= c; });
-        S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
-        const auto sum = lane_sum(S);
-        // NaN passes: recomputing would not help.
-        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
-        if (fits) l = l + sum;  // (8.3)
+        Rows<2> scaled_m = m;
+        scaled_m.each([&](float& x, int) { x *= scale_log2; });
+        S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
+        const auto sum = lane_sum(P);
+        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
+        if (fits) l = l + sum;                                                 // (8.3)
       }
-      wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
-      release(smem.empty_V[stage_V]);
+      // Read after write: O is complete. Write after read: P may be overwritten.
+      wgmma_wait<0>(registers(O));
+      release(barriers.empty_V[stage_V]);
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
@@ -170,17 +173,17 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      release(smem.empty_K[stage_K]);
-      P = InRegisters<T, 1, Shape::Bc / 16>(S);
+      release(barriers.empty_K[stage_K]);
+      P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
-    // 5. O += P V_0.
-    wait_full(smem.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
-    wgmma_fence();                                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
+    // 5. O += P V_0. Read after write: V_0 has landed; O and P have been computed; at the end O is complete.
+    wait_full(barriers.full_V[state.stage()], state.parity());
+    wgmma_fence();
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(smem.empty_V[state.stage()]);
+    wgmma_wait<0>(registers(O));
+    release(barriers.empty_V[state.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);

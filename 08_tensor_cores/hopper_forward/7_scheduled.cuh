@@ -7,8 +7,8 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 6:
-// - Blocks are persistent, one per SM. A global counter hands out work: a block that finishes takes the next tile of Q, longest
-//   first. The producer draws its index and passes it on with Q.
+// - Blocks are persistent, one per SM. A block that finishes takes the next tile of Q from a global counter, longest first;
+//   its producer draws the index and passes it on with Q.
 // - Rings outlive a tile of Q, so the producer loads the next Q, K and V while the consumers still have the last ones, and even
 //   while they store O if there is room for a second Q.
 //
@@ -28,9 +28,9 @@ namespace {
 template <int Width_, int Br_, int Bc_, int Stages, bool ScalesFirst = false>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_TILES = Bc / 8, COL_TILES = Width / 8;  // of 8 columns of S and of O
-  static constexpr int Q_STAGES = Width <= 128 ? 2 : 1;            // tiles of Q
-  static constexpr int STAGES = Stages;                            // of the rings of K and V
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int Q_STAGES = Width <= 128 ? 2 : 1;                    // tiles of Q
+  static constexpr int STAGES = Stages;                                    // of the rings of K and V
   static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down to a multiple of 8.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
@@ -48,39 +48,40 @@ struct ForwardShape {
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
-/// How many tiles take the maximum at once after a tile that had to be recomputed.
-constexpr int BACKOFF_TILES = 8;
+constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after a tile that had to be recomputed
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, int work_id,
                         PipelineState<Shape::Q_STAGES>& Q_state, PipelineState<Shape::STAGES>& state) {
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const int Q_stage = Q_state.stage();
-  wait_empty(smem.empty_Q[Q_stage], Q_state.parity());  // write after read: the O staged in this buffer has been stored
-  smem.work_id[Q_stage] = work_id;
-  mbarrier_arrive_expect_tx(smem.full_Q[Q_stage], work.Tc > 0 ? shared.Q().BYTES : 0);
-  if (work.Tc > 0) shared.Q(Q_stage).load(maps.Q, smem.full_Q[Q_stage], work.query0, work.h, work.b);
+  // Write after read: the O staged in this buffer has been stored.
+  wait_empty(storage.empty_Q[Q_stage], Q_state.parity());
+  storage.work_id[Q_stage] = work_id;
+  mbarrier_arrive_expect_tx(storage.full_Q[Q_stage], work.Tc > 0 ? shared.Q().BYTES : 0);
+  if (work.Tc > 0) shared.Q(Q_stage).load(maps.Q, storage.full_Q[Q_stage], work.query0, work.h, work.b);
   Q_state.next();
   for (int j = work.Tc - 1; j >= 0; --j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    wait_empty(smem.empty_K[stage], parity);  // write after read: all consumers have read the previous K
-    mbarrier_arrive_expect_tx(smem.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, smem.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(smem.empty_V[stage], parity);  // write after read: and the previous V
-    mbarrier_arrive_expect_tx(smem.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, smem.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the stage's previous K, and its previous V.
+    wait_empty(storage.empty_K[stage], parity);
+    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    wait_empty(storage.empty_V[stage], parity);
+    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
 /// Releases K and V without reading them. Waits until they are full first: an arrival counts for the current phase, which could
 /// otherwise still be the previous tile's.
 template <class Barriers, int Stages>
-__device__ void skip(Barriers& smem, const PipelineState<Stages>& state) {
-  wait_full(smem.full_K[state.stage()], state.parity());
-  release(smem.empty_K[state.stage()]);
-  wait_full(smem.full_V[state.stage()], state.parity());
-  release(smem.empty_V[state.stage()]);
+__device__ void skip(Barriers& barriers, const PipelineState<Stages>& state) {
+  wait_full(barriers.full_K[state.stage()], state.parity());
+  release(barriers.empty_K[state.stage()]);
+  wait_full(barriers.full_V[state.stage()], state.parity());
+  release(barriers.empty_V[state.stage()]);
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
@@ -88,13 +89,13 @@ template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work, PipelineState<Shape::Q_STAGES>& Q_state,
                         PipelineState<Shape::STAGES>& state) {
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   const auto Q_smem = shared.Q(Q_state.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float c = rule.factor * LOG2_E;
-  Accumulators<1, Shape::COL_TILES> O(0.0f);  // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);              // l: over this lane's columns only
+  const float scale_log2 = rule.late_scale * LOG2_E;           // c
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
   // Each warp decides for itself how tile j becomes P. At first lazy_below counts the tiles without a mask in the warp's rows.
   //   j >= lazy_below            exact:  mask, maximum; O and l are rescaled
@@ -103,66 +104,67 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   int lazy_below = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
-  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_TILES>& S, int j) {
+  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
     if constexpr (Shape::SCALES_FIRST) {
       rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     } else {
       rule.mask(S, work.query0 + warp_row, j * Shape::Bc);
     }
-    const auto alpha = update_max(m, row_max(S), c);
-    exponentiate(S, m, c, Shape::SCALES_FIRST);
+    const auto alpha = update_max(m, row_max(S), scale_log2);
+    exponentiate(S, m, scale_log2, Shape::SCALES_FIRST);
     l = alpha * l + lane_sum(S);
     // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
-    if (!in_all_rows(m, [&](float x) { return fabsf(c * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
+    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
     return alpha;
   };
 
   // Tiles that only other warpgroups see are released unread.
-  const int Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.Tc - 1; j >= Tc; --j, state.next()) skip(smem, state);
-  if (Tc > 0) {
-    // 1. S of the last tile, and P.
-    Accumulators<1, Shape::KEY_TILES> S;                    // [16, Bc] in each warp
-    wait_full(smem.full_K[state.stage()], state.parity());  // read after write: K of the last tile has landed
-    wgmma_fence();                                          // before the first product: from here on wgmma writes S's registers
-    // (8.1)  S = Q K^T
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);
+  const int group_Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
+  for (int j = work.Tc - 1; j >= group_Tc; --j, state.next()) skip(storage, state);
+  if (group_Tc > 0) {
+    // 1. S of the last tile, and P. Read after write: K has landed; S is complete. The fence hands S's registers to wgmma.
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
+    auto& P = S;                              // the same registers, after the softmax
+    wait_full(storage.full_K[state.stage()], state.parity());
+    wgmma_fence();
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
-    wgmma_wait<0>(registers(S));  // read after write: S is complete
-    release(smem.empty_K[state.stage()]);
-    exact_softmax(S, Tc - 1);  // O is still 0: nothing to rescale
-    InRegisters<T, 1, Shape::Bc / 16> P(S);
-
-    for (int j = Tc - 2; j >= 0; --j) {
+    wgmma_wait<0>(registers(S));
+    release(storage.empty_K[state.stage()]);
+    exact_softmax(S, group_Tc - 1);  // O is still 0: nothing to rescale
+    InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
+    for (int j = group_Tc - 2; j >= 0; --j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
       state.next();
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      wait_full(smem.full_K[stage_K], parity_K);  // read after write: K_j has landed
-      wgmma_fence();                              // write after read: the previous S has been packed into P
+      // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+      wait_full(storage.full_K[stage_K], parity_K);
+      wgmma_fence();
       issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
-      wait_full(smem.full_V[stage_V], parity_V);  // read after write: V_(j+1) has landed
-      wgmma_fence();                              // read after write: O and P have been computed
-      issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
+      // Read after write: V_(j+1) has landed; O and P have been computed.
+      wait_full(storage.full_V[stage_V], parity_V);
+      wgmma_fence();
+      issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the current m, while the previous tile's P V is in flight.
-      wgmma_wait<1>(registers(S));  // read after write: S is complete, O may not be
+      // 3. P with the current m, while the previous tile's P V is in flight. Read after write: S is complete, O may not be.
+      wgmma_wait<1>(registers(S));
       const bool tried = j < lazy_below;
       bool fits = false;
       if (tried) {
-        Rows<2> cm = m;
-        cm.each([&](float& x, int) { x *= c; });
-        S.each([&](float& s, int r) { s = exp2_approx(c * s - cm[r]); });  // (8.2): S is P now
-        const auto sum = lane_sum(S);
-        // NaN passes: recomputing would not help.
-        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
-        if (fits) l = l + sum;  // (8.3)
+        Rows<2> scaled_m = m;
+        scaled_m.each([&](float& x, int) { x *= scale_log2; });
+        S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
+        const auto sum = lane_sum(P);
+        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
+        if (fits) l = l + sum;                                                 // (8.3)
       }
-      wgmma_wait<0>(registers(O));  // read after write: O is complete; write after read: P may be overwritten
-      release(smem.empty_V[stage_V]);
+      // Read after write: O is complete. Write after read: P may be overwritten.
+      wgmma_wait<0>(registers(O));
+      release(storage.empty_V[stage_V]);
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
@@ -173,24 +175,24 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      release(smem.empty_K[stage_K]);
-      P = InRegisters<T, 1, Shape::Bc / 16>(S);
+      release(storage.empty_K[stage_K]);
+      P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
-    // 5. O += P V_0.
-    wait_full(smem.full_V[state.stage()], state.parity());  // read after write: V_0 has landed
-    wgmma_fence();                                          // read after write: O and P have been computed
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
+    // 5. O += P V_0. Read after write: V_0 has landed; O and P have been computed; at the end O is complete.
+    wait_full(storage.full_V[state.stage()], state.parity());
+    wgmma_fence();
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
-    wgmma_wait<0>(registers(O));  // read after write: O is complete
-    release(smem.empty_V[state.stage()]);
+    wgmma_wait<0>(registers(O));
+    release(storage.empty_V[state.stage()]);
     state.next();
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
   // (8.5)  opaque(): what is computed from the head is computed here, not kept in registers during the loop.
   write_by_tma(O, m, l, rule, maps.O, O_all, L_all, opaque(work.head), work.query0 + warp_row, Q_smem.below(warp_row));
-  release(smem.empty_Q[Q_state.stage()]);
+  release(storage.empty_Q[Q_state.stage()]);
   Q_state.next();
 }
 
@@ -200,9 +202,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
                    Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
-  auto& smem = shared.storage;
+  auto& storage = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& empty : smem.empty_Q) mbarrier_init(empty, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : storage.empty_Q) mbarrier_init(empty, Shape::CONSUMERS * 4);  // one arrival per consumer warp
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
@@ -222,15 +224,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       work_id = static_cast<int>(gridDim.x) + drawn;
     }
     // Write after read: the consumers have read the previous index.
-    wait_empty(smem.empty_Q[Q_state.stage()], Q_state.parity());
-    smem.work_id[Q_state.stage()] = schedule.end;  // no work left
-    mbarrier_arrive(smem.full_Q[Q_state.stage()]);
+    wait_empty(storage.empty_Q[Q_state.stage()], Q_state.parity());
+    storage.work_id[Q_state.stage()] = schedule.end;  // no work left
+    mbarrier_arrive(storage.full_Q[Q_state.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     while (true) {
-      wait_full(smem.full_Q[Q_state.stage()], Q_state.parity());  // read after write: the index, and Q has landed
+      // Read after write: the index, and Q has landed.
+      wait_full(storage.full_Q[Q_state.stage()], Q_state.parity());
       // All lanes read the same index. The shuffle tells the compiler so, which then keeps it in uniform registers.
-      const int work_id = __shfl_sync(ALL_LANES, smem.work_id[Q_state.stage()], 0);
+      const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q_state.stage()], 0);
       if (work_id >= schedule.end) break;
       consume(shared, rule, maps, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), Q_state, state);
     }
@@ -254,8 +257,7 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<Shape>(why, start<Shape>, speed);
 }
 
-// Fastest first per width; speeds as measured with --tune on an H200, those at 160 and 192 taken from 128. If there are few
-// tiles, smaller ones divide more evenly.
+// Fastest first per width; speeds as measured with --tune on an H200, those at 160 and 192 taken from 128.
 constexpr CompiledShape shapes[] = {
     compiled<64, 256, 64, 3>("four warpgroups"),
     compiled<64, 192, 96, 3>("three warpgroups", 0.96),

@@ -6,9 +6,9 @@
 //   O.scale_rows(alpha);
 //   add_product(O, P.left(), V.right());         O += P V      in step 1; from step 4 on P is S's accumulators, rounded
 //
-// A warp holds 16 RowTiles rows of a matrix in fp32, in fragments of 16 x 8 (common/device/fragments.hpp). With g = lane / 4
+// A warp holds 16 RowFragments rows of a matrix in fp32, in fragments of 16 x 8 (common/isa/fragments.hpp). With g = lane / 4
 // and t = lane % 4, a lane holds columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. A lane thus
-// holds elements of 2 RowTiles rows, r = 0, 1, ...: row 8 r + g of the matrix.
+// holds elements of 2 RowFragments rows, r = 0, 1, ...: row 8 r + g of the matrix.
 #pragma once
 
 #include "common/device/float16.cuh"
@@ -30,11 +30,11 @@ __device__ inline unsigned pack(float low, float high) {
   }
 }
 
-/// A matrix in the registers of a warp: 16 RowTiles rows, 8 ColTiles columns.
-template <int RowTiles, int ColTiles>
+/// A matrix in the registers of a warp: 16 RowFragments rows, 8 ColFragments columns.
+template <int RowFragments, int ColFragments>
 struct Accumulators {
-  static constexpr int ROWS = 2 * RowTiles, LANES = 4, HEIGHT = 16 * RowTiles, WIDTH = 8 * ColTiles;
-  float elements[RowTiles][ColTiles][4];  // per fragment two of row r = 2 i, then two of row r = 2 i + 1
+  static constexpr int ROWS = 2 * RowFragments, LANES = 4, HEIGHT = 16 * RowFragments, WIDTH = 8 * ColFragments;
+  float elements[RowFragments][ColFragments][4];  // per fragment two of row r = 2 i, then two of row r = 2 i + 1
 
   __device__ Accumulators() {}  // for a product that does not add
   __device__ explicit Accumulators(float all) {
@@ -53,9 +53,9 @@ struct Accumulators {
   __device__ void each_at(F f) {
     const int lane = threadIdx.x % WARP;
 #pragma unroll
-    for (int n = 0; n < ColTiles; ++n) {
+    for (int n = 0; n < ColFragments; ++n) {
 #pragma unroll
-      for (int i = 0; i < RowTiles; ++i) {
+      for (int i = 0; i < RowFragments; ++i) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) f(elements[i][n][e], 16 * i + fragment::c_row(lane, e), 8 * n + fragment::c_col(lane, e));
       }
@@ -68,8 +68,8 @@ struct Accumulators {
   /// Element by element.
   __device__ void multiply(const Accumulators& other) {
 #pragma unroll
-    for (int index = 0; index < RowTiles * ColTiles * 4; ++index) {
-      const int i = index / 4 / ColTiles, n = index / 4 % ColTiles, e = index % 4;
+    for (int index = 0; index < RowFragments * ColFragments * 4; ++index) {
+      const int i = index / 4 / ColFragments, n = index / 4 % ColFragments, e = index % 4;
       elements[i][n][e] *= other.elements[i][n][e];
     }
   }
@@ -86,7 +86,7 @@ struct Accumulators {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-      for (int e = 0; e < 2 * ColTiles; ++e) f(self.elements[r / 2][e / 2][2 * (r % 2) + e % 2], r);
+      for (int e = 0; e < 2 * ColFragments; ++e) f(self.elements[r / 2][e / 2][2 * (r % 2) + e % 2], r);
     }
   }
 };
@@ -106,19 +106,19 @@ __device__ inline void add_mma(float (&C)[4], const unsigned (&A)[4], unsigned B
 /// C += A B. Operands are loaded in 16 x 16 blocks, four registers per lane: A.load(registers, i, k) loads rows 16 i..,
 /// B.load(registers, j, k) columns 16 j.., at 16 k.. in the inner dimension. A.DEPTH: how many such blocks the inner dimension
 /// has. A block of B is two 16 x 8 fragments.
-template <int RowTiles, int ColTiles, class Left, class Right>
-__device__ void add_product(Accumulators<RowTiles, ColTiles>& C, const Left& A, const Right& B) {
+template <int RowFragments, int ColFragments, class Left, class Right>
+__device__ void add_product(Accumulators<RowFragments, ColFragments>& C, const Left& A, const Right& B) {
   using T = typename Left::T;
 #pragma unroll
   for (int k = 0; k < Left::DEPTH; ++k) {
-    unsigned a[RowTiles][4], b[4];
+    unsigned a[RowFragments][4], b[4];
 #pragma unroll
-    for (int i = 0; i < RowTiles; ++i) A.load(a[i], i, k);
+    for (int i = 0; i < RowFragments; ++i) A.load(a[i], i, k);
 #pragma unroll
-    for (int j = 0; j < ColTiles / 2; ++j) {
+    for (int j = 0; j < ColFragments / 2; ++j) {
       B.load(b, j, k);
 #pragma unroll
-      for (int i = 0; i < RowTiles; ++i) {
+      for (int i = 0; i < RowFragments; ++i) {
         add_mma<T>(C.elements[i][2 * j], a[i], b[0], b[1]);
         add_mma<T>(C.elements[i][2 * j + 1], a[i], b[2], b[3]);
       }
@@ -127,26 +127,26 @@ __device__ void add_product(Accumulators<RowTiles, ColTiles>& C, const Left& A, 
 }
 
 /// A left operand in registers: rows of a tile, or accumulators rounded to T.
-template <class T_, int RowTiles, int Depth>
+template <class T_, int RowFragments, int Depth>
 struct InRegisters {
   using T = T_;
   static constexpr int DEPTH = Depth;
-  unsigned blocks_reg[Depth][RowTiles][4];
+  unsigned blocks_reg[Depth][RowFragments][4];
 
   template <class Operand>
   __device__ explicit InRegisters(const Operand& A) {
 #pragma unroll
     for (int k = 0; k < Depth; ++k) {
 #pragma unroll
-      for (int i = 0; i < RowTiles; ++i) A.load(blocks_reg[k][i], i, k);
+      for (int i = 0; i < RowFragments; ++i) A.load(blocks_reg[k][i], i, k);
     }
   }
   /// In fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k. Packs all of P now; for an operand of a
   /// single add_product(), rounded() of parts/tile.cuh saves the registers.
-  __device__ explicit InRegisters(const Accumulators<RowTiles, 2 * Depth>& P) {
+  __device__ explicit InRegisters(const Accumulators<RowFragments, 2 * Depth>& P) {
 #pragma unroll
-    for (int index = 0; index < Depth * RowTiles * 4; ++index) {
-      const int k = index / 4 / RowTiles, i = index / 4 % RowTiles, r = index % 4;
+    for (int index = 0; index < Depth * RowFragments * 4; ++index) {
+      const int k = index / 4 / RowFragments, i = index / 4 % RowFragments, r = index % 4;
       blocks_reg[k][i][r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
     }
   }
@@ -160,13 +160,13 @@ struct InRegisters {
 // ---- Epilogue ---------------------------------------------------------------------------------------------------------------
 
 /// Stores C, rounded to T, to the rows of a tile in shared memory.
-template <class Tile, int RowTiles, int ColTiles>
-__device__ void store(const Tile& rows, const Accumulators<RowTiles, ColTiles>& C) {
+template <class Tile, int RowFragments, int ColFragments>
+__device__ void store(const Tile& rows, const Accumulators<RowFragments, ColFragments>& C) {
   const int lane = threadIdx.x % WARP;
 #pragma unroll
   for (int r = 0; r < C.ROWS; ++r) {
 #pragma unroll
-    for (int n = 0; n < ColTiles; ++n) {
+    for (int n = 0; n < ColFragments; ++n) {
       const unsigned pair = C.template pair<typename Tile::T>(r / 2, n, r % 2);
       rows.template as<unsigned>(8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) = pair;
     }
@@ -176,17 +176,19 @@ __device__ void store(const Tile& rows, const Accumulators<RowTiles, ColTiles>& 
 /// Writes C, rounded to T, to rows row0, row0 + 1, ... of M from column col0 on. Straight from accumulators a lane would write
 /// 4 bytes at a time, half a sector in each of 8 rows; through `staging`, rows of a tile in shared memory that no other warp
 /// still uses, it writes 16-byte chunks.
-template <class T, int RowTiles, int ColTiles, class Tile>
-__device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowTiles, ColTiles>& C, const Tile& staging,
+template <class T, int RowFragments, int ColFragments, class Tile>
+__device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowFragments, ColFragments>& C, const Tile& staging,
                            int col0 = 0) {
   const int lane = threadIdx.x % WARP;
-  __syncwarp();  // write after read: all lanes have read the previous content of these rows
+  // Write after read: all lanes have read the previous content of these rows.
+  __syncwarp();
   store(staging, C);
-  __syncwarp();  // read after write: a lane reads what other lanes have stored
+  // Read after write: a lane reads what other lanes have stored.
+  __syncwarp();
   const int rows = min(C.HEIGHT, M.rows - row0);
   if (M.cols % 8 == 0) {  // then all rows are 16-byte aligned
-    for (int index = lane; index < rows * ColTiles; index += WARP) {
-      const int row = index / ColTiles, col = index % ColTiles * 8;
+    for (int index = lane; index < rows * ColFragments; index += WARP) {
+      const int row = index / ColFragments, col = index % ColFragments * 8;
       if (col0 + col >= M.cols) continue;
       const uint4 chunk = staging.template as<uint4>(row, col);
       M.template as<uint4>(row0 + row, col0 + col) = chunk;
@@ -194,13 +196,13 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowT
   } else {
     // 32 columns at a time; the last ones may be fewer (Width 80). Then M must have no columns beyond those of C, since their
     // elements are not read.
-    constexpr int steps = (ColTiles + 3) / 4;
+    constexpr int steps = (ColFragments + 3) / 4;
     for (int row = 0; row < rows; ++row) {
       T elements[steps];
 #pragma unroll
       for (int step = 0; step < steps; ++step) {
         const int col = lane + step * WARP;
-        if (ColTiles % 4 == 0 || col < 8 * ColTiles) elements[step] = staging.template as<T>(row, col);
+        if (ColFragments % 4 == 0 || col < 8 * ColFragments) elements[step] = staging.template as<T>(row, col);
       }
 #pragma unroll
       for (int step = 0; step < steps; ++step) {  // after all reads: the compiler does not know that M does not overlap
@@ -211,25 +213,26 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowT
   }
 }
 
-/// (8.5)  O = O / l, and L = factor m + ln l in rows row0.. of L. l: over this lane's columns.
-template <int RowTiles, int ColTiles>
-__device__ void normalize(Accumulators<RowTiles, ColTiles>& O, const Rows<2 * RowTiles>& m, Rows<2 * RowTiles> l, float factor,
-                          const Vector<float>& L, int row0) {
+/// (8.5)  O = O / l, and L = late_scale m + ln l in rows row0.. of L. l: over this lane's columns.
+template <int RowFragments, int ColFragments>
+__device__ void normalize(Accumulators<RowFragments, ColFragments>& O, const Rows<2 * RowFragments>& m,
+                          Rows<2 * RowFragments> l, float late_scale, const Vector<float>& L, int row0) {
   const int lane = threadIdx.x % WARP;
-  l = row_sum<Accumulators<RowTiles, ColTiles>>(l);
+  l = row_sum<Accumulators<RowFragments, ColFragments>>(l);
   l.each([&](float& sum, int r) {
     const int row = row0 + 8 * r + lane / 4;
-    if (lane % 4 == 0 && row < L.size) L(row) = sum == 0.0f ? -INFINITY : factor * m[r] + logf(sum);
+    if (lane % 4 == 0 && row < L.size) L(row) = sum == 0.0f ? -INFINITY : late_scale * m[r] + logf(sum);
     sum = sum == 0.0f ? 0.0f : 1.0f / sum;  // no visible key: O = 0
   });
   O.scale_rows(l);
 }
 
 /// (8.5)  The epilogue, in rows row0.. of `output` and L.
-template <class T, int RowTiles, int ColTiles, class Tile>
-__device__ void write_output(Accumulators<RowTiles, ColTiles>& O, const Rows<2 * RowTiles>& m, const Rows<2 * RowTiles>& l,
-                             float factor, const Matrix<T>& output, const Vector<float>& L, int row0, const Tile& staging) {
-  normalize(O, m, l, factor, L, row0);
+template <class T, int RowFragments, int ColFragments, class Tile>
+__device__ void write_output(Accumulators<RowFragments, ColFragments>& O, const Rows<2 * RowFragments>& m,
+                             const Rows<2 * RowFragments>& l, float late_scale, const Matrix<T>& output, const Vector<float>& L,
+                             int row0, const Tile& staging) {
+  normalize(O, m, l, late_scale, L, row0);
   write_rows(output, row0, O, staging);
 }
 

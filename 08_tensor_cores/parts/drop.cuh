@@ -11,19 +11,19 @@ namespace {
 /// A call draws for two neighbouring queries and two keys that are 16 apart. Such queries are rows of lanes 4 apart, and each
 /// lane has two neighbouring keys: the lane of the even row draws for the first key, that of the odd row for the second, and
 /// each sends the other the two words of its row.
-template <class Rule, int RowTiles, int ColTiles>
-__device__ void drop(const Rule& rule, Accumulators<RowTiles, ColTiles>& P, int h, int query0, int key0) {
+template <class Rule, int RowFragments, int ColFragments>
+__device__ void drop(const Rule& rule, Accumulators<RowFragments, ColFragments>& P, int h, int query0, int key0) {
   if constexpr (Drops<Rule>) {
     // The batch has one element. opaque(): no register keeps the number of the head through the loop.
     if constexpr (Rule::RAGGED) h = opaque(h + rule.sequence * rule.problem.H);
-    constexpr int apart = DropMask::APART / 8;          // fragments between the two keys of a call
-    constexpr bool both = ColTiles % (2 * apart) == 0;  // else the tile has 16 keys, one of each call
+    constexpr int apart = DropMask::APART / 8;              // fragments between the two keys of a call
+    constexpr bool both = ColFragments % (2 * apart) == 0;  // else the tile has 16 keys, one of each call
     const int lane = threadIdx.x % WARP;
     const bool odd = lane / 4 % 2 != 0;
 #pragma unroll
-    for (int r = 0; r < 2 * RowTiles; ++r) {
+    for (int r = 0; r < 2 * RowFragments; ++r) {
 #pragma unroll
-      for (int n = 0; n < ColTiles; ++n) {
+      for (int n = 0; n < ColFragments; ++n) {
         if (both && n / apart % 2 != 0) continue;  // drawn with fragment n - apart
         const int query = query0 + 8 * r + lane / 4, key = key0 + 8 * n + fragment::c_col(lane, 0);
         const FourWords drawn = rule.dropout.draw(h, query, key + odd);
@@ -46,17 +46,17 @@ __device__ void drop(const Rule& rule, Accumulators<RowTiles, ColTiles>& P, int 
 
 /// Dropped weights become negative. The two queries of a call are a lane's neighbours, the two keys are rows of two fragments
 /// if the warp has 32.
-template <class Rule, int RowTiles, int ColTiles>
-__device__ void mark_dropped(const Rule& rule, Accumulators<RowTiles, ColTiles>& P, int h, int query0, int key0) {
+template <class Rule, int RowFragments, int ColFragments>
+__device__ void mark_dropped(const Rule& rule, Accumulators<RowFragments, ColFragments>& P, int h, int query0, int key0) {
   if constexpr (Drops<Rule>) {
-    constexpr int keys = RowTiles % 2 == 0 ? 2 : 1;  // of a call
+    constexpr int keys = RowFragments % 2 == 0 ? 2 : 1;  // of a call
     const int lane = threadIdx.x % WARP;
 #pragma unroll
-    for (int i = 0; i < RowTiles; i += keys) {
+    for (int i = 0; i < RowFragments; i += keys) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
-        for (int n = 0; n < ColTiles; ++n) {
+        for (int n = 0; n < ColFragments; ++n) {
           const int query = query0 + 8 * n + fragment::c_col(lane, 0), key = key0 + 16 * i + 8 * half + lane / 4;
           const FourWords drawn = rule.dropout.draw(h, query, key);
 #pragma unroll
@@ -78,12 +78,13 @@ __device__ Tile kept_weights(const Rule& rule, Tile P) {
 }
 
 /// (9.13)  dP becomes dP o Z, and P loses its marks.
-template <class Rule, int RowTiles, int ColTiles>
-__device__ void keep_gradients(const Rule& rule, Accumulators<RowTiles, ColTiles>& dP, Accumulators<RowTiles, ColTiles>& P) {
+template <class Rule, int RowFragments, int ColFragments>
+__device__ void keep_gradients(const Rule& rule, Accumulators<RowFragments, ColFragments>& dP,
+                               Accumulators<RowFragments, ColFragments>& P) {
   if constexpr (Drops<Rule>) {
 #pragma unroll
-    for (int index = 0; index < RowTiles * ColTiles * 4; ++index) {
-      const int i = index / 4 / ColTiles, n = index / 4 % ColTiles, e = index % 4;
+    for (int index = 0; index < RowFragments * ColFragments * 4; ++index) {
+      const int i = index / 4 / ColFragments, n = index / 4 % ColFragments, e = index % 4;
       float& p = P.elements[i][n][e];
       dP.elements[i][n][e] *= p < 0.0f ? 0.0f : rule.dropout.kept;
       p = fabsf(p);

@@ -62,13 +62,13 @@ inline void add_group_parts(std::vector<WorkspaceSpec>& list, const Problem& p, 
 }
 
 /// Writes the warp's 16 rows of a part, straight from accumulators: in fp32 the lanes of a quad write a whole sector.
-template <int ColTiles>
-__device__ void write_part(const Matrix<float>& part, int row0, const Accumulators<1, ColTiles>& C) {
+template <int ColFragments>
+__device__ void write_part(const Matrix<float>& part, int row0, const Accumulators<1, ColFragments>& C) {
   const int lane = threadIdx.x % WARP;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
 #pragma unroll
-    for (int n = 0; n < ColTiles; ++n) {
+    for (int n = 0; n < ColFragments; ++n) {
       part.as<float2>(row0 + 8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) =
           make_float2(C.elements[0][n][2 * r], C.elements[0][n][2 * r + 1]);
     }

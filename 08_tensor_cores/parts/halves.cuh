@@ -17,9 +17,9 @@ __device__ Tile<T, Width> of_half(bool first_half, const Tile<T, Width>& first, 
 // P goes from half 0 to half 1 in left-operand order: a lane stores its four registers of each 16 x 16 block, and the same lane
 // of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with 4-byte accesses, costs 2 %
 // at d = 64.
-template <class T, int RowTiles, int Depth>
-__device__ void store_blocks(T* start, const InRegisters<T, RowTiles, Depth>& P) {
-  constexpr int count = RowTiles * Depth;
+template <class T, int RowFragments, int Depth>
+__device__ void store_blocks(T* start, const InRegisters<T, RowFragments, Depth>& P) {
+  constexpr int count = RowFragments * Depth;
   const SharedMatrix<T> blocks{start, count, 8 * WARP, 8 * WARP};
 #pragma unroll
   for (int index = 0; index < count; ++index) {
@@ -29,9 +29,9 @@ __device__ void store_blocks(T* start, const InRegisters<T, RowTiles, Depth>& P)
 }
 
 /// (8.13)  dP holds dP - D and becomes dS: multiplies it by P, as rounded for dV.
-template <class T, int RowTiles, int ColTiles>
-__device__ void multiply_by_blocks(Accumulators<RowTiles, ColTiles>& dP, T* start) {
-  constexpr int depth = ColTiles / 2, count = RowTiles * depth;
+template <class T, int RowFragments, int ColFragments>
+__device__ void multiply_by_blocks(Accumulators<RowFragments, ColFragments>& dP, T* start) {
+  constexpr int depth = ColFragments / 2, count = RowFragments * depth;
   const SharedMatrix<const T> blocks{start, count, 8 * WARP, 8 * WARP};
 #pragma unroll
   for (int index = 0; index < count; ++index) {
@@ -39,22 +39,23 @@ __device__ void multiply_by_blocks(Accumulators<RowTiles, ColTiles>& dP, T* star
   }
 }
 
-/// (8.16)  The warp's part of dQ = dS K [Br, d], added to dQ_accum: as in step 2, for blocks that compute all columns.
+/// (8.16)  The warp's part of dQ = dS K [Br, d], added to dQ_accum: add_to_dQ() of step 2 with col0 = 0, as a block computes
+/// all columns. The order of dQ_accum: parts/prepare.cuh.
 template <class Shape, class T>
-__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, const Tile<T, Shape::Br>& dS_smem,
+__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, const Tile<T, Shape::Br>& dSt_smem,
                           const Tile<T, Shape::Width>& K_smem) {
-  constexpr int row_tiles = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_tiles = Shape::Width / 8 / Shape::DQ_WARPS.cols;
-  const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_tiles;
-  const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_tiles;
+  constexpr int row_fragments = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_fragments = Shape::Width / 8 / Shape::DQ_WARPS.cols;
+  const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
+  const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
   if (warp_col >= Shape::Width) return;  // Width 96: some warps have no part
-  Accumulators<row_tiles, col_tiles> dQ(0.0f);
-  add_product(dQ, dS_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(warp_col));
+  Accumulators<row_fragments, col_fragments> dQ(0.0f);
+  add_product(dQ, dSt_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(warp_col));
   const auto first =
       dQ_accum.address(0, 4 * (((query0 + warp_row) / 16 * (Shape::Width / 8) + warp_col / 8) * WARP + threadIdx.x % WARP));
 #pragma unroll
-  for (int i = 0; i < row_tiles; ++i) {
+  for (int i = 0; i < row_fragments; ++i) {
 #pragma unroll
-    for (int n = 0; n < col_tiles; ++n) {
+    for (int n = 0; n < col_fragments; ++n) {
       const float(&dq)[4] = dQ.elements[i][n];
       atomic_add4(first + 4 * (i * Shape::Width / 8 + n) * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }

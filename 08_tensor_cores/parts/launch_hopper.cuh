@@ -74,15 +74,15 @@ inline std::string refuse_before_hopper(const Problem&, const DeviceLimits& limi
   return limits.sm >= 90 ? "" : "it uses the TMA, which needs compute capability 9.0 or newer" + here_it_is(limits);
 }
 
-inline std::string refuse_but_on_hopper(const Problem&, const DeviceLimits& limits) {
-  if (limits.sm != 90) return "it uses wgmma, which compute capability 9.0 alone has" + here_it_is(limits);
+inline std::string refuse_unless_sm90(const Problem&, const DeviceLimits& limits) {
+  if (limits.sm != 90) return "it uses wgmma, which only compute capability 9.0 has" + here_it_is(limits);
   return limits.wgmma ? "" : "it uses wgmma, and this program was compiled without: CMAKE_CUDA_ARCHITECTURES has to be 90a";
 }
 
 template <const auto& shapes>
 Variant hopper_step(const char* name, const char* idea) {
   Variant step = forward_step<shapes>(name, idea);
-  step.refuse_on = refuse_but_on_hopper;
+  step.refuse_on = refuse_unless_sm90;
   return step;
 }
 

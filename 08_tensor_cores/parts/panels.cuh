@@ -71,12 +71,12 @@ struct PanelTile {
     for (int p = 0; p < PANELS; ++p) tma_store(map, panels.data + (p * Height + row0) * PANEL, p * PANEL, row, head, batch);
   }
 
-  // Operands of wgmma, left or right. K-major: the sum runs along the rows, from row0 on. MN-major: it runs down all rows, in the
-  // columns from col0 on.
+  // Operands of wgmma, left or right. K-major: the sum runs along the rows, from row0 on. MN-major: it runs down all rows, in
+  // the columns from col0 on.
   __device__ KMajor<Height> k_major() const { return flash::k_major<Height>(panels.data, row0); }
   __device__ MnMajor<Height> mn_major(int col0 = 0) const requires Whole { return flash::mn_major<Height>(panels.data, col0); }
 
-  // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block in one of two orders, as in parts/tile.cuh.
+  // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block as in the table of parts/tile.cuh.
   __device__ PanelOperand<T, Height, false, DEPTH> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
   __device__ PanelOperand<T, Height, true, DEPTH> right() const requires Whole {
     return {panels, offset(lane() % 16, lane() / 16)};
@@ -90,49 +90,52 @@ struct PanelTile {
   __device__ static int offset(int row, int chunk) { return 2 * PANEL * row + 16 * swizzled_chunk(PANEL, row, chunk); }
 };
 
-/// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColTiles], each warp 16 rows of it.
-template <int ColTiles>
-__device__ float (&registers(Accumulators<1, ColTiles>& C))[4 * ColTiles] {
-  return reinterpret_cast<float(&)[4 * ColTiles]>(C.elements);
+/// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColFragments], each warp 16 rows of it.
+template <int ColFragments>
+__device__ float (&registers(Accumulators<1, ColFragments>& C))[4 * ColFragments] {
+  return reinterpret_cast<float(&)[4 * ColFragments]>(C.elements);
 }
 
 /// Issues C = A B, or C += A B, over Depth blocks of 16 in the inner dimension; all threads of the warpgroup call it. It runs
 /// asynchronously: it needs a wgmma_fence() before it, a wgmma_commit() after it, and a wgmma_wait() for its registers before C
 /// is read or A or B is changed.
-template <class T, int Depth, int ColTiles, class Left, class Right>
-__device__ void issue_product(Accumulators<1, ColTiles>& C, const Left& A, const Right& B, bool add) {
+template <class T, int Depth, int ColFragments, class Left, class Right>
+__device__ void issue_product(Accumulators<1, ColFragments>& C, const Left& A, const Right& B, bool add) {
 #pragma unroll
   for (int k = 0; k < Depth; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
 }
 
 // ---- The epilogue ----------------------------------------------------------------------------------------------------------
 
-/// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's rows of O, and L, from query0 on. Staging: its rows of Q, which
-/// nobody reads any more.
+/// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's rows of O, and L, from query0 on. Staging: its rows of Q,
+/// which nobody reads any more.
 template <class T, class Output, int N, class Tile>
 __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, const ScoreRule& rule, const TensorMap& O_map,
                              const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int query0, const Tile& staging) {
   const int b = head / rule.problem.H, h = head % rule.problem.H;
   if (rule.problem.d % 8 == 0) {
-    normalize(O, m, l, rule.factor, L_all.head_vector(b, h), query0);
+    normalize(O, m, l, rule.late_scale, L_all.head_vector(b, h), query0);
     store(staging, O);
-    fence_proxy_async();  // read after write: the TMA sees this thread's stores,
-    __syncwarp();         // and those by other threads
+    // Read after write, O: each lane makes its stores visible to the TMA (async proxy), then the warp synchronises.
+    fence_proxy_async();
+    __syncwarp();
     if (threadIdx.x % WARP == 0) {
       staging.store(O_map, query0, h, b);
       bulk_commit();
-      bulk_wait_read<0>();  // write after read: the TMA has read O
+      // Write after read: the TMA has read O.
+      bulk_wait_read<0>();
     }
   } else {  // rows of O are not 16-byte aligned: the TMA cannot store them
-    write_output(O, m, l, rule.factor, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
-    fence_proxy_async();  // write after write: in step 7 the TMA loads the next Q where this thread has stored O
+    write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
+    // Write after write: in step 7 the TMA loads the next Q where this thread has stored O.
+    fence_proxy_async();
   }
 }
 
 // ---- Rings ------------------------------------------------------------------------------------------------------------------
 
-/// Does the launch give a block as many registers as setmaxnreg deals out, counted per thread and summed over its warpgroups? It
-/// gives each thread 65536 / threads, rounded down to a multiple of 8. With too few, setmaxnreg would wait for ever.
+/// Does the launch give a block as many registers as setmaxnreg deals out, counted per thread and summed over its warpgroups?
+/// It gives each thread 65536 / threads, rounded down to a multiple of 8. With too few, setmaxnreg would wait for ever.
 constexpr bool registers_suffice(int threads, int dealt_out) {
   return dealt_out <= threads / WARPGROUP * (65536 / threads / 8 * 8);
 }
@@ -169,7 +172,8 @@ struct Shared {
       mbarrier_init(storage.empty_K[stage], warps);
       mbarrier_init(storage.empty_V[stage], warps);
     }
-    fence_mbarrier_init();  // the TMA sees the initialised mbarriers
+    // Read after write: the TMA sees the initialised mbarriers.
+    fence_mbarrier_init();
   }
 };
 
@@ -181,6 +185,9 @@ struct PipelineState {
   __device__ int parity() const { return position / Stages; }
   __device__ void next() { position = position + 1 < 2 * Stages ? position + 1 : 0; }
 };
+
+// Consumers call wait_full() and release(), producers wait_empty() and commit() or expect bytes: in CUTLASS these are
+// consumer_wait, consumer_release, producer_acquire and producer_commit.
 
 /// One arrival for this warp, whose lanes have all finished with a tile.
 __device__ inline void arrive_warp(Mbarrier& barrier) {

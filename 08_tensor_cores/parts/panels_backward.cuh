@@ -25,7 +25,8 @@ struct KeyWork : QueryTiles<Shape::Br> {
         key0(order.tile * Shape::Bc) {}
 };
 
-/// The same for step 5: tiles of queries from last to first, and each for all heads of the group.
+/// The work of step 5, whose header says why: tiles of queries from last to first, and each for all heads of the group. Its
+/// first() and after() replace those of QueryTiles.
 template <class Shape>
 struct WorkFromTheEnd : KeyWork<Shape> {
   using KeyWork<Shape>::KeyWork;
@@ -52,7 +53,7 @@ struct BackwardStorage {
   unsigned short K[tile_elements(Bc, Width)], V[tile_elements(Bc, Width)];
   unsigned short Q[Stages][tile_elements(Br, Width)], dO[Stages][tile_elements(Br, Width)];
   unsigned short dS[DSStages][tile_elements(Bc, Br)];  // dS^T: rows are keys
-  float LD[Stages][2 * Br];                            // L of a tile's queries, followed by D
+  float L_and_D[Stages][2 * Br];                       // L of a tile's queries, followed by D
   alignas(256) Mbarrier full_K, full_V;
   Mbarrier full_Q[Stages], full_dO[Stages], empty[Stages];
 };
@@ -71,7 +72,7 @@ struct BackwardShared {
   __device__ QTile Q(int stage) const { return QTile(reinterpret_cast<T*>(storage.Q[stage])); }
   __device__ QTile dO(int stage) const { return QTile(reinterpret_cast<T*>(storage.dO[stage])); }
   __device__ STile dS(int stage) const { return STile(reinterpret_cast<T*>(storage.dS[stage])); }
-  __device__ QueryStats stats(int stage) const { return {{storage.LD[stage], 2, Shape::Br, Shape::Br}}; }
+  __device__ QueryStats stats(int stage) const { return {{storage.L_and_D[stage], 2, Shape::Br, Shape::Br}}; }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
   __device__ void initialize() const {
@@ -82,7 +83,8 @@ struct BackwardShared {
       mbarrier_init(storage.full_dO[stage], 1);
       mbarrier_init(storage.empty[stage], Shape::CONSUMERS * 4);
     }
-    fence_mbarrier_init();  // the TMA sees the initialised mbarriers
+    // Read after write: the TMA sees the initialised mbarriers.
+    fence_mbarrier_init();
   }
 
   // Called by one thread.
@@ -92,34 +94,35 @@ struct BackwardShared {
     mbarrier_arrive_expect_tx(storage.full_V, KTile::BYTES);
     V().load(maps.V, storage.full_V, key0, kv_head, b);
   }
-  __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h,
+  __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& L_and_D_all, int b, int h,
                          int query0) const {
     Mbarrier& full = storage.full_Q[stage];
     mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
     Q(stage).load(maps.Q, full, query0, h, b);
-    bulk_load(stats(stage).rows.data, LD_all.head(b, h).address(0, query0), 4 * Shape::Br, full);
+    bulk_load(stats(stage).rows.data, L_and_D_all.head(b, h).address(0, query0), 4 * Shape::Br, full);
   }
-  __device__ void load_dO(int stage, const BackwardMaps& maps, const Tensor<const float>& LD_all, int b, int h,
+  __device__ void load_dO(int stage, const BackwardMaps& maps, const Tensor<const float>& L_and_D_all, int b, int h,
                           int query0) const {
     Mbarrier& full = storage.full_dO[stage];
     mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
     dO(stage).load(maps.dO, full, query0, h, b);
-    bulk_load(stats(stage).rows.data + Shape::Br, LD_all.head(b, h).address(1, query0), 4 * Shape::Br, full);
+    bulk_load(stats(stage).rows.data + Shape::Br, L_and_D_all.head(b, h).address(1, query0), 4 * Shape::Br, full);
   }
 };
 
 /// From step 2 on, one thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape, class Work>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& LD, const Work& work) {
-  auto& smem = shared.storage;
+                        const Tensor<const float>& L_and_D, const Work& work) {
+  auto& storage = shared.storage;
   shared.load_KV(maps, work.b, work.kv_head, work.key0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    wait_empty(smem.empty[state.stage()], state.parity());  // write after read: no consumer still reads the previous tiles
-    shared.load_Q(state.stage(), maps, LD, work.b, at.h, at.query0);
-    shared.load_dO(state.stage(), maps, LD, work.b, at.h, at.query0);
+    // Write after read: no consumer still reads the previous tiles.
+    wait_empty(storage.empty[state.stage()], state.parity());
+    shared.load_Q(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
+    shared.load_dO(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
   }
 }
 
@@ -152,8 +155,7 @@ struct PartOfDQ {
     issue_product<T, Shape::Bc / 16>(dQ, dS.mn_major(row0), K.mn_major(col0), /*add=*/false);
   }
 
-  /// Offset of fragment n of the warp's 16 rows in dQ_accum, for a tile that begins at query0. A fragment has 128
-  /// elements, 4 per lane; the fragments of a row are adjacent.
+  /// Offset of fragment n of the warp's 16 rows in dQ_accum (its order: parts/prepare.cuh), for a tile that begins at query0.
   __device__ int offset(int query0, int n) const {
     return ((query0 + row0 + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col0 / 8 + n) * 4 * WARP;
   }
@@ -201,14 +203,14 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
-/// Do the heads of a group share keys under a causal mask? There step 5 is the fastest for d above 64: see WorkFromTheEnd.
+/// Whether the heads of a group share keys under a causal mask. There step 5 is the fastest for d above 64: see WorkFromTheEnd.
 inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
 
 template <const auto& shapes>
 Variant hopper_backward_step(const char* name, const char* idea, bool (*fastest)(const Problem&, Pass) = nullptr) {
   Variant step = backward_step<shapes, true>(name, idea);
   step.refuse = refuse_wide_heads;
-  step.refuse_on = refuse_but_on_hopper;
+  step.refuse_on = refuse_unless_sm90;
   step.fastest = fastest;
   return step;
 }

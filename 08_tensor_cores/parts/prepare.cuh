@@ -10,12 +10,12 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tensors of the pass. LD [B, H, 2, padded Nq]: L of all queries, then D.
+/// The tensors of the pass. L_and_D [B, H, 2, padded Nq]: L of all queries, then D.
 template <class T>
 struct BackwardTensors {
   Tensor<const T> Q, K, V, dO;
   Tensor<T> dQ, dK, dV;
-  Tensor<const float> LD;
+  Tensor<const float> L_and_D;
 };
 
 constexpr int PREPARE_THREADS = 256;
@@ -45,13 +45,13 @@ struct PartOfHead {
   }
 };
 
-/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets L = inf,
-/// which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share a query.
+/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets
+/// L = inf, which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share a query.
 /// Grid: B*H * parts.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
-                   Tensor<float> LD_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum, bool wide) {
+                   Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum, bool aligned) {
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
   const PartOfHead part(problem.B * problem.H);
   const int b = part.head / problem.H, h = part.head % problem.H;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   float D = 0.0f;
   if (i < problem.Nq && col < problem.d) {
     const Matrix<const T> O = O_all.head(b, h), dO = dO_all.head(b, h);
-    if (wide) {
+    if (aligned) {
       const uint4 O_chunk = O.template as<uint4>(i, col), dO_chunk = dO.template as<uint4>(i, col);
       const unsigned O_reg[4] = {O_chunk.x, O_chunk.y, O_chunk.z, O_chunk.w};
       const unsigned dO_reg[4] = {dO_chunk.x, dO_chunk.y, dO_chunk.z, dO_chunk.w};
@@ -75,10 +75,10 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 #pragma unroll
   for (int distance = LANES / 2; distance > 0; distance /= 2) D += __shfl_xor_sync(ALL_LANES, D, distance);
   if (chunk == 0) {
-    const Matrix<float> LD = LD_all.head(b, h);
+    const Matrix<float> L_and_D = L_and_D_all.head(b, h);
     const float L = i < problem.Nq ? L_all.head_vector(b, h)(i) : -INFINITY;
-    LD(0, i) = L == -INFINITY ? INFINITY : L;
-    LD(1, i) = D;
+    L_and_D(0, i) = L == -INFINITY ? INFINITY : L;
+    L_and_D(1, i) = D;
   }
   if (clear_dQ_accum) {  // its order does not matter here: the block clears as many elements as its rows have
     const Matrix<float> dQ_accum = dQ_accum_all.head(b, h);
@@ -94,11 +94,11 @@ template <class T, int Width>
 BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   const Problem& p = a.problem;
   constexpr int lanes = LANES_OF_ROW<Width>;
-  const TensorRef& LD = a.workspace("LD");
+  const TensorRef& L_and_D = a.workspace("LD");
   const unsigned blocks = blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H);
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO),
-         view<const float>(a.L), view<float>(LD), view<float>(dQ_accum == nullptr ? LD : *dQ_accum), dQ_accum != nullptr,
-         rows_are_whole_chunks(p));
+         view<const float>(a.L), view<float>(L_and_D), view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum),
+         dQ_accum != nullptr, rows_are_whole_chunks(p));
   return {padded_by_forward<T>(a, a.Q, "Q_padded"),
           padded_by_forward<T>(a, a.K, "K_padded"),
           padded_by_forward<T>(a, a.V, "V_padded"),
@@ -106,7 +106,7 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
           view<T>(a.dQ),
           view<T>(a.dK),
           view<T>(a.dV),
-          view<const float>(LD)};
+          view<const float>(L_and_D)};
 }
 
 // ---- The tiles of queries of a block --------------------------------------------------------------------------------------
@@ -143,9 +143,9 @@ struct QueryStats {
 
   /// Starts copying the stats of Br queries from query0 on. Br / 2 threads copy four elements each.
   template <int Br>
-  __device__ void load_async(const Matrix<const float>& LD, int query0) const {
+  __device__ void load_async(const Matrix<const float>& L_and_D, int query0) const {
     const int row = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
-    if (row < 2) cp_async<16>(rows.address(row, col), LD.address(row, query0 + col));
+    if (row < 2) cp_async<16>(rows.address(row, col), L_and_D.address(row, query0 + col));
   }
 };
 
@@ -165,8 +165,8 @@ __device__ bool any_large(const QueryStats& stats) {
 }
 
 /// Multiplies block (i, k) of C, 16 x 16, by the elements that a left operand's four registers hold (InRegisters).
-template <class T, int RowTiles, int ColTiles>
-__device__ void multiply_block(Accumulators<RowTiles, ColTiles>& C, int i, int k, const uint4& block) {
+template <class T, int RowFragments, int ColFragments>
+__device__ void multiply_block(Accumulators<RowFragments, ColFragments>& C, int i, int k, const uint4& block) {
   const unsigned pairs[4] = {block.x, block.y, block.z, block.w};
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
@@ -177,25 +177,31 @@ __device__ void multiply_block(Accumulators<RowTiles, ColTiles>& C, int i, int k
   }
 }
 
-/// (8.11)  Transposed scores become P = e^(factor S - L).
+/// (8.11)  Transposed scores become P^T = e^(late_scale S^T - L).
 template <class Scores>
-__device__ void exponentiate(Scores& S, const QueryStats& stats, const ScoreRule& rule) {
-  const float factor = rule.factor, c = factor * LOG2_E;
-  if (rule.scale_first || any_large<Scores::WIDTH>(stats)) {  // log2(e) L would lose precision, or overflow: subtract L first
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(factor, s, -stats.L(query))); });
+__device__ void exponentiate(Scores& St, const QueryStats& stats, const ScoreRule& rule) {
+  const float late_scale = rule.late_scale, scale_log2 = late_scale * LOG2_E;
+  // The large-L rule: where log2(e) L would lose precision, or overflow, L is subtracted first.
+  if (rule.scale_first || any_large<Scores::WIDTH>(stats)) {
+    St.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(late_scale, s, -stats.L(query))); });
   } else {
-    S.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(c, s, -LOG2_E * stats.L(query))); });
+    St.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * stats.L(query))); });
   }
 }
 
 /// (8.13)  dP becomes dS = P o (dP - D).
 template <class Scores>
-__device__ void softmax_backward(Scores& dP, const Scores& P, const QueryStats& stats) {
-  dP.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
-  dP.multiply(P);
+__device__ void softmax_backward(Scores& dPt, const Scores& Pt, const QueryStats& stats) {
+  dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
+  dPt.multiply(Pt);
 }
 
 // ---- dQ, where blocks sum it in HBM ----------------------------------------------------------------------------------------
+//
+// dQ_accum [B, H, padded Nq / 16][Width / 8][32 lanes][4 floats]: accumulators in the order of the lanes that hold them.
+// A 16 x 8 fragment is 128 adjacent floats; lane 4 g + t has (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). That at
+// (query, col) begins at ((query / 16) (Width / 8) + col / 8) 128, and a warp adds to 512 adjacent bytes at a time. Backward
+// steps 2 to 4 and the Hopper steps write this order, convert_kernel reads it.
 
 /// How the warps of a block divide dQ [Br, cols]: into rows of warps times columns of warps, using all warps if possible, and
 /// loading as little of dS and K as possible.
@@ -218,7 +224,7 @@ struct WarpGrid {
 /// dQ = scale dQ_accum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment order.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool wide) {
+    convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool aligned) {
   constexpr int CHUNKS = Width / 8;
   const PartOfHead part(problem.B * problem.H);
   const int b = part.head / problem.H, h = part.head % problem.H;
@@ -241,7 +247,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
     const int i = 16 * group + g + 8 * r;
     if (i >= problem.Nq) return;
     const float(&dq)[8] = rows[r];
-    if (wide) {
+    if (aligned) {
       dQ.template as<uint4>(i, col) =
           make_uint4(pack<T>(dq[0], dq[1]), pack<T>(dq[2], dq[3]), pack<T>(dq[4], dq[5]), pack<T>(dq[6], dq[7]));
     } else {

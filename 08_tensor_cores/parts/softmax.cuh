@@ -1,4 +1,5 @@
 // 08 Tensor cores: the softmax of rows in registers, as forward step 4 introduces it, for all later steps.
+// c of the equations is scale_log2 in the code.
 #pragma once
 
 #include "common/device/softmax.cuh"
@@ -8,12 +9,12 @@ namespace {
 
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
 template <int N>
-__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float c) {
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float scale_log2) {
   Rows<N> alpha(0.0f);
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(c * (m[r] - zero_if_empty(m_new)));
+    alpha[r] = exp2_approx(scale_log2 * (m[r] - zero_if_empty(m_new)));
     m[r] = m_new;
   }
   return alpha;
@@ -26,14 +27,14 @@ constexpr float LARGE = 0x1p14f;
 /// decides for its own rows, without a vote: the branch needs no other lane, and the next product (.sync) waits for all lanes
 /// of the warp.
 template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float c, bool subtract_first) {
+__device__ void exponentiate(Scores& S, Rows<N> m, float scale_log2, bool subtract_first) {
   m.each([&](float& x, int) {
     x = zero_if_empty(x);
-    subtract_first = subtract_first || fabsf(c * x) > LARGE;
+    subtract_first = subtract_first || fabsf(scale_log2 * x) > LARGE;
   });
   if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
-  m.each([&](float& x, int) { x = subtract_first ? 0.0f : c * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(c * s - m[r]); });
+  m.each([&](float& x, int) { x = subtract_first ? 0.0f : scale_log2 * x; });
+  S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - m[r]); });
 }
 
 // ---- For the lazy steps, of which forward step 8 is the first ---------------------------------------------------------------

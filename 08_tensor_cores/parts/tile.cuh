@@ -16,12 +16,12 @@ struct Operand {
                                 : Width % 32 == 0 ? 64
                                                   : 32;
   SharedMatrix<T> elements;
-  int offset;           // in bytes; kept separate, since XOR on a 64-bit pointer costs ten registers
-  int first_bytes = 0;  // from the tile's first column to the operand's
+  int offset;  // bytes from the tile's start to this lane's chunk of block (0, 0); XOR on a pointer costs ten registers
+  int first_bytes = 0;  // bytes from the tile's first column to the operand's first column
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
-    // The block starts `rows` rows down and `bytes` bytes to the right. Whole periods of the swizzle are added. Within a period,
-    // the lane's chunk of block (0, 0) is 0 or 1 and the block is an even number of chunks on: their sum is their XOR, and XOR
+    // The block starts `rows` rows down and `bytes` bytes to the right. Whole periods of the swizzle are added. Within a period
+    // the lane's chunk of block (0, 0) is 0 or 1, and the block is an even number of chunks on: their sum is their XOR, and XOR
     // commutes with the swizzle.
     // Example, Width 64, row 3: chunk 0 of block (0, 0) is in place 0 ^ 3 = 3, byte 3 * 128 + 48 = 432 of the tile. The next
     // block to the right begins with chunk 2, in place 2 ^ 3 = 1, byte 400 = 432 ^ 32: one XOR moves the lane's address.
@@ -54,13 +54,16 @@ struct Tile {
   }
   __device__ T* chunk(int row, int col) const { return elements.address(row, swizzled_col(Width, row, col)); }
 
-  // Operands. Lanes point to the chunks of a 16 x 16 block in one of two orders: the left ones of rows 0..15, then the right
-  // ones,
+  // Operands. Each lane points to a chunk of a 16 x 16 block; the 8 lanes of a row of this table point to 8 rows:
+  //   lanes     left(), right()         transposed(), left_transposed()
+  //    0.. 7    rows 0..7,  left chunk   rows 0..7,  left chunk
+  //    8..15    rows 8..15, left chunk   rows 0..7,  right chunk
+  //   16..23    rows 0..7,  right chunk  rows 8..15, left chunk
+  //   24..31    rows 8..15, right chunk  rows 8..15, right chunk
   __device__ Operand<T, Width, false> left(int row0 = 0) const { return {elements, offset(row0 + lane() % 16, lane() / 16)}; }
   __device__ Operand<T, Width, true> right(int col0 = 0) const {
     return {elements, offset(lane() % 16, lane() / 16), 2 * col0};
   }
-  // or the left and right ones of rows 0..7, then of rows 8..15.
   __device__ Operand<T, Width, false> transposed() const {
     return {elements, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
   }
@@ -78,19 +81,19 @@ struct Tile {
 // operands that are used twice or by wgmma, or that are packed while V is still on its way.
 
 /// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
-template <class T_, int RowTiles, int ColTiles>
+template <class T_, int RowFragments, int ColFragments>
 struct Rounded {
   using T = T_;
-  static constexpr int DEPTH = ColTiles / 2;
-  const Accumulators<RowTiles, ColTiles>& P;
+  static constexpr int DEPTH = ColFragments / 2;
+  const Accumulators<RowFragments, ColFragments>& P;
 
   __device__ void load(unsigned (&A)[4], int i, int k) const {
 #pragma unroll
     for (int r = 0; r < 4; ++r) A[r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
   }
 };
-template <class T, int RowTiles, int ColTiles>
-__device__ Rounded<T, RowTiles, ColTiles> rounded(const Accumulators<RowTiles, ColTiles>& P) {
+template <class T, int RowFragments, int ColFragments>
+__device__ Rounded<T, RowFragments, ColFragments> rounded(const Accumulators<RowFragments, ColFragments>& P) {
   return {P};
 }
 

@@ -70,10 +70,10 @@ class Maximum {
  public:
   explicit Maximum(int rows) : m_(static_cast<std::size_t>(rows), minus_infinity) {}
 
-  /// Visits tile j, S [rows][keys], in a warp of a warpgroup, where all rows see all keys of tiles before `plain_tiles`. Is it
+  /// Visits tile j, S [rows][keys], in a warp of a warpgroup, where all rows see all keys of tiles before `unmasked_tiles`. Is it
   /// computed twice?
-  bool visit_in_warp(const std::vector<std::vector<double>>& S, int j, int plain_tiles) {
-    lazy_below_ = std::min(lazy_below_, plain_tiles);
+  bool visit_in_warp(const std::vector<std::vector<double>>& S, int j, int unmasked_tiles) {
+    lazy_below_ = std::min(lazy_below_, unmasked_tiles);
     const bool exact = !known_ || j >= lazy_below_, twice = !exact && !fits(S);
     if (exact || twice) update_max(S);
     if (twice) lazy_below_ = j - 8;

@@ -120,7 +120,8 @@ std::string cannot_run(const Variant& variant, const FullProblem& problem, Pass 
 const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
   const Variant* found = nullptr;
   for (const Variant& variant : variants(backend)) {
-    if (variant.fastest == nullptr || !variant.fastest(problem, pass) || !cannot_run(variant, problem, pass, limits).empty()) continue;
+    if (variant.fastest == nullptr || !variant.fastest(problem, pass) || !cannot_run(variant, problem, pass, limits).empty())
+      continue;
     if (found == nullptr || !found->only_if_fastest) found = &variant;
   }
   return found;

@@ -34,13 +34,15 @@ __device__ float tile_product(const Matrix<const float>& A, const Matrix<const f
   for (int k0 = 0; k0 < depth; k0 += TILE) {
     load_tile(A_tile, A, TransposeA ? k0 : row0, TransposeA ? row0 : k0);
     load_tile(B_tile, B, TransposeB ? col0 : k0, TransposeB ? k0 : col0);
-    __syncthreads();  // read after write: a thread reads what others have loaded
+    // Read after write: a thread reads what others have loaded.
+    __syncthreads();
     for (int k = 0; k < TILE; ++k) {
       const float a = TransposeA ? A_tile[k][row] : A_tile[row][k];
       const float b = TransposeB ? B_tile[col][k] : B_tile[k][col];
       sum += a * b;
     }
-    __syncthreads();  // write after read: the next load overwrites tiles that slower warps still read
+    // Write after read: the next load overwrites tiles that slower warps still read.
+    __syncthreads();
   }
   return sum;
 }

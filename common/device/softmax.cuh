@@ -24,8 +24,8 @@ struct ScoreRuleFor {
   static constexpr bool OPTIONS = std::is_same_v<SomeProblem, OptionsProblem>, RAGGED = false;
   SomeProblem problem;
   Bias bias;
-  bool scale_first;  ///< apply() scales the scores; otherwise `factor` becomes part of the exponent
-  float factor;      ///< still to be multiplied after apply(): 1 or the scale
+  bool scale_first;  ///< apply() scales the scores; otherwise `late_scale` becomes part of the exponent
+  float late_scale;  ///< still to be multiplied after apply(): 1 or the scale
 
   /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query query0 and key key0.
   /// Transposed: rows are keys, columns queries. `slope`: takes the derivative of the softcap, if there is one, as

@@ -1,23 +1,25 @@
-// Matrices in shared memory as operands of wgmma, and who holds what of its accumulators. Kernels and the simulator both use these functions.
+// Matrices in shared memory as operands of wgmma, and the elements of its accumulators that each thread holds. Kernels and the
+// simulator both use these functions.
 //
-// A tile lies in shared memory as panels: a panel has 64 columns of 16-bit numbers, so that a row is 128 bytes, and as many rows as the tile;
-// panel p holds columns 64p to 64p + 63 and follows panel p - 1. Within a panel the chunks of 16 bytes of row r are swizzled by r % 8
-// (swizzled_chunk(64, r, chunk) of fragments.hpp). That is what a TMA load with a swizzle of 128 bytes writes, one load for each panel.
-// Every panel begins at a multiple of 1024 bytes.
+// A tile is stored as panels of 64 columns and all rows: a panel's row of 16-bit elements is 128 bytes. Panel p holds columns
+// 64 p to 64 p + 63 and follows panel p - 1; each begins at a multiple of 1024 bytes. Within a panel the 16-byte chunks of row
+// r are swizzled by r % 8 (swizzled_chunk(64, r, chunk) of fragments.hpp). A TMA load with a swizzle of 128 bytes writes this
+// layout, one load per panel.
 #pragma once
 
 #include "common/attention/problem.hpp"
 
 namespace flash {
 
-/// Along which side of the product the columns of the tile lie: the depth k, or the rows of A (M) and the columns of B (N).
+/// The direction in which the tile's columns run in the product: the depth k, or the rows of A (M) and the columns of B (N).
 enum class Major { k, mn };
 
-/// What wgmma is told of an operand, 16 of the depth: the matrix descriptor of the PTX ISA ("Asynchronous Warpgroup Level Matrix Shared Memory
-/// Layout"), for a swizzle of 128 bytes. All addresses and distances are in units of 16 bytes.
+/// The matrix descriptor of an operand, for 16 steps of the depth: "Asynchronous Warpgroup Level Matrix Shared Memory Layout"
+/// in the PTX ISA, for a swizzle of 128 bytes. All addresses and distances are in units of 16 bytes.
 ///
 ///   low    0..13 address, 16..29 leading offset: from one panel to the next (Major::mn)
-///   high   0..13 stride offset: from 8 rows to the next 8; 17..19 zero: patterns begin at multiples of 1024 bytes; 30..31 one: 128 bytes
+///   high   0..13 stride offset: from 8 rows to the next 8; 17..19 zero: patterns begin at multiples of 1024 bytes; 30..31
+///          one: 128 bytes
 template <Major M>
 struct WgmmaOperand {
   unsigned low, high;
@@ -29,20 +31,20 @@ FLASH_HOST_DEVICE constexpr WgmmaOperand<M> wgmma_operand(unsigned address, int 
           static_cast<unsigned>(stride_bytes / 16) | 1u << 30};
 }
 
-/// The operand whose depth runs along the columns of a tile with `Rows` rows: element (m, k) is tile(m, k). Q and K of S = Q K^T.
-/// (kk) is columns 16 kk to 16 kk + 15.
+/// The operand whose depth runs along the columns of a tile with `Rows` rows: element (m, k) is tile(m, k). Q and K of
+/// S = Q K^T. Call (kk) is columns 16 kk to 16 kk + 15.
 template <int Rows>
 struct KMajor {
   static_assert(Rows % 8 == 0, "the swizzle repeats after 8 rows");
   WgmmaOperand<Major::k> first;
   FLASH_HOST_DEVICE constexpr WgmmaOperand<Major::k> operator()(int kk) const {
-    // A sum in the lower word alone is what costs least: the upper one stays as it is.
+    // Adding to the lower word alone is cheapest: the upper one never changes.
     return {first.low + static_cast<unsigned>(kk / 4 * Rows * 128 + kk % 4 * 32) / 16, first.high};
   }
 };
 
 /// The operand whose depth runs down the rows of a tile with `Rows` rows: element (m, k) is tile(k, m). V of O = P V.
-/// (kk) is rows 16 kk to 16 kk + 15. Only 16-bit types can be read in this way.
+/// Call (kk) is rows 16 kk to 16 kk + 15. Only 16-bit types can be read in this way.
 template <int Rows>
 struct MnMajor {
   static_assert(Rows % 16 == 0, "a product takes 16 of the depth");
@@ -65,8 +67,10 @@ FLASH_HOST_DEVICE constexpr MnMajor<Rows> mn_major_at(unsigned tile, int col) {
 
 namespace fragment {
 
-// ---- The accumulators of wgmma, fp32: [64, N] over the 128 threads of a warpgroup, N / 2 registers each. Warp w has rows 16w to 16w + 15;
-// ---- registers 4i to 4i + 3 are C of mma.m16n8 for columns 8i to 8i + 7. A in registers is A of mma.m16n8k16 for the warp's rows.
+// ---- The accumulators of wgmma, fp32: [64, N] over the 128 threads of a warpgroup, N / 2 registers each --------------------
+//
+// Warp w has rows 16 w to 16 w + 15. Registers 4 i to 4 i + 3 are C of mma.m16n8 for columns 8 i to 8 i + 7. A in registers is
+// A of mma.m16n8k16 for the warp's rows.
 
 FLASH_HOST_DEVICE constexpr int wgmma_row(int thread, int reg) {
   return thread % 128 / 32 * 16 + thread % 32 / 4 + 8 * (reg % 4 / 2);

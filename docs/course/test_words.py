@@ -30,7 +30,7 @@ class Messages(unittest.TestCase):
         array = self.told(NAME, "  float x[4];\n  for (int j = 0; j < problem.Nk + 1; ++j) x[j] = 1.0f;\n  P(i, 0) = x[0];\n")
         self.assertIn("does not exist at 01_softmax.cuh:88 The kernel touched an element that does not exist", array)
         e = exercise.load("06_rows_in_registers")
-        unwritten = self.told(e.name, e.parts()[1].replace("    load_tile<Shape::Width>(V_smem, V, key0, wide);\n", ""))
+        unwritten = self.told(e.name, e.parts()[1].replace("    load_tile<Shape::Width>(V_smem, V, key0, aligned);\n", ""))
         self.assertIn("Shared memory holds nothing until a thread writes to it", unwritten)
         nothing = self.told(NAME, "  float l = 0.0f;\n")
         self.assertIn("is its kernel launched? Do your lines write it, all of it?", nothing)
@@ -71,7 +71,7 @@ class Messages(unittest.TestCase):
             ("a.cuh:37 writes and a.cuh:54 reads the same shared memory", "nothing orders the two"),
             ("divergent barrier: threads 0..31 wait in __syncthreads at a.cuh:3", "A barrier waits for every thread"),
             ("a.cuh:37 writes and a.cuh:37 writes the same shared memory", "each element should have one thread"),
-            ("misaligned access: the address of Q", "A wide access"),
+            ("misaligned access: the address of Q", "A aligned access"),
         ):
             self.assertIn(means, words.meaning(said))
 

@@ -8,7 +8,7 @@ An exercise that is checked is followed by a comment, which readers do not see. 
 
   <!-- exercise
   in 01_naive/kernel.cuh          the file to edit, from the root of the project
-  replace __syncthreads();  // read     a text that occurs there once
+  replace l += expf(S(i, j))      a text that occurs there once; \\n is the end of a line
   by                              its replacement; nothing: the text goes
   apply                           the diff that the page shows last before this comment
   run common/try.sh 01            a command that the page shows
@@ -39,6 +39,7 @@ def exercises(text):
     for comment in re.finditer(r"^ *<!-- exercise\n(.*?)^ *-->$", text, re.DOTALL | re.MULTILINE):
         lines = [line.strip() for line in comment[1].splitlines() if line.strip()]
         steps = [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines]
+        steps = [(keyword, what.replace("\\n", "\n") if keyword in ("replace", "by") else what) for keyword, what in steps]
         diffs = re.findall(r"^```diff\n(.*?)^```$", text[: comment.start()], re.DOTALL | re.MULTILINE)
         found.append([(keyword, diffs[-1] if keyword == "apply" and diffs else what) for keyword, what in steps])
     return found

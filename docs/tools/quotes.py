@@ -49,13 +49,16 @@ def functions(path, *names):
 
 def part(path, function, *words):
     """Of a function, the lines from the first with one text to the next with another, both included: FIRST ... LAST, or FIRST alone for
-    one line. Braces that close right below belong to it. No text may hold a '>', which would end the marker."""
+    one line. The statement below a comment, and braces that close right below, belong to it. No text may hold a '>', which would end the
+    marker."""
     first, _, last = " ".join(words).partition(" ... ")
     lines = definition(path, function)
     start = next((i for i, line in enumerate(lines) if first in line), None)
     end = next((i for i in range(start, len(lines)) if last in lines[i]), None) if start is not None else None
     if end is None:
         raise SystemExit(f"{path}: {function}() has no lines from '{first}' to '{last or first}' to quote")
+    while last and lines[end].lstrip().startswith("//"):
+        end += 1
     while lines[end + 1].strip() == "}" and sum(line.count("{") - line.count("}") for line in lines[start : end + 1]) > 0:
         end += 1
     found = lines[start : end + 1]

@@ -44,7 +44,7 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
         "08_tensor_cores/backward/4_staggered.cuh",
         "for (int iteration = 0; iteration < queries.iterations + 2;",
         "gradient.each(",
-        "cp_async_wait_all __syncthreads load_tile add_back_to_dQ add_product exponentiate multiply_by_blocks add_product add_back_to_dQ __syncthreads",
+        "cp_async_wait_all __syncthreads load_tile add_oldest_to_dQ add_product exponentiate multiply_by_blocks add_product add_oldest_to_dQ __syncthreads",
     ),
 }
 

@@ -152,12 +152,12 @@ def halves_08():
         "cp_async_wait_all()",
         BARRIER,
         "load_tile(",
-        "add_back_to_dQ(",
-        "add_product(S_or_dP,",
+        "add_oldest_to_dQ(",
+        "add_product(St_or_dPt,",
         "exponentiate(",
         "add_product(gradient,",
     ]
-    in_order("08_tensor_cores/backward/4_staggered.cuh", "for (int iteration = 0;", [*calls, "add_back_to_dQ("])
+    in_order("08_tensor_cores/backward/4_staggered.cuh", "for (int iteration = 0;", [*calls, "add_oldest_to_dQ("])
     p, left, column, high = Picture(980, 408, "The backward pass: two halves of a block, one tile of queries apart"), 92, 292, 56
     p.label(490, 26, "Three iterations of the loop: half 0 is one tile of queries ahead of half 1", 17, bold=True)
     for y, name in [(100, "half 0"), (204, "half 1"), (267, "Q, dO"), (305, "P, dS")]:
