@@ -210,10 +210,10 @@ constexpr CompiledShape compiled(const char* why) {
 
 // Those of step 2, but for Br = 32, Bc = 128 at Width 64, which would spill with dropout.
 constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 2, 2>("32 keys a warp"),      compiled<32, 32, 64, 1, 2>("little shared memory"),
-    compiled<64, 32, 64, 1, 2>("little shared memory"), compiled<96, 32, 64, 1, 2>("16 keys a warp"),
-    compiled<128, 32, 64, 1, 2>("16 keys a warp"),      compiled<128, 16, 64, 1, 2>("little shared memory"),
-    compiled<256, 16, 64, 1, 1>("16 keys a warp"),      compiled<256, 16, 32, 1, 1>("little shared memory"),
+    compiled<32, 64, 128, 2, 2>("32 keys a warp"), compiled<32, 32, 64, 1, 2>("little shared memory"),
+    compiled<64, 32, 64, 1, 2>("16 keys a warp"),  compiled<96, 32, 64, 1, 2>("16 keys a warp"),
+    compiled<128, 32, 64, 1, 2>("16 keys a warp"), compiled<128, 16, 64, 1, 2>("little shared memory"),
+    compiled<256, 16, 64, 1, 1>("16 keys a warp"), compiled<256, 16, 32, 1, 1>("little shared memory"),
 };
 
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
