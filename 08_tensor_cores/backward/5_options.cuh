@@ -48,8 +48,8 @@ struct BackwardShape {
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
 };
 
-/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to dQ_accum, a sequence of 16 x 8 fragments: 4 elements per
-/// lane. col0: the block's first column.
+/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/prepare.cuh. col0: the block's
+/// first column.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, const Tile<T, Shape::Br>& dSt_smem,
                           const Tile<T, Shape::Width>& K_smem) {
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
-  const Tile<T, Shape::Br> dSt_smem(dO_smem(1).end(), Shape::Bc);  // transposed, as it is computed
+  const Tile<T, Shape::Br> dSt_smem(dO_smem(1).end(), Shape::Bc);
   const auto stats_smem = [&](int stage) {
     return QueryStats{{reinterpret_cast<float*>(dSt_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
@@ -155,9 +155,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     // 3. dS^T, and dK.
     add_product(dPt, V_smem.left(warp_row), dO.transposed());  // (8.12)
-    keep_gradients(rule, dPt, Pt);                             // (9.13), and Pt loses its marks
+    keep_gradients(rule, dPt, Pt);                             // (9.13); Pt loses its marks
     softmax_backward(dPt, Pt, stats);
-    auto& dSt = dPt;  // but for the slope
+    auto& dSt = dPt;
     if (problem.softcap != 0.0f) {
       dSt.each_at([&](float& ds, int row, int query) {
         const T slope = slopes(row, query);
@@ -208,13 +208,12 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
 }
 
-// Those of step 2.
+// Those of step 2, but for Br = 32, Bc = 128 at Width 64, which would spill with dropout.
 constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 2, 2>("32 keys a warp"),       compiled<32, 32, 64, 1, 2>("little shared memory"),
-    compiled<64, 32, 128, 2, 2>("32 keys a warp"),       compiled<64, 32, 64, 1, 2>("little shared memory"),
-    compiled<96, 32, 64, 1, 2>("16 keys a warp"),        compiled<128, 32, 64, 1, 2>("16 keys a warp"),
-    compiled<128, 16, 64, 1, 2>("little shared memory"), compiled<256, 16, 64, 1, 1>("16 keys a warp"),
-    compiled<256, 16, 32, 1, 1>("little shared memory"),
+    compiled<32, 64, 128, 2, 2>("32 keys a warp"), compiled<32, 32, 64, 1, 2>("little shared memory"),
+    compiled<64, 32, 64, 1, 2>("16 keys a warp"),  compiled<96, 32, 64, 1, 2>("16 keys a warp"),
+    compiled<128, 32, 64, 1, 2>("16 keys a warp"), compiled<128, 16, 64, 1, 2>("little shared memory"),
+    compiled<256, 16, 64, 1, 1>("16 keys a warp"), compiled<256, 16, 32, 1, 1>("little shared memory"),
 };
 
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
