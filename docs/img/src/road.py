@@ -53,7 +53,13 @@ def road():
         p.arrow(x + WIDE / 2, y1 + HIGH, x + WIDE / 2, y2 - 1)
     x, y = place("00")
     p.arrow(x + WIDE / 2, y, x + WIDE / 2, ROWS[0] + HIGH + 1)
-    p.note(LEFT, ROWS[2] + 36, "An arrow leads from a chapter to one that needs it.", "Times are for reading, not for all exercises.", anchor="start")
+    p.note(
+        LEFT,
+        ROWS[2] + 36,
+        "An arrow leads from a chapter to one that needs it.",
+        "Times are for reading, not for all exercises.",
+        anchor="start",
+    )
     return p
 
 
