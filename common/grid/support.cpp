@@ -94,7 +94,7 @@ bool has_no_tiles_on_turing(const Variant& v, const FullProblem& problem, Pass p
 
 }  // namespace
 
-void check_variants_on(const std::vector<FullProblem>& problems, bool in_turns, InputKind kind) {
+void check_variants_on(const std::vector<FullProblem>& problems, bool in_turns, InputKind kind, bool predictable) {
   REQUIRE(!variants().empty());
   // Sanitizers take ten times as long, and a problem that one variant has run says most of what there is to say of the harness.
   const std::size_t groups = variants().size() <= 8 ? 1 : sanitized() ? 6 : in_turns ? 2 : 1;
@@ -114,7 +114,7 @@ void check_variants_on(const std::vector<FullProblem>& problems, bool in_turns, 
       const Checker checker(problem, inputs, pass, Sample{});
       for (const Variant& v : taking) {
         Runner runner(device(), v, problem, inputs, pass);
-        if (device().info().kind == Backend::gpu || v.predict == nullptr) {
+        if (device().info().kind == Backend::gpu || v.predict == nullptr || !predictable) {
           runner.run();
         } else {
           Counters of_forward;
