@@ -42,6 +42,12 @@ inline MovedTensors predicted_forward(const FullProblem& p, const TileChoice& ch
   return moved;
 }
 
+/// Whether a warp's rows of Q stay in registers: the 32 that hold 16 rows of 128 columns or 32 rows of 64.
+inline bool Q_stays(const FullProblem& p, const TileChoice& choice) {
+  const int width = p.d <= 128 ? static_cast<int>(up(p.d, 32)) : 256;
+  return width * choice.tiles.Br / (choice.threads / 32) <= 2048;
+}
+
 /// __syncthreads() of a forward step in all blocks; neither named barriers nor mbarriers.
 inline std::optional<std::int64_t> forward_barriers(std::string_view step, const FullProblem& p, const TileChoice& choice,
                                                     const DeviceLimits& limits) {
@@ -51,10 +57,8 @@ inline std::optional<std::int64_t> forward_barriers(std::string_view step, const
   const std::int64_t blind = p.causal ? heads * (std::max(0, p.Nq - p.Nk) / Br) : 0;  // tiles of Q that see no key
   if (step == "mma" || step == "swizzle") return 2 * pairs - (tiles_of_Q - blind);
   if (step == "pipeline" || step == "registers" || step == "addresses") return pairs;
-  // One more if Q stays in registers: the 32 that hold 16 rows of 128 columns or 32 rows of 64.
-  const std::int64_t width = p.d <= 128 ? up(p.d, 32) : 256;
   if (step == "resident_Q" || step == "tuned" || step == "lazy_maximum" || step == "options")
-    return pairs + (width * Br / (choice.threads / 32) <= 2048 ? tiles_of_Q : 0);
+    return pairs + (Q_stays(p, choice) ? tiles_of_Q : 0);
   // One more when the mbarriers are initialised, and that alone where warps specialise.
   if (step == "tma" || step == "wgmma") return pairs + tiles_of_Q;
   if (step != "scheduled") return tiles_of_Q;
@@ -103,9 +107,10 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
 }
 
 /// Step 10, with or without the backward pass after it. In a ragged batch each thread looks up its block's tile, the ends of the sequence,
-/// and where it begins in Q, K, V, O and L.
+/// and where it begins in Q, K, V, O and L. Where Q stays in registers, tiles that see no key read theirs, too.
 inline Prediction predicted_options(const FullProblem& p, const TileChoice& choice, const DeviceLimits& limits) {
   MovedTensors moved = predicted_forward(p, choice);
+  if (Q_stays(p, choice)) add_read(moved, "Q", std::int64_t{p.B} * p.H * (p.Nq - visits(p, choice.tiles).seeing), p);
   if (!p.sequences.empty()) {
     const std::int64_t threads = std::int64_t{p.B} * p.H * visits(p, choice.tiles).query_tiles * choice.threads;
     moved["order"].read = 2 * threads, moved["offsets"].read = (4 + 5) * threads;

@@ -94,16 +94,16 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
 
   // 1. Q and the first tiles of K and V.
-  if (Tc > 0) {
+  if (Tc > 0 || Shape::Q_STAYS) {  // to registers it goes even if no product uses it
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
-    load_tile(0);
   }
+  if (Tc > 0) load_tile(0);
   if constexpr (Shape::Q_STAYS) {
     cp_async_wait_all();
     // Read after write: Q of all threads has landed.
     __syncthreads();
   }
-  const auto Q = operand_of_Q<Shape>(Q_rows);  // if Tc = 0, nothing was copied, and no product uses it
+  const auto Q = operand_of_Q<Shape>(Q_rows);
 
   for (int j = 0; j < Tc; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
