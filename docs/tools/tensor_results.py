@@ -172,7 +172,7 @@ def over(rows, which, peer):
 FRONT = [
     ("01_naive", "01_naive", None, "fp32, S and P in global memory"),
     ("04_fa1_forward", "05_fa1_backward", None, "fp32, FlashAttention-1: S and P stay on the chip"),
-    ("06_fa2_forward", "07_fa2_backward", None, "fp32, FlashAttention-2: a block per query tile"),
+    ("06_fa2_forward", "07_fa2_backward", None, "fp32, FlashAttention-2: a block per tile of queries, backward of keys"),
     (STAGE, STAGE, LAST, "fp16, tensor cores by `mma.sync`"),
     (STAGE, STAGE, ON_HOPPER, "fp16, Hopper: TMA, `wgmma`, warp specialisation; the steps by default"),
 ]
