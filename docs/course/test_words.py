@@ -26,9 +26,9 @@ class Messages(unittest.TestCase):
         self.assertIn("A thread goes on and on. Does the variable of each loop change", endless)
         self.assertNotIn("FLASH_SIMT", endless)
         divided = self.told(NAME, "  int n = problem.Nk - problem.Nk;\n  P(i, 0) = S(i, problem.Nk / n);\n")
-        self.assertIn("integer division of 4 by zero at 01_softmax.cuh:88 An integer divided by zero", divided)
+        self.assertIn("integer division of 4 by zero at 01_softmax.cuh:90 An integer divided by zero", divided)
         array = self.told(NAME, "  float x[4];\n  for (int j = 0; j < problem.Nk + 1; ++j) x[j] = 1.0f;\n  P(i, 0) = x[0];\n")
-        self.assertIn("does not exist at 01_softmax.cuh:88 The kernel touched an element that does not exist", array)
+        self.assertIn("does not exist at 01_softmax.cuh:90 The kernel touched an element that does not exist", array)
         e = exercise.load("06_rows_in_registers")
         unwritten = self.told(e.name, e.parts()[1].replace("    load_tile<Shape::Width>(V_smem, V, key0, aligned);\n", ""))
         self.assertIn("Shared memory holds nothing until a thread writes to it", unwritten)
@@ -71,7 +71,7 @@ class Messages(unittest.TestCase):
             ("a.cuh:37 writes and a.cuh:54 reads the same shared memory", "nothing orders the two"),
             ("divergent barrier: threads 0..31 wait in __syncthreads at a.cuh:3", "A barrier waits for every thread"),
             ("a.cuh:37 writes and a.cuh:37 writes the same shared memory", "each element should have one thread"),
-            ("misaligned access: the address of Q", "A aligned access"),
+            ("misaligned access: the address of Q", "A wide access"),
         ):
             self.assertIn(means, words.meaning(said))
 
