@@ -1,4 +1,4 @@
-// 07 FlashAttention-2, backward, step 4: the gradient of the bias, by one more kernel after those of step 3.
+// 07 FlashAttention-2, backward, step 4: the gradient of the bias, by another kernel.
 //
 //   for every pair of tiles of a matrix of the bias (one block each), for every head that shares it:
 //     S = scale Q_i K_j^T, capped, + bias, masked;   P = e^(S - L_i)                    (7.1)
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Scores sum(0.0f);  // half 1; stays 0 where no query of the tile sees a key of it
   for (int b = of.first_b; seen && b < of.end_b; ++b) {
     for (int h = of.first_h; h < of.end_h; ++h) {
-      // Write after read: half 1 has read P and D of the previous head.
+      // Write after read: no thread still reads the previous head's tiles, P or D.
       __syncthreads();
       load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, problem.kv_head(h)), key0, aligned);
       load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, problem.kv_head(h)), key0, aligned);

@@ -72,6 +72,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
   const SharedMatrix<float> Q_half{smem.Q.data + half_col, Shape::Br, Shape::Width / 2, Shape::STRIDE};
+  // Time components in two floats each: [Br, 2] and [Bc, 2].
   const SharedMatrix<float> q0{smem.D + Shape::Br, Shape::Br, 2, 2}, k0{q0.data + 2 * Shape::Br, Shape::Bc, 2, 2};
   const auto load_tile_of_queries = [&](int h, int query0) {
     load_queries<Shape>(smem, all, b, h, query0, aligned);

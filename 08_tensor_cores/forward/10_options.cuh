@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
 
   // 1. Q and the first tiles of K and V.
-  if (Tc > 0 || Shape::Q_STAYS) {  // to registers it goes even if no product uses it
+  if (Tc > 0 || Shape::Q_STAYS) {  // warps load Q into registers even where no product needs it
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
   }
   if (Tc > 0) load_tile(0);
