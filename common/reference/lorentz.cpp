@@ -43,4 +43,32 @@ Matrix distance_gradient(const Matrix& W, const Matrix& Q, const Matrix& K) {
   return gradient;
 }
 
+Matrix with_times(const Matrix& M) {
+  Matrix all(M.rows(), M.cols() + 1);
+  all << M, times(M);
+  return all;
+}
+
+Vector lorentz_norms(const Matrix& sums) {
+  Vector norms(sums.rows());
+  for (Eigen::Index i = 0; i < sums.rows(); ++i) {
+    const double time = sums(i, sums.cols() - 1), length = sums.row(i).head(sums.cols() - 1).norm();
+    norms(i) = std::sqrt(std::max(1.0, (time - length) * (time + length)));
+  }
+  return norms;
+}
+
+Matrix centroid_gradient(const Matrix& dO, const Matrix& y) {
+  const Vector D = dO.cwiseProduct(y).rowwise().sum();
+  Matrix gradient(dO.rows(), dO.cols() + 1);
+  gradient << dO + D.asDiagonal() * y, -D.cwiseProduct(times(y));
+  return gradient;
+}
+
+Matrix without_times(const Matrix& gradient, const Matrix& V) {
+  const Eigen::Index d = V.cols() - 1;
+  const Vector by_time = gradient.col(d).cwiseQuotient(V.col(d));
+  return gradient.leftCols(d) + by_time.asDiagonal() * V.leftCols(d);
+}
+
 }  // namespace flash::exact

@@ -35,6 +35,8 @@ struct ScoreGradients {
   std::vector<float> delta_dS = {};  ///< for Score::lorentz, where dS is divided by the slope: dS times q0 - k0
   const float* q = nullptr;          ///< likewise, the query
   const Keys* keys = nullptr;        ///< and the keys
+  std::vector<float> dO = {};        ///< of the weighted sum of V, which dV adds up
+  float dO_time = 0.0f;              ///< for Values::centroid: of the sum's time component
 };
 ScoreGradients score_gradients(const FullProblem&, const Inputs&, const Keys&, int b, int h, int i, const float* O, float L);
 
