@@ -1,11 +1,12 @@
 // 01 naive with the options of chapter 09: a sliding window, a softcap, ragged batches, dropout, the gradient of the bias,
-// hyperbolic scores (lorentz.cuh).
+// hyperbolic scores (lorentz.cuh) and centroids (centroid.cuh).
 //
 //   forward    s = scale q_i . k_j                                                      (1.1)
 //              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.3), (9.7)
 //   backward   dS = P o (dP - rowsum(P o dP)) o (1 - (capped / c)^2)                    (9.2)
 //   dropout    O = (P o Z) V,   dV = (P o Z)^T dO,   dP = Z o dO V^T                   (9.12), (9.13)
 //   lorentz    s = -scale d(q_i, k_j), the distance on the hyperboloid                  (9.20)
+//   centroid   O = (P V) / N,  L = L + ln N,  N the Lorentz norm of P V             (9.25), (9.26)
 //   bias       dBias = sum of P o (dP - rowsum(P o dP)) over the heads that share it    (9.16)
 //
 // New since kernel.cuh: four kernels. The scores know who sees whom and what the cap does to them; all products and the
@@ -20,6 +21,7 @@
 //   ragged batch, although only those within a sequence are used.
 #pragma once
 
+#include "01_naive/centroid.cuh"
 #include "01_naive/kernel.cuh"
 #include "01_naive/lorentz.cuh"
 #include "common/device/bias_gradient.cuh"
@@ -145,6 +147,10 @@ void forward_of_one(const Part& part) {
   launch_any("softmax", row_per_thread(p), softmax_kernel, p, view<const float>(S), view<float>(P), view<float>(a.L));
   drop(part, P);
   launch_any("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
+  if (p.values == Values::centroid) {
+    launch_any("centroid", row_per_thread(p), centroid::centroid_kernel, p, V, view<float>(P), view<float>(a.O),
+               view<float>(a.L));
+  }
 }
 
 /// Runs after forward_of_one(), which left S and P o Z in their workspaces; leaves the same.
@@ -156,9 +162,22 @@ void backward_of_one(const Part& part) {
   const auto dP = a.workspace("dP"), dS = a.workspace("dS");
   if (p.dropout.probability != 0.0f)
     launch_any("softmax", row_per_thread(p), softmax_kernel, p, S, view<float>(a.workspace("P")), view<float>(a.L));
-  launch_any("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
+  const bool centroids = p.values == Values::centroid;
+  const LaunchShape pairs = tiled(p.Nq, p.Nk, p.B * p.H), key_elements = tiled(p.Nk, p.d, p.B * p.Hkv);
+  const auto O = view<const float>(a.O);
+  if (centroids) {
+    launch_any("weights", pairs, centroid::weights_kernel, p, P, dO, O, V, view<float>(dS), view<float>(dP));
+    launch_any("dV", key_elements, key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+    launch_any("dV_of_centroid", key_elements, lorentz::dK_kernel, p, -1.0f, true, view<const float>(dS), view<const float>(dP),
+               O, V, view<float>(a.dV));
+  }
+  launch_any("dP", pairs, dP_kernel, p, dO, V, view<float>(dP));
   drop(part, dP);
-  launch_any("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
+  if (centroids) {
+    launch_any("dS", pairs, centroid::dS_kernel, p, P, view<const float>(dP), O, V, view<float>(dS));
+  } else {
+    launch_any("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
+  }
   if (p.bias_gradient) {
     launch_any("bias_gradient", tiled(p.Nq, p.Nk, bias_matrices(p)), bias_gradient_kernel, p, view<const float>(dS),
                view<float>(a.dBias));
@@ -167,16 +186,16 @@ void backward_of_one(const Part& part) {
   if (p.score == Score::lorentz) {
     launch_any("slope_of_distance", tiled(p.Nq, p.Nk, p.B * p.H), lorentz::slope_kernel, p, Q, K, view<float>(dS),
                view<float>(dP));
-    const auto G = view<const float>(dS), delta_G = view<const float>(dP);
-    launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), lorentz::dQ_kernel, p, G, delta_G, Q, K, view<float>(a.dQ));
-    launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), lorentz::dK_kernel, p, G, delta_G, Q, K, view<float>(a.dK));
+    const auto G = view<const float>(dS), theta_G = view<const float>(dP);
+    launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), lorentz::dQ_kernel, p, G, theta_G, Q, K, view<float>(a.dQ));
+    launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), lorentz::dK_kernel, p, p.scale, false, G, theta_G, Q, K, view<float>(a.dK));
   } else {
     launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
     launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q,
                view<float>(a.dK));
   }
   drop(part, a.workspace("P"));
-  launch_any("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+  if (!centroids) launch_any("dV", key_elements, key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
 }
 
 void forward(const Attention& a) {
@@ -186,16 +205,17 @@ void backward(const Attention& a) {
   for (const Part& one : sequences_of(a)) backward_of_one(one);
 }
 
-const Variant variant{.name = "options",
-                      .idea =
-                          "a window and a softcap in the scores, the cap's slope in dS, sequences one by one, dropout, dBias, "
-                          "hyperbolic distances",
-                      .forward = forward,
-                      .backward = backward,
-                      .workspace = workspace,
-                      .refuse = refuse_oversized_grid,
-                      .subtracts_max = false,
-                      .takes = every_kernel_takes | all_options | Features::bias_gradient | Features::lorentz};
+const Variant variant{
+    .name = "options",
+    .idea =
+        "a window and a softcap in the scores, the cap's slope in dS, sequences one by one, dropout, dBias, "
+        "hyperbolic distances and centroids",
+    .forward = forward,
+    .backward = backward,
+    .workspace = workspace,
+    .refuse = refuse_oversized_grid,
+    .subtracts_max = false,
+    .takes = every_kernel_takes | all_options | Features::bias_gradient | Features::lorentz | Features::centroid};
 
 }  // namespace
 }  // namespace flash::options

@@ -63,7 +63,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   if (!p.sequences.empty()) {  // one after another
     Prediction sum{.tensors = {}, .sectors = {}, .barriers = 0, .warp_operations = 0};
     for (int s = 0; s < p.sequences.count(); ++s) {
-      const Prediction one = predicted(v, FullProblem{p.sequence(s), {}, p.dropout, p.score}, pass, choice, limits);
+      const Prediction one = predicted(v, FullProblem{p.sequence(s), {}, p.dropout, p.score, p.values}, pass, choice, limits);
       for (const auto& [name, moved] : one.tensors) {
         sum.tensors[name].read += moved.read, sum.tensors[name].written += moved.written;
       }
@@ -101,6 +101,27 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     prediction.tensors["Q"].read += each + rows * d * (1 + d);  // slope_kernel reads what the product dK would
     prediction.tensors["K"].read += each + key_rows * d * (1 + d);
     prediction.barriers = *prediction.barriers - barriers_of_product(p);  // one pass over the pairs for two products
+    prediction.sectors = {};
+  }
+  if (p.values == Values::centroid) {  // centroid.cuh
+    const std::int64_t rows = std::int64_t{p.B} * p.H * p.Nq, key_rows = std::int64_t{p.B} * p.Hkv * p.Nk, Nk = p.Nk, d = p.d;
+    const std::int64_t scores = rows * Nk, each = scores * d;
+    auto& of = prediction.tensors;
+    const auto more = [&](const char* name, std::int64_t read, std::int64_t written) {
+      of[name].read += read, of[name].written += written;
+    };
+    if (pass == Pass::forward) {
+      more("V", each, 0), more("P", 2 * scores, scores), more("O", 2 * rows * d, rows * d), more("L", rows, rows);
+    } else {
+      const std::int64_t pairs_of_O = tiles(Nk) * rows * d, pairs_of_V = std::int64_t{p.B} * p.H * tiles(p.Nq) * Nk * d;
+      more("O", 2 * pairs_of_O + each + each, 0);  // tile_pair() twice, D, and the second term of dV
+      more("V", 2 * pairs_of_V + key_rows * d * (1 + d), 0);
+      more("dO", each, 0);
+      more("dP", each - scores, scores);  // dS_kernel of kernel.cuh read P and dP twice
+      more("dS", scores + each, scores);
+      more("dV", key_rows * d, key_rows * d);
+      prediction.barriers = *prediction.barriers + 2 * barriers_of_product(p);
+    }
     prediction.sectors = {};
   }
   if (pass == Pass::backward && p.softcap != 0.0f) {  // slope_kernel: S, the bias and dS of each pair that is seen

@@ -9,13 +9,13 @@ namespace {
 Vector times(const Matrix& M) { return (1 + M.rowwise().squaredNorm().array()).sqrt(); }
 
 struct Pair {
-  double x, delta;
+  double x, theta;
 };
 
 Pair pair_of(const Matrix& Q, const Matrix& K, const Vector& q0, const Vector& k0, Eigen::Index i, Eigen::Index j) {
   const RowVector apart = Q.row(i) - K.row(j);
-  const double delta = apart.dot(Q.row(i) + K.row(j)) / (q0(i) + k0(j));
-  return {std::max(0.0, (apart.squaredNorm() - delta * delta) / 2), delta};
+  const double theta = apart.dot(Q.row(i) + K.row(j)) / (q0(i) + k0(j));
+  return {std::max(0.0, (apart.squaredNorm() - theta * theta) / 2), theta};
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ Matrix distance_gradient(const Matrix& W, const Matrix& Q, const Matrix& K) {
       const Pair pair = pair_of(Q, K, q0, k0, i, j);
       if (W(i, j) == 0 || pair.x == 0) continue;
       const double slope = W(i, j) / std::sqrt(pair.x * (pair.x + 2));
-      gradient.row(i) += slope * (Q.row(i) - K.row(j) - pair.delta / q0(i) * Q.row(i));
+      gradient.row(i) += slope * (Q.row(i) - K.row(j) - pair.theta / q0(i) * Q.row(i));
     }
   }
   return gradient;

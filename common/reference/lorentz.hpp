@@ -1,8 +1,8 @@
 // Distances on the hyperboloid and their gradients, for the exact reference. Internal to common/reference.
 //
-// A row q is the point (q0, q) with q0 = sqrt(1 + |q|^2). With delta = q0 - k0 and x = (|q - k|^2 - delta^2) / 2, the distance of two points
+// A row q is the point (q0, q) with q0 = sqrt(1 + |q|^2). With theta = q0 - k0 and x = (|q - k|^2 - theta^2) / 2, the distance of two points
 // is d = arcosh(1 + x) = 2 asinh(sqrt(x / 2)), its derivative by x is 1 / sqrt(x (x + 2)), and
-//     dx/dq = q - k - delta q / q0,   dx/dk = k - q + delta k / k0.
+//     dx/dq = q - k - theta q / q0,   dx/dk = k - q + theta k / k0.
 // Where q = k the distance has a kink; the subgradient there is 0.
 //
 // Values::centroid: rows of V are points (v0, v), too. Their weighted sum o has d + 1 components, and a Lorentz norm N = sqrt(o0^2 - |o|^2),

@@ -37,7 +37,7 @@ float time_of(const float* row, std::size_t d) {
 
 /// x = cosh of the distance - 1, and q0 - k0, of q and each key, from differences.
 struct Pair {
-  float x, delta;
+  float x, theta;
 };
 std::vector<Pair> pairs(const float* q, const Keys& keys, std::size_t d) {
   std::vector<Pair> all;
@@ -49,8 +49,8 @@ std::vector<Pair> pairs(const float* q, const Keys& keys, std::size_t d) {
       apart += (q[c] - k[c]) * (q[c] - k[c]);
       longer += (q[c] - k[c]) * (q[c] + k[c]);
     }
-    const float delta = longer / (q0 + time_of(k, d));
-    all.push_back({std::max(0.0f, 0.5f * (apart - delta * delta)), delta});
+    const float theta = longer / (q0 + time_of(k, d));
+    all.push_back({std::max(0.0f, 0.5f * (apart - theta * theta)), theta});
   }
   return all;
 }
@@ -187,7 +187,7 @@ ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const
   const std::vector<Pair> all = pairs(result.q, keys, d);
   for (std::size_t j = 0; j < all.size(); ++j) {
     result.dS[j] = all[j].x == 0.0f ? 0.0f : -result.dS[j] / (std::sqrt(all[j].x) * std::sqrt(all[j].x + 2));
-    result.delta_dS.push_back(result.dS[j] * all[j].delta);
+    result.theta_dS.push_back(result.dS[j] * all[j].theta);
   }
   return result;
 }
@@ -200,7 +200,7 @@ void query_gradient(const FullProblem& p, const Keys& keys, const ScoreGradients
       float apart = 0.0f, in_time = 0.0f;
       for (std::size_t j = 0; j < gradients.dS.size(); ++j) {
         apart += gradients.dS[j] * (gradients.q[c] - keys.K[j * d + c]);
-        in_time += gradients.delta_dS[j];
+        in_time += gradients.theta_dS[j];
       }
       dQ[c] = apart - in_time * gradients.q[c] / q0;
     }
@@ -223,7 +223,7 @@ void add_query(const FullProblem& p, const Inputs& inputs, const ScoreGradients&
     }
     if (p.score == Score::lorentz) {
       const float* const k = &gradients.keys->K[j * d];
-      const float in_time = gradients.delta_dS[j] / time_of(k, d);
+      const float in_time = gradients.theta_dS[j] / time_of(k, d);
       for (std::size_t c = 0; c < d; ++c) sum.dK[j * d + c] += gradients.dS[j] * (k[c] - Q[c]) + in_time * k[c];
       continue;
     }

@@ -32,7 +32,7 @@ void forward(const FullProblem&, const Inputs&, const Keys& keys, int b, int h, 
 /// is in fp32, as the bias is, and only there if its gradient is asked for.
 struct ScoreGradients {
   std::vector<float> P, dS, dBias = {};
-  std::vector<float> delta_dS = {};  ///< for Score::lorentz, where dS is divided by the slope: dS times q0 - k0
+  std::vector<float> theta_dS = {};  ///< for Score::lorentz, where dS is divided by the slope: dS times q0 - k0
   const float* q = nullptr;          ///< likewise, the query
   const Keys* keys = nullptr;        ///< and the keys
   std::vector<float> dO = {};        ///< of the weighted sum of V, which dV adds up
