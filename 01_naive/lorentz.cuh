@@ -114,10 +114,9 @@ __global__ void dQ_kernel(Problem problem, Tensor<const float> G_all, Tensor<con
   dQ.head(b, h)(i, c) = problem.scale * (apart - in_time * q / time_of(Q, i));
 }
 
-/// (9.22)  dK: factor times the sum over a group's query heads, added to what is there or not. A thread owns an element.
-/// Grid: (tiles of d, tiles of keys, B*Hkv).
-__global__ void dK_kernel(Problem problem, float factor, bool add, Tensor<const float> G_all, Tensor<const float> theta_G_all,
-                          Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<float> dK_all) {
+/// (9.22)  dK: the sum over a group's query heads. A thread owns an element.  Grid: (tiles of d, tiles of keys, B*Hkv).
+__global__ void dK_kernel(Problem problem, Tensor<const float> G_all, Tensor<const float> theta_G_all,
+                          Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<float> dK) {
   const int b = blockIdx.z / problem.Hkv;
   const int kv_head = blockIdx.z % problem.Hkv;
   const int j = blockIdx.y * TILE + threadIdx.y;
@@ -136,8 +135,7 @@ __global__ void dK_kernel(Problem problem, float factor, bool add, Tensor<const 
     }
     sum += apart + in_time * k / k0;
   }
-  const Matrix<float> dK = dK_all.head(b, kv_head);
-  dK(j, c) = (add ? dK(j, c) : 0.0f) + factor * sum;
+  dK.head(b, kv_head)(j, c) = problem.scale * sum;
 }
 
 }  // namespace

@@ -114,9 +114,9 @@ std::vector<Part> sequences_of(const Attention& a) {
     one.K = rows_of(a.K, key, Nk), one.V = rows_of(a.V, key, Nk);
     one.dO = rows_of(a.dO, query, Nq), one.dQ = rows_of(a.dQ, query, Nq);
     one.dK = rows_of(a.dK, key, Nk), one.dV = rows_of(a.dV, key, Nk);
-    for (std::size_t n = 0; n < a.workspaces.size(); ++n) {  // S, P, dP, dS
-      one.workspaces[n] = rows_of(a.workspaces[n], query, Nq, key);
-      one.workspaces[n].shape[3] = Nk;
+    for (std::size_t n = 0; n < a.workspaces.size(); ++n) {  // S, P, dP, dS; do, do0
+      one.workspaces[n] = rows_of(a.workspaces[n], query, Nq, n < 4 ? key : 0);
+      if (n < 4) one.workspaces[n].shape[3] = Nk;
     }
     all.push_back({one, s});
   }
@@ -157,27 +157,24 @@ void forward_of_one(const Part& part) {
 void backward_of_one(const Part& part) {
   const Attention& a = part.a;
   const FullProblem& p = a.problem;
-  const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V), dO = view<const float>(a.dO);
+  const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V);
+  auto dO = view<const float>(a.dO);
   const auto S = view<const float>(a.workspace("S")), P = view<const float>(a.workspace("P"));
   const auto dP = a.workspace("dP"), dS = a.workspace("dS");
   if (p.dropout.probability != 0.0f)
     launch_any("softmax", row_per_thread(p), softmax_kernel, p, S, view<float>(a.workspace("P")), view<float>(a.L));
   const bool centroids = p.values == Values::centroid;
-  const LaunchShape pairs = tiled(p.Nq, p.Nk, p.B * p.H), key_elements = tiled(p.Nk, p.d, p.B * p.Hkv);
-  const auto O = view<const float>(a.O);
   if (centroids) {
-    launch_any("weights", pairs, centroid::weights_kernel, p, P, dO, O, V, view<float>(dS), view<float>(dP));
-    launch_any("dV", key_elements, key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
-    launch_any("dV_of_centroid", key_elements, lorentz::dK_kernel, p, -1.0f, true, view<const float>(dS), view<const float>(dP),
-               O, V, view<float>(a.dV));
-  }
-  launch_any("dP", pairs, dP_kernel, p, dO, V, view<float>(dP));
-  drop(part, dP);
-  if (centroids) {
-    launch_any("dS", pairs, centroid::dS_kernel, p, P, view<const float>(dP), O, V, view<float>(dS));
+    const auto sum = a.workspace("do"), time = a.workspace("do0");
+    launch_any("sum_gradient", row_per_thread(p), centroid::sum_gradient_kernel, p, dO, view<const float>(a.O),
+               view<float>(sum), view<float>(time));
+    dO = view<const float>(sum);  // from here on that of the weighted sum
+    launch_any("dP", tiled(p.Nq, p.Nk, p.B * p.H), centroid::dP_kernel, p, dO, view<const float>(time), V, view<float>(dP));
   } else {
-    launch_any("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
+    launch_any("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
   }
+  drop(part, dP);
+  launch_any("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
   if (p.bias_gradient) {
     launch_any("bias_gradient", tiled(p.Nq, p.Nk, bias_matrices(p)), bias_gradient_kernel, p, view<const float>(dS),
                view<float>(a.dBias));
@@ -188,14 +185,18 @@ void backward_of_one(const Part& part) {
                view<float>(dP));
     const auto G = view<const float>(dS), theta_G = view<const float>(dP);
     launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), lorentz::dQ_kernel, p, G, theta_G, Q, K, view<float>(a.dQ));
-    launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), lorentz::dK_kernel, p, p.scale, false, G, theta_G, Q, K, view<float>(a.dK));
+    launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), lorentz::dK_kernel, p, G, theta_G, Q, K, view<float>(a.dK));
   } else {
     launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
     launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q,
                view<float>(a.dK));
   }
   drop(part, a.workspace("P"));
-  if (!centroids) launch_any("dV", key_elements, key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+  launch_any("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+  if (centroids) {
+    launch_any("add_time", tiled(p.Nk, p.d, p.B * p.Hkv), centroid::add_time_kernel, p, P,
+               view<const float>(a.workspace("do0")), V, view<float>(a.dV));
+  }
 }
 
 void forward(const Attention& a) {
@@ -205,6 +206,14 @@ void backward(const Attention& a) {
   for (const Part& one : sequences_of(a)) backward_of_one(one);
 }
 
+std::vector<WorkspaceSpec> workspace_with_sums(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> all = workspace(p, pass);
+  if (pass == Pass::forward) return all;
+  all.push_back({.name = "do", .shape = {p.B, p.H, p.Nq, p.d}, .only_for = Features::centroid});
+  all.push_back({.name = "do0", .shape = {p.B, p.H, p.Nq, 1}, .only_for = Features::centroid});
+  return all;
+}
+
 const Variant variant{
     .name = "options",
     .idea =
@@ -212,7 +221,7 @@ const Variant variant{
         "hyperbolic distances and centroids",
     .forward = forward,
     .backward = backward,
-    .workspace = workspace,
+    .workspace = workspace_with_sums,
     .refuse = refuse_oversized_grid,
     .subtracts_max = false,
     .takes = every_kernel_takes | all_options | Features::bias_gradient | Features::lorentz | Features::centroid};

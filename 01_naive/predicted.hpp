@@ -113,14 +113,10 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     if (pass == Pass::forward) {
       more("V", each, 0), more("P", 2 * scores, scores), more("O", 2 * rows * d, rows * d), more("L", rows, rows);
     } else {
-      const std::int64_t pairs_of_O = tiles(Nk) * rows * d, pairs_of_V = std::int64_t{p.B} * p.H * tiles(p.Nq) * Nk * d;
-      more("O", 2 * pairs_of_O + each + each, 0);  // tile_pair() twice, D, and the second term of dV
-      more("V", 2 * pairs_of_V + key_rows * d * (1 + d), 0);
-      more("dO", each, 0);
-      more("dP", each - scores, scores);  // dS_kernel of kernel.cuh read P and dP twice
-      more("dS", scores + each, scores);
-      more("dV", key_rows * d, key_rows * d);
-      prediction.barriers = *prediction.barriers + 2 * barriers_of_product(p);
+      of["do"] = {of["dO"].read, rows * d};  // in place of dO
+      of["dO"].read = 2 * rows * d;
+      more("O", 2 * rows * d, 0), more("do0", scores + each, rows);
+      more("P", each, 0), more("V", key_rows * d * (1 + d), 0), more("dV", key_rows * d, key_rows * d);
     }
     prediction.sectors = {};
   }
