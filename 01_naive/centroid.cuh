@@ -3,12 +3,12 @@
 //   Rows of V, and of O, are points of the hyperboloid, too; y = O_i, D = dO_i . y.
 //   forward    o = sum_j P_ij v_j, with its time component;  N = sqrt(o0^2 - |o|^2);  y = o / N           (9.25)
 //              L = L + ln N, which makes P = e^(S - L) weights with y = sum_j P_ij v_j                    (9.26)
-//   backward   do_i = dO_i + D y,  do0_i = -D y0, the gradient of the weighted sum                       (9.27)
-//              dP_ij = do_i . v_j + do0_i v0_j,  and rowsum(P dP) = 0                                    (9.28)
+//   backward   do_i = dO_i + D y,  do0_i = -D y0, the gradient of the weighted sum                       (9.28)
+//              dP_ij = do_i . v_j + do0_i v0_j,  and rowsum(P dP) = 0                                    (9.29)
 //              dV_j = sum_i P_ij (do_i + do0_i v_j / v0_j)                                               (9.29)
 //
-// HBM: the forward pass reads V once more for each query, without tiles. The backward pass has do where kernel.cuh has dO, and each
-// element of dV reads a column of P and do0 once more.  Workspace: do, do0.
+// HBM: the forward pass reads V once more for each query, without tiles. The backward pass has do where kernel.cuh has dO, and
+// each element of dV reads a column of P and do0 once more.  Workspace: do, do0.
 #pragma once
 
 #include "01_naive/lorentz.cuh"
@@ -16,8 +16,8 @@
 namespace flash::centroid {
 namespace {
 
-/// (9.25), (9.26)  The weighted mean in O becomes the centroid, and P and L follow. The norm is at least the sum of the weights, 1.
-/// A thread owns a row.  Grid: (blocks of rows, H, B).
+/// (9.25), (9.26)  The weighted mean in O becomes the centroid, and P and L follow. The norm is at least 1, the sum of the weights
+/// (9.27). A thread owns a row.  Grid: (blocks of rows, H, B).
 __global__ void centroid_kernel(Problem problem, Tensor<const float> V_all, Tensor<float> P_all, Tensor<float> O_all,
                                 Tensor<float> L_all) {
   const int b = blockIdx.z;
@@ -38,7 +38,7 @@ __global__ void centroid_kernel(Problem problem, Tensor<const float> V_all, Tens
   L_all.head_vector(b, h)(i) += logf(norm);
 }
 
-/// (9.27)  A thread owns a row.  Grid: (blocks of rows, H, B).
+/// (9.28)  A thread owns a row.  Grid: (blocks of rows, H, B).
 __global__ void sum_gradient_kernel(Problem problem, Tensor<const float> dO_all, Tensor<const float> O_all,
                                     Tensor<float> sum_all, Tensor<float> time_all) {
   const int b = blockIdx.z;
@@ -57,7 +57,7 @@ __global__ void sum_gradient_kernel(Problem problem, Tensor<const float> dO_all,
   time_all.head_vector(b, h)(i) = -D * sqrtf(square);
 }
 
-/// (9.28)  dP, in tiles like tile_product().  Grid: (tiles of keys, tiles of queries, B*H).
+/// (9.29)  dP, in tiles like tile_product().  Grid: (tiles of keys, tiles of queries, B*H).
 __global__ void dP_kernel(Problem problem, Tensor<const float> sum_all, Tensor<const float> time_all, Tensor<const float> V_all,
                           Tensor<float> dP) {
   __shared__ Tile dO_tile;
@@ -84,7 +84,8 @@ __global__ void dP_kernel(Problem problem, Tensor<const float> sum_all, Tensor<c
   if (i < problem.Nq && j < problem.Nk) dP.head(b, h)(i, j) = dot + time_all.head_vector(b, h)(i) * sqrtf(square);
 }
 
-/// (9.29)  The time components' share of dV, added to P^T do. A thread owns an element.  Grid: (tiles of d, tiles of keys, B*Hkv).
+/// (9.29)  The time components' share of dV, added to P^T do. A thread owns an element.
+/// Grid: (tiles of d, tiles of keys, B*Hkv).
 __global__ void add_time_kernel(Problem problem, Tensor<const float> P_all, Tensor<const float> time_all,
                                 Tensor<const float> V_all, Tensor<float> dV) {
   const int b = blockIdx.z / problem.Hkv;

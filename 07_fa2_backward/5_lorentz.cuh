@@ -9,8 +9,8 @@
 //     dK_j += scale sum_i G_ij (K_j - Q_i - (k0 - q0) K_j / k0)                         (9.22)
 //     dQ_i += scale sum_j G_ij (Q_i - K_j - (q0 - k0) Q_i / q0)                         (9.22)
 //
-//   centroid: dO_i becomes (dO_i + D_i y_i, -D_i y0_i), with a time component, and D_i 0         (9.27)
-//     dP = dO_i V_j^T - D_i y0_i v0_j                                                            (9.28)
+//   centroid: dO_i becomes (dO_i + D_i y_i, -D_i y0_i), with a time component, and D_i 0         (9.28)
+//     dP = dO_i V_j^T - D_i y0_i v0_j                                                            (9.29)
 //     dV_j += P^T dO_i - sum_i P_ij D_i y0_i V_j / v0_j                                          (9.29)
 //
 // New since step 2:
@@ -65,8 +65,8 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
   }
 }
 
-/// (9.27)  The gradient of the weighted sum whose centroid y = O is: dO + D y, and its time component -D y0, which takes the place
-/// of D. A warp per query.  Grid: as prepare_kernel.
+/// (9.28)  The gradient of the weighted sum whose centroid is y = O: dO + D y, and its time component -D y0, which takes D's
+/// place. A warp per query.  Grid: as prepare_kernel.
 __global__ void __launch_bounds__(2 * HALF_THREADS)
     centroid_kernel(Problem problem, Tensor<const float> O_all, Tensor<const float> dO_all, Tensor<float> D_all,
                     Tensor<float> sum_all) {
