@@ -22,15 +22,14 @@ def curve(p, start, end, kind):
 
 def octagon(cx, cy, r):
     near = 0.414 * r
-    return [
-        (cx + a, cy + b)
-        for a, b in [(r, near), (near, r), (-near, r), (-r, near), (-r, -near), (-near, -r), (near, -r), (r, -near)]
-    ]
+    return [(cx + a, cy + b) for a, b in [(r, near), (near, r), (-near, r), (-r, near), (-r, -near), (-near, -r), (near, -r), (r, -near)]]
 
 
 def centroid():
     """The mean of two points leaves the sheet. Straight down it returns too far to the right, towards the origin in the middle."""
-    p = Picture(900, 520, "Two points on the hyperboloid: the mean of both lies above the sheet; scaled towards the origin it is their midpoint")
+    p = Picture(
+        900, 520, "Two points on the hyperboloid: the mean of both lies above the sheet; scaled towards the origin it is their midpoint"
+    )
     p.label(450, 28, "Two values with weights of ½, and two ways back to the sheet", 17, bold=True)
     p.arrow(*at(-1.55, 0), *at(5.0, 0))
     p.arrow(*at(0, -0.12), *at(0, 3.95))
