@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(2 * HALF_THREADS)
   }
 #pragma unroll
   for (int distance = WARP / 2; distance > 0; distance /= 2) square += __shfl_xor_sync(ALL_LANES, square, distance);
-  // Read after write: all lanes have D.
+  // Write after read: all lanes have read D, which lane 0 overwrites.
   __syncwarp();
   if (lane == 0) D_all.head_vector(b, h)(i) = -D * sqrtf(1.0f + square);
 }
