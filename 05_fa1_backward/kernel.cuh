@@ -240,8 +240,8 @@ __global__ void __launch_bounds__(MAX_Br, 1)
           m = all.m.head_vector(b, h)(i), l = all.l.head_vector(b, h)(i);
           D = row_D<Width>(tiles.dO, row, all.O.head(b, h), i, aligned);
         }
-        const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
-        differentiate_row<Width>(problem, bias, tiles, key0, {b, h, i, row, visible, zero_if_empty(m), inverse, D});
+        const float one_over_l = l == 0.0f ? 0.0f : 1.0f / l;
+        differentiate_row<Width>(problem, bias, tiles, key0, {b, h, i, row, visible, zero_if_empty(m), one_over_l, D});
 
         // Line 21, phase B. A thread reads only the row of dS that it has just written.
         if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, tiles, row, aligned);
