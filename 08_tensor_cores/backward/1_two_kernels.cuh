@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   const float scale_log2 = subtract_first ? LOG2_E : LOG2_E * rule.late_scale;
 
   const int key_end = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);
-  const int Tc = (key_end + KEYS - 1) / KEYS;
+  const int visible_tiles = (key_end + KEYS - 1) / KEYS;
   Copier<T, Shape::Width, KEYS, Shape::DQ_THREADS> copy_K(all.K.head(b, problem.kv_head(h)), 0),
       copy_V(all.V.head(b, problem.kv_head(h)), 0);
   const auto load_tile = [&](int j) {
@@ -152,13 +152,13 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   // 1. Q, dO, and the first tiles of K, V.
   Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.Q.head(b, h), query0).load_async(Q_smem);
   Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.dO.head(b, h), query0).load_async(dO_smem);
-  if (Tc > 0) load_tile(0);
+  if (visible_tiles > 0) load_tile(0);
 
-  for (int j = 0; j < Tc; ++j) {
+  for (int j = 0; j < visible_tiles; ++j) {
     cp_async_wait_all();
     // Read after write: tiles have landed. Write after read: no warp still reads the previous ones.
     __syncthreads();
-    if (j + 1 < Tc) load_tile(j + 1);
+    if (j + 1 < visible_tiles) load_tile(j + 1);
 
     // 2. P and dS, not transposed: rows are queries.
     Accumulators<1, KEYS / 8> S(0.0f), dP(0.0f);                        // [16, KEYS]

@@ -79,32 +79,33 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from key_end on.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
+  const int visible_tiles = (key_end + Shape::Bc - 1) / Shape::Bc;
 
   // apply() is a no-op for tiles before this one: every row sees all of their keys.
   const int unmasked_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
   bool m_known = false;  // in all rows of the warp, and not large
 
-  // If Tc = 0, they point in front of the first key, but copy nothing.
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
+  // If visible_tiles = 0, they point in front of the first key, but copy nothing.
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (visible_tiles - 1) * Shape::Bc),
+      copy_V(V, (visible_tiles - 1) * Shape::Bc);
   const auto load_tile = [&](int j) {
     copy_K.load_async(K_smem(j % 2), -Shape::Bc);
     copy_V.load_async(V_smem(j % 2), -Shape::Bc);
   };
 
   // 1. Q and the last tiles of K and V.
-  if (Tc > 0) {
+  if (visible_tiles > 0) {
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
-    load_tile(Tc - 1);
+    load_tile(visible_tiles - 1);
   }
   if constexpr (Shape::Q_STAYS) {
     cp_async_wait_all();
     // Read after write: Q of all threads has landed.
     __syncthreads();
   }
-  const auto Q = operand_of_Q<Shape>(Q_rows);  // if Tc = 0, nothing was copied, and no product uses it
+  const auto Q = operand_of_Q<Shape>(Q_rows);  // if visible_tiles = 0, nothing was copied, and no product uses it
 
-  for (int j = Tc - 1; j >= 0; --j) {
+  for (int j = visible_tiles - 1; j >= 0; --j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
     // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j+1), V_(j+1).

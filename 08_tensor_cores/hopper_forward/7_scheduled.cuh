@@ -59,10 +59,10 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   // Write after read: the O staged in this buffer has been stored.
   wait_empty(storage.empty_Q[Q_stage], Q_state.parity());
   storage.work_id[Q_stage] = work_id;
-  mbarrier_arrive_expect_tx(storage.full_Q[Q_stage], work.Tc > 0 ? shared.Q().BYTES : 0);
-  if (work.Tc > 0) shared.Q(Q_stage).load(maps.Q, storage.full_Q[Q_stage], work.query0, work.h, work.b);
+  mbarrier_arrive_expect_tx(storage.full_Q[Q_stage], work.visible_tiles > 0 ? shared.Q().BYTES : 0);
+  if (work.visible_tiles > 0) shared.Q(Q_stage).load(maps.Q, storage.full_Q[Q_stage], work.query0, work.h, work.b);
   Q_state.next();
-  for (int j = work.Tc - 1; j >= 0; --j, state.next()) {
+  for (int j = work.visible_tiles - 1; j >= 0; --j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // Write after read: all consumers have read the stage's previous K, and its previous V.
     wait_empty(storage.empty_K[stage], parity);
@@ -76,12 +76,12 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 
 /// Releases K and V without reading them. Waits until they are full first: an arrival counts for the current phase, which could
 /// otherwise still be the previous tile's.
-template <class Barriers, int Stages>
-__device__ void skip(Barriers& barriers, const PipelineState<Stages>& state) {
-  wait_full(barriers.full_K[state.stage()], state.parity());
-  release(barriers.empty_K[state.stage()]);
-  wait_full(barriers.full_V[state.stage()], state.parity());
-  release(barriers.empty_V[state.stage()]);
+template <class Storage, int Stages>
+__device__ void skip(Storage& storage, const PipelineState<Stages>& state) {
+  wait_full(storage.full_K[state.stage()], state.parity());
+  release(storage.empty_K[state.stage()]);
+  wait_full(storage.full_V[state.stage()], state.parity());
+  release(storage.empty_V[state.stage()]);
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
@@ -119,9 +119,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   };
 
   // Tiles that only other warpgroups see are released unread.
-  const int group_Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.Tc - 1; j >= group_Tc; --j, state.next()) skip(storage, state);
-  if (group_Tc > 0) {
+  const int group_visible_tiles = work.tiles_visible_to(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
+  for (int j = work.visible_tiles - 1; j >= group_visible_tiles; --j, state.next()) skip(storage, state);
+  if (group_visible_tiles > 0) {
     // 1. S of the last tile, and P. Read after write: K has landed; S is complete. The fence hands S's registers to wgmma.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
@@ -131,9 +131,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wgmma_commit();
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[state.stage()]);
-    exact_softmax(S, group_Tc - 1);  // O is still 0: nothing to rescale
+    exact_softmax(S, group_visible_tiles - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    for (int j = group_Tc - 2; j >= 0; --j) {
+    for (int j = group_visible_tiles - 2; j >= 0; --j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
       state.next();
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
@@ -204,10 +204,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Shared<T, Shape> shared;
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& empty : storage.empty_Q) mbarrier_init(empty, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
     shared.initialize();
   }
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
   __syncthreads();
 
   PipelineState<Shape::Q_STAGES> Q_state;

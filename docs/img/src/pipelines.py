@@ -112,7 +112,7 @@ def pipeline_08():
         ("store(P_rows", 74, "c0", "P stored"),
         ("add_product(O,", 92, "c1", "O += P V"),
     ]
-    in_order("08_tensor_cores/forward/3_pipeline.cuh", "for (int j = 0; j < Tc", [call for call, *_ in loop])
+    in_order("08_tensor_cores/forward/3_pipeline.cuh", "for (int j = 0; j < visible_tiles", [call for call, *_ in loop])
     p, gap, left = (
         Picture(960, 300, "Double buffering: what a block computes and what it copies, in the order of the code of step 3"),
         3,
