@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones.
+    // Read after write: the tiles of all threads have landed.
+    // Write after read: no warp still reads the previous ones.
     __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
@@ -156,7 +157,8 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
 
   for (int j = 0; j < visible_tiles; ++j) {
     cp_async_wait_all();
-    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones.
+    // Read after write: the tiles of all threads have landed.
+    // Write after read: no warp still reads the previous ones.
     __syncthreads();
     if (j + 1 < visible_tiles) load_tile(j + 1);
 
@@ -177,6 +179,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   }
   // Write after write: if there was no tile of K, copies to Q's buffer, where dQ is staged, may still be in flight.
   cp_async_wait_all();
+  // Write after write: so may those of other threads.
   __syncthreads();
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dQ.head(b, h), query0 + warp_row, dQ, Q_smem.below(warp_row));

@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones, nor dS.
+    // Read after write: the tiles of all threads have landed.
+    // Write after read: no warp still reads the previous ones, nor dS^T.
     __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
 
     // 4. dQ, by all warps.
-    // Read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS.
+    // Read after write: dS^T of all warps. The barrier at the top of the loop separates it from the next tile's dS^T.
     __syncthreads();
     add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, col0, dSt_smem, K_smem);
     at = queries.after(problem, at);

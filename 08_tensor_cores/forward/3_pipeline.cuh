@@ -153,7 +153,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int j = 0; j < visible_tiles; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
+    // Read after write: Q, K_j, V_j of all threads have landed.
+    // Write after read: no warp still reads K_(j-1), V_(j-1).
     __syncthreads();
     if (j + 1 < visible_tiles) load_tile(j + 1);
 

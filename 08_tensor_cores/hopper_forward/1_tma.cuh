@@ -34,7 +34,7 @@ struct ForwardShape {
   static constexpr int ROW_FRAGMENTS = RowFragments;                       // of 16 rows, per warp
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                         // tiles each of K and V in shared memory
-  // CONSUMERS only sets the arrival counts of empty_K and empty_V. Step 3 is the first to wait for these mbarriers.
+  // In warpgroups: it only sets the arrival counts of empty_K and empty_V, for which step 3 is the first to wait.
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP, CONSUMERS = (THREADS + WARPGROUP - 1) / WARPGROUP;
   static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q
@@ -75,8 +75,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     shared.V(j % 2).load(maps.V, storage.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
-  // 1. Q and the first tiles of K and V. A phase of these mbarriers completes after one arrival and the bytes that it
-  // announced.
+  // 1. Q and the first tiles of K and V. A phase of a full mbarrier ends after one arrival and the bytes that it announced.
   if (threadIdx.x == 0) {
     shared.initialize();
     if (work.visible_tiles > 0) {
@@ -85,8 +84,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       load_tile(0);
     }
   }
-  // Read after write: all threads see the initialised mbarriers; Q has landed.
+  // Read after write: all threads see the initialised mbarriers.
   __syncthreads();
+  // Read after write: Q has landed.
   if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
 
   const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));

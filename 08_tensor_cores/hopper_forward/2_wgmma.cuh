@@ -10,8 +10,9 @@
 // - A warpgroup (four warps) multiplies 64 rows by a whole tile. wgmma reads Q, K and V directly from shared memory: no
 //   ldmatrix, no registers for operands. Only P is read from registers, since its accumulators have the left operand's layout,
 //   as in forward step 4.
-// - A product is issued and runs asynchronously. The fence before it orders earlier register accesses; after the wait its
-//   registers may be read and shared memory may be overwritten.
+// - A product runs asynchronously: issue_product() only starts it (parts/panels.cuh). wgmma_fence() before it orders earlier
+//   accesses to its registers, wgmma_commit() closes the group that wgmma_wait() waits for; then the result may be read, and
+//   operands may be overwritten.
 // - Tiles are sized for warpgroups, one block per SM.
 //
 // Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16 of them; a row is shared by the 4 lanes of a quad.
@@ -69,8 +70,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       load_tile(0);
     }
   }
-  // Read after write: all threads see the initialised mbarriers; Q has landed.
+  // Read after write: all threads see the initialised mbarriers.
   __syncthreads();
+  // Read after write: Q has landed.
   if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
 
   for (int j = 0; j < work.visible_tiles; ++j) {
@@ -82,8 +84,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
-    // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+    // Read after write: K_j has landed.
     wait_full(storage.full_K[j % 2], parity);
+    // Write after read: P of the previous tile, in the registers of S, has been packed.
     wgmma_fence();
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(j % 2).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
@@ -98,12 +101,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 4. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    // Read after write: V_j has landed; O and P have been computed.
+    // Read after write: V_j has landed.
     wait_full(storage.full_V[j % 2], parity);
+    // Read after write: O has been rescaled and P packed.
     wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(j % 2).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
-    // Read after write: O is complete. Write after read: this warpgroup has read K_j and V_j.
+    // Read after write: O is complete.
+    // Write after read: this warpgroup has read V_j.
     wgmma_wait<0>(registers(O));
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.

@@ -7,9 +7,9 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 2, with the same tiles:
-// - Warp specialisation: one thread of an additional warpgroup, the producer, loads tile after tile into rings. It waits for
-//   "empty", the consumers wait for "full". The loop has no block-wide barrier any more, so that one warpgroup can compute its
-//   softmax while another multiplies.
+// - Warp specialisation: one thread of an additional warpgroup, the producer, loads tile after tile into rings of buffers
+//   (parts/panels.cuh). It waits until a buffer is empty, the other warpgroups, the consumers, until it is full. The loop has
+//   no block-wide barrier any more, so that one warpgroup can compute its softmax while another multiplies.
 // - setmaxnreg moves the producer's registers to the consumers.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
@@ -51,10 +51,11 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   PipelineState<Shape::STAGES> state;
   for (int j = 0; j < work.visible_tiles; ++j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // Write after read: all consumers have read the stage's previous K, and its previous V.
+    // Write after read: all consumers have read the previous K of this stage.
     wait_empty(storage.empty_K[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous V of this stage.
     wait_empty(storage.empty_V[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
     shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
@@ -81,8 +82,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
     // 1. S = Q K^T, and the softmax of its rows.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
-    // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+    // Read after write: K_j has landed.
     wait_full(storage.full_K[stage], parity);
+    // Write after read: P of the previous tile, in the registers of S, has been packed.
     wgmma_fence();
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
@@ -98,8 +100,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
     // 2. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    // Read after write: V_j has landed; O and P have been computed.
+    // Read after write: V_j has landed.
     wait_full(storage.full_V[stage], parity);
+    // Read after write: O has been rescaled and P packed.
     wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();

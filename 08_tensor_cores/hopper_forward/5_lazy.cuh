@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper forward, step 5: the maximum only when it is needed.
+// 08 Tensor cores, Hopper forward, step 5: a maximum only where it is needed.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
@@ -6,11 +6,11 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 4, with the same tiles:
-// - m is kept while no lane's part of a row of P sums to more than MAX_LANE_SUM (8.7): most tiles need no maximum, no shuffle
-//   and no rescaling. Each warp decides for itself, not for its warpgroup. The result is the same with any m.
-// - When P overflows, S is already overwritten. The warp multiplies its 16 rows of Q by K again, with mma.sync, which needs no
-//   other warp; tiles and accumulators have the same layout. K is released only after that.
+// New since step 4, with the same tiles: the rule of forward step 8, by which most tiles need no maximum, no shuffle and no
+// rescaling. Any m gives the same O and L; it may stay while no lane's part of a row of P sums to more than MAX_LANE_SUM (8.7).
+// - Each warp decides for itself, not for its warpgroup.
+// - When P is too large, S is already overwritten. The warp multiplies its 16 rows of Q by K again, with mma.sync, which needs
+//   no other warp; tiles and accumulators have the same layout. K is released only after that.
 // - Masked tiles, the first tile, and BACKOFF_TILES tiles after a recomputed one take the maximum at once: they are likely to
 //   need it, and recomputing costs more.
 // - Tiles of keys are visited from the last to the first. Scores that grow along the keys, as ALiBi's do, then raise m once.
@@ -56,10 +56,11 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   PipelineState<Shape::STAGES> state;
   for (int j = work.visible_tiles - 1; j >= 0; --j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // Write after read: all consumers have read the stage's previous K, and its previous V.
+    // Write after read: all consumers have read the previous K of this stage.
     wait_empty(storage.empty_K[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous V of this stage.
     wait_empty(storage.empty_V[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
     shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
@@ -96,16 +97,18 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   };
 
   if (work.visible_tiles > 0) {
-    // 1. S of the last tile, and P. Read after write: Q and K have landed; S is complete.
-    // The fence hands S's registers to wgmma.
+    // 1. S of the last tile, and P.
+    // Read after write: Q has landed.
     wait_full(storage.full_Q[0], 0);
     PipelineState<Shape::STAGES> state;
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
+    // Read after write: K has landed.
     wait_full(storage.full_K[state.stage()], state.parity());
-    wgmma_fence();
+    wgmma_fence();  // hands the registers of S to wgmma
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
+    // Read after write: S is complete.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[state.stage()]);
     exact_softmax(S, work.visible_tiles - 1);  // O is still 0: nothing to rescale
@@ -116,18 +119,21 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+      // Read after write: K_j has landed.
       wait_full(storage.full_K[stage_K], parity_K);
+      // Write after read: P of the previous tile, in the registers of S, has been packed.
       wgmma_fence();
       issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
-      // Read after write: V_(j+1) has landed; O and P have been computed.
+      // Read after write: V_(j+1) has landed.
       wait_full(storage.full_V[stage_V], parity_V);
+      // Read after write: O has been rescaled and P packed.
       wgmma_fence();
       issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the current m, while the previous tile's P V is in flight. Read after write: S is complete, O may not be.
+      // 3. P with the current m, while the previous tile's P V is in flight.
+      // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
       const bool tried = j < lazy_below;
       bool fits = false;
@@ -139,7 +145,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
         if (fits) l = l + sum;                                                 // (8.3)
       }
-      // Read after write: O is complete. Write after read: P may be overwritten.
+      // Read after write: O is complete.
+      // Write after read: the product has read P_reg, and this warpgroup has read V.
       wgmma_wait<0>(registers(O));
       release(storage.empty_V[stage_V]);
 
@@ -156,11 +163,14 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
-    // 5. O += P V_0. Read after write: V_0 has landed; O and P have been computed; at the end O is complete.
+    // 5. O += P V_0.
+    // Read after write: V_0 has landed.
     wait_full(storage.full_V[state.stage()], state.parity());
+    // Read after write: O has been rescaled and P packed.
     wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
+    // Read after write: O is complete.
     wgmma_wait<0>(registers(O));
     release(storage.empty_V[state.stage()]);
   }

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper forward, step 6: tall tiles.
+// 08 Tensor cores, Hopper forward, step 6: tall tiles, which three warpgroups share.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
@@ -6,15 +6,14 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 5: tall tiles.
-// - Three warpgroups share a tile of keys, which is narrower in return. Each byte of K and V serves more queries, and more
-//   warpgroups have a product or a softmax ready at any time.
+// New since step 5:
+// - A tile of Q has three times 64 rows, one warpgroup each, and a tile of keys is narrower in return. Each byte of K and V
+//   serves more queries, and more warpgroups have a product or a softmax ready at any time.
 // - A warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
-// What this brings with it:
-// - Three stages in the rings, since tiles of keys are smaller.
-// - S of a narrower tile frees the registers for the third warpgroup, but none are left for a bias, which therefore has
-//   separate kernels, and none for what only the epilogue needs. It computes this from the head at the end: opaque() of
-//   common/device/ptx.cuh stops the compiler from doing so earlier.
+// - Tiles of keys are smaller, so the rings have three stages.
+// - S of a narrower tile frees the registers for the third warpgroup, but leaves none for a bias, which therefore has kernels
+//   of its own (SCALES_FIRST), and none for what only the epilogue needs. The epilogue computes it from the head: opaque() of
+//   common/device/ptx.cuh stops the compiler from doing so before the loop.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -59,24 +58,15 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   PipelineState<Shape::STAGES> state;
   for (int j = work.visible_tiles - 1; j >= 0; --j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // Write after read: all consumers have read the stage's previous K, and its previous V.
+    // Write after read: all consumers have read the previous K of this stage.
     wait_empty(storage.empty_K[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous V of this stage.
     wait_empty(storage.empty_V[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
     shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
-}
-
-/// Releases K and V without reading them. Waits until they are full first: an arrival counts for the current phase, which could
-/// otherwise still be the previous tile's.
-template <class Storage, int Stages>
-__device__ void skip(Storage& storage, const PipelineState<Stages>& state) {
-  wait_full(storage.full_K[state.stage()], state.parity());
-  release(storage.empty_K[state.stage()]);
-  wait_full(storage.full_V[state.stage()], state.parity());
-  release(storage.empty_V[state.stage()]);
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
@@ -112,21 +102,24 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     return alpha;
   };
 
-  // Read after write: Q has landed. Write after write: before O takes its place.
+  // Read after write: Q has landed.
+  // Write after write: so that Q does not land later, where O is staged.
   if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
   PipelineState<Shape::STAGES> state;
 
-  // Tiles that only other warpgroups see are released unread.
+  // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
   const int group_visible_tiles = work.tiles_visible_to(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
   for (int j = work.visible_tiles - 1; j >= group_visible_tiles; --j, state.next()) skip(storage, state);
   if (group_visible_tiles > 0) {
-    // 1. S of the last tile, and P. Read after write: K has landed; S is complete. The fence hands S's registers to wgmma.
+    // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
+    // Read after write: K has landed.
     wait_full(storage.full_K[state.stage()], state.parity());
-    wgmma_fence();
+    wgmma_fence();  // hands the registers of S to wgmma
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
+    // Read after write: S is complete.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[state.stage()]);
     exact_softmax(S, group_visible_tiles - 1);  // O is still 0: nothing to rescale
@@ -137,18 +130,21 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+      // Read after write: K_j has landed.
       wait_full(storage.full_K[stage_K], parity_K);
+      // Write after read: P of the previous tile, in the registers of S, has been packed.
       wgmma_fence();
       issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
-      // Read after write: V_(j+1) has landed; O and P have been computed.
+      // Read after write: V_(j+1) has landed.
       wait_full(storage.full_V[stage_V], parity_V);
+      // Read after write: O has been rescaled and P packed.
       wgmma_fence();
       issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the current m, while the previous tile's P V is in flight. Read after write: S is complete, O may not be.
+      // 3. P with the current m, while the previous tile's P V is in flight.
+      // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
       const bool tried = j < lazy_below;
       bool fits = false;
@@ -160,7 +156,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
         if (fits) l = l + sum;                                                 // (8.3)
       }
-      // Read after write: O is complete. Write after read: P may be overwritten.
+      // Read after write: O is complete.
+      // Write after read: the product has read P_reg, and this warpgroup has read V.
       wgmma_wait<0>(registers(O));
       release(storage.empty_V[stage_V]);
 
@@ -177,11 +174,14 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
-    // 5. O += P V_0. Read after write: V_0 has landed; O and P have been computed; at the end O is complete.
+    // 5. O += P V_0.
+    // Read after write: V_0 has landed.
     wait_full(storage.full_V[state.stage()], state.parity());
+    // Read after write: O has been rescaled and P packed.
     wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
+    // Read after write: O is complete.
     wgmma_wait<0>(registers(O));
     release(storage.empty_V[state.stage()]);
   }

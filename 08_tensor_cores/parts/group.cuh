@@ -1,6 +1,7 @@
 // 08 Tensor cores, backward: the query heads of a group divided among several blocks, where whole groups make too few blocks.
-// Used by Hopper step 5. A part is treated as a separate group, whose key/value head happens to be the same as the next part's;
-// only dK and dV have to be summed over the parts.
+// A part is treated as a separate group, whose key/value head happens to be the same as the next part's: each part writes its
+// dK and dV in fp32, and sum_parts_kernel adds them up in a fixed order. Hopper step 5 uses it: its kernel calls loads_of() and
+// write_gradients(), its host code the rest.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -14,8 +15,8 @@ inline Problem divided(Problem p, int parts) {
   return p;
 }
 
-/// The number of parts by which a group is estimated to take the least time: 1, unless the blocks of whole groups leave SMs idle.
-/// Always that of an H200: the workspace, and with it the number, depends on the problem alone.
+/// The number of parts by which a group is estimated to take the least time: 1, unless the blocks of whole groups leave SMs
+/// idle. Always estimated for an H200: the workspace, and with it the number, depends on the problem alone.
 template <const auto& shapes>
 int parts_of_group(const Problem& p) {
   const DeviceLimits h200;

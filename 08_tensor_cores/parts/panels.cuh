@@ -209,5 +209,15 @@ struct PipelineState {
   __device__ void next() { position = position + 1 < 2 * Stages ? position + 1 : 0; }
 };
 
+/// From forward step 6 on: releases K and V without reading them. Waits until they are full first: an arrival counts for the
+/// current phase, which could otherwise still be the previous tile's.
+template <class Storage, int Stages>
+__device__ void skip(Storage& storage, const PipelineState<Stages>& state) {
+  wait_full(storage.full_K[state.stage()], state.parity());
+  release(storage.empty_K[state.stage()]);
+  wait_full(storage.full_V[state.stage()], state.parity());
+  release(storage.empty_V[state.stage()]);
+}
+
 }  // namespace
 }  // namespace flash::tensor_cores
