@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
-  QueryTile at = queries.first(problem);
+  QueryTile at = queries.first(problem);  // its head h and its first query, query0
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0).load_async(K_smem);
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     auto& Pt_or_dSt = St_or_dPt;                                                 // the same registers, after the softmax
     add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
     if (first_half) {
-      rule.apply<true>(St_or_dPt, b * problem.H + at.h, at.query0, key0 + warp_row);
+      rule.apply</*Transposed=*/true>(St_or_dPt, b * problem.H + at.h, at.query0, key0 + warp_row);
       exponentiate(St_or_dPt, stats, rule);
       store_blocks(Pt_then_dSt_rows.elements.data, InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2>(Pt_or_dSt));
     } else {

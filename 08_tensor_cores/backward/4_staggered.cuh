@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       auto& Pt_or_dSt = St_or_dPt;                                                 // the same registers, after the softmax
       add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
       if (first_half) {
-        rule.apply<true>(St_or_dPt, b * problem.H + newest.h, newest.query0, key0 + warp_row);
+        rule.apply</*Transposed=*/true>(St_or_dPt, b * problem.H + newest.h, newest.query0, key0 + warp_row);
         exponentiate(St_or_dPt, stats, rule);
       } else {
         St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)

@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 3: copies overlapped with computation.
+// 08 Tensor cores, forward, step 3: cp.async copies the next tiles of K and V while the current ones are used.
 //
 //   S = scale Q_i K_j^T + bias, masked                     [Br, d] x [d, Bc]           (6.1)
 //   m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                  (6.2)

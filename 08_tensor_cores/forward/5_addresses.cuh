@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 5: cheap addresses.
+// 08 Tensor cores, forward, step 5: addresses that differ by constants, or by an XOR.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)

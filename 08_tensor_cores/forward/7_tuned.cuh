@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 7: sizes and order.
+// 08 Tensor cores, forward, step 7: tile sizes per width, and the order of blocks.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
@@ -6,7 +6,7 @@
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 6: sizes and order.
+// New since step 6:
 // - Tile sizes per width, as measured: longer tiles of K and V at d = 96 and 128, more blocks on an SM at d = 32.
 // - Blocks that run at the same time read K and V of few heads, which stay in L2.
 // - The last tiles of Q, which see the most keys under a causal mask, start first.

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 1: five products of warpgroups.
+// 08 Tensor cores, Hopper backward, step 1: the TMA loads, and warpgroups multiply: five wgmma products per tile.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   };
 
   // 1. K, V, and the first tiles of Q, dO.
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   if (threadIdx.x == 0) {
     shared.initialize();
     shared.load_KV(maps, work.b, work.kv_head, work.key0);
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
 

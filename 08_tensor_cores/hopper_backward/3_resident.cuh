@@ -40,12 +40,13 @@ struct BackwardShape {
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
-  // Registers of a consumer: for addresses and temporaries; for dQ, which has its full width if there is only one warpgroup;
-  // and for all matrices, dK and dV plus the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1).
-  static constexpr int OTHERS = 32, OF_DQ = CONSUMERS == 1 ? Width / 2 : PANEL / 2;
-  static constexpr int OF_MATRICES = Width + std::max(Br, Br / 2 + OF_DQ);
+  // Registers of a consumer: for dQ, which has its full width if there is only one warpgroup; for all matrices, dK and dV plus
+  // the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1); and for addresses and temporaries.
+  static constexpr int DQ_REGISTERS = CONSUMERS == 1 ? Width / 2 : PANEL / 2;
+  static constexpr int MATRIX_REGISTERS = Width + std::max(Br, Br / 2 + DQ_REGISTERS), OTHER_REGISTERS = 32;
   // The remaining registers hold blocks of 16 columns of V, then of K, four registers each.
-  static constexpr int COL_BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - OTHERS - OF_MATRICES) / 4);
+  static constexpr int COL_BLOCKS = Width / 16,
+                       ROOM = std::max(0, (CONSUMER_REGISTERS - MATRIX_REGISTERS - OTHER_REGISTERS) / 4);
   static constexpr int V_BLOCKS = std::min(COL_BLOCKS, ROOM), K_BLOCKS = std::min(COL_BLOCKS, ROOM - V_BLOCKS);
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
@@ -58,14 +59,14 @@ struct BackwardShape {
 /// the others from shared memory.
 template <class T, class Shape, int Resident>
 struct ResidentRows {
-  KMajor<Shape::Bc> of_group;
-  unsigned blocks_reg[Resident > 0 ? Resident : 1][4];
+  KMajor<Shape::Bc> smem_rows;                          // the warpgroup's 64 rows in shared memory
+  unsigned blocks_reg[Resident > 0 ? Resident : 1][4];  // the warp's 16 rows
 
   __device__ explicit ResidentRows(const PanelTile<T, Shape::Bc, Shape::Width>& tile)
-      : of_group(tile.below(warpgroup() * GROUP_ROWS).k_major()) {
-    const auto of_warp = tile.below(threadIdx.x / WARP * 16).left();
+      : smem_rows(tile.below(warpgroup() * GROUP_ROWS).k_major()) {
+    const auto warp_rows = tile.below(threadIdx.x / WARP * 16).left();
 #pragma unroll
-    for (int k = 0; k < Resident; ++k) of_warp.load(blocks_reg[k], 0, k);
+    for (int k = 0; k < Resident; ++k) warp_rows.load(blocks_reg[k], 0, k);
   }
 
   /// Issues C = A B, where A is these rows.
@@ -76,7 +77,7 @@ struct ResidentRows {
       if (k < Resident) {
         wgmma<T>(registers(C), blocks_reg[k], B(k), k > 0);
       } else {
-        wgmma<T>(registers(C), of_group(k), B(k), k > 0);
+        wgmma<T>(registers(C), smem_rows(k), B(k), k > 0);
       }
     }
   }
@@ -100,7 +101,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const ResidentRows<T, Shape, Shape::K_BLOCKS> K_rows(shared.K());
   const ResidentRows<T, Shape, Shape::V_BLOCKS> V_rows(shared.V());
   PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
@@ -122,7 +123,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
 

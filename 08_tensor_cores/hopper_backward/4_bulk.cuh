@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 4: bulk reduction of dQ.
+// 08 Tensor cores, Hopper backward, step 4: the TMA adds dQ to HBM, a whole tile at a time.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -59,7 +59,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
   auto& storage = shared.storage;
   PipelineState<Shape::DQ_STAGES> state;
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     // Read after write: dQ_i is complete.
     wait_full(storage.full_dQ[state.stage()], state.parity());
@@ -87,7 +87,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   wait_full(storage.full_K, 0);
   wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
@@ -109,7 +109,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
 

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 6: a relay of warpgroups, for wide heads.
+// 08 Tensor cores, Hopper backward, step 6: for wide heads, warpgroups share products and hand P and dS on.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -71,7 +71,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
   // Read after write: K has landed.
   wait_full(storage.full_K, 0);
   PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. P^T.
@@ -84,7 +84,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     wgmma_commit();
     // Read after write: S^T is complete.
     wgmma_wait<0>(registers(St));
-    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
@@ -180,7 +180,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
   // Read after write: K has landed.
   wait_full(storage.full_K, 0);
   PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     // Read after write: the second warpgroup has stored dS^T.
     wait_full(storage.full_dSt[state.stage()], state.parity());
