@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
       produce(shared, maps, rule.problem, all.L_and_D, work);

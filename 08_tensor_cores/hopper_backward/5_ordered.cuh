@@ -64,12 +64,14 @@ constexpr int ALL_CONSUMERS = 1;  // their named barrier
 
 /// Waits until tiles of keys 0 .. tile - 1 have been added. Their blocks have smaller tickets: they run already.
 __device__ inline void wait_for_turn(const int* turn, int tile) {
-  // Read after write: the acquiring load makes the previous additions visible to this thread, the fence to the TMA.
+  // Read after write: the acquiring load makes the previous additions visible to this thread.
   wait_until_equal(turn, tile);
+  // Read after write: and the fence makes them visible to the TMA.
   fence_proxy_async_global();
 }
 
 /// One thread per stage of the ring of dQ: adds a tile to dQ_accum when the consumers have stored it and its turn has come.
+/// turns [B, H, 1, tiles of queries]: how many tiles of keys have been added to this tile of dQ.
 template <class T, class Shape>
 __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
                        const Tensor<int>& turns_all, const LastQueriesFirst<Shape>& work, int stage) {
@@ -86,7 +88,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
     const int query_tile = at.query0 / Shape::Br;
     // Read after write: dQ_i is complete.
     wait_full(storage.full_dQ[stage], parity);
-    if (tile == 0) {
+    if (tile == 0) {  // nothing to add to yet
       bulk_store(target, dQ_smem, BYTES);
     } else {
       wait_for_turn(turns.address(0, query_tile), tile);
@@ -189,7 +191,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   write_gradients<Divided>(shared, all, parts, work, warp_row, dK, dV);
 }
 
-/// Divided: key/value heads, here and in the problem, are parts of groups. A kernel of its own keeps the loop's registers.
+/// Divided: key/value heads, here and in the problem, are parts of groups. A branch at run time could change the loop's
+/// registers.
 template <class T, class Shape, bool Divided>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
@@ -212,7 +215,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1, 2: the adders
     if (role > 2 || !elect_one()) return;
     if (role == 0) {
       produce(shared, maps, rule.problem, all.L_and_D, loads_of<Divided>(work, parts));

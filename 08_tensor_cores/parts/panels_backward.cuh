@@ -231,8 +231,7 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
-/// Whether the heads of a group share keys under a causal mask. There step 5 is the fastest for d above 64: see its
-/// LastQueriesFirst.
+/// Whether the heads of a group share keys under a causal mask, where step 5 is the fastest for d above 64 (LastQueriesFirst).
 inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
 
 template <const auto& shapes>
