@@ -72,12 +72,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   // One code for both halves. "X or Y" is X in half 0 and Y in half 1:
   //   St_or_dPt = K_or_V Q_or_dO^T       half 0: S^T = K Q^T, then P^T      half 1: dP^T = V dO^T, then dS^T
-  //   gradient += Pt_or_dSt dO_or_Q      half 0: dV += P^T dO               half 1: dK += dS^T Q
+  //   dV_or_dK += Pt_or_dSt dO_or_Q      half 0: dV += P^T dO               half 1: dK += dS^T Q
   // "X then Y" is one buffer or register, which holds X first: half 1 overwrites P^T in shared memory by dS^T.
   const auto K_or_V = of_half(first_half, K_smem, V_smem);
   const auto Q_or_dO = [&](int stage) { return of_half(first_half, Q_smem(stage), dO_smem(stage)); };
   const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
-  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> dV_or_dK(0.0f);  // [16 ROW_FRAGMENTS, Width]; dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
@@ -109,7 +109,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (first_half) {
       rule.apply</*Transposed=*/true>(St_or_dPt, b * problem.H + at.h, at.query0, key0 + warp_row);
       exponentiate(St_or_dPt, stats, rule);
-      store_blocks(Pt_then_dSt_rows.elements.data, InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2>(Pt_or_dSt));
+      store_in_lane_order(Pt_then_dSt_rows.elements.data,
+                          InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2>(Pt_or_dSt));
     } else {
       St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
     }
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 3. Half 1: dS^T, which overwrites P^T.
     if (!first_half) {
-      multiply_by_blocks(St_or_dPt, Pt_then_dSt_rows.elements.data);
+      multiply_by_Pt(St_or_dPt, Pt_then_dSt_rows.elements.data);
       // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
       __syncwarp();
       store(Pt_then_dSt_rows, Pt_or_dSt);
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
     const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(Pt_or_dSt);
-    add_product(gradient, Pt_or_dSt_reg, dO_or_Q(stage).right());
+    add_product(dV_or_dK, Pt_or_dSt_reg, dO_or_Q(stage).right());
 
     // 5. dQ += dS K, by all warps.
     // Read after write: dS^T of all warps of half 1.
@@ -136,8 +137,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   __syncthreads();
-  gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
-  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
+  dV_or_dK.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
+  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, dV_or_dK,
              of_half(first_half, V_smem, K_smem).below(warp_row));
 }
 

@@ -18,7 +18,7 @@ __device__ Tile<T, Width> of_half(bool first_half, const Tile<T, Width>& first, 
 // lane of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with 4-byte accesses, costs 2 %
 // at d = 64.
 template <class T, int RowFragments, int Depth>
-__device__ void store_blocks(T* start, const InRegisters<T, RowFragments, Depth>& Pt) {
+__device__ void store_in_lane_order(T* start, const InRegisters<T, RowFragments, Depth>& Pt) {
   constexpr int count = RowFragments * Depth;
   const SharedMatrix<T> blocks{start, count, 8 * WARP, 8 * WARP};
 #pragma unroll
@@ -28,9 +28,9 @@ __device__ void store_blocks(T* start, const InRegisters<T, RowFragments, Depth>
   }
 }
 
-/// (8.13)  dP^T - D becomes dS^T: multiplies it by the P^T that store_blocks() has stored, rounded as for dV.
+/// (8.13)  dP^T - D becomes dS^T: multiplies it by the P^T that store_in_lane_order() has stored, rounded as for dV.
 template <class T, int RowFragments, int ColFragments>
-__device__ void multiply_by_blocks(Accumulators<RowFragments, ColFragments>& dPt, T* start) {
+__device__ void multiply_by_Pt(Accumulators<RowFragments, ColFragments>& dPt, T* start) {
   constexpr int depth = ColFragments / 2, count = RowFragments * depth;
   const SharedMatrix<const T> blocks{start, count, 8 * WARP, 8 * WARP};
 #pragma unroll

@@ -155,7 +155,7 @@ def halves_08():
         "add_oldest_to_dQ(",
         "add_product(St_or_dPt,",
         "exponentiate(",
-        "add_product(gradient,",
+        "add_product(dV_or_dK,",
     ]
     in_order("08_tensor_cores/backward/4_staggered.cuh", "for (int iteration = 0;", [*calls, "add_oldest_to_dQ("])
     p, left, column, high = Picture(980, 408, "The backward pass: two halves of a block, one tile of queries apart"), 92, 292, 56
