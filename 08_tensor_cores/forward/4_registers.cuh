@@ -9,7 +9,8 @@
 // New since step 3, with the same tiles:
 // - The accumulators of S already have the layout of P V's left operand: rounded to T, they are used in place. P stays in
 //   registers.
-// - scale and log2 e are folded into the exponent: one fused multiply-add and one ex2 per element of P.
+// - scale and log2 e are folded into the exponent: one fused multiply-add and one ex2 per element of P. rule.apply() leaves the
+//   scale to it, as late_scale, unless it has to add a bias to scaled scores.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.

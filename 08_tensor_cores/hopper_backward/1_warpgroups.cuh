@@ -14,7 +14,7 @@
 // - Keys are still the rows of scores: the accumulators of P^T and dS^T have the left operand's layout for (8.14) and (8.15),
 //   so that only one product of five, dQ, needs data from other warps. For dQ, wgmma sums down the rows of dS^T and K
 //   (MN-major), so that no tile has to be transposed.
-// - The order is S, dP, dV, dQ, dK instead of S, dV, dP, dK, dQ, because products run asynchronously: dP^T during the
+// - Products run asynchronously, so their order is S, dP, dV, dQ, dK instead of S, dV, dP, dK, dQ: dP^T runs during the
 //   exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
 // - Only as many heads are in flight as it takes to give every SM a block, so that the blocks of a head run together
 //   (heads_in_a_wave()).

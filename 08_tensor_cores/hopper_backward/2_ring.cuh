@@ -48,7 +48,7 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
 };
 
-constexpr int ALL_CONSUMERS = 1;  // their named barrier
+constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
+    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;  // one thread of the first warp goes on
     produce(shared, maps, rule.problem, all.L_and_D, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();

@@ -50,7 +50,7 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
-constexpr int ALL_CONSUMERS = 1;  // their named barrier
+constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
 
 /// One thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored it.
 template <class T, class Shape>

@@ -60,7 +60,7 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
-constexpr int ALL_CONSUMERS = 1;  // their named barrier
+constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
 
 /// Waits until tiles of keys 0 .. tile - 1 have been added. Their blocks have smaller tickets: they run already.
 __device__ inline void wait_for_turn(const int* turn, int tile) {
