@@ -1,5 +1,6 @@
 """Pictures of the Hopper chapters that need no trace: boxes, operands, registers, an mbarrier, the two proxies, overlap, the tiles that a warpgroup
-sees, work from a counter; of the backward pass where operands reside, the two buffers of dS, and the relay."""
+sees, work from a counter; of the backward pass where operands reside, the two buffers of dS,
+the turns at dQ, and the relay."""
 
 from lab.typed_tables import rows_of
 from tools.svg import Picture
@@ -349,6 +350,36 @@ def dS_08b():
     )
 
 
+def turns_08b():
+    """When four blocks, which begin together, add their parts to the tiles of dQ: a staircase."""
+    p = Picture(960, 316, "Turns: every tile of dQ takes the parts of the keys in the same order")
+    p.label(480, 28, p.title, 15, bold=True)
+    blocks, tiles, first, cell, top, step = 4, 6, 160, 84, 60, 46
+    for block in range(blocks):
+        y = top + step * block
+        p.note(first - 12, y + 20, f"block of keys {block}", size=TEXT, anchor="end")
+        if block:
+            p.box(first, y, cell * block - 4, 30, "c0", "waits", TEXT)
+        for n in range(tiles):
+            tile = tiles - 1 - n
+            p.box(first + cell * (block + n), y, cell - 4, 30, ("c1", "c2", "c4")[tile % 3], f"dQ{tile}", TEXT)
+    for block in range(blocks - 1):
+        for n in range(tiles):
+            x = first + cell * (block + n + 1) - 4
+            p.arrow(x, top + step * block + 30, x + 12, top + step * (block + 1))
+    y = top + step * blocks
+    p.arrow(first, y, first + 9 * cell, y)
+    p.note(first + 9 * cell, y + 20, "time, in iterations", size=TEXT, anchor="end")
+    p.note(
+        480,
+        y + 44,
+        "An arrow passes the turn of one tile of dQ on. All blocks begin with the last tile of queries: each waits",
+        "at its beginning, once, and then finds its turn whenever it needs it.",
+        size=TEXT,
+    )
+    return p
+
+
 def relay_08b():
     """The warpgroups of step 6 with the rings between them, and below them which tile each can be at."""
     p = Picture(960, 356, "The relay: three warpgroups share the products, and rings of two buffers separate them")
@@ -398,5 +429,6 @@ PICTURES = [
     schedule_08h,
     where_08b,
     dS_08b,
+    turns_08b,
     relay_08b,
 ]
