@@ -166,9 +166,8 @@ if part virtual "kernels that the driver compiles"; then
   grep -q '^FAILED' "$output/virtual.txt" && failed=1
 fi
 
-# Small problems that still meet every kernel, every tail and the mask. initcheck reports reads of memory that nobody wrote; the
-# outputs are poisoned by a memset, which counts as written, so NaN in the check covers what it cannot see.
-problems=("--seq-q 65 --seq-k 97 --head-dim 40 --heads 4 --kv-heads 2 --causal" "--seq 33 --head-dim 59 --layout qkv --bias matrix")
+# initcheck reports reads of memory that nobody wrote; the outputs are poisoned by a memset, which counts as written, so NaN in the check
+# covers what it cannot see.
 # shellcheck disable=SC2317  # xargs starts it
 sanitize() {  # sanitize LOG_FOLDER TOOL STAGE VARIANT PASS PROBLEM: one line, and the log of a failure
   local name log
@@ -196,19 +195,26 @@ sanitizer_runs() {  # the arguments of all runs, each ended by a zero byte
   local stage variant pass problem tool program
   for stage in "$build"/bin/[0-9][0-9]_*; do
     [[ $(basename "$stage") == ${FLASH_CHECK_STAGES:-}* ]] || continue
+    # Small problems that still meet every kernel, every tail and the mask, and those of the options that a variant takes.
     "$stage" --list --json | python3 -c '
 import json, sys
+small = "--seq-q 65 --seq-k 97 --head-dim 40 --heads 4 --kv-heads 2"
+problems = {"": [small + " --causal", "--seq 33 --head-dim 59 --layout qkv --bias matrix"],
+            "bf16": ["--seq-q 130 --seq-k 201 --head-dim 160 --heads 2 --kv-heads 1 --causal --dtype bf16"],
+            "--window": [small + " --window 20,5 --softcap 2"], "--dropout": [small + " --dropout 0.3"],
+            "--lengths": ["--lengths 65:97,0,3:40 --head-dim 40 --heads 4 --kv-heads 2 --causal"],
+            "--bias-gradient": ["--seq 33 --head-dim 59 --bias matrix --bias-gradient"],
+            "--score lorentz": [small + " --causal --score lorentz"]}
 for variant in json.load(sys.stdin)["variants"]:
     for which in variant["passes"]:
-        print(variant["name"], which, "half" if "bf16" in variant["dtypes"] else "single")' | while read -r variant pass precision; do
-      of_variant=("${problems[@]}")
-      [ "$precision" = half ] && of_variant+=("--seq-q 130 --seq-k 201 --head-dim 160 --heads 2 --kv-heads 1 --causal --dtype bf16")
-      for problem in "${of_variant[@]}"; do
-        for tool in memcheck racecheck initcheck synccheck; do
-          program=$stage
-          [ "$tool" = racecheck ] && [ -x "$racecheck_build/bin/$(basename "$stage")" ] && program="$racecheck_build/bin/$(basename "$stage")"
-          printf '%s\0' "$output" "$tool" "$program" "$variant" "$pass" "$problem"
-        done
+        for of, texts in problems.items():
+            if of in ["", *variant["takes"], *variant["dtypes"]] and not (of == "--bias-gradient" and which == "forward"):
+                for text in texts:
+                    print(variant["name"], which, text)' | while read -r variant pass problem; do
+      for tool in memcheck racecheck initcheck synccheck; do
+        program=$stage
+        [ "$tool" = racecheck ] && [ -x "$racecheck_build/bin/$(basename "$stage")" ] && program="$racecheck_build/bin/$(basename "$stage")"
+        printf '%s\0' "$output" "$tool" "$program" "$variant" "$pass" "$problem"
       done
     done
   done
