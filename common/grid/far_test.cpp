@@ -151,19 +151,17 @@ class FarProblem {
     const Pass pass = backward ? Pass::backward : Pass::forward;
     last_run = LastRun{.variant = variant.name, .problem = p_, .pass = pass, .tiles = {}, .sm = a.limits.sm};
     std::vector<Buffer> workspaces;
-    if (variant.workspace != nullptr) {
-      for (const WorkspaceSpec& spec : variant.workspace(p_, pass)) {
-        TensorRef ref{nullptr, spec.name, spec.dtype, spec.shape, dense_strides(spec.shape)};
-        workspaces.emplace_back(device(), static_cast<std::size_t>(ref.elements() * size_of(spec.dtype)));
-        if (spec.zeroed) {
-          device().upload(workspaces.back().data(), std::vector<char>(workspaces.back().bytes()).data(),
-                          workspaces.back().bytes());
-        } else {
-          workspaces.back().poison();
-        }
-        ref.data = workspaces.back().data();
-        a.workspaces.push_back(ref);
+    for (const WorkspaceSpec& spec : workspaces_of(variant, p_, pass)) {
+      TensorRef ref{nullptr, spec.name, spec.dtype, spec.shape, dense_strides(spec.shape)};
+      workspaces.emplace_back(device(), static_cast<std::size_t>(ref.elements() * size_of(spec.dtype)));
+      if (spec.zeroed) {
+        device().upload(workspaces.back().data(), std::vector<char>(workspaces.back().bytes()).data(),
+                        workspaces.back().bytes());
+      } else {
+        workspaces.back().poison();
       }
+      ref.data = workspaces.back().data();
+      a.workspaces.push_back(ref);
     }
     for (const auto& each : tensors_) {
       const std::string name = each->ref.name;
@@ -234,11 +232,9 @@ double workspace_bytes(const FullProblem& problem, Pass pass) {
   double most = 0;
   for (const Variant& variant : variants()) {
     double sum = 0;
-    if (variant.workspace != nullptr) {
-      for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
-        sum += static_cast<double>(size_of(spec.dtype)) *
-               static_cast<double>(std::accumulate(spec.shape.begin(), spec.shape.end(), std::int64_t{1}, std::multiplies<>{}));
-      }
+    for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass)) {
+      sum += static_cast<double>(size_of(spec.dtype)) *
+             static_cast<double>(std::accumulate(spec.shape.begin(), spec.shape.end(), std::int64_t{1}, std::multiplies<>{}));
     }
     most = std::max(most, sum);
   }

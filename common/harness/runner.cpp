@@ -89,13 +89,11 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
       attention_.dBias.data = allocate(outputs_, bytes_of(attention_.dBias));
     }
   }
-  if (variant.workspace != nullptr) {
-    for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
-      TensorRef tensor = dense_tensor(spec.name, spec.dtype, spec.shape);
-      tensor.data = allocate(spec.zeroed ? zeroed_ : workspaces_, bytes_of(tensor));
-      if (spec.zeroed) device_.upload(tensor.data, std::vector<char>(bytes_of(tensor)).data(), bytes_of(tensor));
-      attention_.workspaces.push_back(tensor);
-    }
+  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass)) {
+    TensorRef tensor = dense_tensor(spec.name, spec.dtype, spec.shape);
+    tensor.data = allocate(spec.zeroed ? zeroed_ : workspaces_, bytes_of(tensor));
+    if (spec.zeroed) device_.upload(tensor.data, std::vector<char>(bytes_of(tensor)).data(), bytes_of(tensor));
+    attention_.workspaces.push_back(tensor);
   }
 
   upload_all(inputs);

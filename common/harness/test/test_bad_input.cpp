@@ -31,6 +31,9 @@ TEST_CASE("bad input: command lines") {
       {"--dropout", "0.1", "--dropout-seed", "-1"},
       {"--score", "cosine"},
       {"--score", "lorentz", "--variant", "naive"},
+      {"--values", "centroid"},  // without --score lorentz
+      {"--score", "lorentz", "--values", "mean"},
+      {"--score", "lorentz", "--values", "centroid", "--dropout", "0.1"},
       {"--bias-gradient"},
       {"--bias-gradient", "--bias", "matrix"},  // of a forward pass
       {"--bias-gradient", "--pass", "backward", "--bias", "alibi"},
