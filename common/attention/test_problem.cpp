@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace flash {
 
@@ -75,6 +76,21 @@ TEST_CASE("the widest window keeps its ends within an int") {
   CHECK(p.first_key(0) == 0);
   CHECK(p.end_query(p.Nk - 1) == p.Nq);
   CHECK(p.first_query(0) == 0);
+}
+
+TEST_CASE("a query sees the keys whose distance is from lowest() to highest()") {
+  for (const Window window : {Window{}, {3, 1}, {0, 0}, {Window::open, 2}, {2, Window::open}, {100, 100}}) {
+    for (const bool causal : {false, true}) {
+      OptionsProblem p;
+      p.Nq = 7, p.Nk = 9, p.window = window, p.causal = causal;
+      for (const bool swapped : {false, true}) {
+        if (swapped) std::swap(p.Nq, p.Nk);
+        for (int i = 0; i < p.Nq; ++i) {
+          for (int j = 0; j < p.Nk; ++j) CHECK(p.visible(i, j) == (p.lowest() <= j - i && j - i <= p.highest()));
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("windows and softcaps that are none are refused in one line") {
