@@ -111,7 +111,7 @@ TEST_CASE("cpu: right around the edges of tiles, whatever the GPU") {
     std::vector<FullProblem> problems{many_tiles()};
     for (const int d : {30, 64, 96, 128}) {
       const Tiles t = choices(grid::variants().front(), grid::problem_of({.d = d})).front().tiles;
-      for (const int more : sm == 90 ? std::vector{-1, 1} : std::vector{1}) {
+      for (const int more : sm == 90 && d == 64 ? std::vector{-1, 1} : std::vector{1}) {
         problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = t.Br + more, .Nk = 2 * t.Bc + more, .d = d}));
         problems.push_back(causal(problems.back()));
         problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 2 * t.Br + more, .Nk = t.Bc + more, .d = d})));

@@ -39,7 +39,7 @@ std::vector<T> brief(std::initializer_list<T> values) {
 }  // namespace
 
 TEST_CASE("grid: lengths around tile edges") { check_variants_on(lengths(), /*in_turns=*/true); }
-TEST_CASE("grid: head dimensions") { check_variants_on(head_dims()); }
+TEST_CASE("grid: head dimensions") { check_variants_on(head_dims(), /*in_turns=*/true); }
 TEST_CASE("grid: biases") { check_variants_on(biases(), /*in_turns=*/true); }
 TEST_CASE("grid: heads and layouts") { check_variants_on(heads_and_layouts(), /*in_turns=*/true); }
 TEST_CASE("grid: windows") { check_variants_on(windows()); }
@@ -54,7 +54,7 @@ TEST_CASE("grid: random mixture") {
 
 TEST_CASE("grid: every problem by every variant") {  // at night
   if (!takes_turns() || sanitized()) return;
-  for (const std::vector<FullProblem>& problems : {lengths(), biases(), heads_and_layouts()}) check_variants_on(problems);
+  for (const auto& problems : {lengths(), head_dims(), biases(), heads_and_layouts()}) check_variants_on(problems);
 }
 TEST_CASE("grid: every compiled tile size") { check_every_tile_on(every_tile()); }
 
@@ -228,7 +228,7 @@ TEST_CASE("grid: simple inputs, for which much cancels") {
     CAPTURE(to_string(input));
     check_variants_on(
         brief({problem_of({.Nq = 45, .Nk = 45, .d = 64}), problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = 64}),
-               problem_of({.Hkv = 1, .Nq = 20, .Nk = 1500, .d = 32})}),
+               problem_of({.H = 1, .Hkv = 1, .Nq = 20, .Nk = 1500, .d = 32})}),
         /*in_turns=*/true, input);
   }
 }
