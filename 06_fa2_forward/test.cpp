@@ -74,6 +74,8 @@ TEST_CASE("cpu: no access to a tile in shared memory meets a bank twice") {
     problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = d}));
     problems.push_back(problems.back());
     problems.back().score = Score::lorentz;
+    problems.push_back(problems.back());
+    problems.back().values = Values::centroid;
   }
   for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);

@@ -68,6 +68,8 @@ TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles, an
   for (const int d : {64, 128}) {
     problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = d}));
     problems.back().score = Score::lorentz;
+    problems.push_back(problems.back());
+    problems.back().values = Values::centroid;
   }
   for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
@@ -82,9 +84,11 @@ TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles, an
         const Visits visited = visits(p, choice.tiles);
         const auto heads = static_cast<std::uint64_t>(p.B * p.H);
         CHECK(got.bank_conflicts == 0);
-        CHECK(got.warp_operations == 5 * heads * static_cast<std::uint64_t>(p.Nq));  // D: a warp for each query
+        const bool centroids = p.values == Values::centroid;  // a kernel more, with a barrier of its warps
+        CHECK(got.warp_operations ==
+              (centroids ? 11 : 5) * heads * static_cast<std::uint64_t>(p.Nq));  // D: a warp for each query
         CHECK(got.atomics == (two_kernels ? 0 : heads * static_cast<std::uint64_t>(visited.queries * p.d)));
-        CHECK(got.launches == (two_kernels || p.bias_gradient ? 3u : 2u));
+        CHECK(got.launches == (two_kernels || p.bias_gradient || centroids ? 3u : 2u));
       }
     }
   }

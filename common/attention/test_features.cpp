@@ -40,7 +40,8 @@ TEST_CASE("features: a window, a softcap, lengths and dropout are refused by ker
   CHECK(refusal(variant, p) == "");
   p.bias_gradient = true;  // of these only some steps know the others
   p.score = Score::lorentz;
-  CHECK(refusal(variant, p) == "it does not know --bias-gradient, --score lorentz");
+  p.values = Values::centroid;
+  CHECK(refusal(variant, p) == "it does not know --bias-gradient, --score lorentz, --values centroid");
   variant.takes = Features::causal | Features::shared_heads | Features::packed_kv;
   CHECK(refusal(variant, everything()) == "it does not know --bias alibi, --seq-q unlike --seq-k");
 }

@@ -136,6 +136,18 @@ TEST_CASE("dropout: a sequence of a ragged batch draws what the batch of its num
   }
 }
 
+TEST_CASE("centroids need hyperbolic scores, and all their weights") {
+  FullProblem p;
+  p.values = Values::centroid;
+  CHECK_FALSE(p.is_plain());
+  CHECK(check_options(p) == "--values centroid with --score dot; allowed: --score lorentz");
+  p.score = Score::lorentz;
+  CHECK(check_options(p) == "");
+  CHECK(describe(p) == "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 score=lorentz values=centroid fp32 bhnd bias=none");
+  p.dropout.probability = 0.1f;
+  CHECK(check_options(p).find("--values centroid with --dropout") == 0);
+}
+
 TEST_CASE("sequences must cover the tensors of a batch of 1, and a bias per key is refused") {
   FullProblem p;  // Nq = Nk = 128
   p.sequences = {{0, 0, 100, 128}, {0, 28, 128, 128}};

@@ -120,7 +120,7 @@ class FarProblem {
     double workspaces = 0;
     for (const Variant& variant : variants()) {
       double sum = 0;
-      for (const WorkspaceSpec& spec : variant.workspace == nullptr ? std::vector<WorkspaceSpec>{} : variant.workspace(p, pass))
+      for (const WorkspaceSpec& spec : workspaces_of(variant, p, pass))
         sum += static_cast<double>(TensorRef{.shape = spec.shape}.elements() * size_of(spec.dtype));
       workspaces = std::max(workspaces, sum);
     }
@@ -138,7 +138,7 @@ class FarProblem {
     const Pass pass = backward ? Pass::backward : Pass::forward;
     last_run = LastRun{.variant = variant.name, .problem = p_, .pass = pass, .tiles = {}, .sm = a.limits.sm};
     std::vector<Buffer> poisoned, zeroed;
-    a.workspaces = workspaces_of(device(), variant, p_, pass, poisoned, zeroed);
+    a.workspaces = make_workspaces(device(), variant, p_, pass, poisoned, zeroed);
     for (Buffer& buffer : poisoned) buffer.poison();
     for (const char* output : {"O", "L", "dQ", "dK", "dV"}) {
       if (tensors_.count(output) > 0) tensors_.at(output).buffer.poison();

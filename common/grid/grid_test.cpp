@@ -150,6 +150,25 @@ TEST_CASE("grid: hyperbolic scores of points that are one, almost one, or at the
   }
 }
 
+TEST_CASE("grid: centroids of values that are one, almost one, or so far out that their Lorentz norm cancels") {
+  FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = 33, .d = 24});
+  problem.score = Score::lorentz;
+  problem.values = Values::centroid;
+  for (const Variant& variant : variants_for(problem)) {
+    for (const float size : {1.0f, 30.0f, 1000.0f}) {
+      for (const float step : {0.0f, 1e-3f, 1.0f}) {
+        Inputs inputs = make_inputs(problem, InputKind::normal, 13, deepest_pass(variant));
+        for (std::size_t n = 0; n < inputs.V.values.size(); ++n)
+          inputs.V.values[n] = size * (inputs.V.values[n % 24] + (n < 24 ? 0.0f : step * inputs.V.values[n]));
+        const Results<float> got = run(variant, problem, inputs, deepest_pass(variant));
+        CHECK(all_finite(got.O));
+        CHECK(all_finite(got.dV));
+        expect_passed(check_results(problem, inputs, deepest_pass(variant), got, Sample{}), variant, problem);
+      }
+    }
+  }
+}
+
 TEST_CASE("grid: rows that see no key give O = 0, L = -inf and zero gradients") {
   for (const FullProblem& problem : fully_masked_rows()) {
     for (const Variant& variant : variants_for(problem)) {

@@ -47,11 +47,10 @@ Role home_of(Layout layout, Role role) {
 
 }  // namespace
 
-std::vector<TensorRef> workspaces_of(Device& device, const Variant& variant, const FullProblem& problem, Pass pass,
-                                     std::vector<Buffer>& others, std::vector<Buffer>& zeroed) {
+std::vector<TensorRef> make_workspaces(Device& device, const Variant& variant, const FullProblem& problem, Pass pass,
+                                       std::vector<Buffer>& others, std::vector<Buffer>& zeroed) {
   std::vector<TensorRef> workspaces;
-  if (variant.workspace == nullptr) return workspaces;
-  for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
+  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass)) {
     TensorRef& tensor = workspaces.emplace_back(dense_tensor(spec.name, spec.dtype, spec.shape));
     Buffer& buffer = (spec.zeroed ? zeroed : others).emplace_back(device, bytes_of(tensor));
     tensor.data = buffer.data();
@@ -102,7 +101,7 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
       attention_.dBias.data = allocate(outputs_, bytes_of(attention_.dBias));
     }
   }
-  attention_.workspaces = workspaces_of(device, variant, problem, pass, workspaces_, zeroed_);
+  attention_.workspaces = make_workspaces(device, variant, problem, pass, workspaces_, zeroed_);
 
   upload_all(inputs);
   if (const Sequences& of = problem.sequences; !of.empty()) {

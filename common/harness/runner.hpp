@@ -25,8 +25,8 @@ struct LastRun {
 inline std::optional<LastRun> last_run;
 
 /// The workspaces of a pass, in buffers of their own: those that start as zeros in `zeroed`, the others in `others`.
-std::vector<TensorRef> workspaces_of(Device&, const Variant&, const FullProblem&, Pass, std::vector<Buffer>& others,
-                                     std::vector<Buffer>& zeroed);
+std::vector<TensorRef> make_workspaces(Device&, const Variant&, const FullProblem&, Pass, std::vector<Buffer>& others,
+                                       std::vector<Buffer>& zeroed);
 
 class Runner {
  public:

@@ -103,8 +103,11 @@ Tolerances tolerances(const FullProblem& problem, const Inputs& inputs, const Me
   const bool lorentz = problem.score == Score::lorentz;  // the gradient of a distance is no longer than 1
   const double Q = lorentz ? 1 : largest(inputs.Q), K = lorentz ? 1 : largest(inputs.K), dO = largest(inputs.dO);
   const double dQ = largest(exact.dQ), dK = largest(exact.dK), dV = largest(exact.dV);
-  t.dV = rows(3, naive_errors(naive.dV, exact.dV, e_key),
-              [&](std::size_t j) { return (e_key[j] + u) * dO + s_key[j] * dV + rounding(keys.P2.values[j], dO, dV); });
+  // What dV adds up: dO, or with centroids the gradients of the weighted sums: P |do| |(v, v0)|, whose last factor is at least 1.
+  const auto added = [&](std::size_t j) { return problem.values == Values::centroid ? std::max(dO, keys.dP.values[j]) : dO; };
+  t.dV = rows(3, naive_errors(naive.dV, exact.dV, e_key), [&](std::size_t j) {
+    return (e_key[j] + u) * added(j) + s_key[j] * dV + rounding(keys.P2.values[j], added(j), dV);
+  });
   const auto score_gradient = [&](const exact::Terms& terms, std::size_t row, double error, double most, double result) {
     return (error + terms.sum.values[row]) * result + u * scale * terms.dP.values[row] * most + terms.D.values[row] +
            rounding(terms.dS2.values[row], scale * most, result);

@@ -112,17 +112,8 @@ def others():
     return rates("TFLOP/s, about 16,384 tokens and H·d = 2,048", heads_of(PASSES), found)
 
 
-def hopper_cells(which):
-    """The twelve cells of a step for Hopper."""
-    rows = saved(ON_HOPPER)
-    of_cells = {cell[:3]: rows.get((*cell, which), NONE) for cell in CELLS}
-    found = {cell: [mine, cudnn, (mine, cudnn), flash3, (mine, flash3)] for cell, (mine, _, cudnn, flash3) in of_cells.items()}
-    head = ["here", "cuDNN", "here / cuDNN", "FA3", "here / FA3"]
-    return rates(f"{which}, fp16, {names_of(which)}, TFLOP/s, 16,384 tokens, H·d = 2,048{in_turns(rows)}", head, found)
-
-
 def hopper_others(which):
-    """Its other problems."""
+    """The default step for Hopper on problems other than the twelve cells."""
     rows = saved(ON_HOPPER)
     found = {
         at[:4]: [mine, cudnn, (mine, cudnn), flash]

@@ -24,6 +24,7 @@ TEST_CASE("bad input: command lines") {
       {"--seq", "1073741824"},
       {"--layout", "qkv", "--heads", "4", "--kv-heads", "2"},
       {"--window", "3,-2"},
+      {"--values", "centroid"},  // without --score lorentz
       {"--lengths", "0,0:9"},
       {"--lengths", "5,6", "--seq", "11"},
       {"--bias-gradient"},                        // of a forward pass

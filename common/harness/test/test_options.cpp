@@ -72,6 +72,12 @@ TEST_CASE("options: everything at once, and the problem handed on as arguments")
   }
 }
 
+TEST_CASE("options: centroids handed on as arguments") {
+  const flash::Options first = options_of("--score lorentz --values centroid");
+  const flash::RequestedSizes sizes = first.problem.sizes.over({});
+  CHECK(parse(flash::to_arguments(first.problem, sizes)).options.problem.values == flash::Values::centroid);
+}
+
 TEST_CASE("options: lengths of queries, and of keys where they differ, handed on as arguments") {
   const flash::ProblemOptions first = options_of("--lengths 9,0,4:7,0:2 --causal --heads 3").problem;
   CHECK(first.sequences.queries == std::vector{0, 9, 9, 13, 13});

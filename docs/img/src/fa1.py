@@ -52,20 +52,46 @@ def attention_tiles():
     return p
 
 
-def cycles_04():
-    """What a warp keeps busy for 8 keys and 4 columns: the table of section 5."""
-    p, left, scale = Picture(820, 214, "Shared memory is busy for 36 cycles, arithmetic for 16 of them"), 160, 17.5
-    p.label(410, 30, "One warp, 8 keys, 4 columns: shared memory is busy 36 cycles, arithmetic 16", 17, bold=True)
-    for y, name, parts in [
-        (56, "shared memory", [(4, "c1", "Q: 4"), (16, "c3", "8 keys: 16"), (16, "c4", "8 values: 16")]),
-        (110, "arithmetic", [(8, "c2", "q · k: 8"), (8, "c2", "P̃ V: 8"), (20, "c0", "idle: 20")]),
-    ]:
+def busy_units(p, units, left, scale):
+    """Per unit a bar of its parts: (cycles, kind, text)."""
+    for y, name, parts in units:
         p.label(left - 10, y + 27, name, 17, "end")
         x = left
         for cycles, kind, text in parts:
             p.box(x, y, cycles * scale, 42, kind, text, 17)
             x += cycles * scale
+
+
+def cycles_04():
+    """What a warp keeps busy for 8 keys and 4 columns: the table of section 5."""
+    p = Picture(820, 214, "Shared memory is busy for 36 cycles, arithmetic for 16 of them")
+    p.label(410, 30, "One warp, 8 keys, 4 columns: shared memory is busy 36 cycles, arithmetic 16", 17, bold=True)
+    units = [
+        (56, "shared memory", [(4, "c1", "Q: 4"), (16, "c3", "8 keys: 16"), (16, "c4", "8 values: 16")]),
+        (110, "arithmetic", [(8, "c2", "q · k: 8"), (8, "c2", "P̃ V: 8"), (20, "c0", "idle: 20")]),
+    ]
+    busy_units(p, units, 160, 17.5)
     p.note(410, 186, "Bars show how many cycles each unit is busy, in arbitrary order.", size=16)
+    return p
+
+
+def cycles_05():
+    """What the five products keep busy, per column and 256 pairs: the table of section 6."""
+    rows = rows_of("chapters/05_fa1_backward.md", "per column and 256 pairs")
+    (*shared, busy), (*arithmetic, needed) = ([value(row[column]) for row in rows] for column in (5, 6))
+    names, kinds = ["A: S, dP", "B: dQ", "C: dV", "C: dK"], ["c1", "c3", "c4", "c2"]
+    p = Picture(820, 214, f"Shared memory is busy for {busy} cycles, arithmetic for {needed:g} of them")
+    p.label(410, 30, f"Per column and 256 pairs: shared memory is busy {busy} cycles, arithmetic {needed:g}", 17, bold=True)
+    units = [
+        (56, "shared memory", [(n, kind, f"{name}: {n:g}") for n, kind, name in zip(shared, kinds, names)]),
+        (
+            110,
+            "arithmetic",
+            [(n, kind, f"{n:g}") for n, kind in zip(arithmetic, kinds)] + [(busy - needed, "c0", f"idle: {busy - needed:g}")],
+        ),
+    ]
+    busy_units(p, units, 160, 27.5)
+    p.note(410, 186, "Colours are rows of the table. Bars show how many cycles each unit is busy, in arbitrary order.", size=16)
     return p
 
 
@@ -183,4 +209,4 @@ def phases_05():
     return p
 
 
-PICTURES = [attention_tiles, cycles_04, owners_04, phases_05]
+PICTURES = [attention_tiles, cycles_04, cycles_05, owners_04, phases_05]

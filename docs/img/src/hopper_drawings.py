@@ -1,5 +1,6 @@
-"""Pictures of the Hopper chapters that need no trace: boxes, operands, registers, an mbarrier, the two proxies, overlap, the tiles that a warpgroup
-sees, work from a counter; of the backward pass where operands reside, the two buffers of dS, and the relay."""
+"""Pictures of the Hopper chapters that need no trace: boxes, operands, registers, an mbarrier, the two proxies, overlap, a repair, the tiles that a
+warpgroup sees, work from a counter; of the backward pass where operands reside, the two buffers of dS,
+the turns at dQ, and the relay."""
 
 from lab.typed_tables import rows_of
 from tools.svg import Picture
@@ -219,6 +220,40 @@ def registers_08h():
     return p
 
 
+def repair_08h():
+    """The four warps of a warpgroup in step 5: one of them repeats its rows alone."""
+    p = Picture(960, 292, "The vote of one warp failed: it alone repeats its 16 rows")
+    p.label(480, 28, p.title, 15, bold=True)
+    top, step, failed = 52, 40, 2
+
+    def all_warps(x, wide, kind, *lines):
+        p.rect(x, top, wide, 4 * step - 8, kind)
+        for n, text in enumerate(lines):
+            p.label(x + wide / 2, top + 2 * step - 9 + 20 * n, text, TEXT)
+
+    all_warps(150, 110, "c1", "S = Q Kᵀ", "by wgmma")
+    all_warps(456, 104, "c0", "wait until", "P V is done")
+    all_warps(840, 104, "c1", "next S", "by wgmma")
+    for warp in range(4):
+        y = top + step * warp
+        p.note(138, y + 21, f"warp {warp}, 16 rows", size=TEXT, anchor="end")
+        fails = warp == failed
+        p.box(264, y, 188, 32, "c2" if fails else "c3", "P, old m: vote fails" if fails else "P, old m: vote holds", TEXT)
+        if fails:
+            p.box(564, y, 188, 32, "c2", "S by mma.sync, new m", TEXT)
+        p.box(756 if fails else 564, y, 80, 32, "c4", "pack P", TEXT)
+        if not fails:
+            p.box(648, y, 188, 32, "c0", "waits for warp 2", TEXT)
+    p.note(
+        480,
+        top + 4 * step + 22,
+        "From left to right in time, not to scale. Only the warp whose vote failed reads Q and K again, by ldmatrix.",
+        "It releases the tile of K afterwards, so the tile cannot be overwritten before.",
+        size=TEXT,
+    )
+    return p
+
+
 def visible_08h():
     p, cell, left, top = (
         Picture(960, 262, "A tile of 192 queries at the diagonal: three warpgroups, which see different tiles of 64 keys"),
@@ -349,6 +384,36 @@ def dS_08b():
     )
 
 
+def turns_08b():
+    """When four blocks, which begin together, add their parts to the tiles of dQ: a staircase."""
+    p = Picture(960, 316, "Turns: every tile of dQ takes the parts of the keys in the same order")
+    p.label(480, 28, p.title, 15, bold=True)
+    blocks, tiles, first, cell, top, step = 4, 6, 160, 84, 60, 46
+    for block in range(blocks):
+        y = top + step * block
+        p.note(first - 12, y + 20, f"block of keys {block}", size=TEXT, anchor="end")
+        if block:
+            p.box(first, y, cell * block - 4, 30, "c0", "waits", TEXT)
+        for n in range(tiles):
+            tile = tiles - 1 - n
+            p.box(first + cell * (block + n), y, cell - 4, 30, ("c1", "c2", "c4")[tile % 3], f"dQ{tile}", TEXT)
+    for block in range(blocks - 1):
+        for n in range(tiles):
+            x = first + cell * (block + n + 1) - 4
+            p.arrow(x, top + step * block + 30, x + 12, top + step * (block + 1))
+    y = top + step * blocks
+    p.arrow(first, y, first + 9 * cell, y)
+    p.note(first + 9 * cell, y + 20, "time, in iterations", size=TEXT, anchor="end")
+    p.note(
+        480,
+        y + 44,
+        "An arrow passes the turn of one tile of dQ on. All blocks begin with the last tile of queries: each waits",
+        "at its beginning, once, and then finds its turn whenever it needs it.",
+        size=TEXT,
+    )
+    return p
+
+
 def relay_08b():
     """The warpgroups of step 6 with the rings between them, and below them which tile each can be at."""
     p = Picture(960, 356, "The relay: three warpgroups share the products, and rings of two buffers separate them")
@@ -394,9 +459,11 @@ PICTURES = [
     overlap_08h,
     proxies_08h,
     registers_08h,
+    repair_08h,
     visible_08h,
     schedule_08h,
     where_08b,
     dS_08b,
+    turns_08b,
     relay_08b,
 ]

@@ -1,4 +1,4 @@
-"""The pictures of docs/chapters/01_naive.md: the tiled product of section 2, the gradients of section 4."""
+"""The pictures of docs/chapters/01_naive.md: the tiled product of section 2, the launches of section 3, the gradients of section 4."""
 
 from tools.svg import Picture
 
@@ -74,6 +74,40 @@ def reads_01():
     return p
 
 
+def launches_01():
+    """The three launches of the forward pass, and the matrices between them to scale."""
+    p = Picture(960, 236, "Three launches forward: each reads whole matrices and writes one")
+    p.label(480, 28, p.title, 15, bold=True)
+    side, thin, top = 96, 6, 56  # N = 1,024 and d = 64
+
+    def matrix(x, wide, kind, name):
+        p.rect(x, top, wide, side, kind)
+        p.label(x + wide / 2, top + side + 20, name, bold=True)
+
+    def kernel(x, name, equation):
+        p.rect(x, top + 16, 96, 64, "c0")
+        p.label(x + 48, top + 43, name)
+        p.note(x + 48, top + 65, equation)
+
+    middle = top + side / 2
+    for x, name in ((60, "Q"), (88, "K"), (650, "V")):
+        matrix(x, thin, "c1", name)
+    matrix(280, side, "c2", "S")
+    matrix(540, side, "c2", "P")
+    matrix(840, thin, "c3", "O")
+    for x, name, equation in ((138, "scores", "(1.1)"), (414, "softmax", "(1.2), (1.4)"), (698, "output", "(1.3)")):
+        kernel(x, name, equation)
+    for first, last in ((98, 136), (236, 278), (378, 412), (512, 538), (660, 696), (796, 838)):
+        p.arrow(first, middle, last, middle)
+    p.note(
+        480,
+        top + side + 50,
+        "To scale for N = 1,024 and d = 64: S and P take 4 MiB each per head, the four thin matrices 1 MiB together.",
+        "The softmax also writes L, a number per row. Colours: inputs blue, intermediate matrices orange, the result green.",
+    )
+    return p
+
+
 def gradients_01():
     """The matrices of both passes, with the equation of each step and its second operand."""
     p = Picture(920, 378, "The forward pass from Q, K and V to O, and the backward pass from dO to dV, dP, dS, dQ and dK")
@@ -122,4 +156,4 @@ def gradients_01():
     return p
 
 
-PICTURES = [tiled_product, reads_01, gradients_01]
+PICTURES = [tiled_product, reads_01, launches_01, gradients_01]
