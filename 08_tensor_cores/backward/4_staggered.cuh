@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> dV_or_dK(0.0f);  // [16 ROW_FRAGMENTS, Width]; dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
-  const auto load_tile = [&](int iteration, QueryTile at) {
-    const int stage = iteration % Shape::STAGES;
+  const auto load_tile = [&](int tile, QueryTile at) {
+    const int stage = tile % Shape::STAGES;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   for (int iteration = 0; iteration < queries.iterations + 2; ++iteration) {
     cp_async_wait_all();
     // Read after write: Q, dO, L, D of all threads have landed, and P^T and dS^T of the previous iteration are stored.
-    // Write after read: no warp still reads the oldest stage.
+    // Write after read: no warp still reads Q, dO, L, D of tile iteration - 2, nor dS^T of tile iteration - 3. Their buffers
+    // are filled next; dS^T of tile iteration - 2 is still to be read for dQ.
     __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, newest));
 

@@ -73,8 +73,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     shared.load_KV(maps, work.b, work.kv_head, work.key0);
     load_tiles(0, at);
   }
-  // Read after write: all threads see the initialised mbarriers; K and V have landed.
+  // Read after write: all threads see the initialised mbarriers.
   __syncthreads();
+  // Read after write: K and V have landed.
   wait_full(storage.full_K, 0);
   wait_full(storage.full_V, 0);
 

@@ -40,10 +40,11 @@ struct BackwardShape {
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
-  // Registers of a consumer: for dQ, which has its full width if there is only one warpgroup; for all matrices, dK and dV plus
-  // the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1); and for addresses and temporaries.
-  static constexpr int DQ_REGISTERS = CONSUMERS == 1 ? Width / 2 : PANEL / 2;
-  static constexpr int MATRIX_REGISTERS = Width + std::max(Br, Br / 2 + DQ_REGISTERS), OTHER_REGISTERS = 32;
+  // Registers per thread for the consumer's part of dQ, which has 64 rows and all columns, or a panel (PartOfDQ).
+  static constexpr int DQ_REGISTERS = (CONSUMERS == Br / GROUP_ROWS ? Width : PANEL) / 2;
+  // For all matrices (8B.1): dK and dV, plus the larger of S^T with dP^T, and packed P^T and dS^T with dQ.
+  static constexpr int MATRIX_REGISTERS = Width + std::max(Br, Br / 2 + DQ_REGISTERS);
+  static constexpr int OTHER_REGISTERS = 32;  // for addresses and temporaries
   // The remaining registers hold blocks of 16 columns of V, then of K, four registers each.
   static constexpr int COL_BLOCKS = Width / 16,
                        ROOM = std::max(0, (CONSUMER_REGISTERS - MATRIX_REGISTERS - OTHER_REGISTERS) / 4);

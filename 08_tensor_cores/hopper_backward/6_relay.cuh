@@ -37,7 +37,6 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8;               // of 8 columns of transposed scores
   static constexpr int STAGES = 2, DS_STAGES = 2;              // of the ring of Q and dO; tiles of P and of dS
-  static constexpr int CONSUMERS = 2;                          // warpgroups that read Q and dO, and release them
   static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
   static constexpr int THREADS = 4 * WARPGROUP;
   // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
@@ -224,7 +223,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       for (int stage = 0; stage < Shape::STAGES; ++stage) init_for_warps(handed[stage], 4);
     init_for_warps(storage.done_K, 2 * 4);
     init_for_warps(storage.done_V, 4);
-    shared.initialize();
+    shared.initialize(/*releasing_warps=*/2 * 4);  // of the first and the second warpgroup
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();

@@ -13,6 +13,7 @@
 //   no other warp; tiles and accumulators have the same layout. K is released only after that.
 // - Masked tiles, the first tile, and BACKOFF_TILES tiles after a recomputed one take the maximum at once: they are likely to
 //   need it, and recomputing costs more.
+// - The price: a tile that takes the maximum computes its softmax after P V of the previous tile, no longer during it.
 // - Tiles of keys are visited from the last to the first. Scores that grow along the keys, as ALiBi's do, then raise m once.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);

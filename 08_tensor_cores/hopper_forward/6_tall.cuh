@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);

@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
     shared.initialize();
   }
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
   PipelineState<Shape::Q_STAGES> Q_state;

@@ -77,14 +77,15 @@ struct BackwardShared {
   __device__ StTile dSt(int stage) const { return StTile(reinterpret_cast<T*>(storage.dSt[stage])); }
   __device__ QueryStats stats(int stage) const { return {{storage.L_and_D[stage], 2, Shape::Br, Shape::Br}}; }
 
-  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of all consumer warps.
-  __device__ void initialize() const {
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of the warps that read Q and dO,
+  /// which are those of all consumers except in step 6.
+  __device__ void initialize(int releasing_warps = Shape::CONSUMERS * 4) const {
     mbarrier_init(storage.full_K, 1);
     mbarrier_init(storage.full_V, 1);
     for (int stage = 0; stage < Shape::STAGES; ++stage) {
       mbarrier_init(storage.full_Q[stage], 1);
       mbarrier_init(storage.full_dO[stage], 1);
-      init_for_warps(storage.empty[stage], Shape::CONSUMERS * 4);
+      init_for_warps(storage.empty[stage], releasing_warps);
     }
     // Read after write: the TMA sees the initialised mbarriers.
     fence_mbarrier_init();
