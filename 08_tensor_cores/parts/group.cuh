@@ -1,6 +1,6 @@
 // 08 Tensor cores, backward: the query heads of a group divided among several blocks, where whole groups make too few blocks.
-// A part is treated as a separate group, whose key/value head happens to be the same as the next part's: each part writes its
-// dK and dV in fp32, and sum_parts_kernel adds them up in a fixed order. Hopper step 5 uses it: its kernel calls loads_of() and
+// A part is treated as a separate group, whose key/value head happens to be the same as the next part's (KeyWork): each part
+// writes its dK and dV in fp32, and sum_parts_kernel adds them up in a fixed order. Hopper step 5 uses it: its kernel calls
 // write_gradients(), its host code the rest.
 #pragma once
 
@@ -55,24 +55,6 @@ inline GroupParts group_parts(const Attention& a, int count) {
   return {count, view<float>(a.workspace("dK_parts")), view<float>(a.workspace("dV_parts"))};
 }
 
-/// A part's work for produce(): its own query heads, but K and V of the group's head.
-template <class Work>
-struct LoadsOfPart : Work {
-  int kv_head;  // hides the index of the part
-
-  __device__ LoadsOfPart(const Work& work, int count) : Work(work), kv_head(work.kv_head / count) {}
-};
-
-/// The work as produce() needs it. Divided: are groups divided?
-template <bool Divided, class Work>
-__device__ auto loads_of(const Work& work, [[maybe_unused]] const GroupParts& parts) {
-  if constexpr (Divided) {
-    return LoadsOfPart<Work>(work, parts.count);
-  } else {
-    return work;
-  }
-}
-
 inline void add_group_parts(std::vector<WorkspaceSpec>& list, const Problem& p, int count) {
   if (count == 1) return;
   const std::int64_t rows = std::int64_t{blocks_for(p.Nk, ROW_BLOCK)} * ROW_BLOCK;
@@ -101,8 +83,8 @@ __device__ void write_gradients(const Shared& shared, const BackwardTensors<T>& 
                                 const Accumulators<1, ColFragments>& dV) {
   const int row0 = work.key0 + warp_row;
   if constexpr (Divided) {
-    write_part(parts.dV.head(work.b, work.kv_head), row0, dV);
-    write_part(parts.dK.head(work.b, work.kv_head), row0, dK);
+    write_part(parts.dV.head(work.b, work.group), row0, dV);
+    write_part(parts.dK.head(work.b, work.group), row0, dK);
   } else {
     write_rows(all.dV.head(work.b, work.kv_head), row0, dV, shared.V().below(warp_row));
     write_rows(all.dK.head(work.b, work.kv_head), row0, dK, shared.K().below(warp_row));

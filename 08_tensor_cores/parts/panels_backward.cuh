@@ -11,34 +11,43 @@ namespace {
 
 // ---- Work -------------------------------------------------------------------------------------------------------------------
 
-/// A block's work: a tile of keys of a key/value head, and the tiles of queries to loop over.
-template <class Shape>
-struct KeyWork : QueryTiles<Shape::Br> {
-  int b, key0;  // its first key
+/// A block's work: a tile of keys, and the tiles of queries to loop over, of all heads of a group.
+///
+/// LastQueriesFirst: for step 5, where blocks take turns at a tile of dQ, tiles of queries run from last to first, and each runs
+/// for all heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together reach
+/// them one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
+/// predecessors reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there.
+template <class Shape, bool LastQueriesFirst = false>
+struct KeyWork {
+  int b, group, kv_head;        // group: of query heads; kv_head: of their K and V
+  int key0;                     // its first key
+  int first_query, iterations;  // as in QueryTiles
 
-  // The first keys, visible to the most queries under a causal mask, start first.
-  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id)
-      : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id)) {}
-  __device__ KeyWork(const Problem& p, const BlockOrder& order)
-      : QueryTiles<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc),
-        b(order.head / p.Hkv),
-        key0(order.tile * Shape::Bc) {}
-};
+  /// The first keys, visible to the most queries under a causal mask, start first. parts: how many groups share a key/value
+  /// head; p counts each group as a head (parts/group.cuh).
+  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id, int parts = 1)
+      : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id), parts) {}
+  // The same, in two steps: as one body nvcc 13.0 compiles it differently.
+  __device__ KeyWork(const Problem& p, const BlockOrder& order, int parts)
+      : KeyWork(p, order, QueryTiles<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc), parts) {}
+  __device__ KeyWork(const Problem& p, const BlockOrder& order, const QueryTiles<Shape::Br>& queries, int parts)
+      : b(order.head / p.Hkv),
+        group(queries.kv_head),
+        kv_head(group / parts),
+        key0(order.tile * Shape::Bc),
+        first_query(queries.first_query),
+        iterations(queries.iterations) {}
 
-/// The work of step 5, where blocks take turns at a tile of dQ: tiles of queries run from last to first, and each runs for all
-/// heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together reach them one
-/// after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its predecessors
-/// reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there. first() and
-/// after() replace those of QueryTiles.
-template <class Shape>
-struct LastQueriesFirst : KeyWork<Shape> {
-  using KeyWork<Shape>::KeyWork;
   __device__ QueryTile first(const Problem& p) const {
-    return {this->kv_head * p.group_size(), (p.Nq - 1) / Shape::Br * Shape::Br};
+    return {group * p.group_size(), LastQueriesFirst ? (p.Nq - 1) / Shape::Br * Shape::Br : first_query};
   }
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    const int end = (this->kv_head + 1) * p.group_size();
-    return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
+    if constexpr (LastQueriesFirst) {
+      const int end = (group + 1) * p.group_size();
+      return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
+    } else {
+      return at.query0 + Shape::Br < p.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
+    }
   }
 };
 
@@ -232,7 +241,7 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
-/// Whether the heads of a group share keys under a causal mask, where step 5 is the fastest for d above 64 (LastQueriesFirst).
+/// Whether the heads of a group share keys under a causal mask, where step 5 is the fastest for d above 64 (KeyWork).
 inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
 
 template <const auto& shapes>
