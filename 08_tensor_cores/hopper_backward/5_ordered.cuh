@@ -206,15 +206,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     for (Mbarrier& full : storage.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
     for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
     shared.initialize();
-    const auto next = tickets.head(0, 0).address(0, 0);
+    const auto next_ticket = tickets.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
-    storage.ticket = atomicAdd(next, 1);
-    if (storage.ticket == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
+    storage.ticket = atomicAdd(next_ticket, 1);
+    if (storage.ticket == end - 1) atomicSub(next_ticket, end);  // the last of all: reset for the next launch
   }
   // Read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ.
   __syncthreads();
-  const int ticket = __shfl_sync(ALL_LANES, storage.ticket, 0);
-  const OrderedWork<Shape> work(rule.problem, heads_at_once, ticket, Divided ? parts.count : 1);
+  const int work_id = __shfl_sync(ALL_LANES, storage.ticket, 0);
+  const OrderedWork<Shape> work(rule.problem, heads_at_once, work_id, Divided ? parts.count : 1);
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();

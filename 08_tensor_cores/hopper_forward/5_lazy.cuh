@@ -110,6 +110,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
+    // Write after read: this warpgroup has read K; the producer may overwrite it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[state.stage()]);
     exact_softmax(S, work.visible_tiles - 1);  // O is still 0: nothing to rescale
@@ -160,6 +161,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
+      // Write after read: this warp will not read K_j again; the producer may overwrite it.
       release(storage.empty_K[stage_K]);
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }

@@ -12,7 +12,7 @@
 // - A warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
 // - Tiles of keys are smaller, so the rings have three stages.
 // - S of a narrower tile frees the registers for the third warpgroup, but leaves none for a bias, which therefore has kernels
-//   of its own (SCALES_FIRST), and none for what only the epilogue needs. The epilogue computes it from the head: opaque() of
+//   of its own (SCALE_FIRST), and none for what only the epilogue needs. The epilogue computes it from the head: opaque() of
 //   common/device/ptx.cuh stops the compiler from doing so before the loop.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
@@ -27,7 +27,7 @@ namespace flash::tensor_cores::hopper_forward_6 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int Stages, bool ScalesFirst = false>
+template <int Width_, int Br_, int Bc_, int Stages, bool ScaleFirst = false>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
@@ -39,7 +39,7 @@ struct ForwardShape {
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
   using Storage = SharedStorage<Width, Br, Bc, STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
-  static constexpr bool SCALES_FIRST = ScalesFirst;            // as with a bias: see ScoreRule
+  static constexpr bool SCALE_FIRST = ScaleFirst;              // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -85,17 +85,17 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
   //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
   //   repair  j < lazy_end, P overflows   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
-  int lazy_end = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
+  int lazy_end = Shape::SCALE_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
   const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
-    if constexpr (Shape::SCALES_FIRST) {
+    if constexpr (Shape::SCALE_FIRST) {
       rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     } else {
       rule.mask(S, work.query0 + warp_row, j * Shape::Bc);
     }
     const auto alpha = update_max(m, row_max(S), scale_log2);
-    exponentiate(S, m, scale_log2, Shape::SCALES_FIRST);
+    exponentiate(S, m, scale_log2, Shape::SCALE_FIRST);
     l = alpha * l + lane_sum(S);
     // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
     if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_end = min(lazy_end, j - 1);
@@ -103,7 +103,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   };
 
   // Read after write: Q has landed.
-  // Write after write: so that Q does not land later, where O is staged.
+  // Write after write: even a warpgroup without a visible tile waits, since it stages O where Q lands.
   if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
   PipelineState<Shape::STAGES> state;
 
@@ -120,6 +120,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
+    // Write after read: this warpgroup has read K; the producer may overwrite it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[state.stage()]);
     exact_softmax(S, group_visible_tiles - 1);  // O is still 0: nothing to rescale
@@ -170,6 +171,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
+      // Write after read: this warp will not read K_j again; the producer may overwrite it.
       release(storage.empty_K[stage_K]);
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
@@ -219,9 +221,9 @@ void start(const Attention& a) {
   });
 }
 
-template <int Width, int Br, int Bc, int Stages, bool ScalesFirst = false>
+template <int Width, int Br, int Bc, int Stages, bool ScaleFirst = false>
 constexpr CompiledShape compiled(const char* why) {
-  using Shape = ForwardShape<Width, Br, Bc, Stages, ScalesFirst>;
+  using Shape = ForwardShape<Width, Br, Bc, Stages, ScaleFirst>;
   return compiled_shape<Shape>(why, start<Shape>);
 }
 

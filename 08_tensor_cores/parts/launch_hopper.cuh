@@ -29,8 +29,7 @@ struct Maps {
 template <class T, class Shape>
 Maps maps_of(const Attention& a, int warp_rows = 16) {
   return {map_of<T>(a, a.Q, "Q_padded", Shape::Br), map_of<T>(a, a.K, "K_padded", Shape::Bc),
-          map_of<T>(a, a.V, "V_padded", Shape::Bc),
-          rows_are_whole_chunks(a.problem) ? tensor_map(a.O, warp_rows) : TensorMap{}};
+          map_of<T>(a, a.V, "V_padded", Shape::Bc), aligned(a.problem) ? tensor_map(a.O, warp_rows) : TensorMap{}};
 }
 
 /// The order of the work. Made on the host: kernel parameters take no registers.

@@ -59,7 +59,7 @@ struct BackwardMaps {
 // ---- Tiles ------------------------------------------------------------------------------------------------------------------
 
 /// The layout of a block's shared memory. Tiles of 16-bit elements begin at multiples of 1024 bytes. L is loaded with Q and D
-/// with dO, on the same mbarriers.
+/// with dO, on the same mbarriers. Step 1 initialises `empty` too, but nobody waits for it: there a barrier says so.
 template <int Width, int Br, int Bc, int Stages, int DSStages>
 struct BackwardStorage {
   unsigned short K[tile_elements(Bc, Width)], V[tile_elements(Bc, Width)];
@@ -228,7 +228,7 @@ template <class Shape>
 BackwardMaps backward_maps(const Attention& a) {
   // Padded copies are made by the forward pass and prepare().
   const auto map = [&](const TensorRef& t, const char* padded, int rows) {
-    return tensor_map(rows_are_whole_chunks(a.problem) ? t : a.workspace(padded), rows);
+    return tensor_map(aligned(a.problem) ? t : a.workspace(padded), rows);
   };
   return {map(a.Q, "Q_padded", Shape::Br), map(a.K, "K_padded", Shape::Bc), map(a.V, "V_padded", Shape::Bc),
           map(a.dO, "dO_padded", Shape::Br)};

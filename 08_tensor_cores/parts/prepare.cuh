@@ -98,7 +98,7 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   const unsigned blocks = blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H);
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO),
          view<const float>(a.L), view<float>(L_and_D), view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum),
-         dQ_accum != nullptr, rows_are_whole_chunks(p));
+         dQ_accum != nullptr, aligned(p));
   return {padded_by_forward<T>(a, a.Q, "Q_padded"),
           padded_by_forward<T>(a, a.K, "K_padded"),
           padded_by_forward<T>(a, a.V, "V_padded"),
@@ -265,7 +265,7 @@ void convert(const Attention& a, const TensorRef& dQ_accum) {
   // One thread per two rows of 8 columns.
   const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);
   launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
-         view<const float>(dQ_accum), view<T>(a.dQ), rows_are_whole_chunks(p));
+         view<const float>(dQ_accum), view<T>(a.dQ), aligned(p));
 }
 
 }  // namespace
