@@ -8,7 +8,7 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2 (the ladder is 1 - 2 - 3, 2 - 4 - 5 and 2 - 6): V, the left operand of dP^T, stays in registers up to the
+// New since step 2 (3, 4 and 6 start from 2, and 5 from 4): V, the left operand of dP^T, stays in registers up to the
 // register limit: half of it at d = 128. If registers are left, K does too. Shared memory bandwidth is the bottleneck, and an
 // operand in shared memory is read again in every iteration.
 //

@@ -8,7 +8,8 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2 (the ladder is 1 - 2 - 3, 2 - 4 - 5 and 2 - 6): three consumer warpgroups divide the products, not the keys.
+// New since step 2, from which 3, 4 and 6 start: three consumer warpgroups divide the products, not the keys. Almost every line
+// differs, so read this file by itself.
 // - The reason: dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. Here a thread sums one gradient
 //   only, in d / 2 registers.
 //     first:   S^T = K Q^T,    P^T   -> shared memory,    dV += P^T dO
