@@ -6,14 +6,13 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 5:
-// - A tile of Q has three times 64 rows, one warpgroup each, and a tile of keys is narrower in return. Each byte of K and V
-//   serves more queries, and more warpgroups have a product or a softmax ready at any time.
-// - A warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
-// - Tiles of keys are smaller, so the rings have three stages.
-// - S of a narrower tile frees the registers for the third warpgroup, but leaves none for a bias, which therefore has kernels
-//   of its own (SCALE_FIRST), and none for what only the epilogue needs. The epilogue computes it from the head: opaque() of
-//   common/device/ptx.cuh stops the compiler from doing so before the loop.
+// New since step 5: a tile of Q has three times 64 rows, one warpgroup each. Each byte of K and V serves more queries, and more
+// warpgroups have a product or a softmax ready at any time. It follows that
+// - tiles of keys are narrower, so that S leaves registers for the third warpgroup, and the rings have three stages;
+// - a warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
+//
+// Registers are so scarce that a bias has kernels of its own (SCALE_FIRST), and that what only the epilogue needs is computed
+// there, from the head: opaque() of common/device/ptx.cuh stops the compiler from computing it before the loop.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
