@@ -39,7 +39,8 @@ struct Schedule {
 template <class Shape>
 Schedule schedule_of(const Problem& p) {
   const int tiles = static_cast<int>(blocks_for(p.Nq, Shape::Br)), heads = p.B * p.H;
-  return {tiles, heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / p.group_size()), tiles * heads};
+  const std::int64_t bytes_of_KV = std::int64_t{2} * p.Nk * p.d * 2;  // shared by a group of heads
+  return {tiles, heads_in_L2(heads, bytes_of_KV / p.group_size()), tiles * heads};
 }
 
 /// A tile of queries of a head, and how many tiles of keys it sees. Within a head, the last tile, which sees the most keys, is

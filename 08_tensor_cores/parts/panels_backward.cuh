@@ -141,7 +141,7 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
 
 /// Stores a left operand from registers to 16 rows of a tile: four 8 x 8 matrices at a time, without bank conflicts.
 template <class T, int Height, int Depth>
-__device__ void store(const PanelOperand<T, Height, false, Depth>& rows, const InRegisters<T, 1, Depth>& A) {
+__device__ void store_operand(const PanelOperand<T, Height, false, Depth>& rows, const InRegisters<T, 1, Depth>& A) {
 #pragma unroll
   for (int k = 0; k < Depth; ++k) {
     const int col = 16 * k;

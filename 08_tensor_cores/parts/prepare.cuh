@@ -109,6 +109,16 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
           view<const float>(L_and_D)};
 }
 
+/// How many key/value heads of so many tiles of keys each to run at once, for steps that sum dQ in HBM: those whose Q, dO and
+/// dQ_accum fit in L2 together, and at least enough to give every SM a block.
+template <class Shape>
+int heads_at_once_backward(const Attention& a, int tiles) {
+  const Problem& p = a.problem;
+  const std::int64_t bytes_of_element = 2 + 2 + 4;  // of Q, dO, dQ_accum
+  const int in_L2 = heads_in_L2(p.B * p.Hkv, std::int64_t{p.Nq} * p.group_size() * Shape::Width * bytes_of_element);
+  return std::max(in_L2, heads_in_a_wave(a, tiles));
+}
+
 // ---- The tiles of queries of a block --------------------------------------------------------------------------------------
 
 /// A tile of queries of one head.
