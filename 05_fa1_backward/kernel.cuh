@@ -121,11 +121,11 @@ __device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix
 struct QueryRow {
   int b, h, i;             // query i of head h
   int row;                 // of the tile
-  int visible;             // it sees the first `visible` keys of the K tile
+  int visible;             // keys it sees, counted from key0; negative or above Bc if the last one is in another tile
   float m, one_over_l, D;  // of the query; m = 0 if it sees no key
 };
 
-/// Phase A, a row of the Q tile:  dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3).
+/// Phase A, a row of the Q tile, to shared memory:  dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3).
 template <int Width>
 __device__ void differentiate_row(const Problem& problem, const Bias& bias, const SharedTiles& tiles, int key0,
                                   const QueryRow& query) {

@@ -1,4 +1,4 @@
-// 07 FlashAttention-2, backward: the parts that both steps share, in addition to the parts of 06.
+// 07 FlashAttention-2, backward: the parts that all steps share, in addition to the parts of 06.
 //
 // A block has 8 warps in two halves that do the same work on different matrices, because the products form pairs that share no
 // operand:

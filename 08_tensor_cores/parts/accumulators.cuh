@@ -4,7 +4,7 @@
 //   add_product(S, Q.left(), K.transposed());    S += Q K^T     Q, K, V: tiles in shared memory; S, O: accumulators of a warp
 //   const auto alpha = update_max(m, row_max(S));                    m, alpha: one value per row (common/device/rows.cuh)
 //   O.scale_rows(alpha);
-//   add_product(O, P.left(), V.right());         O += P V      in step 1; from step 4 on P is S's accumulators, rounded
+//   add_product(O, P.left(), V.right());         O += P V      in steps 1 to 3; from step 4 on P is S's accumulators, rounded
 //
 // A warp holds 16 RowFragments rows of a matrix in fp32, in fragments of 16 x 8 (common/isa/fragments.hpp). With g = lane / 4
 // and t = lane % 4, a lane holds columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. A lane thus
@@ -194,8 +194,8 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowF
       M.template as<uint4>(row0 + row, col0 + col) = chunk;
     }
   } else {
-    // 32 columns at a time; the last ones may be fewer (Width 80). Then M must have no columns beyond those of C, since their
-    // elements are not read.
+    // 32 columns at a time; the last ones may be fewer (Width 80, which only Hopper kernels have). Then M must have no columns
+    // beyond those of C, since their elements are not read.
     constexpr int steps = (ColFragments + 3) / 4;
     for (int row = 0; row < rows; ++row) {
       T elements[steps];
