@@ -11,8 +11,8 @@
 // - e^x is 2^(x log2 e), one instruction (ex2) after a multiplication, and the scale is folded into that factor. (With a bias,
 //   or a scale that is not positive or very large, scores are scaled right after the product, and c = log2 e.) The code
 //   calls c scale_log2.
-// - Only tiles that need a mask are masked: the tiles on the diagonal, and the last one if it is not full
-//   (common/device/softmax.cuh).
+// - Only tiles that need a mask are masked: the tiles on the diagonal, and the last one if it is not full. ScoreRule does both
+//   (common/device/softmax.cuh: two lines at its top say what concerns this step).
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
