@@ -42,7 +42,8 @@ struct ForwardShape {
   using Output = ThreadTile<ThreadRows, Width / Lanes, Lanes, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Bc % Chunk == 0 && Width % 32 == 0, "whole chunks; without padding all rows of a tile begin in the same bank");
+  static_assert(Bc % Chunk == 0, "whole chunks of keys");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
 
 template <class Shape>

@@ -8,7 +8,8 @@
 //
 // A warp holds 16 RowFragments rows of a matrix in fp32, in fragments of 16 x 8 (common/isa/fragments.hpp). With g = lane / 4
 // and t = lane % 4, a lane holds columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. A lane thus
-// holds elements of 2 RowFragments rows, r = 0, 1, ...: row 8 r + g of the matrix.
+// holds elements of 2 RowFragments rows, r = 0, 1, ...: row 8 r + g of the matrix. `reg` counts a lane's four registers of an
+// operand's block.
 #pragma once
 
 #include "common/device/float16.cuh"
@@ -74,10 +75,10 @@ struct Accumulators {
     }
   }
 
-  /// The two neighbours in row g + 8 r of fragment (i, n), rounded to T, as one register. r: 0 or 1.
+  /// The two neighbours in row g + 8 half of fragment (i, n), rounded to T, as one register. half: 0 or 1.
   template <class T>
-  __device__ unsigned pair(int i, int n, int r) const {
-    return pack<T>(elements[i][n][2 * r], elements[i][n][2 * r + 1]);
+  __device__ unsigned pair(int i, int n, int half) const {
+    return pack<T>(elements[i][n][2 * half], elements[i][n][2 * half + 1]);
   }
 
  private:
@@ -146,13 +147,13 @@ struct InRegisters {
   __device__ explicit InRegisters(const Accumulators<RowFragments, 2 * Depth>& P) {
 #pragma unroll
     for (int index = 0; index < Depth * RowFragments * 4; ++index) {
-      const int k = index / 4 / RowFragments, i = index / 4 % RowFragments, r = index % 4;
-      blocks_reg[k][i][r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
+      const int k = index / 4 / RowFragments, i = index / 4 % RowFragments, reg = index % 4;
+      blocks_reg[k][i][reg] = P.template pair<T>(i, 2 * k + reg / 2, reg % 2);
     }
   }
   __device__ void load(unsigned (&block)[4], int i, int k) const {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) block[r] = blocks_reg[k][i][r];
+    for (int reg = 0; reg < 4; ++reg) block[reg] = blocks_reg[k][i][reg];
   }
   __device__ const unsigned (&operator()(int k) const)[4] { return blocks_reg[k][0]; }  // for wgmma
 };
