@@ -20,7 +20,8 @@ namespace {
 /// (9.12)  P becomes P o Z. Its tile begins at query query0, which is even, and at key key0, of head h (over all batches).
 /// A call draws for two neighbouring queries and two keys that are 16 apart. Such queries are rows of lanes 4 apart, and each
 /// lane has two neighbouring keys: the lane of the even row draws for the first key, that of the odd row for the second, and
-/// each sends the other the two words of its row.
+/// each sends the other the two words of its row. The words belong to (even query, key), (even, key + 16), (odd, key) and
+/// (odd, key + 16).
 template <class Rule, int RowFragments, int ColFragments>
 __device__ void drop(const Rule& rule, Accumulators<RowFragments, ColFragments>& P, int h, int query0, int key0) {
   if constexpr (Drops<Rule>) {

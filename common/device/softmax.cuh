@@ -1,6 +1,9 @@
 // The score rule: how the products Q K^T of a tile in registers become scores, scaled, with a bias and masked, without the work
-// that most tiles do not need. Step 6 of chapter 06 introduces it, with everything that is a template parameter at its default:
-// Transposed belongs to the backward pass of chapter 08, where rows are keys, Slope and OPTIONS to chapter 09's softcap and window.
+// that most tiles do not need. Step 6 of chapter 06 introduces it and uses none of its template parameters. There apply() is:
+//   1. if scale_first, S = scale S + bias; otherwise the scale waits in the exponent, as late_scale
+//   2. if the tile reaches beyond the last key that its first row sees, S = -inf there; other tiles need no mask
+// The rest comes later: Transposed with the backward pass of chapter 08, where rows are keys; Slope and OPTIONS with
+// chapter 09's softcap and window.
 #pragma once
 
 #include "common/device/ptx.cuh"
@@ -55,9 +58,10 @@ struct ScoreRuleFor {
   /// Only masks, for scores that are not scaled first: i0 is the first query, j0 the first key.
   template <bool Transposed = false, class Tile>
   __device__ void mask(Tile& S, int i0, int j0) const {
+    // The first query's keys end first; with a window, the last query's keys begin last.
     const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
-    bool at_edge = end > problem.end_key(i0);  // the first query's keys end first,
-    if constexpr (OPTIONS) {                   // the last query's keys begin last
+    bool at_edge = end > problem.end_key(i0);
+    if constexpr (OPTIONS) {
       at_edge = at_edge || j0 < problem.first_key(i0 + (Transposed ? Tile::WIDTH : Tile::HEIGHT) - 1);
     }
     if (at_edge) {
@@ -126,8 +130,8 @@ struct ScoreRuleFor {
 using ScoreRule = ScoreRuleFor<Problem>;
 using OptionsRule = ScoreRuleFor<OptionsProblem>;
 
-/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores; with a scale that is not
-/// positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
+/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores; with a scale that is
+/// not positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
 inline bool scales_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
 
 /// The rule for a run.
