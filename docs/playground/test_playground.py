@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Opens each page of the playground in a browser, from the disk: every kernel counts as its native program does, every lab prints the same, every mistake is told
-with the words that the course promises, in time, and without an error on the console.
+with the words that the course promises, in time, and without an error on the console. A static server does as well as the disk.
 
 test_playground.py BROWSER BUILD [PAGE...]   BROWSER: Chromium or Firefox; BUILD: a native build folder. Exit code 77: something is missing.
 """
 
+import functools
+import http.server
 import json
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -114,6 +117,25 @@ class Visit:
         assert len(backgrounds) == 2, "both themes look alike"
 
 
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def check_served(page, folder, native, browser_class):
+    """A page that comes from a static server runs as one from the disk, and asks for nothing else."""
+    asked = functools.partial(Quiet, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), asked) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        with browser_class(address) as browser:
+            visit = Visit(browser, folder, page, native)
+            visit.url = f"{address}{page.name}.html"
+            visit.check_break(page.breaks[0])
+            assert not browser.problems, f"from a server: {browser.problems}"
+        server.shutdown()
+
+
 def first_verdict(browser_class, *visited):
     """In a browser of its own, which has compiled nothing yet."""
     with browser_class() as browser:
@@ -143,7 +165,8 @@ def check(page, folder, native, browser_class):
         if page.stage != LAB:  # a lab ends before anyone could stop it
             visit.check_stop()
         assert not browser.problems, "\n".join(browser.problems)
-        return first, visit.slowest
+    check_served(page, folder, native, browser_class)
+    return first, visit.slowest
 
 
 def missing(needed, native, wanted):
