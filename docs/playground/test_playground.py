@@ -35,6 +35,13 @@ COMPARED = ("predicted", "counters", "threads", "tiles", "problem", "extra_memor
 FINISHED = "window.finished && element('stop').disabled && window.finished"
 
 
+def differences(got, wanted, path=""):
+    """["counters.barriers is 9, not 8"]"""
+    if isinstance(got, dict) and isinstance(wanted, dict):
+        return [text for key in sorted({*got, *wanted}) for text in differences(got.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))]
+    return [] if got == wanted else [f"{path} is {got}, not {wanted}"]
+
+
 class Visit:
     def __init__(self, browser, folder, page, native):
         self.browser, self.page, self.native = browser, page, native
@@ -67,9 +74,8 @@ class Visit:
         done = subprocess.run([self.native, *arguments], capture_output=True, text=True)
         assert done.returncode == 0, f"{self.native.name} {' '.join(arguments)}: {done.stderr}"
         wanted = json.loads(done.stdout)
-        for part in COMPARED:
-            got = finished["report"].get(part)
-            assert got == wanted.get(part), f"{variant}: {part} of the page is {got}, of {self.native.name} {wanted.get(part)}"
+        of_page, of_native = ({part: report.get(part) for part in COMPARED} for report in (finished["report"], wanted))
+        assert of_page == of_native, f"{variant}: other than in {self.native.name}, {'; '.join(differences(of_page, of_native)[:5])}"
         assert self.browser.value("element('verdict').className") == "good", f"{variant}: the verdict is not good"
 
     def check_lab(self, argument):
