@@ -34,16 +34,16 @@ __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tenso
   // Pass 1: m. If the row sees no key, m = -inf, and S - m below would be (-inf) - (-inf) = NaN: subtract 0 instead.
   float m = -INFINITY;
   for (int j = 0; j < problem.Nk; ++j) m = fmaxf(m, S(i, j));
-  if (m == -INFINITY) m = 0.0f;
+  const float shift = m == -INFINITY ? 0.0f : m;
 
   // Pass 2: l.
   float l = 0.0f;
-  for (int j = 0; j < problem.Nk; ++j) l += expf(S(i, j) - m);
+  for (int j = 0; j < problem.Nk; ++j) l += expf(S(i, j) - shift);
 
   // Pass 3: P.
   const float inverse = l == 0.0f ? 0.0f : 1.0f / l;  // no visible key: P = 0, not 0/0
-  for (int j = 0; j < problem.Nk; ++j) P(i, j) = expf(S(i, j) - m) * inverse;
-  L_all.head_vector(b, h)(i) = m + logf(l);
+  for (int j = 0; j < problem.Nk; ++j) P(i, j) = expf(S(i, j) - shift) * inverse;
+  L_all.head_vector(b, h)(i) = shift + logf(l);
 }
 
 void forward(const Attention& a) {

@@ -54,17 +54,17 @@ __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tenso
   float m = -INFINITY;
   for (int j = lane; j < problem.Nk; j += WARP) m = fmaxf(m, S(i, j));
   m = warp_max(m);
-  if (m == -INFINITY) m = 0.0f;
+  const float shift = m == -INFINITY ? 0.0f : m;
 
   // Pass 2: l.
   float l = 0.0f;
-  for (int j = lane; j < problem.Nk; j += WARP) l += expf(S(i, j) - m);
+  for (int j = lane; j < problem.Nk; j += WARP) l += expf(S(i, j) - shift);
   l = warp_sum(l);
 
   // Pass 3: P.
   const float inverse = l == 0.0f ? 0.0f : 1.0f / l;  // no visible key: P = 0, not 0/0
-  for (int j = lane; j < problem.Nk; j += WARP) P(i, j) = expf(S(i, j) - m) * inverse;
-  if (lane == 0) L_all.head_vector(b, h)(i) = m + logf(l);
+  for (int j = lane; j < problem.Nk; j += WARP) P(i, j) = expf(S(i, j) - shift) * inverse;
+  if (lane == 0) L_all.head_vector(b, h)(i) = shift + logf(l);
 }
 
 void forward(const Attention& a) {

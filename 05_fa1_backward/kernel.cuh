@@ -72,8 +72,7 @@ struct SharedTiles {
 
 template <int Width>
 __device__ SharedTiles shared_tiles(int Br, int Bc) {
-  // float4 shows the compiler the alignment.
-  float4* next = dynamic_shared<float4>(shared_floats({Br, Bc}, Width) / 4);
+  float4* next = dynamic_shared<float4>(shared_floats({Br, Bc}, Width) / 4);  // float4 shows the compiler the alignment
   const auto take = [&next](int rows, int cols) {
     const SharedMatrix<float> tile{reinterpret_cast<float*>(next), rows, cols, cols + PAD};
     next += rows * ((cols + PAD) / 4);
@@ -240,8 +239,8 @@ __global__ void __launch_bounds__(MAX_Br, 1)
           m = all.m.head_vector(b, h)(i), l = all.l.head_vector(b, h)(i);
           D = row_D<Width>(tiles.dO, row, all.O.head(b, h), i, aligned);
         }
-        const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
-        differentiate_row<Width>(problem, bias, tiles, key0, {b, h, i, row, visible, zero_if_empty(m), inverse, D});
+        const float one_over_l = l == 0.0f ? 0.0f : 1.0f / l;
+        differentiate_row<Width>(problem, bias, tiles, key0, {b, h, i, row, visible, zero_if_empty(m), one_over_l, D});
 
         // Line 21, phase B. A thread reads only the row of dS that it has just written.
         if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, tiles, row, aligned);
@@ -259,7 +258,8 @@ __global__ void __launch_bounds__(MAX_Br, 1)
           const SharedMatrix<float> Y{is_dV ? tiles.dO.data : tiles.Q.data, Br, Width, Width + PAD};
           add_to_key_gradient<Width>(dX, is_dV ? row : row - Bc, is_dV ? 1.0f : problem.scale, A, Y);
         }
-        // Write after read: the next tiles overwrite data still being read. Read after write: line 24.
+        // Write after read: the next tiles overwrite data still being read.
+        // Read after write: line 24 stores what other threads have summed.
         __syncthreads();
       }
     }

@@ -11,8 +11,8 @@ namespace {
 
 /// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
 /// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of chapter 06).
-/// WideTails is for chapter 09, skip it until then: the last rows, too, are copied 16 bytes at a time, because a ragged batch
-/// has a tile with last rows for each of its sequences.
+/// WideTails, true in chapter 09 only: the last rows, too, are copied 16 bytes at a time, because a ragged batch has a tile
+/// with last rows for each of its sequences.
 template <class Shape, int Height, bool WideTails = false>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool aligned) {
   constexpr int vectors = Shape::Width / 4, rows_at_once = Shape::THREADS / vectors;
@@ -131,7 +131,7 @@ __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   }
 }
 
-// ---- Step 6: the maximum in base 2. Skip it until then ----------------------------------------------------------------------
+// ---- Step 6: the maximum in base 2 ------------------------------------------------------------------------------------------
 
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(scale_log2 (m_old - m)), the factor that rescales sums over the old P.
 template <int N>

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
-  QueryTile at = queries.first(problem);
+  QueryTile at = queries.first(problem);  // its head h and its first query, query0
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0).load_async(K_smem);
@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones.
+    // Read after write: the tiles of all threads have landed.
+    // Write after read: no warp still reads the previous ones.
     __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 2. P^T, and dV.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
     add_product(St, K_smem.left(warp_row), Q.transposed());                          // (8.11)
-    rule.apply<true>(St, b * problem.H + at.h, at.query0, key0 + warp_row);
+    rule.apply</*Transposed=*/true>(St, b * problem.H + at.h, at.query0, key0 + warp_row);
     exponentiate(St, stats, rule);
     auto& Pt = St;                                    // in the same registers
     add_product(dV, rounded<T>(Pt), dO.right(col0));  // (8.14)
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   const float scale_log2 = subtract_first ? LOG2_E : LOG2_E * rule.late_scale;
 
   const int key_end = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);
-  const int Tc = (key_end + KEYS - 1) / KEYS;
+  const int visible_tiles = (key_end + KEYS - 1) / KEYS;
   Copier<T, Shape::Width, KEYS, Shape::DQ_THREADS> copy_K(all.K.head(b, problem.kv_head(h)), 0),
       copy_V(all.V.head(b, problem.kv_head(h)), 0);
   const auto load_tile = [&](int j) {
@@ -152,13 +153,14 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   // 1. Q, dO, and the first tiles of K, V.
   Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.Q.head(b, h), query0).load_async(Q_smem);
   Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.dO.head(b, h), query0).load_async(dO_smem);
-  if (Tc > 0) load_tile(0);
+  if (visible_tiles > 0) load_tile(0);
 
-  for (int j = 0; j < Tc; ++j) {
+  for (int j = 0; j < visible_tiles; ++j) {
     cp_async_wait_all();
-    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones.
+    // Read after write: the tiles of all threads have landed.
+    // Write after read: no warp still reads the previous ones.
     __syncthreads();
-    if (j + 1 < Tc) load_tile(j + 1);
+    if (j + 1 < visible_tiles) load_tile(j + 1);
 
     // 2. P and dS, not transposed: rows are queries.
     Accumulators<1, KEYS / 8> S(0.0f), dP(0.0f);                        // [16, KEYS]
@@ -177,6 +179,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   }
   // Write after write: if there was no tile of K, copies to Q's buffer, where dQ is staged, may still be in flight.
   cp_async_wait_all();
+  // Write after write: so may those of other threads.
   __syncthreads();
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dQ.head(b, h), query0 + warp_row, dQ, Q_smem.below(warp_row));

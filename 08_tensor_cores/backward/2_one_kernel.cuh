@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
-  QueryTile at = queries.first(problem);
+  QueryTile at = queries.first(problem);  // its head h and its first query, query0
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0).load_async(K_smem);
@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones, nor dS.
+    // Read after write: the tiles of all threads have landed.
+    // Write after read: no warp still reads the previous ones, nor dS^T.
     __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 2. P^T, and dV.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
     add_product(St, K_smem.left(warp_row), Q.transposed());                          // (8.11)
-    rule.apply<true>(St, b * problem.H + at.h, at.query0, key0 + warp_row);
+    rule.apply</*Transposed=*/true>(St, b * problem.H + at.h, at.query0, key0 + warp_row);
     exponentiate(St, stats, rule);
     auto& Pt = St;                                    // in the same registers
     add_product(dV, rounded<T>(Pt), dO.right(col0));  // (8.14)
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
 
     // 4. dQ, by all warps.
-    // Read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS.
+    // Read after write: dS^T of all warps. The barrier at the top of the loop separates it from the next tile's dS^T.
     __syncthreads();
     add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, col0, dSt_smem, K_smem);
     at = queries.after(problem, at);

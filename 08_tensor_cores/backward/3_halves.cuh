@@ -8,7 +8,8 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: the products form pairs that share no operand, so the warps form two halves, as in chapter 07.
+// New since step 2: the products form pairs that share no operand, so the warps form two halves, as in chapter 07, with one
+// pair and one gradient each.
 //   half 0:     S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,            dV += P^T dO
 //   half 1:     dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> overwrites P^T,      dK += dS^T Q
 //   all warps:  dQ += dS K
@@ -69,11 +70,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
   const auto Pt_then_dSt_rows = Pt_then_dSt.below(warp_row);
 
-  // The matrices of each half. Half 0: S^T = K Q^T, dV += P^T dO. Half 1: dP^T = V dO^T, dK += dS^T Q.
+  // One code for both halves. "X or Y" is X in half 0 and Y in half 1:
+  //   St_or_dPt = K_or_V Q_or_dO^T       half 0: S^T = K Q^T, then P^T      half 1: dP^T = V dO^T, then dS^T
+  //   dV_or_dK += Pt_or_dSt dO_or_Q      half 0: dV += P^T dO               half 1: dK += dS^T Q
+  // "X then Y" is one buffer or register, which holds X first: half 1 overwrites P^T in shared memory by dS^T.
   const auto K_or_V = of_half(first_half, K_smem, V_smem);
   const auto Q_or_dO = [&](int stage) { return of_half(first_half, Q_smem(stage), dO_smem(stage)); };
   const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
-  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> dV_or_dK(0.0f);  // [16 ROW_FRAGMENTS, Width]; dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
@@ -82,7 +86,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
-  QueryTile at = queries.first(problem);
+  QueryTile at = queries.first(problem);  // its head h and its first query, query0
 
   // 1. K, V, and the first tiles of Q, dO.
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0).load_async(K_smem);
@@ -91,48 +95,50 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones, nor dS.
+    // Read after write: Q, dO, L, D of all threads have landed.
+    // Write after read: no warp still reads the previous tiles, nor dS^T.
     __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
     const int stage = iteration % 2;
     const QueryStats stats = stats_smem(stage);
 
-    // 2. Half 0: P^T. Half 1: dP^T - D.
+    // 2. Half 0: P^T, also to shared memory. Half 1: dP^T - D.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
     auto& Pt_or_dSt = St_or_dPt;                                                 // the same registers, after the softmax
     add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
     if (first_half) {
-      rule.apply<true>(St_or_dPt, b * problem.H + at.h, at.query0, key0 + warp_row);
+      rule.apply</*Transposed=*/true>(St_or_dPt, b * problem.H + at.h, at.query0, key0 + warp_row);
       exponentiate(St_or_dPt, stats, rule);
-      store_blocks(Pt_then_dSt_rows.elements.data, InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2>(Pt_or_dSt));
+      store_in_lane_order(Pt_then_dSt_rows.elements.data,
+                          InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2>(Pt_or_dSt));
     } else {
       St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
     }
-    // Read after write: half 1 reads P of half 0.
+    // Read after write: half 1 reads P^T of half 0.
     __syncthreads();
 
     // 3. Half 1: dS^T, which overwrites P^T.
     if (!first_half) {
-      multiply_by_blocks(St_or_dPt, Pt_then_dSt_rows.elements.data);
-      // Write after read: dS overwrites blocks of P that other lanes have read.
+      multiply_by_Pt(St_or_dPt, Pt_then_dSt_rows.elements.data);
+      // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
       __syncwarp();
       store(Pt_then_dSt_rows, Pt_or_dSt);
     }
 
     // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
     const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(Pt_or_dSt);
-    add_product(gradient, Pt_or_dSt_reg, dO_or_Q(stage).right());
+    add_product(dV_or_dK, Pt_or_dSt_reg, dO_or_Q(stage).right());
 
     // 5. dQ += dS K, by all warps.
-    // Read after write: dS of all warps of half 1.
+    // Read after write: dS^T of all warps of half 1.
     __syncthreads();
     add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, Pt_then_dSt, K_smem);
     at = queries.after(problem, at);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   __syncthreads();
-  gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
-  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
+  dV_or_dK.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
+  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, dV_or_dK,
              of_half(first_half, V_smem, K_smem).below(warp_row));
 }
 

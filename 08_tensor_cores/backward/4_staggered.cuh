@@ -33,7 +33,8 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP, HALF_WARPS = Warps / 2;
   static constexpr int ROW_FRAGMENTS = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores, per warp
   static constexpr int QUERY_FRAGMENTS = Br / 8;              // of 8 columns of transposed scores
-  // Tiles of Q, dO: one per half, and one in flight. Tiles of P or dS: one that half 0 stores, one that becomes dS, one for dQ.
+  // Tiles of Q, dO: one per half, and one in flight. Tiles of P^T or dS^T: one that half 0 stores, one that half 1 turns into
+  // dS^T, one for dQ.
   static constexpr int STAGES = 3;
   static constexpr int SHARED_ELEMENTS = Width * 2 * Bc + STAGES * (2 * Width * Br + 4 * Br + Bc * Br);  // K, V; the stages
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
@@ -70,11 +71,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;                      // half 0
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
 
-  // The matrices of each half. Half 0: S^T = K Q^T, dV += P^T dO. Half 1: dP^T = V dO^T, dK += dS^T Q.
+  // One code for both halves. "X or Y" is X in half 0 and Y in half 1:
+  //   St_or_dPt = K_or_V Q_or_dO^T       half 0: S^T = K Q^T, then P^T      half 1: dP^T = V dO^T, then dS^T
+  //   dV_or_dK += Pt_or_dSt dO_or_Q      half 0: dV += P^T dO               half 1: dK += dS^T Q
+  // "X then Y" is one buffer or register, which holds X first: half 1 overwrites P^T in shared memory by dS^T.
   const auto K_or_V = of_half(first_half, K_smem, V_smem);
   const auto Q_or_dO = [&](int stage) { return of_half(first_half, Q_smem(stage), dO_smem(stage)); };
   const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
-  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);  // dV, or dK without the scale
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> dV_or_dK(0.0f);  // [16 ROW_FRAGMENTS, Width]; dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
@@ -100,10 +104,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   //   1         1                 0               -       Q, dO of 0, 1; 2 on its way
   //   2         2                 1               0       Q, dO of 1, 2; 3 on its way, in the stage of 0
   // Q, dO, L, D of tile t: last read by half 1 in iteration t + 1, overwritten by the load that iteration t + 2 starts.
-  // P or dS of tile t: last read for dQ in iteration t + 2, overwritten by half 0 in iteration t + 3.
+  // P^T, then dS^T, of tile t: last read for dQ in iteration t + 2, overwritten by half 0 in iteration t + 3.
   for (int iteration = 0; iteration < queries.iterations + 2; ++iteration) {
     cp_async_wait_all();
-    // Read after write: tiles, P and dS have arrived. Write after read: no warp still reads the oldest stage.
+    // Read after write: Q, dO, L, D of all threads have landed, and P^T and dS^T of the previous iteration are stored.
+    // Write after read: no warp still reads the oldest stage.
     __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, newest));
 
@@ -118,24 +123,24 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       auto& Pt_or_dSt = St_or_dPt;                                                 // the same registers, after the softmax
       add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
       if (first_half) {
-        rule.apply<true>(St_or_dPt, b * problem.H + newest.h, newest.query0, key0 + warp_row);
+        rule.apply</*Transposed=*/true>(St_or_dPt, b * problem.H + newest.h, newest.query0, key0 + warp_row);
         exponentiate(St_or_dPt, stats, rule);
       } else {
         St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
-        multiply_by_blocks(St_or_dPt, Pt_then_dSt_rows.elements.data);
-        // Write after read: dS overwrites blocks of P that other lanes have read.
+        multiply_by_Pt(St_or_dPt, Pt_then_dSt_rows.elements.data);
+        // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
         __syncwarp();
       }
       // Packed once, for the tile and the product.
       const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(Pt_or_dSt);
       if (first_half) {
-        store_blocks(Pt_then_dSt_rows.elements.data, Pt_or_dSt_reg);
+        store_in_lane_order(Pt_then_dSt_rows.elements.data, Pt_or_dSt_reg);
       } else {
         store(Pt_then_dSt_rows, Pt_or_dSt);
       }
 
       // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-      add_product(gradient, Pt_or_dSt_reg, dO_or_Q(stage).right());
+      add_product(dV_or_dK, Pt_or_dSt_reg, dO_or_Q(stage).right());
     }
     if (first_half) add_oldest_to_dQ(iteration - 2);  // 5. Half 0: dQ += dS K.
     newest = queries.after(problem, newest);
@@ -143,8 +148,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   __syncthreads();
-  gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
-  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
+  dV_or_dK.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
+  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, dV_or_dK,
              of_half(first_half, V_smem, K_smem).below(warp_row));
 }
 

@@ -135,12 +135,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from key_end on.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
+  const int visible_tiles = (key_end + Shape::Bc - 1) / Shape::Bc;
 
   // 1. Q. Write after write: without a tile no barrier would separate it from O, which is staged in its buffer.
-  if (Tc > 0) load<Shape>(Q_smem, Q_all.head(b, h), query0);
+  if (visible_tiles > 0) load<Shape>(Q_smem, Q_all.head(b, h), query0);
 
-  for (int j = 0; j < Tc; ++j) {
+  for (int j = 0; j < visible_tiles; ++j) {
     // 2. K and V.
     const int key0 = j * Shape::Bc;
     // Write after read: no warp still reads the previous K and V.

@@ -9,7 +9,8 @@
 // New since step 3, with the same tiles:
 // - The accumulators of S already have the layout of P V's left operand: rounded to T, they are used in place. P stays in
 //   registers.
-// - scale and log2 e are folded into the exponent: one fused multiply-add and one ex2 per element of P.
+// - scale and log2 e are folded into the exponent: one fused multiply-add and one ex2 per element of P. rule.apply() leaves the
+//   scale to it, as late_scale, unless it has to add a bias to scaled scores.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from key_end on.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
+  const int visible_tiles = (key_end + Shape::Bc - 1) / Shape::Bc;
 
   const auto load_tile = [&](int j) {
     load_async<Shape>(K_smem(j % 2), K, j * Shape::Bc);
@@ -178,17 +179,18 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
 
   // 1. Q and the first tiles of K and V.
-  if (Tc > 0) {
+  if (visible_tiles > 0) {
     load_async<Shape>(Q_smem, Q_all.head(b, h), query0);
     load_tile(0);
   }
 
-  for (int j = 0; j < Tc; ++j) {
+  for (int j = 0; j < visible_tiles; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
+    // Read after write: Q, K_j, V_j of all threads have landed.
+    // Write after read: no warp still reads K_(j-1), V_(j-1).
     __syncthreads();
-    if (j + 1 < Tc) load_tile(j + 1);
+    if (j + 1 < visible_tiles) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]

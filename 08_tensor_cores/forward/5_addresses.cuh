@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward, step 5: cheap addresses.
+// 08 Tensor cores, forward, step 5: addresses that differ by constants, or by an XOR.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from key_end on.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
+  const int visible_tiles = (key_end + Shape::Bc - 1) / Shape::Bc;
 
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, 0), copy_V(V, 0);
   const auto load_tile = [&](int j) {
@@ -187,17 +187,18 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
 
   // 1. Q and the first tiles of K and V.
-  if (Tc > 0) {
+  if (visible_tiles > 0) {
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
     load_tile(0);
   }
 
-  for (int j = 0; j < Tc; ++j) {
+  for (int j = 0; j < visible_tiles; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
+    // Read after write: Q, K_j, V_j of all threads have landed.
+    // Write after read: no warp still reads K_(j-1), V_(j-1).
     __syncthreads();
-    if (j + 1 < Tc) load_tile(j + 1);
+    if (j + 1 < visible_tiles) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]

@@ -11,7 +11,8 @@
 //   of a row of P sums to more than MAX_LANE_SUM (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2),
 //   and P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
 // - Keys are processed from last to first: under a causal mask, and with ALiBi, the largest scores tend to be at the end.
-// - One test per tile guards the rare work: mask, bias, a new maximum.
+// - One test per tile guards the rare work: mask, bias, a new maximum. It is true from tile unmasked_tiles on, or if a row has
+//   no maximum yet.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -79,42 +80,45 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   // No row of the tile sees keys from key_end on.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  const int Tc = (key_end + Shape::Bc - 1) / Shape::Bc;
+  const int visible_tiles = (key_end + Shape::Bc - 1) / Shape::Bc;
 
-  // apply() is a no-op for tiles before this one: every row sees all of their keys.
+  // Every row sees all keys of the tiles before this one, where apply() would change nothing; 0 with a bias.
   const int unmasked_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
-  bool m_known = false;  // in all rows of the warp, and not large
+  bool m_known = false;  // m is a maximum in all rows of the warp, and c m is not large: P may be computed with it
 
-  // If Tc = 0, they point in front of the first key, but copy nothing.
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (Tc - 1) * Shape::Bc), copy_V(V, (Tc - 1) * Shape::Bc);
+  // If visible_tiles = 0, they point in front of the first key, but copy nothing.
+  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, (visible_tiles - 1) * Shape::Bc),
+      copy_V(V, (visible_tiles - 1) * Shape::Bc);
   const auto load_tile = [&](int j) {
     copy_K.load_async(K_smem(j % 2), -Shape::Bc);
     copy_V.load_async(V_smem(j % 2), -Shape::Bc);
   };
 
   // 1. Q and the last tiles of K and V.
-  if (Tc > 0) {
+  if (visible_tiles > 0) {
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
-    load_tile(Tc - 1);
+    load_tile(visible_tiles - 1);
   }
   if constexpr (Shape::Q_STAYS) {
     cp_async_wait_all();
     // Read after write: Q of all threads has landed.
     __syncthreads();
   }
-  const auto Q = operand_of_Q<Shape>(Q_rows);  // if Tc = 0, nothing was copied, and no product uses it
+  const auto Q = operand_of_Q<Shape>(Q_rows);  // if visible_tiles = 0, nothing was copied, and no product uses it
 
-  for (int j = Tc - 1; j >= 0; --j) {
+  for (int j = visible_tiles - 1; j >= 0; --j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j+1), V_(j+1).
+    // Read after write: Q, K_j, V_j of all threads have landed.
+    // Write after read: no warp still reads K_(j+1), V_(j+1).
     __syncthreads();
     if (j > 0) load_tile(j - 1);
 
     // 3. P with the current m, if it is known and P fits. All lanes of the warp take the same path:
-    //   m known, P fits    lazy:   m stays, nothing is rescaled
-    //   m unknown          exact:  the maximum; l and O are rescaled
-    //   m known, overflow  repair: S is gone: a second round multiplies again (rare), then exact, with which P always fits
+    //   m_known, and P fits     lazy:   m stays, nothing is rescaled
+    //   not m_known             exact:  the true maximum, with which P always fits; l and O are rescaled
+    //   m_known, P too large    repair: S is gone: a second round multiplies again (rare), then exact
+    // exact: this round takes the true maximum. m_subtracted: S is S - m already, and the exponent is c S, not c S - c m.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
     auto& P = S;                                                       // the same registers, after (8.2)
     Rows<Output::ROWS> sum(0.0f);
@@ -131,7 +135,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
           O.scale_rows(alpha);
           m_known = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });  // not if m = -inf
         }
-        // S - m first, so that a large c m is not rounded.
+        // So that a large c m is not rounded.
         m_subtracted = exact || rule.scale_first;
         if (m_subtracted) S.each([&](float& s, int r) { s -= zero_if_empty(m[r]); });
       }

@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   for (int j = 0; j < tiles; ++j) {
     // 2. K_j and V_j have landed; the copies of a later tile start.
     cp_async_wait<Shape::STAGES - 2>();
-    // Read after write: K_j and V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
+    // Read after write: K_j and V_j of all threads have landed.
+    // Write after read: no warp still reads K_(j-1), V_(j-1).
     __syncthreads();
     load_tile(j + Shape::STAGES - 1);
 

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 1: five products of warpgroups.
+// 08 Tensor cores, Hopper backward, step 1: the TMA loads, and warpgroups multiply: five wgmma products per tile.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -14,7 +14,7 @@
 // - Keys are still the rows of scores: the accumulators of P^T and dS^T have the left operand's layout for (8.14) and (8.15),
 //   so that only one product of five, dQ, needs data from other warps. For dQ, wgmma sums down the rows of dS^T and K
 //   (MN-major), so that no tile has to be transposed.
-// - The order is S, dP, dV, dQ, dK instead of S, dV, dP, dK, dQ, because products run asynchronously: dP^T during the
+// - Products run asynchronously, so their order is S, dP, dV, dQ, dK instead of S, dV, dP, dK, dQ: dP^T runs during the
 //   exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
 // - Only as many heads are in flight as it takes to give every SM a block, so that the blocks of a head run together
 //   (heads_in_a_wave()).
@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
-  const auto dSt_smem = shared.dS(0);
-  const PartOfDQ<Shape> part;
+  const auto dSt_smem = shared.dSt(0);
+  const PartOfDQ<Shape> dQ_part;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   const auto load_tiles = [&](int stage, const auto& at) {  // called by one thread
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   };
 
   // 1. K, V, and the first tiles of Q, dO.
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   if (threadIdx.x == 0) {
     shared.initialize();
     shared.load_KV(maps, work.b, work.kv_head, work.key0);
@@ -81,29 +81,32 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // 2. The prefetch of the next tiles starts.
     const int stage = iteration % 2, parity = iteration / 2 % 2;  // each stage has one phase per two tiles
-    // Write after read: no warp still reads the previous tiles or dS.
+    // Write after read: no warp still reads the previous tiles or dS^T.
     __syncthreads();
     if (threadIdx.x == 0 && iteration + 1 < work.iterations) load_tiles(1 - stage, work.after(problem, at));
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
-    // Read after write: Q_i and L_i have landed. Write after read: P^T of the previous tile has been packed.
+    // Read after write: Q_i and L_i have landed.
     wait_full(storage.full_Q[stage], parity);
+    // Write after read: P^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    // Read after write: dO_i and D_i have landed. Write after read: dS^T of the previous tile has been packed.
+    // Read after write: dO_i and D_i have landed.
     wait_full(storage.full_dO[stage], parity);
+    // Write after read: dS^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
 
-    // 4. dS^T, for all warps. Read after write: dP^T is complete.
+    // 4. dS^T, for all warps.
+    // Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
     softmax_backward(dPt, Pt, shared.stats(stage));
@@ -111,24 +114,27 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum. Read after write: P^T has been computed.
+    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
+    // Read after write: P^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, shared.dO(stage).mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
-    // Read after write, dS: each thread makes its stores visible to wgmma (async proxy), then all threads synchronise.
+    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory through the async proxy.
     fence_proxy_async();
+    // Read after write: all warps have stored dS^T.
     __syncthreads();
-    // Write after read: the previous dQ has been added. Read after write: dS^T has been computed.
-    Accumulators<1, part.COLS / 8> dQ;
+    Accumulators<1, dQ_part.COLS / 8> dQ;
+    // Write after read: the previous dQ, in the same registers, has been added.
     wgmma_fence();
-    part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
+    dQ_part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
+    // Read after write: dS^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, shared.Q(stage).mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
     // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
-    part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
+    dQ_part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     // Write after read: this warpgroup has read the tiles.
     wgmma_wait<0>(registers(dK));
   }

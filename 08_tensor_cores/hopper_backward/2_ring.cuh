@@ -48,7 +48,7 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
 };
 
-constexpr int ALL_CONSUMERS = 1;  // their named barrier
+constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
@@ -58,38 +58,41 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
-  const PartOfDQ<Shape> part;
+  const PartOfDQ<Shape> dQ_part;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   // Read after write: K and V have landed.
   wait_full(storage.full_K, 0);
   wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
-    const auto dSt_smem = shared.dS(stage);
+    const auto dSt_smem = shared.dSt(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
-    // Read after write: Q_i and L_i have landed. Write after read: P^T of the previous tile has been packed.
+    // Read after write: Q_i and L_i have landed.
     wait_full(storage.full_Q[stage], parity);
+    // Write after read: P^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    // Read after write: dO_i and D_i have landed. Write after read: dS^T of the previous tile has been packed.
+    // Read after write: dO_i and D_i have landed.
     wait_full(storage.full_dO[stage], parity);
+    // Write after read: dS^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
 
-    // 2. dS^T, for all warps. Read after write: dP^T is complete.
+    // 2. dS^T, for all warps.
+    // Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
     softmax_backward(dPt, Pt, shared.stats(stage));
@@ -97,25 +100,28 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum. Read after write: P^T has been computed.
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
+    // Read after write: P^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
-    // Read after write, dS: each thread makes its stores visible to wgmma (async proxy), then all consumers synchronise.
-    // Write after read: behind the barrier no warp still reads the other tile of dS, which the next iteration stores.
+    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory through the async proxy.
     fence_proxy_async();
+    // Read after write: all consumers have stored dS^T.
+    // Write after read: no warp still reads the other tile of dS^T, which the next iteration stores.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
-    // Write after read: the previous dQ has been added. Read after write: dS^T has been computed.
-    Accumulators<1, part.COLS / 8> dQ;
+    Accumulators<1, dQ_part.COLS / 8> dQ;
+    // Write after read: the previous dQ, in the same registers, has been added.
     wgmma_fence();
-    part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
+    dQ_part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
+    // Read after write: dS^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
     // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
-    part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
+    dQ_part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     // Write after read: this warpgroup has read the tiles.
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
@@ -140,7 +146,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
+    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;  // one thread of the first warp goes on
     produce(shared, maps, rule.problem, all.L_and_D, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();

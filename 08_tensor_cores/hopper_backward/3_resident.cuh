@@ -40,12 +40,13 @@ struct BackwardShape {
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
-  // Registers of a consumer: for addresses and temporaries; for dQ, which has its full width if there is only one warpgroup;
-  // and for all matrices, dK and dV plus the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1).
-  static constexpr int OTHERS = 32, OF_DQ = CONSUMERS == 1 ? Width / 2 : PANEL / 2;
-  static constexpr int OF_MATRICES = Width + std::max(Br, Br / 2 + OF_DQ);
+  // Registers of a consumer: for dQ, which has its full width if there is only one warpgroup; for all matrices, dK and dV plus
+  // the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1); and for addresses and temporaries.
+  static constexpr int DQ_REGISTERS = CONSUMERS == 1 ? Width / 2 : PANEL / 2;
+  static constexpr int MATRIX_REGISTERS = Width + std::max(Br, Br / 2 + DQ_REGISTERS), OTHER_REGISTERS = 32;
   // The remaining registers hold blocks of 16 columns of V, then of K, four registers each.
-  static constexpr int COL_BLOCKS = Width / 16, ROOM = std::max(0, (CONSUMER_REGISTERS - OTHERS - OF_MATRICES) / 4);
+  static constexpr int COL_BLOCKS = Width / 16,
+                       ROOM = std::max(0, (CONSUMER_REGISTERS - MATRIX_REGISTERS - OTHER_REGISTERS) / 4);
   static constexpr int V_BLOCKS = std::min(COL_BLOCKS, ROOM), K_BLOCKS = std::min(COL_BLOCKS, ROOM - V_BLOCKS);
 
   static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
@@ -58,14 +59,14 @@ struct BackwardShape {
 /// the others from shared memory.
 template <class T, class Shape, int Resident>
 struct ResidentRows {
-  KMajor<Shape::Bc> of_group;
-  unsigned blocks_reg[Resident > 0 ? Resident : 1][4];
+  KMajor<Shape::Bc> smem_rows;                          // the warpgroup's 64 rows in shared memory
+  unsigned blocks_reg[Resident > 0 ? Resident : 1][4];  // the warp's 16 rows
 
   __device__ explicit ResidentRows(const PanelTile<T, Shape::Bc, Shape::Width>& tile)
-      : of_group(tile.below(warpgroup() * GROUP_ROWS).k_major()) {
-    const auto of_warp = tile.below(threadIdx.x / WARP * 16).left();
+      : smem_rows(tile.below(warpgroup() * GROUP_ROWS).k_major()) {
+    const auto warp_rows = tile.below(threadIdx.x / WARP * 16).left();
 #pragma unroll
-    for (int k = 0; k < Resident; ++k) of_warp.load(blocks_reg[k], 0, k);
+    for (int k = 0; k < Resident; ++k) warp_rows.load(blocks_reg[k], 0, k);
   }
 
   /// Issues C = A B, where A is these rows.
@@ -76,13 +77,13 @@ struct ResidentRows {
       if (k < Resident) {
         wgmma<T>(registers(C), blocks_reg[k], B(k), k > 0);
       } else {
-        wgmma<T>(registers(C), of_group(k), B(k), k > 0);
+        wgmma<T>(registers(C), smem_rows(k), B(k), k > 0);
       }
     }
   }
 };
 
-constexpr int ALL_CONSUMERS = 1;  // their named barrier
+constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
@@ -91,7 +92,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const Problem& problem = rule.problem;
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const PartOfDQ<Shape> part;
+  const PartOfDQ<Shape> dQ_part;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   // Read after write: K and V have landed.
@@ -100,31 +101,34 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const ResidentRows<T, Shape, Shape::K_BLOCKS> K_rows(shared.K());
   const ResidentRows<T, Shape, Shape::V_BLOCKS> V_rows(shared.V());
   PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
-    const auto dSt_smem = shared.dS(stage);
+    const auto dSt_smem = shared.dSt(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
-    // Read after write: Q_i and L_i have landed. Write after read: P^T of the previous tile has been packed.
+    // Read after write: Q_i and L_i have landed.
     wait_full(storage.full_Q[stage], parity);
+    // Write after read: P^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     K_rows.issue_product(St, Q.k_major());  // (8.11)
     wgmma_commit();
-    // Read after write: dO_i and D_i have landed. Write after read: dS^T of the previous tile has been packed.
+    // Read after write: dO_i and D_i have landed.
     wait_full(storage.full_dO[stage], parity);
+    // Write after read: dS^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     V_rows.issue_product(dPt, dO.k_major());  // (8.12)
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
 
-    // 2. dS^T, for all warps. Read after write: dP^T is complete.
+    // 2. dS^T, for all warps.
+    // Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
     softmax_backward(dPt, Pt, shared.stats(stage));
@@ -132,25 +136,28 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum. Read after write: P^T has been computed.
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
+    // Read after write: P^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
-    // Read after write, dS: each thread makes its stores visible to wgmma (async proxy), then all consumers synchronise.
-    // Write after read: behind the barrier no warp still reads the other tile of dS, which the next iteration stores.
+    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory through the async proxy.
     fence_proxy_async();
+    // Read after write: all consumers have stored dS^T.
+    // Write after read: no warp still reads the other tile of dS^T, which the next iteration stores.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
-    // Write after read: the previous dQ has been added. Read after write: dS^T has been computed.
-    Accumulators<1, part.COLS / 8> dQ;
+    Accumulators<1, dQ_part.COLS / 8> dQ;
+    // Write after read: the previous dQ, in the same registers, has been added.
     wgmma_fence();
-    part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
+    dQ_part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
+    // Read after write: dS^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
     // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
-    part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
+    dQ_part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     // Write after read: this warpgroup has read the tiles.
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
@@ -175,7 +182,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
+    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;  // one thread of the first warp goes on
     produce(shared, maps, rule.problem, all.L_and_D, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 5: deterministic dQ.
+// 08 Tensor cores, Hopper backward, step 5: deterministic dQ, by blocks that take turns.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,18 +8,17 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 4, which adds to dQ in an undefined order:
-// - Blocks add to a tile of dQ in the order of their keys, each after its predecessor has signalled: every run gives the same
-//   bits. Only adders wait; consumers continue while the ring of dQ has room. An adder waits until its addition is complete, so
-//   there are two adders, which take turns at tiles.
+// New since step 4, where blocks add to dQ in any order, and rounding differs from run to run: blocks take turns.
+// - Blocks add to a tile of dQ in the order of their keys, each after its predecessor has signalled. Only adders wait;
+//   consumers continue while the ring of dQ has room. An adder signals when its addition is complete, which takes longer than
+//   until the TMA has read the tile, so there are two adders, which alternate between tiles.
 // - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
-// - Queries run from last to first. Every tile of keys sees the last queries, so blocks that start together reach them one
-//   after another and stay one tile apart; from first to last, under a causal mask, a block would wait until its predecessors
-//   reach its diagonal. Each tile is done for all heads of a group before the next tile: head by head, a block with fewer
-//   tiles would reach the next head too early, and wait there.
+// - Tiles of queries come in an order in which adders wait little: LastQueriesFirst of parts/panels_backward.cuh.
 // - A block draws a ticket, the index of its tile of keys, and waits only for smaller ones, whose blocks are running already.
-// - If whole groups of heads make too few blocks, several blocks share a tile of keys, each for a part of the group's query
-//   heads (parts/group.cuh). They write their dK and dV in fp32, and another kernel sums the parts in a fixed order.
+//
+// Apart from that, where whole groups of heads make too few blocks, several blocks share a tile of keys, each for a part of the
+// group's query heads (parts/group.cuh). The kernel has two hooks for it, loads_of() and write_gradients(). With
+// Divided = false, the usual case, they do what step 4 does.
 //
 // Grid: Tc*B*Hkv*parts, where a block loops over its part of the query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
@@ -61,25 +60,27 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
-constexpr int ALL_CONSUMERS = 1;  // their named barrier
+constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
 
-/// Waits until the tiles of keys 0 .. tile - 1 have been added. Their blocks have smaller tickets: they run already.
+/// Waits until tiles of keys 0 .. tile - 1 have been added. Their blocks have smaller tickets: they run already.
 __device__ inline void wait_for_turn(const int* turn, int tile) {
-  // Read after write: the acquiring load makes the previous additions visible to this thread, the fence to the TMA.
+  // Read after write: the acquiring load makes the previous additions visible to this thread.
   wait_until_equal(turn, tile);
+  // Read after write: and the fence makes them visible to the TMA.
   fence_proxy_async_global();
 }
 
-/// One thread: adds every second tile of dQ to dQ_accum, when the consumers have stored it and its turn has come.
+/// One thread per stage of the ring of dQ: adds a tile to dQ_accum when the consumers have stored it and its turn has come.
+/// turns [B, H, 1, tiles of queries]: how many tiles of keys have been added to this tile of dQ.
 template <class T, class Shape>
-__device__ void add(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
-                    const Tensor<int>& turns_all, const WorkFromTheEnd<Shape>& work, int stage) {
+__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
+                       const Tensor<int>& turns_all, const LastQueriesFirst<Shape>& work, int stage) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
   auto& storage = shared.storage;
   const float* const dQ_smem = storage.dQ[stage];
   const int tile = work.key0 / Shape::Bc;
   int parity = 0;
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     if (iteration % Shape::DQ_STAGES != stage) continue;
     const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
@@ -87,7 +88,7 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
     const int query_tile = at.query0 / Shape::Br;
     // Read after write: dQ_i is complete.
     wait_full(storage.full_dQ[stage], parity);
-    if (tile == 0) {
+    if (tile == 0) {  // nothing to add to yet
       bulk_store(target, dQ_smem, BYTES);
     } else {
       wait_for_turn(turns.address(0, query_tile), tile);
@@ -107,42 +108,45 @@ __device__ void add(const BackwardShared<T, Shape>& shared, const Problem& probl
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <bool Divided, class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
-                        [[maybe_unused]] const GroupParts& parts, const WorkFromTheEnd<Shape>& work) {
+                        const GroupParts& parts, const LastQueriesFirst<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
-  const PartOfDQ<Shape> part;
+  const PartOfDQ<Shape> dQ_part;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
   // Read after write: K and V have landed.
   wait_full(storage.full_K, 0);
   wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
-    const auto dSt_smem = shared.dS(stage);
+    const auto dSt_smem = shared.dSt(stage);
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
-    // Read after write: Q_i and L_i have landed. Write after read: P^T of the previous tile has been packed.
+    // Read after write: Q_i and L_i have landed.
     wait_full(storage.full_Q[stage], parity);
+    // Write after read: P^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
-    // Read after write: dO_i and D_i have landed. Write after read: dS^T of the previous tile has been packed.
+    // Read after write: dO_i and D_i have landed.
     wait_full(storage.full_dO[stage], parity);
+    // Write after read: dS^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
 
-    // 2. dS^T, for all warps. Read after write: dP^T is complete.
+    // 2. dS^T, for all warps.
+    // Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
     softmax_backward(dPt, Pt, shared.stats(stage));
@@ -150,45 +154,45 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder. Read after write: P^T has been computed.
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
+    // Read after write: P^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
-    // Read after write, dS: each thread makes its stores visible to wgmma (async proxy), then all consumers synchronise.
-    // Write after read: behind the barrier no warp still reads the other tile of dS, which the next iteration stores.
+    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory through the async proxy.
     fence_proxy_async();
+    // Read after write: all consumers have stored dS^T.
+    // Write after read: no warp still reads the other tile of dS^T, which the next iteration stores.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
-    // Write after read: the previous dQ has been stored. Read after write: dS^T has been computed.
-    Accumulators<1, part.COLS / 8> dQ;
+    Accumulators<1, dQ_part.COLS / 8> dQ;
+    // Write after read: the previous dQ, in the same registers, has been stored.
     wgmma_fence();
-    part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
+    dQ_part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
+    // Read after write: dS^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
-    // Read after write: dV and dQ are complete, dK may not be. Write after read: the TMA has read the dQ of two tiles ago.
+    // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
+    // Write after read: the TMA has read the dQ of two tiles ago.
     wait_empty(storage.empty_dQ[stage], parity);
-    part.store(storage.dQ[stage], dQ);
-    // Read after write: the TMA sees this thread's dQ. Write after read: at the end this warpgroup has read the tiles.
+    dQ_part.store(storage.dQ[stage], dQ);
+    // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
     fence_proxy_async();
     commit(storage.full_dQ[stage]);
+    // Write after read: this warpgroup has read the tiles.
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  if constexpr (Divided) {
-    write_part(parts.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV);
-    write_part(parts.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK);
-  } else {
-    write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
-    write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
-  }
+  write_gradients<Divided>(shared, all, parts, work, warp_row, dK, dV);
 }
 
-/// Divided: key/value heads, here and in the problem, are parts of groups. A branch could change the loop's registers.
+/// Divided: key/value heads, here and in the problem, are parts of groups. A branch at run time could change the loop's
+/// registers.
 template <class T, class Shape, bool Divided>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
@@ -197,8 +201,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const BackwardShared<T, Shape> shared;
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& full : storage.full_dQ) mbarrier_init(full, Shape::CONSUMERS * 4);  // one arrival per consumer warp
-    for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);                  // by the adder
+    for (Mbarrier& full : storage.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
+    for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
     shared.initialize();
     const auto next = tickets.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
@@ -207,20 +211,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
   // Read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ.
   __syncthreads();
-  const WorkFromTheEnd<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, storage.ticket, 0));
+  const LastQueriesFirst<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, storage.ticket, 0));
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1, 2: the adders
     if (role > 2 || !elect_one()) return;
     if (role == 0) {
-      if constexpr (Divided) {
-        produce(shared, maps, rule.problem, all.L_and_D, LoadsOfPart(work, parts.count));
-      } else {
-        produce(shared, maps, rule.problem, all.L_and_D, work);
-      }
+      produce(shared, maps, rule.problem, all.L_and_D, loads_of<Divided>(work, parts));
     } else {
-      add(shared, rule.problem, dQ_accum, turns, work, role - 1);
+      add_dQ(shared, rule.problem, dQ_accum, turns, work, role - 1);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
@@ -251,7 +251,7 @@ void start(const Attention& a) {
     launch("backward_ordered", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            parts.count == 1 ? backward_kernel<T, Shape, false> : backward_kernel<T, Shape, true>, rule, maps, all,
            view<float>(dQ_accum), view<int>(a.workspace("tickets")), view<int>(a.workspace("turns")), at_once, parts);
-    if (parts.count > 1) sum_parts<T, Shape::Width>(a, parts.count);
+    sum_parts<T, Shape::Width>(a, parts.count);
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -280,15 +280,12 @@ const Variant variant = [] {
     if (pass == Pass::forward || p.d > 128) return false;
     return (p.d > 64 && shares_keys_under_mask(p)) || parts_of_group(p) > 1;
   };
-  step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
-    return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
-                                 : choices(shapes, divided(p, parts_of_group(p)), pass, limits);
-  };
+  step.tiles = tiles_of_parts<shapes>;
   step.workspace = [](const Problem& p, Pass pass) {
     std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
     if (pass == Pass::forward) return list;
     list.push_back({.name = "tickets", .shape = {1, 1, 1, 1}, .zeroed = true});
-    if (const int parts = parts_of_group(p); parts > 1) add_group_parts(list, p, parts);
+    add_group_parts(list, p, parts_of_group(p));
     list.push_back({.name = "turns", .shape = {p.B, p.H, 1, padded_queries(p) / GROUP_ROWS}, .zeroed = true});
     return list;
   };

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 6: a relay of warpgroups, for wide heads.
+// 08 Tensor cores, Hopper backward, step 6: for wide heads, warpgroups share products and hand P and dS on.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,12 +8,14 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2 (the ladder is 1 - 2 - 3, 2 - 4 - 5 and 2 - 6):
-// - dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. So warpgroups share products instead of
-//   keys: one makes P and sums dV, the next makes dS and sums dK, the third makes dQ. A thread holds d / 2 registers of sums.
-// - P^T goes from the first to the second, dS^T from the second to the third, through two buffers each. P^T needs no layout:
-//   thread t of the second warpgroup needs exactly the elements that thread t of the first one has. dS therefore uses P as
-//   rounded for dV, not in fp32 as in step 2.
+// New since step 2 (the ladder is 1 - 2 - 3, 2 - 4 - 5 and 2 - 6): three consumer warpgroups divide the products, not the keys.
+// - The reason: dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. Here a thread sums one gradient
+//   only, in d / 2 registers.
+//     first:   S^T = K Q^T,    P^T   -> shared memory,    dV += P^T dO
+//     second:  dP^T = V dO^T,  dS^T  -> shared memory,    dK += dS^T Q
+//     third:                                              dQ += dS K
+// - P^T and dS^T have two buffers each. P^T needs no layout: thread t of the second warpgroup needs exactly the elements that
+//   thread t of the first one has. dS therefore uses P as rounded for dV, not in fp32 as in step 2.
 // - No barrier in the loop: a warpgroup waits for what it needs, and can be two tiles ahead of the next one. While the first
 //   computes exponentials the other two multiply.
 //
@@ -35,15 +37,15 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8;               // of 8 columns of transposed scores
   static constexpr int STAGES = 2, DS_STAGES = 2;              // of the ring of Q and dO; tiles of P and of dS
-  static constexpr int CONSUMERS = 2;                          // warpgroups that release Q and dO
+  static constexpr int CONSUMERS = 2;                          // warpgroups that read Q and dO, and release them
   static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
   static constexpr int THREADS = 4 * WARPGROUP;
   // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
   static constexpr int SUM_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
   struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
-    alignas(16) unsigned P_elements[STAGES][Br / 16 * 4 * WARPGROUP];  // P^T: four registers per 16 queries and thread
-    __device__ SharedMatrix<unsigned> P(int stage) { return {P_elements[stage], Br / 16, 4 * WARPGROUP, 4 * WARPGROUP}; }
-    Mbarrier full_P[STAGES], empty_P[STAGES], full_dS[STAGES], empty_dS[STAGES];
+    alignas(16) unsigned Pt_elements[STAGES][Br / 16 * 4 * WARPGROUP];  // P^T: four registers per 16 queries and thread
+    __device__ SharedMatrix<unsigned> Pt(int stage) { return {Pt_elements[stage], Br / 16, 4 * WARPGROUP, 4 * WARPGROUP}; }
+    Mbarrier full_Pt[STAGES], empty_Pt[STAGES], full_dSt[STAGES], empty_dSt[STAGES];
     Mbarrier done_K, done_V;
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
@@ -55,30 +57,7 @@ struct BackwardShape {
   static_assert(registers_suffice(THREADS, 2 * SUM_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
 };
 
-enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };  // what a warpgroup does: its index
-
-/// A gradient [16, Width] in each warp, in two parts: an instruction for all columns would name 128 registers, more than ptxas
-/// allows in a kernel of 512 threads, whatever setmaxnreg says.
-template <class Shape>
-struct Gradient {
-  static constexpr int LEFT = 128, RIGHT = Shape::Width - LEFT;  // columns
-  Accumulators<1, LEFT / 8> left{0.0f};
-  Accumulators<1, RIGHT / 8> right{0.0f};
-
-  /// Issues this += A B, B a tile of queries.
-  template <class T, class Tile>
-  __device__ void issue(const InRegisters<T, 1, Shape::Br / 16>& A, const Tile& B) {
-    issue_product<T, Shape::Br / 16>(left, A, B.mn_major(0), /*add=*/true);
-    issue_product<T, Shape::Br / 16>(right, A, B.mn_major(LEFT), /*add=*/true);
-  }
-  template <class T, class Tile>
-  __device__ void write(const Matrix<T>& M, int row0, float factor, const Tile& staging) {
-    left.each([&](float& x, int) { x *= factor; });
-    right.each([&](float& x, int) { x *= factor; });
-    write_rows(M, row0, left, staging);
-    write_rows(M, row0, right, staging, LEFT);
-  }
-};
+enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };  // of the warpgroups, by their index
 
 /// The first warpgroup: P^T, which it hands on, and dV. Returns dV.
 template <class T, class Shape>
@@ -87,40 +66,47 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
   auto& storage = shared.storage;
   const auto K = shared.K();
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;  // the warp's first row of the tile
-  Gradient<Shape> dV;
+  WideGradient<Shape> dV;                                                     // parts/panels_backward.cuh
 
   // Read after write: K has landed.
   wait_full(storage.full_K, 0);
   PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // 1. P^T. Read after write: Q_i and L_i have landed; S^T is complete. Write after read: the previous P^T has been packed.
+    // 1. P^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St;  // transposed: [16, Br] in each warp
+    // Read after write: Q_i and L_i have landed.
     wait_full(storage.full_Q[stage], parity);
+    // Write after read: the previous P^T, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, K.DEPTH>(St, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
+    // Read after write: S^T is complete.
     wgmma_wait<0>(registers(St));
-    rule.apply<true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
+    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule);
     auto& Pt = St;  // in the same registers
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 
-    // 2. P^T for the next warpgroup. Write after read: it has read the P^T of two tiles ago.
-    wait_empty(storage.empty_P[stage], parity);
+    // 2. P^T for the second warpgroup.
+    // Write after read: it has read the P^T of two tiles ago.
+    wait_empty(storage.empty_Pt[stage], parity);
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
       const unsigned(&block)[4] = Pt_reg(k);
-      storage.P(stage).template as<uint4>(k, 4 * thread) = make_uint4(block[0], block[1], block[2], block[3]);
+      storage.Pt(stage).template as<uint4>(k, 4 * thread) = make_uint4(block[0], block[1], block[2], block[3]);
     }
-    commit(storage.full_P[stage]);
+    commit(storage.full_Pt[stage]);
 
-    // 3. dV += P^T dO. Read after write: dO_i has landed, P^T is computed. Write after read: the last wait frees the tiles.
+    // 3. dV += P^T dO.
+    // Read after write: dO_i has landed.
     wait_full(storage.full_dO[stage], parity);
+    // Read after write: P^T has been packed.
     wgmma_fence();
     dV.issue(Pt_reg, shared.dO(stage));  // (8.14)
     wgmma_commit();
+    // Write after read: this warpgroup has read Q_i and dO_i.
     wgmma_wait<0>(registers(dV.left), registers(dV.right));
     release(storage.empty[stage]);
   }
@@ -134,41 +120,49 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
   auto& storage = shared.storage;
   const auto V = shared.V();
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
-  Gradient<Shape> dK;
+  WideGradient<Shape> dK;
   // Read after write: V has landed.
   wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
   for (int iteration = 0; iteration < work.iterations; ++iteration, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // 1. dS^T. Read after write: dO_i, D_i, P^T have arrived; dP^T is complete. Write after read: the previous dS^T is packed.
+    // 1. dS^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> dPt;  // transposed: [16, Br] in each warp
+    // Read after write: dO_i and D_i have landed.
     wait_full(storage.full_dO[stage], parity);
+    // Write after read: the previous dS^T, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, V.DEPTH>(dPt, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
+    // Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
-    wait_full(storage.full_P[stage], parity);
+    // Read after write: the first warpgroup has stored P^T.
+    wait_full(storage.full_Pt[stage], parity);
     dPt.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
-      multiply_block<T>(dPt, 0, k, storage.P(stage).template as<uint4>(k, 4 * thread));
+      multiply_block<T>(dPt, 0, k, storage.Pt(stage).template as<uint4>(k, 4 * thread));
     }
     auto& dSt = dPt;  // in the same registers
-    release(storage.empty_P[stage]);
+    release(storage.empty_Pt[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
 
-    // 2. dS^T for the next warpgroup. Write after read: it has read the dS^T of two tiles ago.
-    // Read after write: the fence makes this thread's stores visible to wgmma.
-    wait_empty(storage.empty_dS[stage], parity);
-    store(shared.dS(stage).below(warp_row).left(), dSt_reg);
+    // 2. dS^T for the third warpgroup.
+    // Write after read: it has read the dS^T of two tiles ago.
+    wait_empty(storage.empty_dSt[stage], parity);
+    store(shared.dSt(stage).below(warp_row).left(), dSt_reg);
+    // Read after write: this thread's dS^T becomes visible to wgmma (async proxy).
     fence_proxy_async();
-    commit(storage.full_dS[stage]);
+    commit(storage.full_dSt[stage]);
 
-    // 3. dK += dS^T Q. Read after write: Q_i has landed, dS^T is computed. Write after read: the last wait frees the tiles.
+    // 3. dK += dS^T Q.
+    // Read after write: Q_i has landed.
     wait_full(storage.full_Q[stage], parity);
+    // Read after write: dS^T has been packed.
     wgmma_fence();
     dK.issue(dSt_reg, shared.Q(stage));  // (8.15)
     wgmma_commit();
+    // Write after read: this warpgroup has read dO_i and Q_i.
     wgmma_wait<0>(registers(dK.left), registers(dK.right));
     release(storage.empty[stage]);
   }
@@ -186,19 +180,20 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
   // Read after write: K has landed.
   wait_full(storage.full_K, 0);
   PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    // Read after write: dS has been stored.
-    wait_full(storage.full_dS[state.stage()], state.parity());
+    // Read after write: the second warpgroup has stored dS^T.
+    wait_full(storage.full_dSt[state.stage()], state.parity());
 #pragma unroll 1
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
-      // Write after read: the previous dQ has been added. Read after write: at the end dQ is complete.
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
+      // Write after read: the previous dQ, in the same registers, has been added.
       wgmma_fence();
-      issue_product<T, Shape::Bc / 16>(dQ, shared.dS(state.stage()).mn_major(), shared.K().mn_major(col),
+      issue_product<T, Shape::Bc / 16>(dQ, shared.dSt(state.stage()).mn_major(), shared.K().mn_major(col),
                                        /*add=*/false);  // (8.16)
       wgmma_commit();
+      // Read after write: dQ is complete.
       wgmma_wait<0>(registers(dQ));
       const auto first = dQ_accum.head(work.b, at.h)
                              .address(0, ((at.query0 + warp_row) / 16 * (Shape::Width / 8) + col / 8) * 4 * WARP + 4 * lane);
@@ -209,7 +204,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
         atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
       }
     }
-    release(storage.empty_dS[state.stage()]);
+    release(storage.empty_dSt[state.stage()]);
   }
   release(storage.done_K);
 }
@@ -224,11 +219,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) {
     auto& storage = shared.storage;
-    // One arrival per warp that has stored or read the tile (full, empty), or has finished with K or V (done).
-    for (Mbarrier* const handed : {storage.full_P, storage.empty_P, storage.full_dS, storage.empty_dS})
-      for (int stage = 0; stage < Shape::STAGES; ++stage) mbarrier_init(handed[stage], 4);
-    mbarrier_init(storage.done_K, 2 * 4);
-    mbarrier_init(storage.done_V, 4);
+    // The warps that store or read the tile (full, empty), or that read K or V (done)
+    for (Mbarrier* const handed : {storage.full_Pt, storage.empty_Pt, storage.full_dSt, storage.empty_dSt})
+      for (int stage = 0; stage < Shape::STAGES; ++stage) init_for_warps(handed[stage], 4);
+    init_for_warps(storage.done_K, 2 * 4);
+    init_for_warps(storage.done_V, 4);
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.

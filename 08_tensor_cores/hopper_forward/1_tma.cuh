@@ -10,8 +10,8 @@
 // - One thread asks the TMA for a tile. The TMA computes all addresses, swizzles, and writes zeros beyond the last row and
 //   column; the other threads copy nothing. In the same way the TMA stores O.
 // - The TMA counts landed bytes on an mbarrier, and every thread waits on that one object, instead of waiting for its own
-//   copies and then at a barrier for the other threads' copies. K and V have an mbarrier each, so that Q K^T starts before V
-//   has landed.
+//   copies and then at a barrier for the other threads' copies (phases and their parity: common/device/hopper.cuh). K and V
+//   have an mbarrier each, so that Q K^T starts before V has landed.
 // - P is packed before the wait for V (InRegisters), while V is still on its way.
 // - Tiles consist of panels of 64 columns (parts/panels.cuh). A width need only be a multiple of 16, so 80 is available.
 // - Storage, work and epilogue, which later steps share, are in parts/panels.cuh and parts/launch_hopper.cuh.
@@ -34,7 +34,7 @@ struct ForwardShape {
   static constexpr int ROW_FRAGMENTS = RowFragments;                       // of 16 rows, per warp
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                         // tiles each of K and V in shared memory
-  // CONSUMERS only sets the arrival counts of empty_K and empty_V. Step 3 is the first to wait for these mbarriers.
+  // In warpgroups: it only sets the arrival counts of empty_K and empty_V, for which step 3 is the first to wait.
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP, CONSUMERS = (THREADS + WARPGROUP - 1) / WARPGROUP;
   static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Shared<T, Shape> shared;
-  auto& barriers = shared.storage;
+  auto& storage = shared.storage;
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
@@ -69,38 +69,38 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Rows<O.ROWS> m(-INFINITY), l(0.0f);                                // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // called by one thread
-    mbarrier_arrive_expect_tx(barriers.full_K[j % 2], shared.K(0).BYTES);
-    shared.K(j % 2).load(maps.K, barriers.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_arrive_expect_tx(barriers.full_V[j % 2], shared.V(0).BYTES);
-    shared.V(j % 2).load(maps.V, barriers.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(storage.full_K[j % 2], shared.K(0).BYTES);
+    shared.K(j % 2).load(maps.K, storage.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(storage.full_V[j % 2], shared.V(0).BYTES);
+    shared.V(j % 2).load(maps.V, storage.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
-  // 1. Q and the first tiles of K and V. A phase of these mbarriers completes after one arrival and the bytes that it
-  // announced.
+  // 1. Q and the first tiles of K and V. A phase of a full mbarrier ends after one arrival and the bytes that it announced.
   if (threadIdx.x == 0) {
     shared.initialize();
-    if (work.Tc > 0) {
-      mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
-      shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
+    if (work.visible_tiles > 0) {
+      mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
+      shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
       load_tile(0);
     }
   }
-  // Read after write: all threads see the initialised mbarriers; Q has landed.
+  // Read after write: all threads see the initialised mbarriers.
   __syncthreads();
-  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);
+  // Read after write: Q has landed.
+  if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
 
   const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));
-  for (int j = 0; j < work.Tc; ++j) {
+  for (int j = 0; j < work.visible_tiles; ++j) {
     // 2. The prefetch of the next tiles starts.
     const int parity = j / 2 % 2;  // each stage has one phase per two tiles
     // Write after read: no warp still reads K_(j-1), V_(j-1).
     __syncthreads();
-    if (threadIdx.x == 0 && j + 1 < work.Tc) load_tile(j + 1);
+    if (threadIdx.x == 0 && j + 1 < work.visible_tiles) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc] in each warp
     // Read after write: K_j has landed.
-    wait_full(barriers.full_K[j % 2], parity);
+    wait_full(storage.full_K[j % 2], parity);
     add_product(S, Q, shared.K(j % 2).transposed());  // (8.1)
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 4. O += P V.
     const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::Bc / 16> P_reg(P);
     // Read after write: V_j has landed.
-    wait_full(barriers.full_V[j % 2], parity);
+    wait_full(storage.full_V[j % 2], parity);
     add_product(O, P_reg, shared.V(j % 2).right());  // (6.4)
   }
   // Write after read: all lanes have read Q; O is staged in the warp's rows of its buffer, which no other warp reads.

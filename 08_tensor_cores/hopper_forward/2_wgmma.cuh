@@ -10,8 +10,9 @@
 // - A warpgroup (four warps) multiplies 64 rows by a whole tile. wgmma reads Q, K and V directly from shared memory: no
 //   ldmatrix, no registers for operands. Only P is read from registers, since its accumulators have the left operand's layout,
 //   as in forward step 4.
-// - A product is issued and runs asynchronously. The fence before it orders earlier register accesses; after the wait its
-//   registers may be read and shared memory may be overwritten.
+// - A product runs asynchronously: issue_product() only starts it (parts/panels.cuh). wgmma_fence() before it orders earlier
+//   accesses to its registers, wgmma_commit() closes the group that wgmma_wait() waits for; then the result may be read, and
+//   operands may be overwritten.
 // - Tiles are sized for warpgroups, one block per SM.
 //
 // Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16 of them; a row is shared by the 4 lanes of a quad.
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
-  auto& barriers = shared.storage;
+  auto& storage = shared.storage;
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
@@ -54,36 +55,38 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // called by one thread
-    mbarrier_arrive_expect_tx(barriers.full_K[j % 2], shared.K(0).BYTES);
-    shared.K(j % 2).load(maps.K, barriers.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
-    mbarrier_arrive_expect_tx(barriers.full_V[j % 2], shared.V(0).BYTES);
-    shared.V(j % 2).load(maps.V, barriers.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(storage.full_K[j % 2], shared.K(0).BYTES);
+    shared.K(j % 2).load(maps.K, storage.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
+    mbarrier_arrive_expect_tx(storage.full_V[j % 2], shared.V(0).BYTES);
+    shared.V(j % 2).load(maps.V, storage.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
   // 1. Q and the first tiles of K and V.
   if (threadIdx.x == 0) {
     shared.initialize();
-    if (work.Tc > 0) {
-      mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
-      shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
+    if (work.visible_tiles > 0) {
+      mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
+      shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
       load_tile(0);
     }
   }
-  // Read after write: all threads see the initialised mbarriers; Q has landed.
+  // Read after write: all threads see the initialised mbarriers.
   __syncthreads();
-  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);
+  // Read after write: Q has landed.
+  if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
 
-  for (int j = 0; j < work.Tc; ++j) {
+  for (int j = 0; j < work.visible_tiles; ++j) {
     // 2. The prefetch of the next tiles starts.
     const int parity = j / 2 % 2;  // each stage has one phase per two tiles
     // Write after read: no warp still reads K_(j-1), V_(j-1).
     __syncthreads();
-    if (threadIdx.x == 0 && j + 1 < work.Tc) load_tile(j + 1);
+    if (threadIdx.x == 0 && j + 1 < work.visible_tiles) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
-    // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
-    wait_full(barriers.full_K[j % 2], parity);
+    // Read after write: K_j has landed.
+    wait_full(storage.full_K[j % 2], parity);
+    // Write after read: P of the previous tile, in the registers of S, has been packed.
     wgmma_fence();
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(j % 2).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
@@ -98,12 +101,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     // 4. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    // Read after write: V_j has landed; O and P have been computed.
-    wait_full(barriers.full_V[j % 2], parity);
+    // Read after write: V_j has landed.
+    wait_full(storage.full_V[j % 2], parity);
+    // Read after write: O has been rescaled and P packed.
     wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(j % 2).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
-    // Read after write: O is complete. Write after read: this warpgroup has read K_j and V_j.
+    // Read after write: O is complete.
+    // Write after read: this warpgroup has read V_j.
     wgmma_wait<0>(registers(O));
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.

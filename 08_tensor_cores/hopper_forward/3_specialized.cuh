@@ -7,9 +7,9 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 2, with the same tiles:
-// - Warp specialisation: one thread of an additional warpgroup, the producer, loads tile after tile into rings. It waits for
-//   "empty", the consumers wait for "full". The loop has no block-wide barrier any more, so that one warpgroup can compute its
-//   softmax while another multiplies.
+// - Warp specialisation: one thread of an additional warpgroup, the producer, loads tile after tile into rings of buffers
+//   (parts/panels.cuh). It waits until a buffer is empty, the other warpgroups, the consumers, until it is full. The loop has
+//   no block-wide barrier any more, so that one warpgroup can compute its softmax while another multiplies.
 // - setmaxnreg moves the producer's registers to the consumers.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
@@ -44,20 +44,21 @@ struct ForwardShape {
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
-  if (work.Tc == 0) return;
-  auto& barriers = shared.storage;
-  mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
-  shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
+  if (work.visible_tiles == 0) return;
+  auto& storage = shared.storage;
+  mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
-  for (int j = 0; j < work.Tc; ++j, state.next()) {
+  for (int j = 0; j < work.visible_tiles; ++j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // Write after read: all consumers have read the stage's previous K, and its previous V.
-    wait_empty(barriers.empty_K[stage], parity);
-    mbarrier_arrive_expect_tx(barriers.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, barriers.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(barriers.empty_V[stage], parity);
-    mbarrier_arrive_expect_tx(barriers.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, barriers.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous K of this stage.
+    wait_empty(storage.empty_K[stage], parity);
+    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous V of this stage.
+    wait_empty(storage.empty_V[stage], parity);
+    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
@@ -65,7 +66,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& barriers = shared.storage;
+  auto& storage = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -74,21 +75,22 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
   // Read after write: Q has landed.
-  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);
+  if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
   PipelineState<Shape::STAGES> state;
-  for (int j = 0; j < work.Tc; ++j, state.next()) {
+  for (int j = 0; j < work.visible_tiles; ++j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
 
     // 1. S = Q K^T, and the softmax of its rows.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
-    // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
-    wait_full(barriers.full_K[stage], parity);
+    // Read after write: K_j has landed.
+    wait_full(storage.full_K[stage], parity);
+    // Write after read: P of the previous tile, in the registers of S, has been packed.
     wgmma_fence();
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
     wgmma_wait<0>(registers(S));
-    release(barriers.empty_K[stage]);
+    release(storage.empty_K[stage]);
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
     exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
@@ -98,14 +100,15 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
     // 2. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    // Read after write: V_j has landed; O and P have been computed.
-    wait_full(barriers.full_V[stage], parity);
+    // Read after write: V_j has landed.
+    wait_full(storage.full_V[stage], parity);
+    // Read after write: O has been rescaled and P packed.
     wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     // Read after write: O is complete.
     wgmma_wait<0>(registers(O));
-    release(barriers.empty_V[stage]);
+    release(storage.empty_V[stage]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
@@ -118,13 +121,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
   __syncthreads();
 
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);  // one thread
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     consume(shared, rule, maps, O_all, L_all, work);

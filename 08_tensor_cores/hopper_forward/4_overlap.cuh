@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper forward, step 4: two products in flight.
+// 08 Tensor cores, Hopper forward, step 4: two products in flight, S of the next tile and P V of this one.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
@@ -9,8 +9,8 @@
 // New since step 3, with the same tiles:
 // - Q K^T of the next tile is issued before P V of the current one. While a warpgroup computes its softmax, P V is still in
 //   flight: the tensor cores have work even when both warpgroups are in their softmax.
-// - A warpgroup is therefore at two positions of the rings at once: K is one tile ahead of V. And O is rescaled only after the
-//   previous tile's P V, which was computed with the old m.
+// - A warpgroup is therefore at two positions of the rings at once: stage_K is one tile ahead of stage_V. And O is rescaled
+//   only after the previous tile's P V, which was computed with the old m.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -44,20 +44,21 @@ struct ForwardShape {
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
-  if (work.Tc == 0) return;
-  auto& barriers = shared.storage;
-  mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
-  shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
+  if (work.visible_tiles == 0) return;
+  auto& storage = shared.storage;
+  mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
-  for (int j = 0; j < work.Tc; ++j, state.next()) {
+  for (int j = 0; j < work.visible_tiles; ++j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // Write after read: all consumers have read the stage's previous K, and its previous V.
-    wait_empty(barriers.empty_K[stage], parity);
-    mbarrier_arrive_expect_tx(barriers.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, barriers.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(barriers.empty_V[stage], parity);
-    mbarrier_arrive_expect_tx(barriers.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, barriers.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous K of this stage.
+    wait_empty(storage.empty_K[stage], parity);
+    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous V of this stage.
+    wait_empty(storage.empty_V[stage], parity);
+    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
@@ -65,7 +66,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& barriers = shared.storage;
+  auto& storage = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -82,56 +83,65 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     return alpha;
   };
 
-  if (work.Tc > 0) {
-    // 1. S of the first tile, and P. Read after write: Q and K have landed; S is complete.
-    // The fence hands S's registers to wgmma.
-    wait_full(barriers.full_Q[0], 0);
+  if (work.visible_tiles > 0) {
+    // 1. S of the first tile, and P.
+    // Read after write: Q has landed.
+    wait_full(storage.full_Q[0], 0);
     PipelineState<Shape::STAGES> state;
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
-    wait_full(barriers.full_K[state.stage()], state.parity());
-    wgmma_fence();
+    // Read after write: K has landed.
+    wait_full(storage.full_K[state.stage()], state.parity());
+    wgmma_fence();  // hands the registers of S to wgmma
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
+    // Read after write: S is complete.
     wgmma_wait<0>(registers(S));
-    release(barriers.empty_K[state.stage()]);
+    release(storage.empty_K[state.stage()]);
     softmax(S, 0);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    for (int j = 1; j < work.Tc; ++j) {
+    for (int j = 1; j < work.visible_tiles; ++j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j - 1
       state.next();
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j-1) are issued.
-      // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
-      wait_full(barriers.full_K[stage_K], parity_K);
+      // Read after write: K_j has landed.
+      wait_full(storage.full_K[stage_K], parity_K);
+      // Write after read: P of the previous tile, in the registers of S, has been packed.
       wgmma_fence();
       issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
-      // Read after write: V_(j-1) has landed; O and P have been computed.
-      wait_full(barriers.full_V[stage_V], parity_V);
+      // Read after write: V_(j-1) has landed.
+      wait_full(storage.full_V[stage_V], parity_V);
+      // Read after write: O has been rescaled and P packed.
       wgmma_fence();
       issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (6.4)
       wgmma_commit();
 
-      // 3. The softmax of S, while P V is in flight. Read after write: S is complete, O may not be.
+      // 3. The softmax of S, while P V is in flight.
+      // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
-      release(barriers.empty_K[stage_K]);
+      release(storage.empty_K[stage_K]);
       const auto alpha = softmax(S, j);
-      // Read after write: O is complete. Write after read: P may be overwritten.
+      // Read after write: O is complete.
+      // Write after read: the product has read P_reg, and this warpgroup has read V.
       wgmma_wait<0>(registers(O));
-      release(barriers.empty_V[stage_V]);
+      release(storage.empty_V[stage_V]);
       O.scale_rows(alpha);
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
-    // 4. O += P V of the last tile. Read after write: V has landed; O and P have been computed; at the end O is complete.
-    wait_full(barriers.full_V[state.stage()], state.parity());
+    // 4. O += P V of the last tile.
+    // Read after write: V has landed.
+    wait_full(storage.full_V[state.stage()], state.parity());
+    // Read after write: O has been rescaled and P packed.
     wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
+    // Read after write: O is complete.
     wgmma_wait<0>(registers(O));
-    release(barriers.empty_V[state.stage()]);
+    release(storage.empty_V[state.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
@@ -144,13 +154,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
   __syncthreads();
 
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);  // one thread
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     consume(shared, rule, maps, O_all, L_all, work);

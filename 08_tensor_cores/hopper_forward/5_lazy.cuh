@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper forward, step 5: the maximum only when it is needed.
+// 08 Tensor cores, Hopper forward, step 5: a maximum only where it is needed.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
@@ -6,11 +6,11 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 4, with the same tiles:
-// - m is kept while no lane's part of a row of P sums to more than MAX_LANE_SUM (8.7): most tiles need no maximum, no shuffle
-//   and no rescaling. Each warp decides for itself, not for its warpgroup. The result is the same with any m.
-// - When P overflows, S is already overwritten. The warp multiplies its 16 rows of Q by K again, with mma.sync, which needs no
-//   other warp; tiles and accumulators have the same layout. K is released only after that.
+// New since step 4, with the same tiles: the rule of forward step 8, by which most tiles need no maximum, no shuffle and no
+// rescaling. Any m gives the same O and L; it may stay while no lane's part of a row of P sums to more than MAX_LANE_SUM (8.7).
+// - Each warp decides for itself, not for its warpgroup.
+// - When P is too large, S is already overwritten. The warp multiplies its 16 rows of Q by K again, with mma.sync, which needs
+//   no other warp; tiles and accumulators have the same layout. K is released only after that.
 // - Masked tiles, the first tile, and BACKOFF_TILES tiles after a recomputed one take the maximum at once: they are likely to
 //   need it, and recomputing costs more.
 // - Tiles of keys are visited from the last to the first. Scores that grow along the keys, as ALiBi's do, then raise m once.
@@ -49,20 +49,21 @@ constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after a tile 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
-  if (work.Tc == 0) return;
-  auto& barriers = shared.storage;
-  mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
-  shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
+  if (work.visible_tiles == 0) return;
+  auto& storage = shared.storage;
+  mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
-  for (int j = work.Tc - 1; j >= 0; --j, state.next()) {
+  for (int j = work.visible_tiles - 1; j >= 0; --j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // Write after read: all consumers have read the stage's previous K, and its previous V.
-    wait_empty(barriers.empty_K[stage], parity);
-    mbarrier_arrive_expect_tx(barriers.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, barriers.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(barriers.empty_V[stage], parity);
-    mbarrier_arrive_expect_tx(barriers.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, barriers.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous K of this stage.
+    wait_empty(storage.empty_K[stage], parity);
+    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous V of this stage.
+    wait_empty(storage.empty_V[stage], parity);
+    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
 }
 
@@ -70,7 +71,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& barriers = shared.storage;
+  auto& storage = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -95,39 +96,44 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     return alpha;
   };
 
-  if (work.Tc > 0) {
-    // 1. S of the last tile, and P. Read after write: Q and K have landed; S is complete.
-    // The fence hands S's registers to wgmma.
-    wait_full(barriers.full_Q[0], 0);
+  if (work.visible_tiles > 0) {
+    // 1. S of the last tile, and P.
+    // Read after write: Q has landed.
+    wait_full(storage.full_Q[0], 0);
     PipelineState<Shape::STAGES> state;
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
-    wait_full(barriers.full_K[state.stage()], state.parity());
-    wgmma_fence();
+    // Read after write: K has landed.
+    wait_full(storage.full_K[state.stage()], state.parity());
+    wgmma_fence();  // hands the registers of S to wgmma
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
+    // Read after write: S is complete.
     wgmma_wait<0>(registers(S));
-    release(barriers.empty_K[state.stage()]);
-    exact_softmax(S, work.Tc - 1);  // O is still 0: nothing to rescale
+    release(storage.empty_K[state.stage()]);
+    exact_softmax(S, work.visible_tiles - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    for (int j = work.Tc - 2; j >= 0; --j) {
+    for (int j = work.visible_tiles - 2; j >= 0; --j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
       state.next();
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
-      wait_full(barriers.full_K[stage_K], parity_K);
+      // Read after write: K_j has landed.
+      wait_full(storage.full_K[stage_K], parity_K);
+      // Write after read: P of the previous tile, in the registers of S, has been packed.
       wgmma_fence();
       issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
-      // Read after write: V_(j+1) has landed; O and P have been computed.
-      wait_full(barriers.full_V[stage_V], parity_V);
+      // Read after write: V_(j+1) has landed.
+      wait_full(storage.full_V[stage_V], parity_V);
+      // Read after write: O has been rescaled and P packed.
       wgmma_fence();
       issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the current m, while the previous tile's P V is in flight. Read after write: S is complete, O may not be.
+      // 3. P with the current m, while the previous tile's P V is in flight.
+      // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
       const bool tried = j < lazy_below;
       bool fits = false;
@@ -139,9 +145,10 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
         if (fits) l = l + sum;                                                 // (8.3)
       }
-      // Read after write: O is complete. Write after read: P may be overwritten.
+      // Read after write: O is complete.
+      // Write after read: the product has read P_reg, and this warpgroup has read V.
       wgmma_wait<0>(registers(O));
-      release(barriers.empty_V[stage_V]);
+      release(storage.empty_V[stage_V]);
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
@@ -152,17 +159,20 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      release(barriers.empty_K[stage_K]);
+      release(storage.empty_K[stage_K]);
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
-    // 5. O += P V_0. Read after write: V_0 has landed; O and P have been computed; at the end O is complete.
-    wait_full(barriers.full_V[state.stage()], state.parity());
+    // 5. O += P V_0.
+    // Read after write: V_0 has landed.
+    wait_full(storage.full_V[state.stage()], state.parity());
+    // Read after write: O has been rescaled and P packed.
     wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
+    // Read after write: O is complete.
     wgmma_wait<0>(registers(O));
-    release(barriers.empty_V[state.stage()]);
+    release(storage.empty_V[state.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
@@ -175,13 +185,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
   __syncthreads();
 
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);  // one thread
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     consume(shared, rule, maps, O_all, L_all, work);

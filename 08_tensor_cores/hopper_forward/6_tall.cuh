@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper forward, step 6: tall tiles.
+// 08 Tensor cores, Hopper forward, step 6: tall tiles, which three warpgroups share.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
@@ -6,15 +6,14 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 5: tall tiles.
-// - Three warpgroups share a tile of keys, which is narrower in return. Each byte of K and V serves more queries, and more
-//   warpgroups have a product or a softmax ready at any time.
+// New since step 5:
+// - A tile of Q has three times 64 rows, one warpgroup each, and a tile of keys is narrower in return. Each byte of K and V
+//   serves more queries, and more warpgroups have a product or a softmax ready at any time.
 // - A warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
-// What this brings with it:
-// - Three stages in the rings, since tiles of keys are smaller.
-// - S of a narrower tile frees the registers for the third warpgroup, but none are left for a bias, which therefore has
-//   separate kernels, and none for what only the epilogue needs. It computes this from the head at the end: opaque() of
-//   common/device/ptx.cuh stops the compiler from doing so earlier.
+// - Tiles of keys are smaller, so the rings have three stages.
+// - S of a narrower tile frees the registers for the third warpgroup, but leaves none for a bias, which therefore has kernels
+//   of its own (SCALES_FIRST), and none for what only the epilogue needs. The epilogue computes it from the head: opaque() of
+//   common/device/ptx.cuh stops the compiler from doing so before the loop.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -52,38 +51,29 @@ constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after a tile 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
-  if (work.Tc == 0) return;
-  auto& barriers = shared.storage;
-  mbarrier_arrive_expect_tx(barriers.full_Q[0], shared.Q().BYTES);
-  shared.Q().load(maps.Q, barriers.full_Q[0], work.query0, work.h, work.b);
+  if (work.visible_tiles == 0) return;
+  auto& storage = shared.storage;
+  mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> state;
-  for (int j = work.Tc - 1; j >= 0; --j, state.next()) {
+  for (int j = work.visible_tiles - 1; j >= 0; --j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // Write after read: all consumers have read the stage's previous K, and its previous V.
-    wait_empty(barriers.empty_K[stage], parity);
-    mbarrier_arrive_expect_tx(barriers.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, barriers.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
-    wait_empty(barriers.empty_V[stage], parity);
-    mbarrier_arrive_expect_tx(barriers.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, barriers.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous K of this stage.
+    wait_empty(storage.empty_K[stage], parity);
+    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous V of this stage.
+    wait_empty(storage.empty_V[stage], parity);
+    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
-}
-
-/// Releases K and V without reading them. Waits until they are full first: an arrival counts for the current phase, which could
-/// otherwise still be the previous tile's.
-template <class Barriers, int Stages>
-__device__ void skip(Barriers& barriers, const PipelineState<Stages>& state) {
-  wait_full(barriers.full_K[state.stage()], state.parity());
-  release(barriers.empty_K[state.stage()]);
-  wait_full(barriers.full_V[state.stage()], state.parity());
-  release(barriers.empty_V[state.stage()]);
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& barriers = shared.storage;
+  auto& storage = shared.storage;
   const auto Q_smem = shared.Q();
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
   const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
@@ -112,43 +102,49 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     return alpha;
   };
 
-  // Read after write: Q has landed. Write after write: before O takes its place.
-  if (work.Tc > 0) wait_full(barriers.full_Q[0], 0);
+  // Read after write: Q has landed.
+  // Write after write: so that Q does not land later, where O is staged.
+  if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
   PipelineState<Shape::STAGES> state;
 
-  // Tiles that only other warpgroups see are released unread.
-  const int group_Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.Tc - 1; j >= group_Tc; --j, state.next()) skip(barriers, state);
-  if (group_Tc > 0) {
-    // 1. S of the last tile, and P. Read after write: K has landed; S is complete. The fence hands S's registers to wgmma.
+  // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
+  const int group_visible_tiles = work.tiles_visible_to(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
+  for (int j = work.visible_tiles - 1; j >= group_visible_tiles; --j, state.next()) skip(storage, state);
+  if (group_visible_tiles > 0) {
+    // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
-    wait_full(barriers.full_K[state.stage()], state.parity());
-    wgmma_fence();
+    // Read after write: K has landed.
+    wait_full(storage.full_K[state.stage()], state.parity());
+    wgmma_fence();  // hands the registers of S to wgmma
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
+    // Read after write: S is complete.
     wgmma_wait<0>(registers(S));
-    release(barriers.empty_K[state.stage()]);
-    exact_softmax(S, group_Tc - 1);  // O is still 0: nothing to rescale
+    release(storage.empty_K[state.stage()]);
+    exact_softmax(S, group_visible_tiles - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    for (int j = group_Tc - 2; j >= 0; --j) {
+    for (int j = group_visible_tiles - 2; j >= 0; --j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
       state.next();
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
-      wait_full(barriers.full_K[stage_K], parity_K);
+      // Read after write: K_j has landed.
+      wait_full(storage.full_K[stage_K], parity_K);
+      // Write after read: P of the previous tile, in the registers of S, has been packed.
       wgmma_fence();
       issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
-      // Read after write: V_(j+1) has landed; O and P have been computed.
-      wait_full(barriers.full_V[stage_V], parity_V);
+      // Read after write: V_(j+1) has landed.
+      wait_full(storage.full_V[stage_V], parity_V);
+      // Read after write: O has been rescaled and P packed.
       wgmma_fence();
       issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the current m, while the previous tile's P V is in flight. Read after write: S is complete, O may not be.
+      // 3. P with the current m, while the previous tile's P V is in flight.
+      // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
       const bool tried = j < lazy_below;
       bool fits = false;
@@ -160,9 +156,10 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
         if (fits) l = l + sum;                                                 // (8.3)
       }
-      // Read after write: O is complete. Write after read: P may be overwritten.
+      // Read after write: O is complete.
+      // Write after read: the product has read P_reg, and this warpgroup has read V.
       wgmma_wait<0>(registers(O));
-      release(barriers.empty_V[stage_V]);
+      release(storage.empty_V[stage_V]);
 
       // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
       if (!fits) {
@@ -173,17 +170,20 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      release(barriers.empty_K[stage_K]);
+      release(storage.empty_K[stage_K]);
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
-    // 5. O += P V_0. Read after write: V_0 has landed; O and P have been computed; at the end O is complete.
-    wait_full(barriers.full_V[state.stage()], state.parity());
+    // 5. O += P V_0.
+    // Read after write: V_0 has landed.
+    wait_full(storage.full_V[state.stage()], state.parity());
+    // Read after write: O has been rescaled and P packed.
     wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
+    // Read after write: O is complete.
     wgmma_wait<0>(registers(O));
-    release(barriers.empty_V[state.stage()]);
+    release(storage.empty_V[state.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
@@ -197,13 +197,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
   __syncthreads();
 
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);  // one thread
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     consume(shared, rule, maps, O_all, L_all, work);

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper forward, step 7: scheduling.
+// 08 Tensor cores, Hopper forward, step 7: persistent blocks, which draw their work from a counter.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
@@ -7,8 +7,8 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 6:
-// - Blocks are persistent, one per SM. A block that finishes takes the next tile of Q from a global counter, longest first;
-//   its producer draws the index and passes it on with Q.
+// - There is one block per SM. When it finishes a tile of Q, it takes the next one from a global counter, longest first; its
+//   producer draws the index, work_id, and passes it on with Q.
 // - Rings outlive a tile of Q, so the producer loads the next Q, K and V while the consumers still have the last ones, and even
 //   while they store O if there is room for a second Q.
 //
@@ -59,29 +59,20 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   // Write after read: the O staged in this buffer has been stored.
   wait_empty(storage.empty_Q[Q_stage], Q_state.parity());
   storage.work_id[Q_stage] = work_id;
-  mbarrier_arrive_expect_tx(storage.full_Q[Q_stage], work.Tc > 0 ? shared.Q().BYTES : 0);
-  if (work.Tc > 0) shared.Q(Q_stage).load(maps.Q, storage.full_Q[Q_stage], work.query0, work.h, work.b);
+  mbarrier_arrive_expect_tx(storage.full_Q[Q_stage], work.visible_tiles > 0 ? shared.Q().BYTES : 0);
+  if (work.visible_tiles > 0) shared.Q(Q_stage).load(maps.Q, storage.full_Q[Q_stage], work.query0, work.h, work.b);
   Q_state.next();
-  for (int j = work.Tc - 1; j >= 0; --j, state.next()) {
+  for (int j = work.visible_tiles - 1; j >= 0; --j, state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    // Write after read: all consumers have read the stage's previous K, and its previous V.
+    // Write after read: all consumers have read the previous K of this stage.
     wait_empty(storage.empty_K[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous V of this stage.
     wait_empty(storage.empty_V[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
     shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
   }
-}
-
-/// Releases K and V without reading them. Waits until they are full first: an arrival counts for the current phase, which could
-/// otherwise still be the previous tile's.
-template <class Barriers, int Stages>
-__device__ void skip(Barriers& barriers, const PipelineState<Stages>& state) {
-  wait_full(barriers.full_K[state.stage()], state.parity());
-  release(barriers.empty_K[state.stage()]);
-  wait_full(barriers.full_V[state.stage()], state.parity());
-  release(barriers.empty_V[state.stage()]);
 }
 
 /// A consumer warpgroup: its rows of a tile of Q.
@@ -118,39 +109,44 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     return alpha;
   };
 
-  // Tiles that only other warpgroups see are released unread.
-  const int group_Tc = work.tiles_seen(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.Tc - 1; j >= group_Tc; --j, state.next()) skip(storage, state);
-  if (group_Tc > 0) {
-    // 1. S of the last tile, and P. Read after write: K has landed; S is complete. The fence hands S's registers to wgmma.
+  // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
+  const int group_visible_tiles = work.tiles_visible_to(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
+  for (int j = work.visible_tiles - 1; j >= group_visible_tiles; --j, state.next()) skip(storage, state);
+  if (group_visible_tiles > 0) {
+    // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
+    // Read after write: K has landed.
     wait_full(storage.full_K[state.stage()], state.parity());
-    wgmma_fence();
+    wgmma_fence();  // hands the registers of S to wgmma
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
+    // Read after write: S is complete.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[state.stage()]);
-    exact_softmax(S, group_Tc - 1);  // O is still 0: nothing to rescale
+    exact_softmax(S, group_visible_tiles - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    for (int j = group_Tc - 2; j >= 0; --j) {
+    for (int j = group_visible_tiles - 2; j >= 0; --j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
       state.next();
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      // Read after write: K_j has landed. Write after read: the previous S has been packed into P.
+      // Read after write: K_j has landed.
       wait_full(storage.full_K[stage_K], parity_K);
+      // Write after read: P of the previous tile, in the registers of S, has been packed.
       wgmma_fence();
       issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
       wgmma_commit();
-      // Read after write: V_(j+1) has landed; O and P have been computed.
+      // Read after write: V_(j+1) has landed.
       wait_full(storage.full_V[stage_V], parity_V);
+      // Read after write: O has been rescaled and P packed.
       wgmma_fence();
       issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the current m, while the previous tile's P V is in flight. Read after write: S is complete, O may not be.
+      // 3. P with the current m, while the previous tile's P V is in flight.
+      // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
       const bool tried = j < lazy_below;
       bool fits = false;
@@ -162,7 +158,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
         if (fits) l = l + sum;                                                 // (8.3)
       }
-      // Read after write: O is complete. Write after read: P may be overwritten.
+      // Read after write: O is complete.
+      // Write after read: the product has read P_reg, and this warpgroup has read V.
       wgmma_wait<0>(registers(O));
       release(storage.empty_V[stage_V]);
 
@@ -179,11 +176,14 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
-    // 5. O += P V_0. Read after write: V_0 has landed; O and P have been computed; at the end O is complete.
+    // 5. O += P V_0.
+    // Read after write: V_0 has landed.
     wait_full(storage.full_V[state.stage()], state.parity());
+    // Read after write: O has been rescaled and P packed.
     wgmma_fence();
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
+    // Read after write: O is complete.
     wgmma_wait<0>(registers(O));
     release(storage.empty_V[state.stage()]);
     state.next();
@@ -204,10 +204,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Shared<T, Shape> shared;
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& empty : storage.empty_Q) mbarrier_init(empty, Shape::CONSUMERS * 4);  // one arrival per consumer warp
+    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
     shared.initialize();
   }
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
   __syncthreads();
 
   PipelineState<Shape::Q_STAGES> Q_state;
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     while (true) {
-      // Read after write: the index, and Q has landed.
+      // Read after write: Q has landed, and the producer has stored the index of the work.
       wait_full(storage.full_Q[Q_state.stage()], Q_state.parity());
       // All lanes read the same index. The shuffle tells the compiler so, which then keeps it in uniform registers.
       const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q_state.stage()], 0);

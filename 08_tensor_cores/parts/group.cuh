@@ -1,6 +1,7 @@
 // 08 Tensor cores, backward: the query heads of a group divided among several blocks, where whole groups make too few blocks.
-// Used by Hopper step 5. A part is treated as a separate group, whose key/value head happens to be the same as the next part's;
-// only dK and dV have to be summed over the parts.
+// A part is treated as a separate group, whose key/value head happens to be the same as the next part's: each part writes its
+// dK and dV in fp32, and sum_parts_kernel adds them up in a fixed order. Hopper step 5 uses it: its kernel calls loads_of() and
+// write_gradients(), its host code the rest.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -14,8 +15,8 @@ inline Problem divided(Problem p, int parts) {
   return p;
 }
 
-/// The number of parts by which a group is estimated to take the least time: 1, unless the blocks of whole groups leave SMs idle.
-/// Always that of an H200: the workspace, and with it the number, depends on the problem alone.
+/// The number of parts by which a group is estimated to take the least time: 1, unless the blocks of whole groups leave SMs
+/// idle. Always estimated for an H200: the workspace, and with it the number, depends on the problem alone.
 template <const auto& shapes>
 int parts_of_group(const Problem& p) {
   const DeviceLimits h200;
@@ -34,6 +35,13 @@ int parts_of_group(const Problem& p) {
     least = time;
   }
   return best;
+}
+
+/// The tile sizes of a step that divides groups: for a backward pass, those that suit the problem as the blocks see it.
+template <const auto& shapes>
+auto tiles_of_parts(const Problem& p, Pass pass, const DeviceLimits& limits) {
+  return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
+                               : choices(shapes, divided(p, parts_of_group<shapes>(p)), pass, limits);
 }
 
 /// The gradients of the parts in fp32 [B, Hkv * count, padded Nk, Width].
@@ -55,7 +63,18 @@ struct LoadsOfPart : Work {
   __device__ LoadsOfPart(const Work& work, int count) : Work(work), kv_head(work.kv_head / count) {}
 };
 
+/// The work as produce() needs it. Divided: are groups divided?
+template <bool Divided, class Work>
+__device__ auto loads_of(const Work& work, [[maybe_unused]] const GroupParts& parts) {
+  if constexpr (Divided) {
+    return LoadsOfPart<Work>(work, parts.count);
+  } else {
+    return work;
+  }
+}
+
 inline void add_group_parts(std::vector<WorkspaceSpec>& list, const Problem& p, int count) {
+  if (count == 1) return;
   const std::int64_t rows = std::int64_t{blocks_for(p.Nk, ROW_BLOCK)} * ROW_BLOCK;
   for (const char* const name : {"dK_parts", "dV_parts"})
     list.push_back({name, {p.B, std::int64_t{p.Hkv} * count, rows, width_of_sum(p)}});
@@ -72,6 +91,21 @@ __device__ void write_part(const Matrix<float>& part, int row0, const Accumulato
       part.as<float2>(row0 + 8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) =
           make_float2(C.elements[0][n][2 * r], C.elements[0][n][2 * r + 1]);
     }
+  }
+}
+
+/// The end of consume(): a warp's rows of dK and dV, as this part's contribution or, with whole groups, as the gradients.
+template <bool Divided, class T, class Shared, class Work, int ColFragments>
+__device__ void write_gradients(const Shared& shared, const BackwardTensors<T>& all, const GroupParts& parts, const Work& work,
+                                int warp_row, const Accumulators<1, ColFragments>& dK,
+                                const Accumulators<1, ColFragments>& dV) {
+  const int row0 = work.key0 + warp_row;
+  if constexpr (Divided) {
+    write_part(parts.dV.head(work.b, work.kv_head), row0, dV);
+    write_part(parts.dK.head(work.b, work.kv_head), row0, dK);
+  } else {
+    write_rows(all.dV.head(work.b, work.kv_head), row0, dV, shared.V().below(warp_row));
+    write_rows(all.dK.head(work.b, work.kv_head), row0, dK, shared.K().below(warp_row));
   }
 }
 
@@ -114,6 +148,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 
 template <class T, int Width>
 void sum_parts(const Attention& a, int count) {
+  if (count == 1) return;
   const Problem& p = a.problem;
   const unsigned blocks = blocks_for(p.Nk, PREPARE_THREADS / (Width / 8)) * static_cast<unsigned>(p.B * p.Hkv);
   launch("sum_parts", {dim3(blocks), dim3(PREPARE_THREADS)}, sum_parts_kernel<T, Width>, count,

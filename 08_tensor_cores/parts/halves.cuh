@@ -1,4 +1,4 @@
-// 08 Tensor cores, backward: what steps 3 and 4 share: the choice of a half's matrices, the exchange of P between the halves,
+// 08 Tensor cores, backward: what steps 3 and 4 share: the choice of a half's matrices, the exchange of P^T between the halves,
 // and the addition to dQ.
 #pragma once
 
@@ -14,28 +14,28 @@ __device__ Tile<T, Width> of_half(bool first_half, const Tile<T, Width>& first, 
   return {first_half ? first.elements.data : second.elements.data, first.elements.rows};
 }
 
-// P goes from half 0 to half 1 in left-operand order: a lane stores its four registers of each 16 x 16 block, and the same lane
-// of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with 4-byte accesses, costs 2 %
+// P^T goes from half 0 to half 1 in left-operand order: a lane stores its four registers of each 16 x 16 block, and the same
+// lane of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with 4-byte accesses, costs 2 %
 // at d = 64.
 template <class T, int RowFragments, int Depth>
-__device__ void store_blocks(T* start, const InRegisters<T, RowFragments, Depth>& P) {
+__device__ void store_in_lane_order(T* start, const InRegisters<T, RowFragments, Depth>& Pt) {
   constexpr int count = RowFragments * Depth;
   const SharedMatrix<T> blocks{start, count, 8 * WARP, 8 * WARP};
 #pragma unroll
   for (int index = 0; index < count; ++index) {
-    const unsigned(&block)[4] = P.blocks_reg[index % Depth][index / Depth];
+    const unsigned(&block)[4] = Pt.blocks_reg[index % Depth][index / Depth];
     blocks.template as<uint4>(index, 8 * (threadIdx.x % WARP)) = make_uint4(block[0], block[1], block[2], block[3]);
   }
 }
 
-/// (8.13)  dP holds dP - D and becomes dS: multiplies it by P, as rounded for dV.
+/// (8.13)  dP^T - D becomes dS^T: multiplies it by the P^T that store_in_lane_order() has stored, rounded as for dV.
 template <class T, int RowFragments, int ColFragments>
-__device__ void multiply_by_blocks(Accumulators<RowFragments, ColFragments>& dP, T* start) {
+__device__ void multiply_by_Pt(Accumulators<RowFragments, ColFragments>& dPt, T* start) {
   constexpr int depth = ColFragments / 2, count = RowFragments * depth;
   const SharedMatrix<const T> blocks{start, count, 8 * WARP, 8 * WARP};
 #pragma unroll
   for (int index = 0; index < count; ++index) {
-    multiply_block<T>(dP, index / depth, index % depth, blocks.template as<uint4>(index, 8 * (threadIdx.x % WARP)));
+    multiply_block<T>(dPt, index / depth, index % depth, blocks.template as<uint4>(index, 8 * (threadIdx.x % WARP)));
   }
 }
 

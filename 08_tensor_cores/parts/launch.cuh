@@ -116,7 +116,7 @@ inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass
 inline std::int64_t width_of_sum(const Problem& p) { return p.d <= 128 ? (p.d + 31) / 32 * 32 : 256; }
 
 /// "" or why the grids cannot hold a problem: a block of prepare_kernel has at least 8 queries, blocks of other kernels have
-/// more rows. Or why a head's sum of dQ, if it has `width` columns in HBM, is too large for the offsets into it, which are ints.
+/// more rows. Or why a head's sum of dQ, of `width` columns in HBM, is too large for the offsets into it, which are ints.
 inline std::string refuse_backward_with_sum(const Problem& p, std::int64_t width) {
   const std::string forward_refusal = refuse_forward(p);
   if (!forward_refusal.empty()) return forward_refusal;

@@ -47,7 +47,7 @@ Schedule schedule_of(const Problem& p) {
 /// numbered first.
 template <class Shape>
 struct Work {
-  int head, b, h, kv_head, query0, Tc;  // head: counted over all batches
+  int head, b, h, kv_head, query0, visible_tiles;  // head: counted over all batches
 
   __device__ Work(const Problem& p, const Schedule& schedule, int work_id) {
     const BlockOrder order(schedule.tiles_of_head, p.B * p.H, schedule.heads_at_once, work_id);
@@ -56,10 +56,10 @@ struct Work {
     h = head % p.H;
     kv_head = p.kv_head(h);
     query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;
-    Tc = tiles_seen(p, query0, Shape::Br);
+    visible_tiles = tiles_visible_to(p, query0, Shape::Br);
   }
   /// Key tiles seen by at least one of the `rows` rows from `first` on; rows beyond the last query see none.
-  __device__ static int tiles_seen(const Problem& p, int first, int rows) {
+  __device__ static int tiles_visible_to(const Problem& p, int first, int rows) {
     return first < p.Nq ? (p.visible_keys(min(first + rows, p.Nq) - 1) + Shape::Bc - 1) / Shape::Bc : 0;
   }
 };

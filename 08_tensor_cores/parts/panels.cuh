@@ -132,16 +132,39 @@ __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, cons
   }
 }
 
-// ---- Rings ------------------------------------------------------------------------------------------------------------------
-
 /// Does the launch give a block as many registers as setmaxnreg deals out, counted per thread and summed over its warpgroups?
 /// It gives each thread 65536 / threads, rounded down to a multiple of 8. With too few, setmaxnreg would wait for ever.
 constexpr bool registers_suffice(int threads, int dealt_out) {
   return dealt_out <= threads / WARPGROUP * (65536 / threads / 8 * 8);
 }
 
-/// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers. A
-/// tile is full when the TMA has filled it, and empty when all consumers have read it, for which step 3 has mbarriers too.
+// ---- Rings ------------------------------------------------------------------------------------------------------------------
+//
+// A ring is a few buffers for tiles, its stages, with two mbarriers each. A stage is full when its tile has been written, and
+// empty when everyone has read it. Consumers call wait_full() and release(), producers wait_empty() and commit() or expect
+// bytes: in CUTLASS these are consumer_wait, consumer_release, producer_acquire and producer_commit.
+
+// A warp arrives once: __syncwarp orders the accesses of its lanes before the arrival of lane 0. With FLASH_ARRIVE_PER_LANE all
+// lanes arrive, for compute-sanitizer's racecheck, which does not follow that order (docs/howto/debugging.md, section 7).
+#ifdef FLASH_ARRIVE_PER_LANE
+constexpr int ARRIVALS_OF_WARP = WARP;
+#else
+constexpr int ARRIVALS_OF_WARP = 1;
+#endif
+/// A phase of this mbarrier ends when so many warps have arrived.
+__device__ inline void init_for_warps(Mbarrier& barrier, int warps) { mbarrier_init(barrier, warps * ARRIVALS_OF_WARP); }
+/// This warp arrives.
+__device__ inline void arrive_warp(Mbarrier& barrier) {
+  __syncwarp();
+  if (threadIdx.x % WARP < ARRIVALS_OF_WARP) mbarrier_arrive(barrier);
+}
+/// The warp has read a tile: its buffer is empty for this warp.
+__device__ inline void release(Mbarrier& empty) { arrive_warp(empty); }
+/// The warp has stored its part of a tile.
+__device__ inline void commit(Mbarrier& full) { arrive_warp(full); }
+
+/// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers.
+/// Steps 1 and 2 wait for the full ones only: there a block-wide barrier says that a stage is empty.
 template <int Width, int Br, int Bc, int Stages, int QStages = 1>
 struct SharedStorage {
   unsigned short Q[QStages][tile_elements(Br, Width)];
@@ -162,15 +185,15 @@ struct Shared {
   __device__ KTile K(int stage) const { return KTile(reinterpret_cast<T*>(storage.K[stage])); }
   __device__ KTile V(int stage) const { return KTile(reinterpret_cast<T*>(storage.V[stage])); }
 
-  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of all consumer warps.
   __device__ void initialize() const {
     constexpr int warps = Shape::CONSUMERS * 4;
     for (Mbarrier& full : storage.full_Q) mbarrier_init(full, 1);
     for (int stage = 0; stage < Shape::STAGES; ++stage) {
       mbarrier_init(storage.full_K[stage], 1);
       mbarrier_init(storage.full_V[stage], 1);
-      mbarrier_init(storage.empty_K[stage], warps);
-      mbarrier_init(storage.empty_V[stage], warps);
+      init_for_warps(storage.empty_K[stage], warps);
+      init_for_warps(storage.empty_V[stage], warps);
     }
     // Read after write: the TMA sees the initialised mbarriers.
     fence_mbarrier_init();
@@ -186,18 +209,15 @@ struct PipelineState {
   __device__ void next() { position = position + 1 < 2 * Stages ? position + 1 : 0; }
 };
 
-// Consumers call wait_full() and release(), producers wait_empty() and commit() or expect bytes: in CUTLASS these are
-// consumer_wait, consumer_release, producer_acquire and producer_commit.
-
-/// One arrival for this warp, whose lanes have all finished with a tile.
-__device__ inline void arrive_warp(Mbarrier& barrier) {
-  __syncwarp();
-  if (threadIdx.x % WARP == 0) mbarrier_arrive(barrier);
+/// From forward step 6 on: releases K and V without reading them. Waits until they are full first: an arrival counts for the
+/// current phase, which could otherwise still be the previous tile's.
+template <class Storage, int Stages>
+__device__ void skip(Storage& storage, const PipelineState<Stages>& state) {
+  wait_full(storage.full_K[state.stage()], state.parity());
+  release(storage.empty_K[state.stage()]);
+  wait_full(storage.full_V[state.stage()], state.parity());
+  release(storage.empty_V[state.stage()]);
 }
-/// The warp has read a tile: its buffer is empty for this warp.
-__device__ inline void release(Mbarrier& empty) { arrive_warp(empty); }
-/// The warp has stored its part of a tile.
-__device__ inline void commit(Mbarrier& full) { arrive_warp(full); }
 
 }  // namespace
 }  // namespace flash::tensor_cores

@@ -25,10 +25,13 @@ struct KeyWork : QueryTiles<Shape::Br> {
         key0(order.tile * Shape::Bc) {}
 };
 
-/// The work of step 5, whose header says why: tiles of queries from last to first, and each for all heads of the group. Its
-/// first() and after() replace those of QueryTiles.
+/// The work of step 5, where blocks take turns at a tile of dQ: tiles of queries run from last to first, and each runs for all
+/// heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together reach them one
+/// after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its predecessors
+/// reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there. first() and
+/// after() replace those of QueryTiles.
 template <class Shape>
-struct WorkFromTheEnd : KeyWork<Shape> {
+struct LastQueriesFirst : KeyWork<Shape> {
   using KeyWork<Shape>::KeyWork;
   __device__ QueryTile first(const Problem& p) const {
     return {this->kv_head * p.group_size(), (p.Nq - 1) / Shape::Br * Shape::Br};
@@ -52,8 +55,8 @@ template <int Width, int Br, int Bc, int Stages, int DSStages>
 struct BackwardStorage {
   unsigned short K[tile_elements(Bc, Width)], V[tile_elements(Bc, Width)];
   unsigned short Q[Stages][tile_elements(Br, Width)], dO[Stages][tile_elements(Br, Width)];
-  unsigned short dS[DSStages][tile_elements(Bc, Br)];  // dS^T: rows are keys
-  float L_and_D[Stages][2 * Br];                       // L of a tile's queries, followed by D
+  unsigned short dSt[DSStages][tile_elements(Bc, Br)];  // dS^T: rows are keys
+  float L_and_D[Stages][2 * Br];                        // L of a tile's queries, followed by D
   alignas(256) Mbarrier full_K, full_V;
   Mbarrier full_Q[Stages], full_dO[Stages], empty[Stages];
 };
@@ -64,24 +67,24 @@ struct BackwardShared {
   using Storage = typename Shape::Storage;
   using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
   using QTile = PanelTile<T, Shape::Br, Shape::Width>;
-  using STile = PanelTile<T, Shape::Bc, Shape::Br>;
+  using StTile = PanelTile<T, Shape::Bc, Shape::Br>;
   Storage& storage = reinterpret_cast<Storage&>(*dynamic_shared<T>(Shape::SHARED_ELEMENTS));
 
   __device__ KTile K() const { return KTile(reinterpret_cast<T*>(storage.K)); }
   __device__ KTile V() const { return KTile(reinterpret_cast<T*>(storage.V)); }
   __device__ QTile Q(int stage) const { return QTile(reinterpret_cast<T*>(storage.Q[stage])); }
   __device__ QTile dO(int stage) const { return QTile(reinterpret_cast<T*>(storage.dO[stage])); }
-  __device__ STile dS(int stage) const { return STile(reinterpret_cast<T*>(storage.dS[stage])); }
+  __device__ StTile dSt(int stage) const { return StTile(reinterpret_cast<T*>(storage.dSt[stage])); }
   __device__ QueryStats stats(int stage) const { return {{storage.L_and_D[stage], 2, Shape::Br, Shape::Br}}; }
 
-  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: one arrival per consumer warp.
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of all consumer warps.
   __device__ void initialize() const {
     mbarrier_init(storage.full_K, 1);
     mbarrier_init(storage.full_V, 1);
     for (int stage = 0; stage < Shape::STAGES; ++stage) {
       mbarrier_init(storage.full_Q[stage], 1);
       mbarrier_init(storage.full_dO[stage], 1);
-      mbarrier_init(storage.empty[stage], Shape::CONSUMERS * 4);
+      init_for_warps(storage.empty[stage], Shape::CONSUMERS * 4);
     }
     // Read after write: the TMA sees the initialised mbarriers.
     fence_mbarrier_init();
@@ -150,9 +153,9 @@ struct PartOfDQ {
 
   /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major. Row
   /// row0 of dQ is column row0 of dS^T.
-  template <class T, class STile, class KTile>
-  __device__ void issue(Accumulators<1, COLS / 8>& dQ, const STile& dS, const KTile& K) const {
-    issue_product<T, Shape::Bc / 16>(dQ, dS.mn_major(row0), K.mn_major(col0), /*add=*/false);
+  template <class T, class StTile, class KTile>
+  __device__ void issue(Accumulators<1, COLS / 8>& dQ, const StTile& dSt, const KTile& K) const {
+    issue_product<T, Shape::Bc / 16>(dQ, dSt.mn_major(row0), K.mn_major(col0), /*add=*/false);
   }
 
   /// Offset of fragment n of the warp's 16 rows in dQ_accum (its order: parts/prepare.cuh), for a tile that begins at query0.
@@ -184,6 +187,31 @@ struct PartOfDQ {
   }
 };
 
+// ---- dK and dV of wide heads ------------------------------------------------------------------------------------------------
+
+/// Step 6: dK or dV [16, Width] in each warp, in two parts: an instruction for all columns would name 128 registers, more than
+/// ptxas allows in a kernel of 512 threads, whatever setmaxnreg says.
+template <class Shape>
+struct WideGradient {
+  static constexpr int LEFT = 128, RIGHT = Shape::Width - LEFT;  // columns
+  Accumulators<1, LEFT / 8> left{0.0f};
+  Accumulators<1, RIGHT / 8> right{0.0f};
+
+  /// Issues this += A B, B a tile of queries.
+  template <class T, class Tile>
+  __device__ void issue(const InRegisters<T, 1, Shape::Br / 16>& A, const Tile& B) {
+    issue_product<T, Shape::Br / 16>(left, A, B.mn_major(0), /*add=*/true);
+    issue_product<T, Shape::Br / 16>(right, A, B.mn_major(LEFT), /*add=*/true);
+  }
+  template <class T, class Tile>
+  __device__ void write(const Matrix<T>& M, int row0, float factor, const Tile& staging) {
+    left.each([&](float& x, int) { x *= factor; });
+    right.each([&](float& x, int) { x *= factor; });
+    write_rows(M, row0, left, staging);
+    write_rows(M, row0, right, staging, LEFT);
+  }
+};
+
 // ---- The host ---------------------------------------------------------------------------------------------------------------
 
 template <class Shape>
@@ -203,7 +231,7 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
-/// Whether the heads of a group share keys under a causal mask. There step 5 is the fastest for d above 64: see WorkFromTheEnd.
+/// Whether the heads of a group share keys under a causal mask, where step 5 is the fastest for d above 64 (LastQueriesFirst).
 inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
 
 template <const auto& shapes>

@@ -1,5 +1,5 @@
-// 08 Tensor cores: the softmax of rows in registers, as forward step 4 introduces it, for all later steps.
-// c of the equations is scale_log2 in the code.
+// 08 Tensor cores: the softmax of rows in registers, update_max() and exponentiate(), as forward step 4 introduces it, for all
+// later steps. c of the equations is scale_log2 in the code.
 #pragma once
 
 #include "common/device/softmax.cuh"

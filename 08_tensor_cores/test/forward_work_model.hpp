@@ -123,16 +123,16 @@ void add_work_of_tile(Work& work, const Variant& v, const FullProblem& p, const 
                       const TileChoice& choice) {
   const int Br = choice.tiles.Br, Bc = choice.tiles.Bc;
   const int warps = is_specialized(v) ? Br / 16 : choice.threads / 32, rows = Br / warps;
-  const auto tiles_seen = [&](int first, int end) {
+  const auto tiles_visible_to = [&](int first, int end) {
     return first >= p.Nq ? 0 : (p.end_key(std::min(end, p.Nq) - 1) + Bc - 1) / Bc;
   };
-  const int Tc = tiles_seen(row0, row0 + Br);
+  const int visible_tiles = tiles_visible_to(row0, row0 + Br);
   const bool scales_first = p.bias != BiasKind::none || p.scale <= 0;
   std::vector<Maximum> maxima(static_cast<std::size_t>(warps), Maximum(rows));
-  for (int j = Tc - 1; j >= 0; --j) {
+  for (int j = visible_tiles - 1; j >= 0; --j) {
     for (int warp = 0; warp < warps; ++warp) {
       const int first = row0 + warp * rows, group = row0 + warp / 4 * 64;
-      if (is_one_of(v, {"tall", "scheduled"}) && j >= tiles_seen(group, group + 64)) continue;
+      if (is_one_of(v, {"tall", "scheduled"}) && j >= tiles_visible_to(group, group + 64)) continue;
       bool twice = false;
       if (is_lazy(v) || is_lazy_in_warps(v)) {
         std::vector<std::vector<double>> S(static_cast<std::size_t>(rows));

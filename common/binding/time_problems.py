@@ -3,13 +3,17 @@
 
   time_problems.py OUT.csv [--build DIR] [--dtype bf16|fp16] [--rounds R]
 
-One line per problem and pass: TFLOP/s of both from the median of R medians of 5 times; empty where cuDNN refuses. OUT.csv is written anew.
+One line per problem and pass: TFLOP/s of both from the median of R medians of 5 times, and, of the samples taken while each ran, the
+highest power in W and the median clock in MHz; empty where cuDNN refuses. OUT.csv is written anew.
 """
 
 import argparse
 import csv
 import statistics
+import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "compare")]
@@ -32,8 +36,28 @@ def problems():
     yield from ((1, 16, 16, n, m, 128, False) for n, m in ((16384, 1024), (1024, 16384)))
 
 
-def tflops(torch, runs, problem, dtype, rounds, flush):
-    """{pass: {name: TFLOP/s}} of each of `runs`, functions of Q, K, V."""
+class Card:
+    """Samples the GPU's clock and power every 20 ms, as long as the program runs."""
+
+    def __init__(self):
+        query = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw.instant", "--format=csv,noheader,nounits", "-lms", "20"]
+        self.process = subprocess.Popen(query, stdout=subprocess.PIPE, text=True)
+        self.samples = []  # (seconds, MHz, W)
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            mhz, watts = line.split(",")
+            self.samples.append((time.monotonic(), float(mhz), float(watts)))
+
+    def during(self, spans):
+        """MHz and W within `spans` of seconds; 0 where all were too short for a sample."""
+        seen = [(mhz, watts) for at, mhz, watts in self.samples if any(begin <= at <= end for begin, end in spans)]
+        return (round(statistics.median(mhz for mhz, _ in seen)), round(max(watts for _, watts in seen))) if seen else (0, 0)
+
+
+def measure(torch, runs, problem, dtype, rounds, flush, card):
+    """{pass: {name: [TFLOP/s, MHz, W]}} of each of `runs`, functions of Q, K, V."""
     B, H, Hkv, N, M, d, causal = problem
     q, k, v, dO = (torch.randn(B, h, n, d, device="cuda", dtype=dtype) for h, n in ((H, N), (Hkv, M), (Hkv, M), (H, N)))
     leaves = [x.requires_grad_() for x in (q, k, v)]
@@ -48,15 +72,19 @@ def tflops(torch, runs, problem, dtype, rounds, flush):
 
     work = 4.0 * B * H * (N * (N + 1) // 2 if causal else N * M) * d
     found = {}
-    for which, time, flops in (("forward", forward, work), ("backward", backward, 2.5 * work)):
-        times = {name: [] for name in runs}
+    for which, time_pass, flops in (("forward", forward, work), ("backward", backward, 2.5 * work)):
+        times, spans = {name: [] for name in runs}, {name: [] for name in runs}
         for turn in range(rounds):
             for name in list(runs)[:: -1 if turn % 2 else 1]:
+                began = time.monotonic()
                 try:
-                    times[name].append(time(runs[name])["median_ms"])
+                    times[name].append(time_pass(runs[name])["median_ms"])
                 except RuntimeError as error:
                     print(problem, which, name, str(error).splitlines()[0], file=sys.stderr)
-        found[which] = {name: f"{flops / statistics.median(ms) / 1e9:.1f}" if ms else "" for name, ms in times.items()}
+                spans[name].append((began, time.monotonic()))
+        found[which] = {
+            name: [f"{flops / statistics.median(ms) / 1e9:.1f}" if ms else "", *card.during(spans[name])] for name, ms in times.items()
+        }
     return found
 
 
@@ -73,12 +101,13 @@ def main():
     flush = torch.empty(4 * torch.cuda.get_device_properties(0).L2_cache_size, device="cuda", dtype=torch.uint8)
     with given.out.open("w", newline="") as file:
         out = csv.writer(file)
-        out.writerow("dtype B H Hkv queries keys d causal pass ours cudnn".split())
+        out.writerow("dtype B H Hkv queries keys d causal pass ours ours_mhz ours_watts cudnn cudnn_mhz cudnn_watts".split())
+        card = Card()
         for problem in problems():
             cudnn = peer_timing.attention(torch, "CUDNN_ATTENTION", problem[5] ** -0.5, problem[6])
             runs = {"ours": lambda q, k, v, causal=problem[6]: flash_steps.attention(q, k, v, causal=causal), "cudnn": cudnn}
-            for which, rates in tflops(torch, runs, problem, dtype, given.rounds, flush).items():
-                out.writerow([given.dtype, *problem[:6], "yes" if problem[6] else "no", which, rates["ours"], rates["cudnn"]])
+            for which, seen in measure(torch, runs, problem, dtype, given.rounds, flush, card).items():
+                out.writerow([given.dtype, *problem[:6], "yes" if problem[6] else "no", which, *seen["ours"], *seen["cudnn"]])
             file.flush()
             torch.cuda.empty_cache()
 

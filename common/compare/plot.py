@@ -65,7 +65,9 @@ def table(found):
     frame["ms"] = frame.median_ms.where(frame.is_good)
     frame["tflops"] = frame.flops / frame.ms / 1e9
     heads = (frame.batch * frame.heads).where(frame.is_good)
-    frame["extra_bytes_of_a_head"] = frame.extra_memory_bytes // heads  # a counter of 4 bytes for all heads is none
+    # Peers count L, which rows of stages count as an output. Whole bytes per row, because a counter of 4 bytes for all heads is none.
+    extra = frame.extra_memory_bytes // (heads * frame.seq_q) + 4 * ~frame.is_peer
+    frame["extra_bytes_of_a_head"] = extra * frame.seq_q
     frame["least_bytes_of_a_head"] = frame.compulsory_bytes / heads
     frame["counted_bytes_of_a_head"] = (frame.moved_bytes / heads).where(frame.counters_sectors.notna())
     frame["profiled_bytes"] = [

@@ -154,7 +154,7 @@ def draw_lines(axes, drawn, plot, values):
     ends.sort(key=lambda end: -end[0])  # of two at one height the one that ends first is the upper, as the lines rise
     names = [label.split(", ") for _, _, label, _ in ends]
     wanted = [points_of(axes, x, y)[1] for (x, y, *_), text in zip(ends, names) for _ in text]
-    places = iter(spread(wanted, 11.5, 2, HEIGHT))  # of each name of each label
+    places = iter(spread(wanted, 11.5, 2, HEIGHT - 6))  # of each name of each label
     for (x, y, _, colour), text in zip(ends, names):
         middle = sum(next(places) for _ in text) / len(text)
         pointer(axes, ",\n".join(text), (x, y), (PANEL + 11, middle), colour, (0, 0.5))
@@ -163,7 +163,7 @@ def draw_lines(axes, drawn, plot, values):
 # ---- horizontal bars, one per step -------------------------------------------------------------------------------------------
 
 
-STRETCH = 10  # of the bars of fp32; their headings say so
+STRETCH = 10  # of the bars of fp32; a line next to their heading says so
 
 
 def steps(plot, rows, words):
@@ -186,7 +186,8 @@ def steps(plot, rows, words):
         for at, (text, value, series) in enumerate(entry):
             if own and not series:  # a heading; bars of fp32 next to those of tensor cores would be too short to compare
                 stretch = STRETCH if text.endswith("fp32") else 1
-                text += f", × {stretch}" if stretch > 1 else ""
+                if stretch > 1:
+                    write(axes, f"bars at {stretch} × scale", (0, at), (0, 0), colour="dim", va="center")
             if own or k == 0:
                 write(axes, text, (0, at), (6 * bool(series) - names, 0), va="center", weight="normal" if series else "bold")
             if series:

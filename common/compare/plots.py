@@ -74,7 +74,7 @@ PLOTS = {
         files="front large tensor_steps sweep16",
         title="The ladder: TFLOP/s step by step",
         note="{device}, {problem}; cold L2.",
-        remark="Dashed: FlashAttention-2 and cuDNN of torch {torch}, and FlashAttention-3.",
+        remark="Dashed, in fp16: FlashAttention-2 and cuDNN of torch {torch}, FlashAttention-3.",
         rows="variant != 'relay' and not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_flash3', 'peer_cudnn']",
         where="batch == 4 and heads == 16 and seq_q == 4096 and head_dim == 128 and causal",  # `relay` is for wider heads
         problem="B = 4, H = 16, N = 4,096, d = 128, causal",
@@ -107,13 +107,13 @@ PLOTS = {
         device=H200,
         files="counted_problem sweep compare16 tensor_steps sweep16 sweep_peers",
         title="Extra memory of one head: N² in plain attention, N or nothing when fused",
-        note="{device}; next to inputs and outputs. Stages 01 to 07 in fp32, all others in 16 bits. " + LOG,
-        rows="dtype != 'fp32' or not is_peer",
+        note="{device}; beyond Q, K, V, O and their gradients. Stages 01 to 07 in fp32, all others in 16 bits. " + LOG,
+        rows="(dtype != 'fp32' or not is_peer) and variant != 'relay'",  # which is for wider heads
         where="head_dim == 64 and causal",
         problem="d = 64, causal",
         panels=PASSES,
         y="extra_bytes_of_a_head",
-        guides={"∝ N²": (2, ["01"]), "∝ N": (1, ["04", "07"])},
+        guides={"∝ N²": (2, ["01"]), "∝ N": (1, ["06", "07"])},
     ),
     "roofline": Plot(
         kind="roofline",

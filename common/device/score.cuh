@@ -48,7 +48,8 @@ __device__ inline float score(const OptionsProblem& problem, const Bias& bias, i
   return (problem.softcap == 0.0f ? s : capped(s, problem.softcap)) + bias(b, h, i, j);
 }
 
-/// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN.
+/// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN. Chapters 02 and 03 write it out, as
+/// their `shift`.
 __device__ inline float zero_if_empty(float m) { return m == -INFINITY ? 0.0f : m; }
 
 }  // namespace

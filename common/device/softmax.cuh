@@ -1,7 +1,6 @@
-// A softmax over tiles of scores in registers: values per row (rows.cuh), and the rule by which products become scores, without
-// the work that most tiles do not need. Step 6 of chapter 06 introduces the rule. To follow it, read apply(), mask() and
-// scale_and_add_bias() with Transposed = false and without the `if constexpr (OPTIONS)` parts: Transposed is for the backward
-// pass of chapter 08, where rows are keys; Slope and OPTIONS are for the options of chapter 09.
+// The score rule: how the products Q K^T of a tile in registers become scores, scaled, with a bias and masked, without the work
+// that most tiles do not need. Step 6 of chapter 06 introduces it, with everything that is a template parameter at its default:
+// Transposed belongs to the backward pass of chapter 08, where rows are keys, Slope and OPTIONS to chapter 09's softcap and window.
 #pragma once
 
 #include "common/device/ptx.cuh"

@@ -111,19 +111,28 @@ class Model:
         return self.ideal(ranks, tokens, *problem) / self.time(ranks, tokens, *problem)
 
 
-def predicted():
-    """Under a causal mask, zigzag."""
+def counted(ranks=8, kv_heads=8, causal="yes"):
+    """The terms of a forward pass by zigzag, for a long and a short sequence."""
+    model, columns = Model(), []
+    for tokens in (MEASURED, MEASURED // 4):
+        n, ideal = tokens // ranks, model.ideal(ranks, tokens, kv_heads, causal, "forward")
+        merges, start = (ranks - 1) * model.merge[4] * n * HEADS, model.start
+        total = model.forward(ranks, tokens, kv_heads, causal)
+        shown = [number(ideal / ranks), number(model.move(n, kv_heads, 2))]
+        columns.append([*shown, *map(number, (ideal, merges, total - ideal - merges - start, start, total)), f"**{ideal / total:.2f}**"])
+    names = ["a step", "a move, hidden behind it", f"{ranks} steps, which is the ideal time", f"{ranks - 1} merges", "O to fp32 and back"]
+    names += ["start of the call", "sum without moves", "ideal over sum"]
+    return table(f"ms | {MEASURED:,} tokens | {MEASURED // 4:,} tokens", [list(line) for line in zip(names, *columns)])
+
+
+def predicted(ranks=8):
+    """Under a causal mask, zigzag; of numbers of GPUs that were not timed."""
     model, lines = Model(), []
     for tokens in (1 << 15, 1 << 17, 1 << 20):
         for kv_heads in (8, 32):
-            cells = [
-                number(model.efficiency(ranks, tokens, kv_heads, "yes", which))
-                for which in ("forward", "forward and backward")
-                for ranks in (2, 4, 8)
-            ]
+            cells = [number(model.efficiency(ranks, tokens, kv_heads, "yes", which)) for which in PASSES]
             lines.append([f"{tokens:,}", kv_heads, *cells])
-    heads = [f"{name} on {ranks} GPUs" for name in ("forward", "both passes") for ranks in (2, 4, 8)]
-    return table(" | ".join(["tokens", "key heads", *heads]), lines)
+    return table(f"tokens on {ranks} GPUs | key heads | forward | forward and backward", lines)
 
 
 def alone():

@@ -1,12 +1,16 @@
-"""Bars of chapters 01 to 05 and of the ladder: what was measured on an H200 next to the bounds, and the gradients of the row by hand."""
+"""Bars of chapters 01 to 05 and of the ladder: what was measured on an H200 next to the bounds, and the gradients of the row by hand. Of the
+comparison: stage 08 over its rivals."""
 
 from math import exp, log
+from statistics import geometric_mean
 
 import h200
 from tools.formatting import number
 from tools.saved import H200, fastest, newest
 from tools.steps import STEPS
 from tools.svg import Picture
+from tools.tensor_results import CELLS, LAST, ON_HOPPER, PASSES, PEERS
+from tools.tensor_results import saved as saved_cells
 from tools.timed import named
 
 SCORES = [1, 2, 4, 0]  # the running example
@@ -165,4 +169,43 @@ def gains():
     return p
 
 
-PICTURES = [kernels_01, kernels_02, bounds_04, row_05, gains]
+def rivals():
+    """Stage 08 over its rivals on the twelve cells: a mark per problem, a line at the geometric mean."""
+    p = Picture(
+        820, 400, "How many times as fast as cuDNN, FlashAttention-3 and FlashAttention-2 the steps of stage 08 are, on twelve problems"
+    )
+    left, scale, y = 445, 1000, 66
+    groups = [("Hopper steps over cuDNN", ON_HOPPER, "cudnn"), ("Hopper steps over FlashAttention-3", ON_HOPPER, "flash3")]
+    groups += [("portable steps over FlashAttention-2", LAST, "flash")]
+
+    def at(ratio):
+        return left + scale * log(ratio)
+
+    for ratio in (0.9, 1, 1.1, 1.2, 1.3, 1.4):
+        p.line(at(ratio), y - 14, at(ratio), 330, "line" if ratio == 1 else "thin")
+        p.label(at(ratio), y - 20, f"{ratio:g}", 13, kind="dim")
+    for name, steps, peer in groups:
+        p.label(20, y + 15, name, 14, "start", bold=True)
+        found = saved_cells(steps)
+        for direction in PASSES:
+            cells = [(cell[0], found[(*cell, direction)]) for cell in CELLS]
+            ratios = [(d, rows[0]["tflops"] / rows[PEERS.index(peer) + 1]["tflops"]) for d, rows in cells]
+            mean = geometric_mean(ratio for _, ratio in ratios)
+            y += 26
+            p.label(130, y + 15, direction, 13, "end")
+            p.label(200, y + 15, f"{mean:.2f}", 13, "end", bold=True)
+            for d, ratio in ratios:
+                p.rect(at(ratio) - 4, y + (3 if d == 64 else 12), 8, 8, "c1" if d == 64 else "c2")
+            p.line(at(mean), y, at(mean), y + 22, "strong")
+        y += 38
+    for x, kind, name in ((120, "c1", "a problem with d = 64"), (330, "c2", "a problem with d = 128")):
+        p.rect(x, 352, 8, 8, kind)
+        p.label(x + 18, 361, name, 13, "start")
+    p.line(550, 346, 550, 368, "strong")
+    p.label(562, 361, "geometric mean", 13, "start")
+    p.note(at(1.12), 22, "times as fast (logarithmic); to the right of 1 our step is faster")
+    p.note(410, 388, "fp16, 16,384 tokens, H·d = 2,048; N = 1,024, 4,096 and 16,384; causal or not. NVIDIA H200.")
+    return p
+
+
+PICTURES = [kernels_01, kernels_02, bounds_04, row_05, gains, rivals]

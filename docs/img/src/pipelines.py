@@ -112,7 +112,7 @@ def pipeline_08():
         ("store(P_rows", 74, "c0", "P stored"),
         ("add_product(O,", 92, "c1", "O += P V"),
     ]
-    in_order("08_tensor_cores/forward/3_pipeline.cuh", "for (int j = 0; j < Tc", [call for call, *_ in loop])
+    in_order("08_tensor_cores/forward/3_pipeline.cuh", "for (int j = 0; j < visible_tiles", [call for call, *_ in loop])
     p, gap, left = (
         Picture(960, 300, "Double buffering: what a block computes and what it copies, in the order of the code of step 3"),
         3,
@@ -155,7 +155,7 @@ def halves_08():
         "add_oldest_to_dQ(",
         "add_product(St_or_dPt,",
         "exponentiate(",
-        "add_product(gradient,",
+        "add_product(dV_or_dK,",
     ]
     in_order("08_tensor_cores/backward/4_staggered.cuh", "for (int iteration = 0;", [*calls, "add_oldest_to_dQ("])
     p, left, column, high = Picture(980, 408, "The backward pass: two halves of a block, one tile of queries apart"), 92, 292, 56
