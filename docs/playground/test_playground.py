@@ -96,6 +96,8 @@ class Visit:
         assert not self.browser.value("element('verdict').className === 'good'"), f"{broken.id}: the verdict is good"
         assert self.browser.value(SEEN.format("element('verdict')")), f"{broken.id}: the verdict is out of sight"
         places = self.browser.value("element('told').querySelectorAll('.message button').length")
+        named = self.browser.value("element('told').querySelectorAll('button').length")
+        assert named == places, f"{broken.id}: {named - places} places are named outside of messages, whose lines are marked"
         self.browser.value("element('told').querySelector('.message button')?.click(), 0")
         hits = self.browser.value("element('listing').querySelectorAll('.hit').length")
         assert bool(places) == bool(hits), f"{broken.id}: {places} places are named, {hits} lines are marked"
