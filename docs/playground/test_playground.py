@@ -101,7 +101,8 @@ class Visit:
         self.browser.value("element('told').querySelector('.message button')?.click(), 0")
         hits = self.browser.value("element('listing').querySelectorAll('.hit').length")
         assert bool(places) == bool(hits), f"{broken.id}: {places} places are named, {hits} lines are marked"
-        seen = not hits or self.browser.value(SEEN.format("element('listing').querySelector('.hit')"))
+        led_to = "element('listing').querySelector(`[data-line='${element('told').querySelector('.message button').innerText.split(':').pop()}']`)"
+        seen = not hits or self.browser.value(SEEN.format(led_to))
         assert seen, f"{broken.id}: the line that a message's first button leads to is out of sight"
         changed = self.browser.value("open(broken().file), element('listing').querySelectorAll('.come, .go').length")
         assert changed, f"{broken.id}: the listing does not show the mistake"
