@@ -187,16 +187,6 @@ __global__ void released_too_early_right(Memory* m) {
   if (me() == 1) add_release(&m->turn, 1);
 }
 
-/// The atomic that follows a thread's plain store to the same address does not make the store atomic.
-__global__ void store_then_atomic(Memory* m) {
-  if (me() == 0) m->out[0] = 1.0f;     // BUG store_then_atomic, write
-  atomicAdd(&m->out[0], m->in[me()]);  // BUG store_then_atomic, read
-}
-__global__ void store_then_atomic_right(Memory* m) {
-  if (me() == 0) m->out[0] = 1.0f;
-  __syncwarp();
-  atomicAdd(&m->out[0], m->in[me()]);
-}
 /// The store is ordered before lane 1's atomic, which does not order it before anyone else's.
 __global__ void store_then_other_atomic(Memory* m) {
   if (me() == 0) m->out[0] = 1.0f;  // BUG store_then_other_atomic, write
@@ -247,8 +237,6 @@ const RaceEntry common_entries[] = {
     {{"in_turn_right", false}, in_turn_right, 64, 1},
     {{"released_too_early", true}, released_too_early, 64, 64},
     {{"released_too_early_right", false}, released_too_early_right, 64, 64},
-    {{"store_then_atomic", true}, store_then_atomic, 1, 32},
-    {{"store_then_atomic_right", false}, store_then_atomic_right, 1, 32},
     {{"store_then_other_atomic", true}, store_then_other_atomic, 1, 32},
     {{"store_then_other_atomic_right", false}, store_then_other_atomic_right, 1, 32},
     {{"shared_memory_of_many_blocks_right", false}, shared_memory_of_many_blocks_right, 7, 128},
