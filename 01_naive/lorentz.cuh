@@ -7,8 +7,8 @@
 //              dQ_i = scale sum_j G_ij (q_i - k_j - delta_ij q_i / q0_i)                 (9.22)
 //              dK_j = scale sum_i G_ij (k_j - q_i + delta_ij k_j / k0_j)                 (9.22)
 //
-// HBM: scores and slopes read Q and K as a product does. The gradients read G and delta G for each of their elements: a thread
-// computes one, without tiles.
+// HBM: scores and slopes read Q and K as a product does. Each element of a gradient reads a row or column of G and delta G, a column
+// of the other operand, and its own row for the time component: there are no tiles, which makes it slow.
 #pragma once
 
 #include "01_naive/kernel.cuh"
