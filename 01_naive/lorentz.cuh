@@ -1,14 +1,14 @@
 // 01 naive, hyperbolic scores: the kernels that options.cuh launches for --score lorentz.
 //
 //   A row q is a point of the hyperboloid with the time component q0 = sqrt(1 + |q|^2).
-//   forward    delta = q0 - k0,   x = (|q - k|^2 - delta^2) / 2                          (9.18), (9.19)
+//   forward    theta = q0 - k0,   x = (|q - k|^2 - theta^2) / 2                          (9.18), (9.19)
 //              s = -scale d,   d = 2 asinh(sqrt(x / 2))                                  (9.20)
 //   backward   G = -dS / sqrt(x (x + 2)),   or 0 where x = 0                             (9.21)
-//              dQ_i = scale sum_j G_ij (q_i - k_j - delta_ij q_i / q0_i)                 (9.22)
-//              dK_j = scale sum_i G_ij (k_j - q_i + delta_ij k_j / k0_j)                 (9.22)
+//              dQ_i = scale sum_j G_ij (q_i - k_j - theta_ij q_i / q0_i)                 (9.22)
+//              dK_j = scale sum_i G_ij (k_j - q_i + theta_ij k_j / k0_j)                 (9.22)
 //
-// HBM: scores and slopes read Q and K as a product does. Each element of a gradient reads a row or column of G and delta G, a column
-// of the other operand, and its own row for the time component: there are no tiles, which makes it slow.
+// HBM: scores and slopes read Q and K as a product does. The gradients read G and theta G for each of their elements: a thread
+// computes one, without tiles.
 #pragma once
 
 #include "01_naive/kernel.cuh"
@@ -19,7 +19,7 @@ namespace {
 /// What a pair of rows is to each other.
 struct Pair {
   float x;      ///< cosh of the distance, less 1
-  float delta;  ///< q0 - k0
+  float theta;  ///< q0 - k0
 };
 
 /// The time component of a row.
@@ -55,8 +55,8 @@ __device__ inline Pair tile_pair(const Matrix<const float>& Q, const Matrix<cons
     // Write after read: the next load overwrites tiles that slower warps still read.
     __syncthreads();
   }
-  const float delta = longer / (sqrtf(q_square) + sqrtf(k_square));
-  return {fmaxf(0.5f * (apart - delta * delta), 0.0f), delta};
+  const float theta = longer / (sqrtf(q_square) + sqrtf(k_square));
+  return {fmaxf(0.5f * (apart - theta * theta), 0.0f), theta};
 }
 
 /// (9.20)  The distance of two points.
@@ -78,9 +78,9 @@ __global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q, Ten
   if (i < problem.Nq && j < problem.Nk) S.head(b, h)(i, j) = score(problem, bias, b, h, i, j, -distance(pair.x));
 }
 
-/// (9.21)  dS becomes G, and delta G is written next to it.  Grid: (tiles of keys, tiles of queries, B*H).
+/// (9.21)  dS becomes G, and theta G is written next to it.  Grid: (tiles of keys, tiles of queries, B*H).
 __global__ void slope_kernel(Problem problem, Tensor<const float> Q, Tensor<const float> K, Tensor<float> dS_all,
-                             Tensor<float> delta_G) {
+                             Tensor<float> theta_G) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
@@ -92,30 +92,30 @@ __global__ void slope_kernel(Problem problem, Tensor<const float> Q, Tensor<cons
   const Matrix<float> dS = dS_all.head(b, h);
   const float G = -dS(i, j) * slope_of_distance(pair.x);
   dS(i, j) = G;
-  delta_G.head(b, h)(i, j) = G * pair.delta;
+  theta_G.head(b, h)(i, j) = G * pair.theta;
 }
 
 /// (9.22)  dQ. A thread owns an element.  Grid: (tiles of d, tiles of queries, B*H).
-__global__ void dQ_kernel(Problem problem, Tensor<const float> G_all, Tensor<const float> delta_G_all,
+__global__ void dQ_kernel(Problem problem, Tensor<const float> G_all, Tensor<const float> theta_G_all,
                           Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<float> dQ) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int i = blockIdx.y * TILE + threadIdx.y;
   const int c = blockIdx.x * TILE + threadIdx.x;
   if (i >= problem.Nq || c >= problem.d) return;  // no barrier follows
-  const Matrix<const float> G = G_all.head(b, h), delta_G = delta_G_all.head(b, h), Q = Q_all.head(b, h),
+  const Matrix<const float> G = G_all.head(b, h), theta_G = theta_G_all.head(b, h), Q = Q_all.head(b, h),
                             K = K_all.head(b, problem.kv_head(h));
   const float q = Q(i, c);
   float apart = 0.0f, in_time = 0.0f;
   for (int j = 0; j < problem.Nk; ++j) {
     apart += G(i, j) * (q - K(j, c));
-    in_time += delta_G(i, j);
+    in_time += theta_G(i, j);
   }
   dQ.head(b, h)(i, c) = problem.scale * (apart - in_time * q / time_of(Q, i));
 }
 
 /// (9.22)  dK: the sum over a group's query heads. A thread owns an element.  Grid: (tiles of d, tiles of keys, B*Hkv).
-__global__ void dK_kernel(Problem problem, Tensor<const float> G_all, Tensor<const float> delta_G_all,
+__global__ void dK_kernel(Problem problem, Tensor<const float> G_all, Tensor<const float> theta_G_all,
                           Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<float> dK) {
   const int b = blockIdx.z / problem.Hkv;
   const int kv_head = blockIdx.z % problem.Hkv;
@@ -127,11 +127,11 @@ __global__ void dK_kernel(Problem problem, Tensor<const float> G_all, Tensor<con
   float sum = 0.0f;
   for (int member = 0; member < problem.group_size(); ++member) {
     const int h = kv_head * problem.group_size() + member;
-    const Matrix<const float> G = G_all.head(b, h), delta_G = delta_G_all.head(b, h), Q = Q_all.head(b, h);
+    const Matrix<const float> G = G_all.head(b, h), theta_G = theta_G_all.head(b, h), Q = Q_all.head(b, h);
     float apart = 0.0f, in_time = 0.0f;
     for (int i = 0; i < problem.Nq; ++i) {
       apart += G(i, j) * (k - Q(i, c));
-      in_time += delta_G(i, j);
+      in_time += theta_G(i, j);
     }
     sum += apart + in_time * k / k0;
   }

@@ -1,11 +1,12 @@
 // 01 naive with the options of chapter 09: a sliding window, a softcap, ragged batches, dropout, the gradient of the bias,
-// hyperbolic scores (lorentz.cuh).
+// hyperbolic scores (lorentz.cuh) and centroids (centroid.cuh).
 //
 //   forward    s = scale q_i . k_j                                                      (1.1)
 //              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.3), (9.7)
 //   backward   dS = P o (dP - rowsum(P o dP)) o (1 - (capped / c)^2)                    (9.2)
 //   dropout    O = (P o Z) V,   dV = (P o Z)^T dO,   dP = Z o dO V^T                   (9.12), (9.13)
 //   lorentz    s = -scale d(q_i, k_j), the distance on the hyperboloid                  (9.20)
+//   centroid   O = (P V) / N,  L = L + ln N,  N the Lorentz norm of P V             (9.25), (9.26)
 //   bias       dBias = sum of P o (dP - rowsum(P o dP)) over the heads that share it    (9.16)
 //
 // New since kernel.cuh: four kernels. The scores know who sees whom and what the cap does to them; all products and the
@@ -20,6 +21,7 @@
 //   ragged batch, although only those within a sequence are used.
 #pragma once
 
+#include "01_naive/centroid.cuh"
 #include "01_naive/kernel.cuh"
 #include "01_naive/lorentz.cuh"
 #include "common/device/bias_gradient.cuh"
@@ -112,9 +114,9 @@ std::vector<SequenceRun> sequences_of(const Attention& a) {
     one.K = rows_of(a.K, key, Nk), one.V = rows_of(a.V, key, Nk);
     one.dO = rows_of(a.dO, query, Nq), one.dQ = rows_of(a.dQ, query, Nq);
     one.dK = rows_of(a.dK, key, Nk), one.dV = rows_of(a.dV, key, Nk);
-    for (std::size_t n = 0; n < a.workspaces.size(); ++n) {  // S, P, dP, dS
-      one.workspaces[n] = rows_of(a.workspaces[n], query, Nq, key);
-      one.workspaces[n].shape[3] = Nk;
+    for (std::size_t n = 0; n < a.workspaces.size(); ++n) {  // S, P, dP, dS; do, do0
+      one.workspaces[n] = rows_of(a.workspaces[n], query, Nq, n < 4 ? key : 0);
+      if (n < 4) one.workspaces[n].shape[3] = Nk;
     }
     all.push_back({one, s});
   }
@@ -145,18 +147,33 @@ void forward_of_one(const SequenceRun& run) {
   launch_unless_empty("softmax", row_per_thread(p), softmax_kernel, p, view<const float>(S), view<float>(P), view<float>(a.L));
   drop(run, P);
   launch_unless_empty("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
+  if (p.values == Values::centroid) {
+    launch_unless_empty("centroid", row_per_thread(p), centroid::centroid_kernel, p, V, view<float>(P), view<float>(a.O),
+                        view<float>(a.L));
+  }
 }
 
 /// Runs after forward_of_one(), which left S and P o Z in their workspaces; leaves the same.
 void backward_of_one(const SequenceRun& run) {
   const Attention& a = run.a;
   const FullProblem& p = a.problem;
-  const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V), dO = view<const float>(a.dO);
+  const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V);
+  auto dO = view<const float>(a.dO);
   const auto S = view<const float>(a.workspace("S")), P = view<const float>(a.workspace("P"));
   const auto dP = a.workspace("dP"), dS = a.workspace("dS");
   if (p.dropout.probability != 0.0f)
     launch_unless_empty("softmax", row_per_thread(p), softmax_kernel, p, S, view<float>(a.workspace("P")), view<float>(a.L));
-  launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
+  const bool centroids = p.values == Values::centroid;
+  if (centroids) {
+    const auto sum = a.workspace("do"), time = a.workspace("do0");
+    launch_unless_empty("sum_gradient", row_per_thread(p), centroid::sum_gradient_kernel, p, dO, view<const float>(a.O),
+                        view<float>(sum), view<float>(time));
+    dO = view<const float>(sum);  // from here on that of the weighted sum
+    launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), centroid::dP_kernel, p, dO, view<const float>(time), V,
+                        view<float>(dP));
+  } else {
+    launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
+  }
   drop(run, dP);
   launch_unless_empty("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
   if (p.bias_gradient) {
@@ -167,9 +184,9 @@ void backward_of_one(const SequenceRun& run) {
   if (p.score == Score::lorentz) {
     launch_unless_empty("slope_of_distance", tiled(p.Nq, p.Nk, p.B * p.H), lorentz::slope_kernel, p, Q, K, view<float>(dS),
                         view<float>(dP));
-    const auto G = view<const float>(dS), delta_G = view<const float>(dP);
-    launch_unless_empty("dQ", tiled(p.Nq, p.d, p.B * p.H), lorentz::dQ_kernel, p, G, delta_G, Q, K, view<float>(a.dQ));
-    launch_unless_empty("dK", tiled(p.Nk, p.d, p.B * p.Hkv), lorentz::dK_kernel, p, G, delta_G, Q, K, view<float>(a.dK));
+    const auto G = view<const float>(dS), theta_G = view<const float>(dP);
+    launch_unless_empty("dQ", tiled(p.Nq, p.d, p.B * p.H), lorentz::dQ_kernel, p, G, theta_G, Q, K, view<float>(a.dQ));
+    launch_unless_empty("dK", tiled(p.Nk, p.d, p.B * p.Hkv), lorentz::dK_kernel, p, G, theta_G, Q, K, view<float>(a.dK));
   } else {
     launch_unless_empty("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
     launch_unless_empty("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q,
@@ -177,6 +194,10 @@ void backward_of_one(const SequenceRun& run) {
   }
   drop(run, a.workspace("P"));
   launch_unless_empty("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+  if (centroids) {
+    launch_unless_empty("add_time", tiled(p.Nk, p.d, p.B * p.Hkv), centroid::add_time_kernel, p, P,
+                        view<const float>(a.workspace("do0")), V, view<float>(a.dV));
+  }
 }
 
 void forward(const Attention& a) {
@@ -186,16 +207,25 @@ void backward(const Attention& a) {
   for (const SequenceRun& run : sequences_of(a)) backward_of_one(run);
 }
 
-const Variant variant{.name = "options",
-                      .idea =
-                          "a window and a softcap in the scores, the cap's slope in dS, sequences one by one, dropout, dBias, "
-                          "hyperbolic distances",
-                      .forward = forward,
-                      .backward = backward,
-                      .workspace = workspace,
-                      .refuse = refuse_oversized_grid,
-                      .subtracts_max = false,
-                      .takes = every_kernel_takes | all_options | Features::bias_gradient | Features::lorentz};
+std::vector<WorkspaceSpec> workspace_with_sums(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> all = workspace(p, pass);
+  if (pass == Pass::forward) return all;
+  all.push_back({.name = "do", .shape = {p.B, p.H, p.Nq, p.d}, .only_for = Features::centroid});
+  all.push_back({.name = "do0", .shape = {p.B, p.H, p.Nq, 1}, .only_for = Features::centroid});
+  return all;
+}
+
+const Variant variant{
+    .name = "options",
+    .idea =
+        "a window and a softcap in the scores, the cap's slope in dS, sequences one by one, dropout, dBias, "
+        "hyperbolic distances and centroids",
+    .forward = forward,
+    .backward = backward,
+    .workspace = workspace_with_sums,
+    .refuse = refuse_oversized_grid,
+    .subtracts_max = false,
+    .takes = every_kernel_takes | all_options | Features::bias_gradient | Features::lorentz | Features::centroid};
 
 }  // namespace
 }  // namespace flash::options

@@ -63,7 +63,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   if (!p.sequences.empty()) {  // one after another
     Prediction sum{.tensors = {}, .sectors = {}, .barriers = 0, .warp_operations = 0};
     for (int s = 0; s < p.sequences.count(); ++s) {
-      const Prediction one = predicted(v, FullProblem{p.sequence(s), {}, p.dropout, p.score}, pass, choice, limits);
+      const Prediction one = predicted(v, FullProblem{p.sequence(s), {}, p.dropout, p.score, p.values}, pass, choice, limits);
       for (const auto& [name, moved] : one.tensors) {
         sum.tensors[name].read += moved.read, sum.tensors[name].written += moved.written;
       }
@@ -101,6 +101,23 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     prediction.tensors["Q"].read += each + rows * d * (1 + d);  // slope_kernel reads what the product dK would
     prediction.tensors["K"].read += each + key_rows * d * (1 + d);
     prediction.barriers = *prediction.barriers - barriers_of_product(p);  // one pass over the pairs for two products
+    prediction.sectors = {};
+  }
+  if (p.values == Values::centroid) {  // centroid.cuh
+    const std::int64_t rows = std::int64_t{p.B} * p.H * p.Nq, key_rows = std::int64_t{p.B} * p.Hkv * p.Nk, Nk = p.Nk, d = p.d;
+    const std::int64_t scores = rows * Nk, each = scores * d;
+    auto& of = prediction.tensors;
+    const auto more = [&](const char* name, std::int64_t read, std::int64_t written) {
+      of[name].read += read, of[name].written += written;
+    };
+    if (pass == Pass::forward) {
+      more("V", each, 0), more("P", 2 * scores, scores), more("O", 2 * rows * d, rows * d), more("L", rows, rows);
+    } else {
+      of["do"] = {of["dO"].read, rows * d};  // in place of dO
+      of["dO"].read = 2 * rows * d;
+      more("O", 2 * rows * d, 0), more("do0", scores + each, rows);
+      more("P", each, 0), more("V", key_rows * d * (1 + d), 0), more("dV", key_rows * d, key_rows * d);
+    }
     prediction.sectors = {};
   }
   if (pass == Pass::backward && p.softcap != 0.0f) {  // slope_kernel: S, the bias and dS of each pair that is seen

@@ -57,8 +57,8 @@ __device__ void add_squares(Tile& S, const Left& A, const Right& B) {
 template <class Tile>
 __device__ void subtract_times(Tile& S, const SharedMatrix<float>& q0, const SharedMatrix<float>& k0) {
   S.each_at([&](float& s, int row, int col) {
-    const float delta = difference(time_of(q0, row), time_of(k0, col));
-    s = fmaxf(0.5f * (s - delta * delta), 0.0f);
+    const float theta = difference(time_of(q0, row), time_of(k0, col));
+    s = fmaxf(0.5f * (s - theta * theta), 0.0f);
   });
 }
 

@@ -75,7 +75,8 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
   return {moved, sectors, kv_heads * (2 * v.steps + v.blocks), kv_heads * (v.steps + v.blocks) * warps * Br / 2 * 4};
 }
 
-/// Step 10: as step 7, and the time components, two floats a row. time_kernel reads Q and K, with five shuffles a row; a tile of Q that sees no key needs none.
+/// Step 10: as step 7, and the time components, two floats a row. time_kernel reads Q and K, with five shuffles a row; a tile of Q that sees no
+/// key needs none. Centroids: those of V come with those of K, and the norm takes the sums of three numbers over the lanes of a row.
 inline Prediction predicted_lorentz(const FullProblem& p, const TileChoice& choice) {
   Prediction prediction = predicted_forward(p, choice, Step::tuned);
   const Visits v = visits(p, choice.tiles);
@@ -86,6 +87,13 @@ inline Prediction predicted_lorentz(const FullProblem& p, const TileChoice& choi
   prediction.tensors["k0"] = {2 * heads * v.keys, 2 * kv_heads * Nk};
   prediction.sectors = {};
   prediction.warp_operations = *prediction.warp_operations + 5 * (heads * Nq + kv_heads * Nk);
+  if (p.values == Values::centroid) {
+    const ThreadPart& S = choice.thread.front();
+    const std::int64_t shuffles = std::int64_t{S.rows} * std::countr_zero(static_cast<unsigned>(S.lanes));
+    prediction.tensors["V"].read += kv_heads * Nk * p.d;
+    prediction.tensors["v0"] = prediction.tensors["k0"];
+    *prediction.warp_operations += 5 * kv_heads * Nk + heads * v.query_tiles * choice.threads / 32 * 3 * shuffles;
+  }
   return prediction;
 }
 

@@ -57,6 +57,16 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     prediction.tensors["q0"] = {2 * std::int64_t{p.B} * p.H * visited.queries, 0};
     prediction.tensors["k0"] = {2 * std::int64_t{p.B} * p.Hkv * p.Nk, 0};
     prediction.sectors = {};
+    if (p.values == Values::centroid) {  // centroid_kernel; the other kernel reads its result in place of dO
+      const std::int64_t heads = std::int64_t{p.B} * p.H, elements = heads * p.Nq * p.d;
+      auto& of = prediction.tensors;
+      of["do"] = {of["dO"].read - elements, elements};
+      of["dO"].read = 2 * elements;
+      of["O"].read += elements;
+      of["D"] = {of["D"].read + 32 * heads * p.Nq, of["D"].written + heads * p.Nq};
+      of["v0"] = of["k0"];
+      *prediction.warp_operations += (5 + 1) * heads * p.Nq;
+    }
   }
   return prediction;
 }

@@ -79,7 +79,9 @@ def command(bin_dir, row):
     words = [str(bin_dir / row["stage"]), "--device", "gpu", "--variant", row["variant"], "--pass", row["pass"], "--no-check"]
     words += [word for option, key in sizes.items() for word in ("--" + option, str(problem[key]))]
     words += [word for option in ("bias", "dtype", "layout", "input", "seed") for word in ("--" + option, str(problem[option]))]
-    words += [f"--{option}={problem[option]}" for option in ("window", "softcap", "lengths", "dropout", "score") if option in problem]
+    words += [
+        f"--{option}={problem[option]}" for option in ("window", "softcap", "lengths", "dropout", "score", "values") if option in problem
+    ]
     words += [f"--dropout-seed={problem['dropout_seed']}"] if "dropout" in problem else []
     words += ["--bias-gradient"] if problem.get("bias_gradient") else []
     if row.get("tiles"):

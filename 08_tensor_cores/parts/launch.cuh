@@ -74,7 +74,7 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
 /// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head, of at least 32 rows; so do
 /// the blocks that pad.
 std::string refuse_forward(const Problem& p) {
-  const int longest = rows_are_whole_chunks(p) ? p.Nq : std::max(p.Nq, p.Nk);
+  const int longest = aligned(p) ? p.Nq : std::max(p.Nq, p.Nk);
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, longest, 32);
 }
 
@@ -109,7 +109,7 @@ inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass
   std::vector<WorkspaceSpec> list = padded_operands(p, pass);
   if (pass == Pass::forward) return list;
   list.push_back({"LD", {p.B, p.H, 2, padded_queries(p)}});
-  if (!rows_are_whole_chunks(p)) list.push_back(padded_copy("dO_padded", p, p.H, p.Nq));
+  if (!aligned(p)) list.push_back(padded_copy("dO_padded", p, p.H, p.Nq));
   return list;
 }
 

@@ -25,6 +25,7 @@ constexpr Row table[] = {
     {Features::dropout, "--dropout", [](const FullProblem& p) { return p.dropout.probability != 0.0f; }},
     {Features::bias_gradient, "--bias-gradient", [](const FullProblem& p) { return p.bias_gradient; }},
     {Features::lorentz, "--score lorentz", [](const FullProblem& p) { return p.score == Score::lorentz; }},
+    {Features::centroid, "--values centroid", [](const FullProblem& p) { return p.values == Values::centroid; }},
 };
 
 }  // namespace
@@ -38,6 +39,7 @@ Features features_of(const FullProblem& problem) {
     Sequences sequences;
     Dropout dropout;
     Score score;
+    Values values;
     bool bias_gradient;
   };
   static_assert(sizeof(FullProblem) == sizeof(Known));

@@ -171,6 +171,11 @@ std::string check_options(const FullProblem& p) {
   }
   if (p.bias_gradient && p.bias != BiasKind::matrix)
     return std::string("--bias-gradient with --bias ") + to_string(p.bias) + "; allowed: --bias matrix";
+  if (p.values == Values::centroid && p.score != Score::lorentz)
+    return std::string("--values centroid with --score ") + to_string(p.score) + "; allowed: --score lorentz";
+  if (p.values == Values::centroid && p.dropout.probability != 0.0f)
+    return "--values centroid with --dropout; allowed: one of them, since a row that lost all its weights would have no "
+           "centroid";
   return p.sequences.empty() ? "" : check_sequences(p);
 }
 
@@ -195,6 +200,8 @@ const char* to_string(BiasKind bias) {
 
 const char* to_string(Score score) { return score == Score::dot ? "dot" : "lorentz"; }
 
+const char* to_string(Values values) { return values == Values::tangent ? "tangent" : "centroid"; }
+
 std::string to_string(const Window& window) { return std::to_string(window.left) + "," + std::to_string(window.right); }
 
 std::string to_string(const Sequences& sequences) {
@@ -215,6 +222,7 @@ std::string describe(const FullProblem& p) {
     line += scale;
   }
   if (p.score != Score::dot) line += std::string(" score=") + to_string(p.score);
+  if (p.values != Values::tangent) line += std::string(" values=") + to_string(p.values);
   if (p.causal) line += " causal";
   if (!p.window.is_open()) line += " window=" + to_string(p.window);
   if (p.softcap != 0.0f) {

@@ -24,6 +24,7 @@ enum class Dtype { fp32, fp16, bf16 };
 enum class Layout { bhnd, bnhd, qkv, kv };
 enum class BiasKind { none, vector, matrix, alibi };
 enum class Score { dot, lorentz };
+enum class Values { tangent, centroid };
 
 /// Shape and options of one attention problem, as all kernels know them. Valid once set_sizes() has accepted its sizes; kernels trust it.
 /// They take it by value: a further member would change the code of every one of them, so what only some kernels know is in FullProblem.
@@ -96,6 +97,9 @@ struct OptionsProblem : Problem {
     return window.left == Window::open ? Nq : clamp(j - Nk + Nq + window.left + 1, Nq);
   }
   FLASH_HOST_DEVICE bool visible(int i, int j) const { return first_key(i) <= j && j < end_key(i); }
+  /// The same without a clamp: query i sees the keys j < Nk for which j - i is from lowest() to highest().
+  FLASH_HOST_DEVICE int lowest() const { return window.left == Window::open ? -0x7fffffff : Nk - Nq - window.left; }
+  FLASH_HOST_DEVICE int highest() const { return right() == Window::open ? 0x7fffffff : Nk - Nq + right(); }
   int visible_keys(int) const = delete;  ///< not all keys before end_key() are visible
 
  private:
@@ -117,14 +121,15 @@ struct Sequences {
 /// the packed tensors; a query sees keys of its own sequence only. Kernels enter one sequence, and then see an OptionsProblem.
 struct FullProblem : OptionsProblem {
   Sequences sequences;
-  Dropout dropout = {};        ///< of the weights, after the softmax
-  Score score = Score::dot;    ///< lorentz: -scale times the distance of q and k on the hyperboloid, in place of scale q . k
-  bool bias_gradient = false;  ///< a backward pass also computes the gradient of the bias, which is a matrix
+  Dropout dropout = {};      ///< of the weights, after the softmax
+  Score score = Score::dot;  ///< lorentz: -scale times the distance of q and k on the hyperboloid, in place of scale q . k
+  Values values = Values::tangent;  ///< centroid: V's rows are points of the hyperboloid, too, and O is their weighted centroid
+  bool bias_gradient = false;       ///< a backward pass also computes the gradient of the bias, which is a matrix
 
   /// Without options a kernel for a Problem computes the same.
   bool is_plain() const {
     return window.is_open() && softcap == 0.0f && sequences.empty() && dropout.probability == 0.0f && score == Score::dot &&
-           !bias_gradient;
+           values == Values::tangent && !bias_gradient;
   }
 
   /// The attention of one sequence as a problem of its own, in which Nq or Nk may be 0.
@@ -174,11 +179,12 @@ const char* to_string(Dtype);
 const char* to_string(Layout);
 const char* to_string(BiasKind);
 const char* to_string(Score);
+const char* to_string(Values);
 std::string to_string(const Window&);     ///< "1024,0"
 std::string to_string(const Sequences&);  ///< "100,0,7:20": lengths; the last sequence has 7 queries and 20 keys
 
 /// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with its
-/// shape; a scale only if it is not the default, a window, a softcap, lengths, dropout, another score and the bias's
+/// shape; a scale only if it is not the default, a window, a softcap, lengths, dropout, another score, centroids and the bias's
 /// gradient only if there are any.
 std::string describe(const FullProblem&);
 

@@ -29,12 +29,15 @@ struct TensorRef {
 /// Do all rows of these tensors begin and end at multiples of 16 bytes, so that they can be read and written as such?
 bool rows_are_aligned(std::initializer_list<TensorRef>);
 
+enum class Features : unsigned;  // features.hpp
+
 /// A buffer that a kernel needs besides the tensors of the problem, for example S [B, H, Nq, Nk]. Row-major.
 struct WorkspaceSpec {
   const char* name;
   std::array<std::int64_t, 4> shape;
   Dtype dtype = Dtype::fp32;
   bool zeroed = false;  ///< zero before the first launch; each launch leaves it zero
+  Features only_for{};  ///< not allocated for problems without them
 };
 
 /// Everything a launch() gets: the problem and where its tensors lie. Kernels allocate nothing.

@@ -29,10 +29,8 @@ std::int64_t element_bytes(const Variant& variant, const FullProblem& problem, P
   for (const char* tensor : {"Q", "K", "V", "O", "dO", "dQ", "dK", "dV"}) {
     if (name == tensor) return size_of(problem.dtype);
   }
-  if (variant.workspace != nullptr) {
-    for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
-      if (name == spec.name) return size_of(spec.dtype);
-    }
+  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass)) {
+    if (name == spec.name) return size_of(spec.dtype);
   }
   return 4;
 }
@@ -51,6 +49,15 @@ std::string list_of(Features features) {
 }
 
 }  // namespace
+
+std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProblem& problem, Pass pass) {
+  std::vector<WorkspaceSpec> all;
+  if (variant.workspace == nullptr) return all;
+  for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
+    if ((spec.only_for & ~features_of(problem)) == Features::none) all.push_back(spec);
+  }
+  return all;
+}
 
 std::string refusal(const Variant& variant, const FullProblem& problem) {
   if (const std::string names = list_of(unknown(variant, problem)); !names.empty()) return "it does not know " + names;

@@ -31,7 +31,8 @@ struct Variant {
   const char* idea;  ///< one line: what is new here
   void (*forward)(const Attention&);
   void (*backward)(const Attention&) = nullptr;  ///< runs after forward on the same buffers; null: no backward pass here
-  /// Buffers the pass needs besides the tensors of the problem (the backward list includes the forward's). Null: none.
+  /// Buffers the pass needs besides the tensors of the problem (the backward list includes the forward's). Null: none. Callers ask
+  /// workspaces_of().
   std::vector<WorkspaceSpec> (*workspace)(const Problem&, Pass) = nullptr;
   /// "" or why this variant cannot take a problem. Null: it takes what the fields below allow.
   std::string (*refuse)(const Problem&) = nullptr;
@@ -53,6 +54,9 @@ struct Variant {
   const char* file = "";      ///< path of the kernel file in the project; registration fills it in
   Predict predict = nullptr;  ///< likewise; null: nothing is predicted
 };
+
+/// The buffers that a pass of the problem needs besides its tensors; none if the variant has none.
+std::vector<WorkspaceSpec> workspaces_of(const Variant&, const FullProblem&, Pass);
 
 /// "" or why the variant takes a problem on no device: what it does not know, its dtypes, its largest head dimension, its own refusal.
 std::string refusal(const Variant&, const FullProblem&);

@@ -91,10 +91,6 @@ TensorRef tensor_of(const flash_tensor& given, const char* name, Dtype dtype, co
   return tensor;
 }
 
-std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProblem& problem, Pass pass) {
-  return variant.workspace == nullptr ? std::vector<WorkspaceSpec>{} : variant.workspace(problem, pass);
-}
-
 /// A backward kernel may use what its forward pass has left in workspaces. O and L are all that callers keep, so that pass runs again then.
 bool runs_forward_again(const Variant& variant, const FullProblem& problem) {
   return !workspaces_of(variant, problem, Pass::forward).empty();

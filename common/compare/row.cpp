@@ -81,6 +81,7 @@ FullProblem Row::problem() const {
       options.dropout = {given["dropout"].get<float>(), given.at("dropout_seed").get<std::uint64_t>()};
     if (given.contains("bias_gradient")) options.bias_gradient = given["bias_gradient"].get<bool>();
     if (given.contains("score")) options.score = parse_choice("score", text("score"), all_scores);
+    if (given.contains("values")) options.values = parse_choice("values", text("values"), all_values);
     if (given.contains("scale")) options.scale = given["scale"].get<float>();
     return make_problem(options,
                         {size("batch"), size("heads"), size("kv_heads"), size("seq_q"), size("seq_k"), size("head_dim")});

@@ -257,7 +257,11 @@ std::vector<FullProblem> hyperbolic() {
       std::swap(p.Nq, p.Nk);
       p.causal = true, p.bias = BiasKind::matrix, p.layout = Layout::bnhd;
     }
-    if (!few_shapes || n == 0 || n == 3) problems.push_back(p);
+    for (const Values values : {Values::tangent, Values::centroid}) {
+      p.values = values;
+      if (n == 2 && values == Values::centroid) p.dropout = {};
+      if (!few_shapes || n == 0 || n == 3) problems.push_back(p);
+    }
   }
   return problems;
 }
@@ -355,6 +359,8 @@ std::vector<FullProblem> every_tile() {
   for (const int d : {24, 40, 90, 111}) {
     problems.push_back(problem_of({.H = 2, .Hkv = 1, .Nq = small_shapes ? 35 : 70, .Nk = small_shapes ? 42 : 90, .d = d}));
     problems.back().score = Score::lorentz;
+    problems.push_back(problems.back());
+    problems.back().values = Values::centroid;
   }
   for (const int d : joined(std::vector{24, 40, 90, 111}, {200}, largest_head_dim() > 128)) {
     if (small_shapes) {

@@ -88,7 +88,7 @@ Unwritten unwritten_of(const TensorRef& t) {
 /// "" or which other problem the results solve: that without the scale, say.
 std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
   FullProblem unscaled = p, scaled_twice = p, unmasked = p, unbiased = p, wide = p, uncapped = p, whole = p, undropped = p,
-              by_product = p;
+              by_product = p, tangent = p;
   unscaled.scale = 1.0f;
   scaled_twice.scale = p.scale * p.scale;
   unmasked.causal = false;
@@ -97,7 +97,8 @@ std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Res
   uncapped.softcap = 0.0f;
   whole.sequences = {};
   undropped.dropout = {};
-  by_product.score = Score::dot;
+  by_product.score = Score::dot, by_product.values = Values::tangent;
+  tangent.values = Values::tangent;
   const auto solve = [&](const FullProblem& other) { return check_results(other, inputs, Pass::forward, got, sample).passed; };
   if (p.scale != 1.0f && solve(unscaled)) return "o and lse are right for scale = 1: the scores are not multiplied by scale";
   if (p.scale != 1.0f && solve(scaled_twice))
@@ -108,6 +109,8 @@ std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Res
   if (!p.sequences.empty() && solve(whole)) return "o and lse are right for one sequence: queries see keys of other sequences";
   if (p.dropout.probability != 0.0f && solve(undropped)) return "o and lse are right without dropout: it is not applied";
   if (p.score != Score::dot && solve(by_product)) return "o and lse are right for --score dot: the distance is not computed";
+  if (p.values != Values::tangent && solve(tangent))
+    return "o and lse are right for --values tangent: the centroid is not computed";
   if (p.bias != BiasKind::none && solve(unbiased)) return "o and lse are right without the bias: it is not added";
   return "";
 }

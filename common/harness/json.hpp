@@ -50,6 +50,7 @@ inline nlohmann::ordered_json problem_json(const FullProblem& p) {
   }
   if (p.bias_gradient) json["bias_gradient"] = true;
   if (p.score != Score::dot) json["score"] = to_string(p.score);
+  if (p.values != Values::tangent) json["values"] = to_string(p.values);
   return json;
 }
 

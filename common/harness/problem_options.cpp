@@ -89,6 +89,10 @@ void add_problem_options(CLI::App& app, ProblemOptions& options, const Requested
       ->group("Problem");
   add_choice(app, "--score", options.score, all_scores,
              "dot: scale q . k; lorentz: -scale times the distance of q and k as points of the hyperboloid (default: dot)");
+  add_choice(
+      app, "--values", options.values, all_values,
+      "tangent: O is the weighted mean of V; centroid, for --score lorentz: rows of V are points of the hyperboloid, too, "
+      "and O is their weighted centroid (default: tangent)");
   add(app, "--scale", "X", "Factor of Q K^T (default: 1/sqrt(d))", options.scale, parse_finite);
   add_choice(app, "--dtype", options.dtype, all_dtypes,
              std::string("Type of Q, K, V, O and their gradients (default: ") +
@@ -133,6 +137,7 @@ FullProblem make_problem(const ProblemOptions& options, const RequestedSizes& gi
   problem.bias = options.bias.value_or(BiasKind::none);
   problem.bias_gradient = options.bias_gradient;
   problem.score = options.score;
+  problem.values = options.values;
   problem.dtype = options.dtype.value_or(Dtype::fp32);
   problem.layout = options.layout;
   if (const std::string error = set_sizes(problem, sizes); !error.empty()) throw UsageError(error);
@@ -165,6 +170,7 @@ std::vector<std::string> to_arguments(const ProblemOptions& options, const Reque
   if (options.bias) add("--bias", to_string(*options.bias));
   if (options.bias_gradient) arguments.emplace_back("--bias-gradient");
   if (options.score != Score::dot) add("--score", to_string(options.score));
+  if (options.values != Values::tangent) add("--values", to_string(options.values));
   // One word: a value that starts with a minus sign could be taken for an option.
   if (options.scale) arguments.push_back("--scale=" + shortest(*options.scale));
   if (options.dtype) add("--dtype", to_string(*options.dtype));

@@ -21,6 +21,7 @@ inline constexpr Dtype all_dtypes[]{Dtype::fp32, Dtype::fp16, Dtype::bf16};
 inline constexpr Layout all_layouts[]{Layout::bhnd, Layout::bnhd, Layout::qkv, Layout::kv};
 inline constexpr BiasKind all_biases[]{BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi};
 inline constexpr Score all_scores[]{Score::dot, Score::lorentz};
+inline constexpr Values all_values[]{Values::tangent, Values::centroid};
 
 /// Sizes as given; an absent one takes its default, or comes from the files of --load.
 struct SizeOptions {
@@ -40,6 +41,7 @@ struct ProblemOptions {
   std::optional<BiasKind> bias;
   bool bias_gradient = false;
   Score score = Score::dot;
+  Values values = Values::tangent;
   std::optional<float> scale;  ///< absent: 1/sqrt(d)
   std::optional<Dtype> dtype;  ///< absent: the first that the variant takes
   Layout layout = Layout::bhnd;

@@ -84,10 +84,8 @@ void check_memory(const DeviceInfo& device, const Variant& variant, const FullPr
   const double inputs = q + kv + (backward ? q : 0);   // Q, K, V, dO
   const double outputs = q + (backward ? q + kv : 0);  // O, dQ, dK, dV
   double on_device = (inputs + outputs) * static_cast<double>(size_of(problem.dtype)) + (bias + bias_gradient + lse) * 4;
-  if (variant.workspace != nullptr) {
-    for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
-      on_device += elements(spec.shape) * static_cast<double>(size_of(spec.dtype));
-    }
+  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass)) {
+    on_device += elements(spec.shape) * static_cast<double>(size_of(spec.dtype));
   }
   // The host keeps everything as fp32, and stages the largest tensor for each copy.
   double on_host = (outputs + bias_gradient + lse + std::max({q, kv, bias}) + (loaded ? 0 : inputs + bias)) * 4;

@@ -36,7 +36,8 @@ void add_block(const exact::Head<T>& head, const std::vector<int>& queries, std:
   const exact::Forward forward = exact::forward(head, queries);
   const Matrix dO = exact::take_rows(head.dO, queries);
   // Without the slope of a softcap: the bias is added after it.
-  const exact::ScoreGradient gradient = exact::score_gradient(forward.P, Matrix(), forward.Z, dO, forward.O, head.V);
+  const exact::ScoreGradient gradient =
+      exact::score_gradient(forward.P, Matrix(), forward.Z, exact::output_gradient(p, dO, forward.O), head.V);
   rows_of(exact.results.dBias, first, queries.size()) += gradient.dS;
 
   const double u = exact::unit_32(p.dtype);

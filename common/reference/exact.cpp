@@ -60,7 +60,9 @@ Head<T>::Head(const FullProblem& p, const InputsOf<T>& in, int batch, int head)
       dO(head_matrix(in.dO, b, h)),
       K(head_matrix(in.K, b, p.kv_head(h))),
       V(head_matrix(in.V, b, p.kv_head(h))),
-      longest_k(K.rowwise().norm().maxCoeff()) {}
+      longest_k(K.rowwise().norm().maxCoeff()) {
+  if (p.values == Values::centroid) V = with_times(V);
+}
 
 template <class T>
 RowVector Head<T>::bias_row(int i) const {
@@ -147,6 +149,14 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
 
   // O = (P o Z) V                                                                [rows, Nk] x [Nk, d]
   result.O = product(weights.leftCols(seen), head.V.topRows(seen));
+  if (problem.values == Values::centroid) {
+    const Vector N = lorentz_norms(result.O), times = result.O.col(problem.d);
+    result.L.array() += N.array().log();
+    result.P = N.cwiseInverse().asDiagonal() * result.P;
+    result.P_squares.array() /= N.array().square();
+    result.score_terms.array() += (times.array() / N.array()).square();  // what cancels in N^2
+    result.O = Matrix(N.cwiseInverse().asDiagonal() * result.O.leftCols(problem.d));
+  }
   return result;
 }
 
@@ -160,12 +170,17 @@ RowVector key_score_terms(const Matrix& P, const Vector& query_score_terms) {
 
 Matrix dropped(const Matrix& P, const Matrix& Z) { return Z.size() == 0 ? P : Matrix(P.cwiseProduct(Z)); }
 
-ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& Z, const Matrix& dO, const Matrix& O,
+OutputGradient output_gradient(const FullProblem& problem, const Matrix& dO, const Matrix& O) {
+  if (problem.values == Values::centroid) return {centroid_gradient(dO, O), Vector::Zero(dO.rows())};
+  return {dO, dO.cwiseProduct(O).rowwise().sum()};
+}
+
+ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& Z, const OutputGradient& output,
                              const Matrix& V) {
+  const auto& [dO, D] = output;
   // O = (P o Z) V gives dP = Z o dO V^T                                          [rows, d] x [d, keys]
   const Matrix dP = dropped(product(dO, V.transpose()), Z);
   // P = softmax(S) gives dS_ij = P_ij (dP_ij - sum_k P_ik dP_ik), and that sum is D_i = dO_i . O_i, because O_i = sum_k P_ik Z_ik v_k.
-  const Vector D = dO.cwiseProduct(O).rowwise().sum();
 
   ScoreGradient result;
   result.dP_terms = dropped(P, Z).array() * (dO.rowwise().norm() * V.rowwise().norm().transpose()).array();
@@ -175,7 +190,8 @@ ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix&
 }
 
 Vector D_errors(const FullProblem& problem, const Matrix& dO, const Forward& forward) {
-  const Vector scores = unit_32(problem.dtype) * (1 + forward.score_terms.array().min(hopeless_score));
+  const Vector scores =
+      forward.score_terms.unaryExpr([&](double score) { return score_error(problem, std::min(score, hopeless_score)); });
   return (scores + forward.sum_errors).array() * dO.rowwise().norm().array() * forward.O.rowwise().norm().array() +
          unit_16(problem.dtype) * dO.cwiseProduct(forward.O).rowwise().norm().array();
 }

@@ -9,6 +9,7 @@
 
 #include <Eigen/Core>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -36,6 +37,13 @@ struct Terms {
 /// next number. In 16 bits it is 16 times as much: tensor cores truncate what they add up.
 inline double unit_32(Dtype dtype) { return dtype == Dtype::fp32 ? 0x1p-24 : 0x1p-20; }
 
+/// How far a score may be off whose terms have this size. A kernel in 16 bits may take the tanh of a softcap from an instruction that is off
+/// by 2^-11, and what it caps is at most c.
+inline double score_error(const FullProblem& p, double score) {
+  const double tanh_error = p.softcap != 0.0f && p.dtype != Dtype::fp32 ? 0x1p-11 : 0.0;
+  return unit_32(p.dtype) * (1 + score) + tanh_error * std::min<double>(p.softcap, score);
+}
+
 /// The relative error that the sum of a row's weights may have: twice a random walk of so many roundings; and u alike / 3, where
 /// `alike` weights equal the one before. These do not walk at random. In the binade [2^k, 2^(k+1)) a partial sum is a multiple of
 /// the spacing 2u 2^k, so that each addition of the same w is off by the same amount, at most u 2^k, and there are 2^k / w of them:
@@ -62,13 +70,13 @@ struct Head {
   const InputsOf<T>& inputs;
   int b, h;
   Matrix Q, dO;      // [Nq, d]; dO is empty in a forward pass
-  Matrix K, V;       // [Nk, d]
+  Matrix K, V;       // [Nk, d]; with centroids V has a column more, the time components
   double longest_k;  // max_j |k_j|
 };
 
 /// The forward pass of some queries: one row for each of them.
 struct Forward {
-  Matrix P;      // [rows, Nk]
+  Matrix P;      // [rows, Nk]: e^(S - L)
   Matrix slope;  // [rows, Nk]: of the softcap, d capped / d s; empty without one
   Matrix Z;      // [rows, Nk]: of dropout, 0 or 1 / (1 - p), by which P is multiplied; empty without one
   Matrix O;      // [rows, d]
@@ -87,14 +95,21 @@ RowVector key_score_terms(const Matrix& P, const Vector& query_score_terms);
 /// The weights that multiply V, P o Z.
 Matrix dropped(const Matrix& P, const Matrix& Z);
 
-/// dS = P o (dP - D) o slope with dP = Z o dO V^T and D = rowsum(dO o O): [rows, keys], where V and the columns of P, slope and Z may be all
-/// keys or some. An empty slope or Z is 1.
+/// What the backward pass multiplies by V: dO, and D = rowsum(dO o O). With centroids it is the gradient of their sums, with a column more,
+/// and D is 0.
+struct OutputGradient {
+  Matrix dO;
+  Vector D;
+};
+OutputGradient output_gradient(const FullProblem&, const Matrix& dO, const Matrix& O);
+
+/// dS = P o (dP - D) o slope with dP = Z o dO V^T: [rows, keys], where V and the columns of P, slope and Z may be all keys or some. An empty
+/// slope or Z is 1.
 struct ScoreGradient {
   Matrix dS;
   Matrix dP_terms;  // [rows, keys]: P_ij Z_ij |dO_i| |v_j|
 };
-ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& Z, const Matrix& dO, const Matrix& O,
-                             const Matrix& V);
+ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& Z, const OutputGradient&, const Matrix& V);
 
 /// By how much each D_i = dO_i . O_i may be off: [rows]. O_i is off by as much as its softmax, in all its components alike, since they
 /// share one sum of weights; and is rounded to 16 bits, each component by itself.

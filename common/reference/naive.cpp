@@ -37,7 +37,7 @@ float time_of(const float* row, std::size_t d) {
 
 /// x = cosh of the distance - 1, and q0 - k0, of q and each key, from differences.
 struct Pair {
-  float x, delta;
+  float x, theta;
 };
 std::vector<Pair> pairs(const float* q, const Keys& keys, std::size_t d) {
   std::vector<Pair> all;
@@ -49,8 +49,8 @@ std::vector<Pair> pairs(const float* q, const Keys& keys, std::size_t d) {
       apart += (q[c] - k[c]) * (q[c] - k[c]);
       longer += (q[c] - k[c]) * (q[c] + k[c]);
     }
-    const float delta = longer / (q0 + time_of(k, d));
-    all.push_back({std::max(0.0f, 0.5f * (apart - delta * delta)), delta});
+    const float theta = longer / (q0 + time_of(k, d));
+    all.push_back({std::max(0.0f, 0.5f * (apart - theta * theta)), theta});
   }
   return all;
 }
@@ -142,6 +142,14 @@ void forward(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b
   for (std::size_t j = 0; j < P.size(); ++j) P[j] = round_to(p.dtype, P[j] / l * (Z.empty() ? 1.0f : Z[j]));
   L = m + std::log(l);
   weighted_sum(P, keys.V, d, O);
+  if (p.values == Values::centroid) {
+    float time = 0.0f, square = 0.0f;
+    for (std::size_t j = 0; j < P.size(); ++j) time += P[j] * time_of(&keys.V[j * d], d);
+    for (std::size_t c = 0; c < d; ++c) square += O[c] * O[c];
+    const float length = std::sqrt(square), N = std::sqrt(std::max(1.0f, (time - length) * (time + length)));
+    for (std::size_t c = 0; c < d; ++c) O[c] /= N;
+    L += std::log(N);
+  }
   for (std::size_t c = 0; c < d; ++c) O[c] = round_to(p.dtype, O[c]);
 }
 
@@ -153,7 +161,17 @@ ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const
   for (std::size_t c = 0; c < d; ++c) D += dO[c] * O[c];
 
   std::vector<float> slopes;  // empty without a softcap
-  ScoreGradients result{scores(p, inputs, keys, b, h, i, false, &slopes), dots(dO, keys.V_T, d)};
+  ScoreGradients result{.P = scores(p, inputs, keys, b, h, i, false, &slopes), .dS = {}};
+  result.dO.assign(dO, dO + d);
+  if (p.values == Values::centroid) {
+    for (std::size_t c = 0; c < d; ++c) result.dO[c] += D * O[c];
+    result.dO_time = -D * time_of(O, d);
+    D = 0.0f;
+  }
+  result.dS = dots(result.dO.data(), keys.V_T, d);
+  for (std::size_t j = 0; p.values == Values::centroid && j < keys.rows.size(); ++j) {
+    result.dS[j] += result.dO_time * time_of(&keys.V[j * d], d);
+  }
   const std::vector<float> Z = drop_factors(p, keys, b, h, i);
   for (std::size_t j = 0; j < keys.rows.size(); ++j) {
     const float factor = Z.empty() ? 1.0f : Z[j];
@@ -169,7 +187,7 @@ ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const
   const std::vector<Pair> all = pairs(result.q, keys, d);
   for (std::size_t j = 0; j < all.size(); ++j) {
     result.dS[j] = all[j].x == 0.0f ? 0.0f : -result.dS[j] / (std::sqrt(all[j].x) * std::sqrt(all[j].x + 2));
-    result.delta_dS.push_back(result.dS[j] * all[j].delta);
+    result.theta_dS.push_back(result.dS[j] * all[j].theta);
   }
   return result;
 }
@@ -182,7 +200,7 @@ void query_gradient(const FullProblem& p, const Keys& keys, const ScoreGradients
       float apart = 0.0f, in_time = 0.0f;
       for (std::size_t j = 0; j < gradients.dS.size(); ++j) {
         apart += gradients.dS[j] * (gradients.q[c] - keys.K[j * d + c]);
-        in_time += gradients.delta_dS[j];
+        in_time += gradients.theta_dS[j];
       }
       dQ[c] = apart - in_time * gradients.q[c] / q0;
     }
@@ -196,12 +214,16 @@ void add_query(const FullProblem& p, const Inputs& inputs, const ScoreGradients&
                KeyGradients& sum) {
   const std::size_t d = static_cast<std::size_t>(p.d);
   const float* Q = &inputs.Q(b, h, i, 0);
-  const float* dO = &inputs.dO(b, h, i, 0);
   for (std::size_t j = 0; j < gradients.P.size(); ++j) {
-    for (std::size_t c = 0; c < d; ++c) sum.dV[j * d + c] += gradients.P[j] * dO[c];
+    for (std::size_t c = 0; c < d; ++c) sum.dV[j * d + c] += gradients.P[j] * gradients.dO[c];
+    if (p.values == Values::centroid) {
+      const float* const v = &gradients.keys->V[j * d];
+      const float in_time = gradients.P[j] * gradients.dO_time / time_of(v, d);
+      for (std::size_t c = 0; c < d; ++c) sum.dV[j * d + c] += in_time * v[c];
+    }
     if (p.score == Score::lorentz) {
       const float* const k = &gradients.keys->K[j * d];
-      const float in_time = gradients.delta_dS[j] / time_of(k, d);
+      const float in_time = gradients.theta_dS[j] / time_of(k, d);
       for (std::size_t c = 0; c < d; ++c) sum.dK[j * d + c] += gradients.dS[j] * (k[c] - Q[c]) + in_time * k[c];
       continue;
     }

@@ -32,9 +32,11 @@ void forward(const FullProblem&, const Inputs&, const Keys& keys, int b, int h, 
 /// is in fp32, as the bias is, and only there if its gradient is asked for.
 struct ScoreGradients {
   std::vector<float> P, dS, dBias = {};
-  std::vector<float> delta_dS = {};  ///< for Score::lorentz, where dS is divided by the slope: dS times q0 - k0
+  std::vector<float> theta_dS = {};  ///< for Score::lorentz, where dS is divided by the slope: dS times q0 - k0
   const float* q = nullptr;          ///< likewise, the query
   const Keys* keys = nullptr;        ///< and the keys
+  std::vector<float> dO = {};        ///< of the weighted sum of V, which dV adds up
+  float dO_time = 0.0f;              ///< for Values::centroid: of the sum's time component
 };
 ScoreGradients score_gradients(const FullProblem&, const Inputs&, const Keys&, int b, int h, int i, const float* O, float L);
 

@@ -77,8 +77,9 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
   exact::ScoreGradient gradient;
   if (!chosen.empty()) {
     const Matrix P_rows = exact::take_rows(P, chosen);  // P = softmax(S), O = (P o Z) V
-    gradient = exact::score_gradient(P_rows, exact::take_rows(slope, chosen), exact::take_rows(Z, chosen),
-                                     exact::take_rows(dO, chosen), exact::take_rows(O, chosen), head.V);
+    gradient =
+        exact::score_gradient(P_rows, exact::take_rows(slope, chosen), exact::take_rows(Z, chosen),
+                              exact::output_gradient(p, exact::take_rows(dO, chosen), exact::take_rows(O, chosen)), head.V);
     put(exact.results.dQ, p.score == Score::lorentz  // S = -scale * d(Q, K), or scale * Q K^T
                               ? Matrix(-scale * exact::distance_gradient(gradient.dS, exact::take_rows(Q, chosen), head.K))
                               : Matrix(scale * product(gradient.dS, head.K)));
@@ -89,11 +90,13 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
   }
   if (slice.keys.empty()) return;
   const Matrix P_columns = exact::take_columns(P, slice.keys), Z_columns = exact::take_columns(Z, slice.keys);
+  const exact::OutputGradient output = exact::output_gradient(p, dO, O);
+  const Matrix V_columns = exact::take_rows(head.V, slice.keys);
   if (chosen.size() < block.size() || slice.keys.size() < static_cast<std::size_t>(p.Nk)) {  // else it is the same
-    gradient = exact::score_gradient(P_columns, exact::take_columns(slope, slice.keys), Z_columns, dO, O,
-                                     exact::take_rows(head.V, slice.keys));
+    gradient = exact::score_gradient(P_columns, exact::take_columns(slope, slice.keys), Z_columns, output, V_columns);
   }
-  rows_of(sums.results.dV) += product(exact::dropped(P_columns, Z_columns).transpose(), dO);  // O = (P o Z) V
+  const Matrix dV = product(exact::dropped(P_columns, Z_columns).transpose(), output.dO);  // O = (P o Z) V
+  rows_of(sums.results.dV) += p.values == Values::centroid ? exact::without_times(dV, V_columns) : dV;
   rows_of(sums.results.dK) +=
       p.score == Score::lorentz
           ? Matrix(-scale * exact::distance_gradient(gradient.dS.transpose(), exact::take_rows(head.K, slice.keys), Q))

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 namespace flash {
 namespace {
@@ -45,6 +46,8 @@ std::vector<FullProblem> all_options() {
         p.dropout = {};
         p.softcap = 0.0f;
         problems.push_back(p);
+        p.values = Values::centroid;
+        problems.push_back(p);
       }
     }
   }
@@ -61,6 +64,9 @@ std::vector<FullProblem> all_options() {
       p.dropout = {0.6f, 1};
       problems.push_back(p);
       p.score = Score::lorentz;
+      problems.push_back(p);
+      p.dropout = {};
+      p.values = Values::centroid;
       problems.push_back(p);
     }
   }
@@ -106,6 +112,13 @@ double kept(const FullProblem& p, int b, int h, int i, int j) {
   return words.word[2 * (row % 2) + (key >> 4 & 1)] < probability * 0x1p32 ? 0 : 1 / (1 - probability);
 }
 
+/// The time component of a row.
+double time_of(const HostTensor<double>& points, int b, int h, int row) {
+  double square = 1;
+  for (int c = 0; c < points.shape[3]; ++c) square += points(b, h, row, c) * points(b, h, row, c);
+  return std::sqrt(square);
+}
+
 /// O and L straight from the definition, without subtracting a max.
 void check_forward(const FullProblem& p, const InputsOf<double>& in) {
   const Results<double> got = reference(p, in, Pass::forward);
@@ -113,8 +126,16 @@ void check_forward(const FullProblem& p, const InputsOf<double>& in) {
   for (int b = 0; b < p.B; ++b) {
     for (int h = 0; h < p.H; ++h) {
       for (int i = 0; i < p.Nq; ++i) {
-        double sum = 0;
-        for (int j = 0; j < p.Nk; ++j) sum += std::exp(score(p, in, b, h, i, j));
+        double sum = 0, square = 0;  // of the weights; with centroids the Lorentz norm of the weighted sum, and its square
+        std::vector<double> all_O(static_cast<std::size_t>(p.d), 0.0);
+        for (int j = 0; j < p.Nk; ++j) {
+          const double weight = std::exp(score(p, in, b, h, i, j));
+          sum += weight * (p.values == Values::centroid ? time_of(in.V, b, h / (p.H / p.Hkv), j) : 1);
+          for (int c = 0; c < p.d; ++c)
+            all_O[static_cast<std::size_t>(c)] += weight * kept(p, b, h, i, j) * in.V(b, h / (p.H / p.Hkv), j, c);
+        }
+        for (const double O : all_O) square += O * O;
+        if (p.values == Values::centroid) sum = std::sqrt(sum * sum - square);
         const double L = std::log(sum);
         if (sum == 0) {
           CHECK(got.L(b, h, i, 0) == -infinity);
@@ -122,10 +143,7 @@ void check_forward(const FullProblem& p, const InputsOf<double>& in) {
           CHECK(std::abs(got.L(b, h, i, 0) - L) <= 1e-13 * (1 + std::abs(L)));
         }
         for (int c = 0; c < p.d; ++c) {
-          double O = 0;
-          for (int j = 0; j < p.Nk; ++j)
-            O += std::exp(score(p, in, b, h, i, j)) * kept(p, b, h, i, j) * in.V(b, h / (p.H / p.Hkv), j, c);
-          if (sum > 0) O /= sum;
+          const double O = sum > 0 ? all_O[static_cast<std::size_t>(c)] / sum : 0;
           CHECK(std::abs(got.O(b, h, i, c) - O) <= 1e-13 * (1 + std::abs(O)));
         }
       }
@@ -142,8 +160,8 @@ double loss(const FullProblem& p, const InputsOf<double>& in) {
 }
 
 /// Every component of dQ, dK, dV and, if asked for, dBias against (loss(x + step) - loss(x - step)) / (2 step), whose error is about step^2.
-void check_gradients(const FullProblem& p, InputsOf<double> in) {
-  constexpr double step = 1e-4, tolerance = 2e-7;
+void check_gradients(const FullProblem& p, InputsOf<double> in, double tolerance = 2e-7) {
+  constexpr double step = 1e-4;
   const Results<double> got = reference(p, in, Pass::backward);
   const auto check = [&](HostTensor<double>& input, const HostTensor<double>& gradient) {
     REQUIRE(gradient.values.size() == input.values.size());
@@ -209,6 +227,26 @@ TEST_CASE("hyperbolic distances: known ones, near and far points keep their digi
   }
   put(in.Q, 0, 1e100, 0), put(in.K, 1, -1e100, 1);
   for (const double value : reference(p, in, Pass::backward).dQ.values) CHECK(std::isfinite(value));
+}
+
+TEST_CASE("centroids: the midpoint of a geodesic, no further than the values, and gradients of points that are far apart") {
+  FullProblem p = make_problem(1, 1, 1, 1, 2, 2);
+  p.score = Score::lorentz;
+  p.values = Values::centroid;
+  InputsOf<double> in = random_inputs<double>(p, Pass::backward);
+  for (int c = 0; c < 2; ++c) in.K(0, 0, 1, c) = in.K(0, 0, 0, c);  // equal weights
+  for (const double r : {1e-3, 1.0, 8.0}) {
+    in.V(0, 0, 0, 0) = std::sinh(1.0), in.V(0, 0, 1, 0) = std::sinh(1.0 + 2 * r);
+    in.V(0, 0, 0, 1) = in.V(0, 0, 1, 1) = 0;
+    const Results<double> got = reference(p, in, Pass::forward);
+    CHECK(got.O(0, 0, 0, 0) == doctest::Approx(std::sinh(1.0 + r)).epsilon(1e-8));
+    CHECK(got.O(0, 0, 0, 1) == 0.0);
+  }
+  in.V(0, 0, 1, 0) = std::sinh(4.0), in.V(0, 0, 0, 1) = 0.5;
+  check_gradients(p, in, 1e-5);
+  for (int c = 0; c < 2; ++c)
+    in.V(0, 0, 0, c) = in.V(0, 0, 1, c) = 1e4;  // all that cancels is lost, and the norm is at least 1
+  for (const double value : reference(p, in, Pass::backward).dV.values) CHECK(std::isfinite(value));
 }
 
 TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all their keys") {

@@ -46,10 +46,12 @@ TEST_CASE("rows: the gradient of a bias makes another problem, and needs a matri
   CHECK_THROWS_AS(flash::row_from_json(row), flash::UsageError);
 }
 
-TEST_CASE("rows: another score makes another problem") {
+TEST_CASE("rows: another score makes another problem, and centroids another one") {
   Json row = rows_in(results + "cpu/compare.jsonl")[0];
   row.merge_patch({{"problem", {{"score", "lorentz"}}}});
   check_has(flash::comparison_tables(rows_from(Json::array({row})), false), {" score=lorentz "});
+  row["problem"]["values"] = "centroid";
+  check_has(flash::comparison_tables(rows_from(Json::array({row})), false), {" score=lorentz values=centroid "});
   row["problem"]["score"] = "cosine";
   CHECK_THROWS_AS(flash::row_from_json(row), flash::UsageError);
 }

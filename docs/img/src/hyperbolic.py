@@ -1,0 +1,69 @@
+"""The picture of docs/reference/hyperbolic.md: two values on the hyperboloid, their mean and their centroid."""
+
+from math import asinh, cosh, hypot, sinh
+
+from tools.svg import Picture
+
+LEFT, RIGHT = -0.5, 2.0  # arguments of sinh: positions along the sheet, so that their difference is the distance
+UNIT, ORIGIN, BASE = 104, 200, 474  # pixels per unit, and where the origin is
+
+
+def at(x, t):
+    return ORIGIN + UNIT * x, BASE - UNIT * t
+
+
+def curve(p, start, end, kind):
+    """The sheet between two positions along it."""
+    steps = 48
+    points = [at(sinh(s), cosh(s)) for s in (start + (end - start) * n / steps for n in range(steps + 1))]
+    for (x1, y1), (x2, y2) in zip(points, points[1:], strict=False):
+        p.line(x1, y1, x2, y2, kind)
+
+
+def octagon(cx, cy, r):
+    near = 0.414 * r
+    return [(cx + a, cy + b) for a, b in [(r, near), (near, r), (-near, r), (-r, near), (-r, -near), (-near, -r), (near, -r), (r, -near)]]
+
+
+def centroid():
+    """The mean of two points leaves the sheet. Straight down it returns too far to the right, towards the origin in the middle."""
+    p = Picture(
+        900, 520, "Two points on the hyperboloid: the mean of both lies above the sheet; scaled towards the origin it is their midpoint"
+    )
+    p.label(450, 28, "Two values with weights of ½, and two ways back to the sheet", 17, bold=True)
+    p.arrow(*at(-1.55, 0), *at(5.0, 0))
+    p.arrow(*at(0, -0.12), *at(0, 3.95))
+    p.note(ORIGIN + UNIT * 4.6, BASE + 22, "space: what is stored", size=14)
+    p.note(ORIGIN - 10, 74, "time", size=14, anchor="end")
+
+    curve(p, -1.05, LEFT, "line")
+    curve(p, LEFT, RIGHT, "strong")
+    curve(p, RIGHT, 2.05, "line")
+    (x1, t1), (x2, t2) = (sinh(LEFT), cosh(LEFT)), (sinh(RIGHT), cosh(RIGHT))
+    p.line(*at(x1, t1), *at(x2, t2))
+    ox, ot = (x1 + x2) / 2, (t1 + t2) / 2
+    norm = ((ot - ox) * (ot + ox)) ** 0.5
+    yx, yt = ox / norm, ot / norm
+    p.line(*at(0, 0), *at(yx, yt), "thin")
+    p.arrow(*at(ox, ot), *at(yx + 0.05 * (ox - yx), yt + 0.05 * (ot - yt)))
+    lifted = hypot(1, ox)
+    p.arrow(*at(ox, ot), *at(ox, lifted + 0.05))
+
+    for x, t, kind in [(x1, t1, "c1"), (x2, t2, "c1"), (ox, ot, "c0"), (yx, yt, "c3"), (ox, lifted, "c2")]:
+        p.polygon(octagon(*at(x, t), 7), kind)
+    middle, shifted = asinh(yx), asinh(ox)
+    p.label(*at(x1 - 0.1, t1 - 0.18), "v₁", 17, "end", bold=True)
+    p.label(*at(x2 - 0.14, t2 + 0.02), "v₂", 17, "end", bold=True)
+    ax, ay = at(ox, ot)
+    p.label(ax - 12, ay - 8, "o = ½ v₁ + ½ v₂", 15, "end")
+    bx, by = at(yx, yt)
+    p.label(bx + 14, by + 20, "centroid y = o / |o|", 15, "start", bold=True)
+    p.note(bx + 14, by + 40, f"{middle - LEFT:.2f} along the sheet from v₁, {RIGHT - middle:.2f} from v₂", size=14, anchor="start")
+    cx, cy = at(ox, lifted)
+    p.label(cx + 16, cy + 14, "mean of what is stored", 15, "start", bold=True)
+    p.note(cx + 16, cy + 34, f"{shifted - LEFT:.2f} from v₁, {RIGHT - shifted:.2f} from v₂", size=14, anchor="start")
+    p.note(*at(2.98, 2.75), "the sheet: time = √(1 + |space|²)", size=14, anchor="start")
+    return p
+
+
+PICTURES = [centroid]
