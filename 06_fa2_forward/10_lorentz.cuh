@@ -1,4 +1,4 @@
-// 06 FlashAttention-2, forward, step 10: minus the distance on the hyperboloid as the score (hyperbolic.md).
+// 06 FlashAttention-2, forward, step 10: minus the distance on the hyperboloid as the score (docs/reference/hyperbolic.md).
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     x = (|Q_i - K_j|^2 - (q0 - k0)^2) / 2                 [Br, d] x [d, Bc]           (9.19)
@@ -126,7 +126,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
-    // Read after write: K_j and Q of all threads have landed. Write after read: no warp still reads V_(j-1).
+    // Read after write: K_j, k0, Q and q0 of all threads have landed.
+    // Write after read: no warp still reads V_(j-1), and no lane P_(j-1).
     __syncthreads();
     load_async<Shape, Shape::Bc>(V_smem, V, key0, aligned);
     cp_async_commit();
@@ -153,7 +154,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
-    // Read after write: V_j of all threads has landed. Write after read: no warp still reads K_j.
+    // Read after write: V_j of all threads has landed.
+    // Write after read: no warp still reads K_j, k0.
     __syncthreads();
     if (key0 + Shape::Bc < key_end) load_keys(key0 + Shape::Bc);
     cp_async_commit();
