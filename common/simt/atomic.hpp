@@ -1,4 +1,4 @@
-// Atomics. Relaxed, as CUDA's are: they order no other memory access.
+// Atomics. Relaxed, as CUDA's are: they order no other memory access. Always inlined, which lets a race's message name the kernel's line.
 #pragma once
 
 #include "common/simt/element_ref.hpp"
@@ -19,7 +19,7 @@ void begin_atomic(void* address);
 
 /// Replaces the number at an address by change(number) in one step; returns the old one.
 template <class T, class Change>
-T atomic_update(T* address, Change change) {
+FLASH_SIMT_ALWAYS_INLINE T atomic_update(T* address, Change change) {
   begin_atomic(address);
   T old;
   __atomic_load(address, &old, __ATOMIC_RELAXED);
@@ -29,27 +29,27 @@ T atomic_update(T* address, Change change) {
 }
 
 template <AtomicNumber T>
-T atomicAdd(T* address, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicAdd(T* address, std::type_identity_t<T> value) {
   return atomic_update(address, [value](T old) { return old + value; });
 }
 template <AtomicInteger T>
-T atomicSub(T* address, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicSub(T* address, std::type_identity_t<T> value) {
   return atomic_update(address, [value](T old) { return old - value; });
 }
 template <AtomicInteger T>
-T atomicMax(T* address, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicMax(T* address, std::type_identity_t<T> value) {
   return atomic_update(address, [value](T old) { return old < value ? value : old; });
 }
 template <AtomicInteger T>
-T atomicMin(T* address, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicMin(T* address, std::type_identity_t<T> value) {
   return atomic_update(address, [value](T old) { return value < old ? value : old; });
 }
 template <AtomicNumber T>
-T atomicExch(T* address, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicExch(T* address, std::type_identity_t<T> value) {
   return atomic_update(address, [value](T) { return value; });
 }
 template <AtomicInteger T>
-T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
   return atomic_update(address, [compare, value](T old) { return old == compare ? value : old; });
 }
 
@@ -60,27 +60,27 @@ T* count_atomic(const GlobalPointer<T>& pointer) {
   return pointer.data;
 }
 template <AtomicNumber T>
-T atomicAdd(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicAdd(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
   return atomicAdd(count_atomic(pointer), value);
 }
 template <AtomicInteger T>
-T atomicSub(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicSub(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
   return atomicSub(count_atomic(pointer), value);
 }
 template <AtomicInteger T>
-T atomicMax(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicMax(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
   return atomicMax(count_atomic(pointer), value);
 }
 template <AtomicInteger T>
-T atomicMin(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicMin(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
   return atomicMin(count_atomic(pointer), value);
 }
 template <AtomicNumber T>
-T atomicExch(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicExch(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
   return atomicExch(count_atomic(pointer), value);
 }
 template <AtomicInteger T>
-T atomicCAS(GlobalPointer<T> pointer, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
+FLASH_SIMT_ALWAYS_INLINE T atomicCAS(GlobalPointer<T> pointer, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
   return atomicCAS(count_atomic(pointer), compare, value);
 }
 

@@ -4,6 +4,7 @@
 #include "common/base/error.hpp"
 #include "common/device/device.cuh"
 #include "common/simt/findings.hpp"
+#include "common/simt/machine/device_memory.hpp"
 #include "common/simt/options.hpp"
 
 #include <array>
@@ -22,7 +23,11 @@ class Array {
   Array(const char* name, int rows, int cols)
       : name_(name), rows_(rows), cols_(cols), lines_(static_cast<std::size_t>(rows * cols) / line_floats + 1) {
     for (Line& line : lines_) line.fill(NAN);
+    machine::add_device_memory(lines_.data(), static_cast<std::size_t>(rows * cols) * sizeof(float));
   }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  ~Array() { machine::remove_device_memory(lines_.data()); }
 
   float& operator()(int row, int col) {
     const auto index = static_cast<std::size_t>(row) * static_cast<std::size_t>(cols_) + static_cast<std::size_t>(col);

@@ -13,13 +13,13 @@ PROGRAM = next(filter(None, map(shutil.which, ("firefox-esr", "firefox"))), None
 DRIVER = importlib.util.find_spec("marionette_driver")
 LOOKS = "layout.css.prefers-color-scheme.content-override"
 ERRORS = """return Services.console.getMessageArray().filter((said) => said instanceof Ci.nsIScriptError
-  && !(said.flags & Ci.nsIScriptError.warningFlag) && /^(file|blob):/.test(said.sourceName)).map(String)"""
+  && !(said.flags & Ci.nsIScriptError.warningFlag) && /^(file|blob|http):/.test(said.sourceName)).map(String)"""
 
 
 class Firefox(Browser):
-    """With one page."""
+    """With one page. It watches no requests, so a `server` needs no permission."""
 
-    def __init__(self):
+    def __init__(self, server=None):
         from marionette_driver.errors import JavascriptException
         from marionette_driver.marionette import Marionette
 

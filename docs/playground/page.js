@@ -216,7 +216,7 @@ function conclude(result, report, usual, mistake) {
     if (parts.length) say("bad", parts.join(", "), `Found in ${seconds}.`);
     else if (more.length) say("bad", "Right, but at a price", more.map((row) => `${number(row[2])} ${row[0]}, not ${number(expected(row))}`).join("; "));
     else say("good", "Right, without a race", `Checked against double precision in ${seconds}${report.predicted ? "; every count is as predicted" : ""}.`);
-    told.push(...mistakes.slice(0, 2).map(withPlaces), ...wrong.slice(0, 2).map((check) => make("p", wrongTensor(check))));
+    told.push(...mistakes.slice(0, 2).map((text) => withPlaces(text)), ...wrong.slice(0, 2).map((check) => make("p", wrongTensor(check))));
     if (wrong.length) told.push(...hints.slice(0, 3).map((hint) => withPlaces(`Hint: ${hint}${hint.endsWith("?") ? "" : "."}`)));
     const tensors = Object.entries(report.counters.tensors).flatMap(([name, moved]) => ["read", "written"].map((way) =>
       [`${name} ${way}`, report.predicted?.tensors[name]?.[`${way}_bytes`], moved[`${way}_bytes`], usual?.counters.tensors[name]?.[`${way}_bytes`]]));

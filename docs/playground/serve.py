@@ -30,7 +30,9 @@ ARGUMENT = re.compile(  # of the program; the page sends no others
     r"--(variant|pass|dtype|seq-q|seq-k|head-dim|heads|kv-heads|bias|input|seed|tiles) [\w,]+|--device cpu|--causal|--json"
 )
 ORDER, TARGET = re.compile(r"forward|reverse|random:\d+"), re.compile("75|80|90")
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'"
+POLICY = (
+    "default-src 'none'; img-src data:; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'"
+)
 
 
 def digest(data):

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Opens each page of the playground in a browser, from the disk: every kernel counts as its native program does, every lab prints the same, every mistake is told
-with the words that the course promises, in time, and without an error on the console.
+with the words that the course promises, in time, and without an error on the console. A static server does as well as the disk.
 
 test_playground.py BROWSER BUILD [PAGE...]   BROWSER: Chromium or Firefox; BUILD: a native build folder. Exit code 77: something is missing.
 """
 
+import functools
+import http.server
 import json
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -30,6 +33,13 @@ SEEN = "(({{ top, bottom }}) => top > -1 && bottom < innerHeight + 1)({}.getBoun
 TOO_WIDE = "document.documentElement.scrollWidth > innerWidth"
 COMPARED = ("predicted", "counters", "threads", "tiles", "problem", "extra_memory_bytes")
 FINISHED = "window.finished && element('stop').disabled && window.finished"
+
+
+def differences(got, wanted, path=""):
+    """["counters.barriers is 9, not 8"]"""
+    if isinstance(got, dict) and isinstance(wanted, dict):
+        return [text for key in sorted({*got, *wanted}) for text in differences(got.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))]
+    return [] if got == wanted else [f"{path} is {got}, not {wanted}"]
 
 
 class Visit:
@@ -64,9 +74,8 @@ class Visit:
         done = subprocess.run([self.native, *arguments], capture_output=True, text=True)
         assert done.returncode == 0, f"{self.native.name} {' '.join(arguments)}: {done.stderr}"
         wanted = json.loads(done.stdout)
-        for part in COMPARED:
-            got = finished["report"].get(part)
-            assert got == wanted.get(part), f"{variant}: {part} of the page is {got}, of {self.native.name} {wanted.get(part)}"
+        of_page, of_native = ({part: report.get(part) for part in COMPARED} for report in (finished["report"], wanted))
+        assert of_page == of_native, f"{variant}: other than in {self.native.name}, {'; '.join(differences(of_page, of_native)[:5])}"
         assert self.browser.value("element('verdict').className") == "good", f"{variant}: the verdict is not good"
 
     def check_lab(self, argument):
@@ -87,10 +96,13 @@ class Visit:
         assert not self.browser.value("element('verdict').className === 'good'"), f"{broken.id}: the verdict is good"
         assert self.browser.value(SEEN.format("element('verdict')")), f"{broken.id}: the verdict is out of sight"
         places = self.browser.value("element('told').querySelectorAll('.message button').length")
+        named = self.browser.value("element('told').querySelectorAll('button').length")
+        assert named == places, f"{broken.id}: {named - places} places are named outside of messages, whose lines are marked"
         self.browser.value("element('told').querySelector('.message button')?.click(), 0")
         hits = self.browser.value("element('listing').querySelectorAll('.hit').length")
         assert bool(places) == bool(hits), f"{broken.id}: {places} places are named, {hits} lines are marked"
-        seen = not hits or self.browser.value(SEEN.format("element('listing').querySelector('.hit')"))
+        led_to = "element('listing').querySelector(`[data-line='${element('told').querySelector('.message button').innerText.split(':').pop()}']`)"
+        seen = not hits or self.browser.value(SEEN.format(led_to))
         assert seen, f"{broken.id}: the line that a message's first button leads to is out of sight"
         changed = self.browser.value("open(broken().file), element('listing').querySelectorAll('.come, .go').length")
         assert changed, f"{broken.id}: the listing does not show the mistake"
@@ -112,6 +124,25 @@ class Visit:
                 assert not self.browser.value(TOO_WIDE), f"wider than {width} px, {theme}"
             backgrounds.add(self.browser.value("getComputedStyle(document.body).backgroundColor"))
         assert len(backgrounds) == 2, "both themes look alike"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def check_served(page, folder, native, browser_class):
+    """A page that comes from a static server runs as one from the disk, and asks for nothing else."""
+    asked = functools.partial(Quiet, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), asked) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        with browser_class(address) as browser:
+            visit = Visit(browser, folder, page, native)
+            visit.url = f"{address}{page.name}.html"
+            visit.check_break(page.breaks[0])
+            assert not browser.problems, f"from a server: {browser.problems}"
+        server.shutdown()
 
 
 def first_verdict(browser_class, *visited):
@@ -143,7 +174,8 @@ def check(page, folder, native, browser_class):
         if page.stage != LAB:  # a lab ends before anyone could stop it
             visit.check_stop()
         assert not browser.problems, "\n".join(browser.problems)
-        return first, visit.slowest
+    check_served(page, folder, native, browser_class)
+    return first, visit.slowest
 
 
 def missing(needed, native, wanted):

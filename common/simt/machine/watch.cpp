@@ -22,6 +22,10 @@ bool conflict(AccessKind a, AccessKind b) {
   return a != AccessKind::read || b != AccessKind::read;
 }
 
+/// Does every access that conflicts with `before` conflict with `now` too? An atomic does not stand for a plain access: only one of them races
+/// with other atomics.
+bool stands_for(AccessKind now, AccessKind before) { return now == AccessKind::write || now == before; }
+
 }  // namespace
 
 Watch::Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device)
@@ -151,9 +155,9 @@ void Watch::access_word(Word& word, std::uintptr_t address, bool shared, const A
     if (own) {
       if (before.clock == now.clock && before.kind == now.kind && (now.bytes & ~before.bytes) == 0)
         return;  // known, and by its first place
-      if (covered && (now.kind != AccessKind::read || before.kind == AccessKind::read)) replaced = i;
+      if (covered && stands_for(now.kind, before.kind)) replaced = i;
     } else if (ordered(before, now.thread)) {
-      if (covered && (now.kind != AccessKind::read || before.kind == AccessKind::read)) replaced = i;
+      if (covered && stands_for(now.kind, before.kind)) replaced = i;
     } else if ((before.bytes & now.bytes) != 0 && conflict(before.kind, now.kind)) {
       add_race(before, now, shared);
     }

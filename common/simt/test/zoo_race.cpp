@@ -187,6 +187,18 @@ __global__ void released_too_early_right(Memory* m) {
   if (me() == 1) add_release(&m->turn, 1);
 }
 
+/// The store is ordered before lane 1's atomic, which does not order it before anyone else's.
+__global__ void store_then_other_atomic(Memory* m) {
+  if (me() == 0) m->out[0] = 1.0f;  // BUG store_then_other_atomic, write
+  if (me() < 2) __syncwarp(0x3u);
+  if (me() > 0) atomicAdd(&m->out[0], m->in[me()]);  // BUG store_then_other_atomic, read
+}
+__global__ void store_then_other_atomic_right(Memory* m) {
+  if (me() == 0) m->out[0] = 1.0f;
+  if (me() < 2) __syncwarp(0x3u);
+  if (me() == 1) atomicAdd(&m->out[0], m->in[me()]);
+}
+
 /// Blocks that follow each other on one operating-system thread use the same memory as their shared memory, in turn.
 __global__ void shared_memory_of_many_blocks_right(Memory* m) {
   __shared__ float sum;
@@ -225,6 +237,8 @@ const RaceEntry common_entries[] = {
     {{"in_turn_right", false}, in_turn_right, 64, 1},
     {{"released_too_early", true}, released_too_early, 64, 64},
     {{"released_too_early_right", false}, released_too_early_right, 64, 64},
+    {{"store_then_other_atomic", true}, store_then_other_atomic, 1, 32},
+    {{"store_then_other_atomic_right", false}, store_then_other_atomic_right, 1, 32},
     {{"shared_memory_of_many_blocks_right", false}, shared_memory_of_many_blocks_right, 7, 128},
 };
 
