@@ -44,7 +44,7 @@ def names(row):
     if row.is_peer:
         return f"peer_{row.variant}", PEERS.get(row.variant, row.variant), "", ""
     hopper = " Hopper" * ("hopper" in (row.kernel or ""))
-    group, short = (f"{stage}{hopper}", row.variant) if stage > "05" else ("to 05", " ".join(row.stage.split("_")[:2]))
+    group, short = (f"{stage}{hopper}", row.variant) if stage > "05" else ("01 to 05", " ".join(row.stage.split("_")[:2]))
     return stage, f"{stage} {row.variant}", f"{group}, {row.problem['dtype']}", short
 
 

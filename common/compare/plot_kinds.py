@@ -28,13 +28,14 @@ def bars(plot, rows, words):
     if not panels:
         raise Unfit("no stage was timed in all passes")
     top, height, below, key = 94, 130, 50, {}
+    ours = [", ".join(steps for series, (steps, *_) in groups.items() if not series.startswith("peer")) for _, groups in panels]
+    is_same = len(set(ours)) == 1 and not {",", "+"} & set(ours[0])  # then the key names the step, and the panels need not
     figure = new_figure(top + len(panels) * (height + below) - 22, plot, words)
     for k, (title, groups) in enumerate(panels):
-        steps = ", ".join(steps for series, (steps, *_) in groups.items() if not series.startswith("peer"))
-        axes = add_panel(figure, 34, top + k * (height + below), plot.width - 42, height, f"{title}: {steps}")
+        axes = add_panel(figure, 34, top + k * (height + below), plot.width - 42, height, title if is_same else f"{title}: {ours[k]}")
         slots = len(groups) + 1  # of a length, one of them empty
         for i, (series, (steps, speed, why)) in enumerate(groups.items()):
-            key[series] = Patch(facecolor=ink(series), label=steps if series.startswith("peer") else series)
+            key[series] = Patch(facecolor=ink(series), label=steps if is_same or series.startswith("peer") else series)
             for x, value, text in zip(range(i, len(speed) * slots, slots), speed, why):
                 y, look = 0, {"colour": "dim", "rotation": 90}
                 if value > 0:

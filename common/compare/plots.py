@@ -52,13 +52,14 @@ def speed(words, dtype, *passes):
     """Groups of bars over N, as the FlashAttention papers show speed."""
     fp32 = dtype == "fp32"
     stages = ["01", "04", "05", "06", "07"] if fp32 else ["08"]
+    slow = [] if fp32 or len(passes) > 1 else ["peer_plain", "peer_memory_efficient"]  # far behind on tensor cores
     return Plot(
         kind="bars",
         device=H200,
         files="sweep large sweep_peers peers" if fp32 else "sweep_peers sweep16",  # of 16 bits the run in turns last
         title=f"{words}: TFLOP/s against the length N, {'fp32' if fp32 else 'tensor cores'}",
         note="{device}, {problem}; medians with a cold L2, of each stage the step that is fastest at the longest N.",
-        rows=f"dtype {'==' if fp32 else '!='} 'fp32' and `pass` in {list(passes)} and (is_peer or series in {stages})",
+        rows=f"dtype {'==' if fp32 else '!='} 'fp32' and `pass` in {list(passes)} and (is_peer and series not in {slow} or series in {stages})",
         where=f"dtype == '{dtype}' and {TOKENS}",
         problem=f"{dtype}, {TOKENS_WORDS}",
         panels=SLICES,

@@ -48,15 +48,15 @@ def tiles_of_05(rows):
         yield tiles, used[tiles]
 
 
-@table("chapters/05_fa1_backward.md", "per column and 256 pairs")
-def clocks_of_05(rows):
-    """(5.10)"""
+@table("chapters/05_fa1_backward.md", "cycles per column and 256 pairs")
+def cycles_of_05(rows):
+    """(5.10): per phase the cycles of a lane's own loads and the broadcasts, and the columns and pairs of the warp that they serve."""
+    loads = [(2 * 4, 16, 4, 256), (4, 32, 32, 128), (1, 8, 32, 32), (1, 8, 32, 32)]
     totals = [0, 0]
-    for phase, (*_, own), (*_, broadcasts), _, (columns, pairs), *_ in rows[:-1]:
-        arithmetic_clocks = 4 if " and " in phase else 2  # two products, or one
-        each = (own + broadcasts) / columns * 256 / pairs
-        totals = [totals[0] + each, totals[1] + arithmetic_clocks]
-        yield own + broadcasts, (columns, pairs), each, arithmetic_clocks
+    for (phase, *_), (own, broadcasts, columns, pairs) in zip(rows[:-1], loads):
+        each = (own + 2 * broadcasts) / columns * 256 / pairs, 4 if " and " in phase else 2  # two products, or one
+        totals = [total + cycles for total, cycles in zip(totals, each)]
+        yield each
     yield totals
 
 

@@ -72,7 +72,7 @@ def rivals(direction):
         (fast, _, cudnn, flash3), (last, flash, *_) = hopper.get(at, NONE), portable.get(at, NONE)
         found[cell[:3]] = [fast, cudnn, (fast, cudnn), flash3, (fast, flash3), last, flash, (last, flash)]
     title = f"{direction}, TFLOP/s, fp16, 16,384 tokens, H·d = 2,048{in_turns(hopper)}; for Hopper: {names_of(direction)}"
-    head = ["for Hopper", "cuDNN", "/ cuDNN", "FA3", "/ FA3", f"`{LAST[direction]}`", "FA2", "/ FA2"]
+    head = ["for Hopper", "cuDNN", "÷ cuDNN", "FA3", "÷ FA3", f"`{LAST[direction]}`", "FA2", "÷ FA2"]
     return rates(title, head, found)
 
 

@@ -211,8 +211,8 @@ def front():
     opponents = ((hopper, ON_HOPPER, "cuDNN", 2), (hopper, ON_HOPPER, "FlashAttention-3", 3), (portable, LAST, "FlashAttention-2", 1))
     ratios = [[which, name, *(ends(over(saved(last), one, peer)) for one in PASSES)] for which, last, name, peer in opponents]
     of_cells = (
-        f"How many times as fast over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not), "
-        "geometric mean and range:"
+        f"Speed-up over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not): "
+        "geometric mean, and range in brackets:"
     )
     parts = [title, table(head, lines), of_cells, table("our kernels | against | forward | backward", ratios)]
     return "\n\n".join([*parts, age(rows).replace("Saved", "Measured")])

@@ -79,7 +79,12 @@ def halves_07():
     p.label(
         480, below - 44, f"Warp {warp}, rows {warp * of_warp} to {(warp + 1) * of_warp - 1} of S (half 0) or dP (half 1)", 16, bold=True
     )
-    p.note(left + s.bc * cell / 2, below - 12, f"{tile.lanes} lanes take a column each, {tile.cols} times over", size=14)
+    p.note(
+        left + s.bc * cell / 2,
+        below - 12,
+        f"A warp has {tile.along} × {tile.lanes} lanes; {tile.lanes} take a column each, {tile.cols} times over",
+        size=14,
+    )
     for first in range(0, of_warp, tile.row_run):
         y = below + first * high
         for col in range(s.bc):

@@ -176,7 +176,7 @@ def instructions_06():
 def lanes_06():
     """A warp of the last step for d = 64 and for d = 128."""
     p = Picture(960, 604, "Steps 5 to 7: the rows and columns of S and O that one lane of a warp holds, for d = 64 and, in step 7, d = 128")
-    lane_y, lane_x, y, high = 1, 3, 96, 6
+    lane_y, lane_x, y, high = 1, 5, 96, 6
     for width in (64, 128):
         s = FORWARD[width]
         scores, outputs = s.thread["S"], s.thread["O"]
