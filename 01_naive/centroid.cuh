@@ -16,8 +16,8 @@
 namespace flash::centroid {
 namespace {
 
-/// (9.25), (9.26)  The weighted mean in O becomes the centroid, and P and L follow. The norm is at least 1, the sum of the weights
-/// (9.27). A thread owns a row.  Grid: (blocks of rows, H, B).
+/// (9.25), (9.26)  The weighted mean in O becomes the centroid, and P and L follow. The norm is at least 1, the sum of the
+/// weights (9.27). A thread owns a row.  Grid: (blocks of rows, H, B).
 __global__ void centroid_kernel(Problem problem, Tensor<const float> V_all, Tensor<float> P_all, Tensor<float> O_all,
                                 Tensor<float> L_all) {
   const int b = blockIdx.z;

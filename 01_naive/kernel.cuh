@@ -15,6 +15,13 @@
 //
 // HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk], in the backward pass also dP and dS: 16 Nq Nk bytes per head.
 // Shared memory: two tiles, 8.25 KB.  Shapes: all. exp() overflows once a score exceeds 88.7; chapter 02 fixes that.
+//
+// Names that every kernel file uses:
+//   Tensor, Matrix, Vector   pointers with sizes and strides (common/device/view.cuh): Q_all.head(b, h) is a head's matrix,
+//                            and Q_all.head(b, h)(i, c) one element
+//   Problem, score()         Problem has the sizes; score() scales a product, adds the bias and masks (common/device/score.cuh)
+//   launch(), Variant        launch(name, {grid, block}, kernel, arguments...) is kernel<<<grid, block>>>(arguments...), with
+//                            errors checked; the Variant at the end of the file tells the programs what the file offers
 #pragma once
 
 #include "common/device/device.cuh"
@@ -65,15 +72,16 @@ __device__ float tile_product(const Matrix<const float>& A, const Matrix<const f
 // ---- forward ---------------------------------------------------------------------------------------------------------------
 
 /// (1.1)  S = scale Q K^T + bias, masked    [Nq, d] x [d, Nk].  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void scores_kernel(Problem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias, Tensor<float> S) {
+__global__ void scores_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Bias bias,
+                              Tensor<float> S_all) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
   const int col0 = blockIdx.x * TILE;
-  const float dot = tile_product<false, true>(Q.head(b, h), K.head(b, problem.kv_head(h)), row0, col0, problem.d);
+  const float dot = tile_product<false, true>(Q_all.head(b, h), K_all.head(b, problem.kv_head(h)), row0, col0, problem.d);
   const int i = row0 + threadIdx.y;
   const int j = col0 + threadIdx.x;
-  if (i < problem.Nq && j < problem.Nk) S.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
+  if (i < problem.Nq && j < problem.Nk) S_all.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
 }
 
 /// (1.2), (1.4)  A thread reads its row of S twice: once for the sum, once to normalise.  Grid: (blocks of rows, H, B).
@@ -93,29 +101,29 @@ __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tenso
 }
 
 /// (1.3)  O = P V    [Nq, Nk] x [Nk, d].  Grid: (tiles of d, tiles of queries, B*H).
-__global__ void output_kernel(Problem problem, Tensor<const float> P, Tensor<const float> V, Tensor<float> O) {
+__global__ void output_kernel(Problem problem, Tensor<const float> P_all, Tensor<const float> V_all, Tensor<float> O_all) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
   const int col0 = blockIdx.x * TILE;
-  const float sum = tile_product<false, false>(P.head(b, h), V.head(b, problem.kv_head(h)), row0, col0, problem.Nk);
+  const float sum = tile_product<false, false>(P_all.head(b, h), V_all.head(b, problem.kv_head(h)), row0, col0, problem.Nk);
   const int i = row0 + threadIdx.y;
   const int c = col0 + threadIdx.x;
-  if (i < problem.Nq && c < problem.d) O.head(b, h)(i, c) = sum;
+  if (i < problem.Nq && c < problem.d) O_all.head(b, h)(i, c) = sum;
 }
 
 // ---- backward --------------------------------------------------------------------------------------------------------------
 
 /// (1.11)  dP = dO V^T    [Nq, d] x [d, Nk]: differentiates O = P V by P.  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void dP_kernel(Problem problem, Tensor<const float> dO, Tensor<const float> V, Tensor<float> dP) {
+__global__ void dP_kernel(Problem problem, Tensor<const float> dO_all, Tensor<const float> V_all, Tensor<float> dP_all) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
   const int col0 = blockIdx.x * TILE;
-  const float dot = tile_product<false, true>(dO.head(b, h), V.head(b, problem.kv_head(h)), row0, col0, problem.d);
+  const float dot = tile_product<false, true>(dO_all.head(b, h), V_all.head(b, problem.kv_head(h)), row0, col0, problem.d);
   const int i = row0 + threadIdx.y;
   const int j = col0 + threadIdx.x;
-  if (i < problem.Nq && j < problem.Nk) dP.head(b, h)(i, j) = dot;
+  if (i < problem.Nq && j < problem.Nk) dP_all.head(b, h)(i, j) = dot;
 }
 
 /// (1.12)  dS = P o (dP - rowsum(P o dP)): differentiates P = softmax(S). Masked pairs have P = 0, so dS = 0.
@@ -137,22 +145,22 @@ __global__ void dS_kernel(Problem problem, Tensor<const float> P_all, Tensor<con
 
 /// (1.13)  dQ = scale dS K    [Nq, Nk] x [Nk, d]: differentiates S = scale Q K^T by Q.
 /// Grid: (tiles of d, tiles of queries, B*H).
-__global__ void dQ_kernel(Problem problem, Tensor<const float> dS, Tensor<const float> K, Tensor<float> dQ) {
+__global__ void dQ_kernel(Problem problem, Tensor<const float> dS_all, Tensor<const float> K_all, Tensor<float> dQ_all) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
   const int col0 = blockIdx.x * TILE;
-  const float sum = tile_product<false, false>(dS.head(b, h), K.head(b, problem.kv_head(h)), row0, col0, problem.Nk);
+  const float sum = tile_product<false, false>(dS_all.head(b, h), K_all.head(b, problem.kv_head(h)), row0, col0, problem.Nk);
   const int i = row0 + threadIdx.y;
   const int c = col0 + threadIdx.x;
-  if (i < problem.Nq && c < problem.d) dQ.head(b, h)(i, c) = problem.scale * sum;
+  if (i < problem.Nq && c < problem.d) dQ_all.head(b, h)(i, c) = problem.scale * sum;
 }
 
 /// dX = factor A^T Y    [Nk, Nq] x [Nq, d], summed over a group's query heads, which all read one key/value head:
 /// dV (1.10) with A = P, Y = dO and factor 1; dK (1.14) with A = dS, Y = Q and factor scale.
 /// Grid: (tiles of d, tiles of keys, B*Hkv).
-__global__ void key_gradient_kernel(Problem problem, float factor, Tensor<const float> A, Tensor<const float> Y,
-                                    Tensor<float> dX) {
+__global__ void key_gradient_kernel(Problem problem, float factor, Tensor<const float> A_all, Tensor<const float> Y_all,
+                                    Tensor<float> dX_all) {
   const int b = blockIdx.z / problem.Hkv;
   const int kv_head = blockIdx.z % problem.Hkv;
   const int row0 = blockIdx.y * TILE;
@@ -160,11 +168,11 @@ __global__ void key_gradient_kernel(Problem problem, float factor, Tensor<const 
   float sum = 0.0f;
   for (int member = 0; member < problem.group_size(); ++member) {
     const int h = kv_head * problem.group_size() + member;
-    sum += tile_product<true, false>(A.head(b, h), Y.head(b, h), row0, col0, problem.Nq);
+    sum += tile_product<true, false>(A_all.head(b, h), Y_all.head(b, h), row0, col0, problem.Nq);
   }
   const int j = row0 + threadIdx.y;
   const int c = col0 + threadIdx.x;
-  if (j < problem.Nk && c < problem.d) dX.head(b, kv_head)(j, c) = factor * sum;
+  if (j < problem.Nk && c < problem.d) dX_all.head(b, kv_head)(j, c) = factor * sum;
 }
 
 // ---- launch ----------------------------------------------------------------------------------------------------------------

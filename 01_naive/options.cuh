@@ -30,16 +30,16 @@ namespace flash::options {
 namespace {
 
 /// (9.1)  S = scale Q K^T, capped, + bias, masked    [Nq, d] x [d, Nk].  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias,
-                              Tensor<float> S) {
+__global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Bias bias,
+                              Tensor<float> S_all) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
   const int col0 = blockIdx.x * TILE;
-  const float dot = tile_product<false, true>(Q.head(b, h), K.head(b, problem.kv_head(h)), row0, col0, problem.d);
+  const float dot = tile_product<false, true>(Q_all.head(b, h), K_all.head(b, problem.kv_head(h)), row0, col0, problem.d);
   const int i = row0 + threadIdx.y;
   const int j = col0 + threadIdx.x;
-  if (i < problem.Nq && j < problem.Nk) S.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
+  if (i < problem.Nq && j < problem.Nk) S_all.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
 }
 
 /// (9.2)  Multiplies dS by the slope of the cap, in place. S - bias recovers the capped score, with fewer digits if the bias is
@@ -74,16 +74,16 @@ __global__ void drop_kernel(Problem problem, DropMask mask, int sequence, Tensor
 
 /// (9.16)  dBias = the sum of dS, before the slope, over the heads that share the bias, always in the same order.
 /// A thread owns an element.  Grid: (tiles of keys, tiles of queries, matrices of the bias).
-__global__ void bias_gradient_kernel(Problem problem, Tensor<const float> dS, Tensor<float> dBias) {
+__global__ void bias_gradient_kernel(Problem problem, Tensor<const float> dS_all, Tensor<float> dBias_all) {
   const SharingHeads of = sharing_heads(problem, blockIdx.z);
   const int i = blockIdx.y * TILE + threadIdx.y;
   const int j = blockIdx.x * TILE + threadIdx.x;
   if (i >= problem.Nq || j >= problem.Nk) return;  // no barrier follows
   float sum = 0.0f;
   for (int b = of.first_b; b < of.end_b; ++b) {
-    for (int h = of.first_h; h < of.end_h; ++h) sum += dS.head(b, h)(i, j);
+    for (int h = of.first_h; h < of.end_h; ++h) sum += dS_all.head(b, h)(i, j);
   }
-  dBias.head(of.b, of.h)(i, j) = sum;
+  dBias_all.head(of.b, of.h)(i, j) = sum;
 }
 
 /// Rows of a tensor in fp32, from a column on.
@@ -95,17 +95,17 @@ TensorRef rows_of(TensorRef t, int first, int count, int col = 0) {
 }
 
 /// The attention of a sequence by itself, with views of its rows of all tensors.
-struct Part {
+struct SequenceRun {
   Attention a;
   int sequence = 0;
 };
 
-std::vector<Part> sequences_of(const Attention& a) {
+std::vector<SequenceRun> sequences_of(const Attention& a) {
   const Sequences& of = a.problem.sequences;
   if (of.empty()) return {{a}};
   Attention one = a;
   one.problem.sequences = {};
-  std::vector<Part> all;
+  std::vector<SequenceRun> all;
   for (int s = 0; s < of.count(); ++s) {
     const int query = of.queries[static_cast<std::size_t>(s)], key = of.keys[static_cast<std::size_t>(s)];
     static_cast<OptionsProblem&>(one.problem) = a.problem.sequence(s);
@@ -125,85 +125,86 @@ std::vector<Part> sequences_of(const Attention& a) {
 
 /// Launches unless there is nothing to compute: the grid of a result without elements would be empty.
 template <class... Arguments>
-void launch_any(const char* name, const LaunchShape& shape, Arguments&&... arguments) {
+void launch_unless_empty(const char* name, const LaunchShape& shape, Arguments&&... arguments) {
   if (shape.grid.x > 0 && shape.grid.y > 0 && shape.grid.z > 0) launch(name, shape, arguments...);
 }
 
 /// Draws Z, if there is dropout, and multiplies A = P or dP by it.
-void drop(const Part& part, const TensorRef& A) {
-  const FullProblem& p = part.a.problem;
+void drop(const SequenceRun& run, const TensorRef& A) {
+  const FullProblem& p = run.a.problem;
   if (p.dropout.probability == 0.0f) return;
-  launch_any("drop", tiled((p.Nq + 1) / 2, (p.Nk + 1) / 2, p.B * p.H), drop_kernel, p, DropMask(p.dropout), part.sequence,
-             view<float>(A));
+  launch_unless_empty("drop", tiled((p.Nq + 1) / 2, (p.Nk + 1) / 2, p.B * p.H), drop_kernel, p, DropMask(p.dropout),
+                      run.sequence, view<float>(A));
 }
 
-void forward_of_one(const Part& part) {
-  const Attention& a = part.a;
+void forward_of_one(const SequenceRun& run) {
+  const Attention& a = run.a;
   const FullProblem& p = a.problem;
   const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V);
   const auto S = a.workspace("S"), P = a.workspace("P");
   const auto scores = p.score == Score::lorentz ? lorentz::scores_kernel : options::scores_kernel;
-  launch_any("scores", tiled(p.Nq, p.Nk, p.B * p.H), scores, p, Q, K, bias_of(a), view<float>(S));
-  launch_any("softmax", row_per_thread(p), softmax_kernel, p, view<const float>(S), view<float>(P), view<float>(a.L));
-  drop(part, P);
-  launch_any("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
+  launch_unless_empty("scores", tiled(p.Nq, p.Nk, p.B * p.H), scores, p, Q, K, bias_of(a), view<float>(S));
+  launch_unless_empty("softmax", row_per_thread(p), softmax_kernel, p, view<const float>(S), view<float>(P), view<float>(a.L));
+  drop(run, P);
+  launch_unless_empty("output", tiled(p.Nq, p.d, p.B * p.H), output_kernel, p, view<const float>(P), V, view<float>(a.O));
   if (p.values == Values::centroid) {
-    launch_any("centroid", row_per_thread(p), centroid::centroid_kernel, p, V, view<float>(P), view<float>(a.O),
-               view<float>(a.L));
+    launch_unless_empty("centroid", row_per_thread(p), centroid::centroid_kernel, p, V, view<float>(P), view<float>(a.O),
+                        view<float>(a.L));
   }
 }
 
 /// Runs after forward_of_one(), which left S and P o Z in their workspaces; leaves the same.
-void backward_of_one(const Part& part) {
-  const Attention& a = part.a;
+void backward_of_one(const SequenceRun& run) {
+  const Attention& a = run.a;
   const FullProblem& p = a.problem;
   const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V);
   auto dO = view<const float>(a.dO);
   const auto S = view<const float>(a.workspace("S")), P = view<const float>(a.workspace("P"));
   const auto dP = a.workspace("dP"), dS = a.workspace("dS");
   if (p.dropout.probability != 0.0f)
-    launch_any("softmax", row_per_thread(p), softmax_kernel, p, S, view<float>(a.workspace("P")), view<float>(a.L));
+    launch_unless_empty("softmax", row_per_thread(p), softmax_kernel, p, S, view<float>(a.workspace("P")), view<float>(a.L));
   const bool centroids = p.values == Values::centroid;
   if (centroids) {
     const auto sum = a.workspace("do"), time = a.workspace("do0");
-    launch_any("sum_gradient", row_per_thread(p), centroid::sum_gradient_kernel, p, dO, view<const float>(a.O),
-               view<float>(sum), view<float>(time));
+    launch_unless_empty("sum_gradient", row_per_thread(p), centroid::sum_gradient_kernel, p, dO, view<const float>(a.O),
+                        view<float>(sum), view<float>(time));
     dO = view<const float>(sum);  // from here on that of the weighted sum
-    launch_any("dP", tiled(p.Nq, p.Nk, p.B * p.H), centroid::dP_kernel, p, dO, view<const float>(time), V, view<float>(dP));
+    launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), centroid::dP_kernel, p, dO, view<const float>(time), V,
+                        view<float>(dP));
   } else {
-    launch_any("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
+    launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
   }
-  drop(part, dP);
-  launch_any("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
+  drop(run, dP);
+  launch_unless_empty("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
   if (p.bias_gradient) {
-    launch_any("bias_gradient", tiled(p.Nq, p.Nk, bias_matrices(p)), bias_gradient_kernel, p, view<const float>(dS),
-               view<float>(a.dBias));
+    launch_unless_empty("bias_gradient", tiled(p.Nq, p.Nk, bias_matrices(p)), bias_gradient_kernel, p, view<const float>(dS),
+                        view<float>(a.dBias));
   }
-  if (p.softcap != 0.0f) launch_any("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
+  if (p.softcap != 0.0f) launch_unless_empty("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
   if (p.score == Score::lorentz) {
-    launch_any("slope_of_distance", tiled(p.Nq, p.Nk, p.B * p.H), lorentz::slope_kernel, p, Q, K, view<float>(dS),
-               view<float>(dP));
+    launch_unless_empty("slope_of_distance", tiled(p.Nq, p.Nk, p.B * p.H), lorentz::slope_kernel, p, Q, K, view<float>(dS),
+                        view<float>(dP));
     const auto G = view<const float>(dS), theta_G = view<const float>(dP);
-    launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), lorentz::dQ_kernel, p, G, theta_G, Q, K, view<float>(a.dQ));
-    launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), lorentz::dK_kernel, p, G, theta_G, Q, K, view<float>(a.dK));
+    launch_unless_empty("dQ", tiled(p.Nq, p.d, p.B * p.H), lorentz::dQ_kernel, p, G, theta_G, Q, K, view<float>(a.dQ));
+    launch_unless_empty("dK", tiled(p.Nk, p.d, p.B * p.Hkv), lorentz::dK_kernel, p, G, theta_G, Q, K, view<float>(a.dK));
   } else {
-    launch_any("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
-    launch_any("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q,
-               view<float>(a.dK));
+    launch_unless_empty("dQ", tiled(p.Nq, p.d, p.B * p.H), dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
+    launch_unless_empty("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q,
+                        view<float>(a.dK));
   }
-  drop(part, a.workspace("P"));
-  launch_any("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+  drop(run, a.workspace("P"));
+  launch_unless_empty("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
   if (centroids) {
-    launch_any("add_time", tiled(p.Nk, p.d, p.B * p.Hkv), centroid::add_time_kernel, p, P,
-               view<const float>(a.workspace("do0")), V, view<float>(a.dV));
+    launch_unless_empty("add_time", tiled(p.Nk, p.d, p.B * p.Hkv), centroid::add_time_kernel, p, P,
+                        view<const float>(a.workspace("do0")), V, view<float>(a.dV));
   }
 }
 
 void forward(const Attention& a) {
-  for (const Part& one : sequences_of(a)) forward_of_one(one);
+  for (const SequenceRun& run : sequences_of(a)) forward_of_one(run);
 }
 void backward(const Attention& a) {
-  for (const Part& one : sequences_of(a)) backward_of_one(one);
+  for (const SequenceRun& run : sequences_of(a)) backward_of_one(run);
 }
 
 std::vector<WorkspaceSpec> workspace_with_sums(const Problem& p, Pass pass) {

@@ -10,6 +10,8 @@
 // New since 03: the merge (3.4) of two partial rows gets its third component, O. A row can now be finished tile by tile, and
 // no tile of S ever leaves the chip. Between tiles a row's state (O, l, m) is kept in HBM.
 //
+// Indices of matrices in capitals, as in Q_i and S_ij, count tiles. In the code i is a query, j a key.
+//
 // Grid: one block per (batch, head). Block: one thread per row of the Q tile.
 // Shared memory: K_j, V_j [Bc, Width], Q_i, O_i [Br, Width + PAD]; Width: d, rounded up. Registers: a row of P~ V_j.
 //
@@ -149,6 +151,7 @@ __global__ void __launch_bounds__(MAX_Br, 1)
       // Lines 9 and 10: this thread's row of the tile, GROUP keys at a time, up to its last visible key.
       RowStats tile_stats{-INFINITY, 0.0f};  // m~, l~
       float4 PV_reg[Width / 4] = {};         // P~ V_j
+      // The keys that it sees, counted from key0: negative or above Bc if the last one is in another tile.
       const int visible = i < problem.Nq ? problem.visible_keys(i) - key0 : 0;
       for (int key = 0; key < min(visible, Bc); key += GROUP) {
         float S[GROUP];  // q . k, then the scores

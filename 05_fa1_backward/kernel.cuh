@@ -35,7 +35,7 @@ using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::clear_tile, fa
 
 constexpr int MAX_Bc = 64;          // the tiles of P and dS grow with Bc squared
 constexpr int MAX_Br = 2 * MAX_Bc;  // Br at most: see tiles_of()
-constexpr int CHUNK = 32;           // gradient columns per thread in registers: one element of dS or P serves them all
+constexpr int COLS = 32;            // gradient columns per thread in registers: one element of dS or P serves them all
 constexpr int LOADS_IN_FLIGHT = 8;  // per thread, from HBM: otherwise 4 warps are too few to hide the latency
 
 /// Floats of shared memory for such tiles.
@@ -121,24 +121,24 @@ __device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix
 struct QueryRow {
   int b, h, i;             // query i of head h
   int row;                 // of the tile
-  int visible;             // it sees the first `visible` keys of the K tile
+  int visible;             // keys it sees, counted from key0; negative or above Bc if the last one is in another tile
   float m, one_over_l, D;  // of the query; m = 0 if it sees no key
 };
 
-/// Phase A, a row of the Q tile:  dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3).
+/// Phase A, a row of the Q tile, to shared memory:  dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3).
 template <int Width>
-__device__ void differentiate_row(const Problem& problem, const Bias& bias, const SharedTiles& tiles, int key0,
-                                  const QueryRow& query) {
+__device__ void store_P_and_dS(const Problem& problem, const Bias& bias, const SharedTiles& smem, int key0,
+                               const QueryRow& query) {
   const auto [b, h, i, row, visible, m, one_over_l, D] = query;
-  for (int key = 0; key < tiles.K.rows; key += GROUP) {
+  for (int key = 0; key < smem.K.rows; key += GROUP) {
     float qk[GROUP] = {}, dP[GROUP] = {};
 #pragma unroll 2
     for (int c = 0; c < Width; c += 4) {
-      const float4 q = tiles.Q.as<const float4>(row, c), dO = tiles.dO.as<const float4>(row, c);
+      const float4 q = smem.Q.as<const float4>(row, c), dO = smem.dO.as<const float4>(row, c);
 #pragma unroll
       for (int g = 0; g < GROUP; ++g) {  // all threads read the same keys: one access serves the warp
-        qk[g] = add_dot(qk[g], q, tiles.K.as<const float4>(key + g, c));
-        dP[g] = add_dot(dP[g], dO, tiles.V.as<const float4>(key + g, c));
+        qk[g] = add_dot(qk[g], q, smem.K.as<const float4>(key + g, c));
+        dP[g] = add_dot(dP[g], dO, smem.V.as<const float4>(key + g, c));
       }
     }
     alignas(16) float P[GROUP], dS[GROUP];
@@ -149,36 +149,36 @@ __device__ void differentiate_row(const Problem& problem, const Bias& bias, cons
     }
 #pragma unroll
     for (int g = 0; g < GROUP; g += 4) {
-      tiles.P.as<float4>(row, key + g) = make_float4(P[g], P[g + 1], P[g + 2], P[g + 3]);
-      tiles.dS.as<float4>(row, key + g) = make_float4(dS[g], dS[g + 1], dS[g + 2], dS[g + 3]);
+      smem.P.as<float4>(row, key + g) = make_float4(P[g], P[g + 1], P[g + 2], P[g + 3]);
+      smem.dS.as<float4>(row, key + g) = make_float4(dS[g], dS[g + 1], dS[g + 2], dS[g + 3]);
     }
   }
 }
 
-/// sum += weight * X(row, c0 .. c0 + CHUNK - 1)
-__device__ inline void add_row(float4 (&sum)[CHUNK / 4], float weight, const SharedMatrix<float>& X, int row, int c0) {
+/// sum += weight * Y(row, c0 .. c0 + COLS - 1)
+__device__ inline void add_row(float4 (&sum)[COLS / 4], float weight, const SharedMatrix<float>& Y, int row, int c0) {
 #pragma unroll
-  for (int k = 0; k < CHUNK / 4; ++k) sum[k] = add_scaled(sum[k], weight, X.as<const float4>(row, c0 + 4 * k));
+  for (int k = 0; k < COLS / 4; ++k) sum[k] = add_scaled(sum[k], weight, Y.as<const float4>(row, c0 + 4 * k));
 }
 
 /// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), read from HBM and written back. Differentiates S = scale Q K^T
 /// by Q. As in phase C, each tile is summed separately: a single chain of additions over all tiles would lose two more bits
 /// (chapter 05, section 5).
 template <int Width>
-__device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& tiles, int row, bool aligned) {
-  for (int c0 = 0; c0 < Width; c0 += CHUNK) {
-    float4 old[CHUNK / 4], sum[CHUNK / 4] = {};
+__device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& smem, int row, bool aligned) {
+  for (int c0 = 0; c0 < Width; c0 += COLS) {
+    float4 old[COLS / 4], sum[COLS / 4] = {};
 #pragma unroll
-    for (int k = 0; k < CHUNK / 4; ++k) old[k] = read_four(dQ, i, c0 + 4 * k, aligned);  // in flight during the products
-    for (int key = 0; key < tiles.K.rows; key += 4) {
-      const float4 dS = tiles.dS.as<const float4>(row, key);
-      add_row(sum, dS.x, tiles.K, key, c0);
-      add_row(sum, dS.y, tiles.K, key + 1, c0);
-      add_row(sum, dS.z, tiles.K, key + 2, c0);
-      add_row(sum, dS.w, tiles.K, key + 3, c0);
+    for (int k = 0; k < COLS / 4; ++k) old[k] = read_four(dQ, i, c0 + 4 * k, aligned);  // in flight during the products
+    for (int key = 0; key < smem.K.rows; key += 4) {
+      const float4 dS = smem.dS.as<const float4>(row, key);
+      add_row(sum, dS.x, smem.K, key, c0);
+      add_row(sum, dS.y, smem.K, key + 1, c0);
+      add_row(sum, dS.z, smem.K, key + 2, c0);
+      add_row(sum, dS.w, smem.K, key + 3, c0);
     }
 #pragma unroll
-    for (int k = 0; k < CHUNK / 4; ++k) write_four(dQ, i, c0 + 4 * k, add_scaled(old[k], scale, sum[k]), aligned);
+    for (int k = 0; k < COLS / 4; ++k) write_four(dQ, i, c0 + 4 * k, add_scaled(old[k], scale, sum[k]), aligned);
   }
 }
 
@@ -187,15 +187,15 @@ __device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const Sha
 template <int Width>
 __device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int key, float factor, const SharedMatrix<float>& A,
                                     const SharedMatrix<float>& Y) {
-  for (int c0 = 0; c0 < Width; c0 += CHUNK) {
-    float4 sum[CHUNK / 4] = {};
+  for (int c0 = 0; c0 < Width; c0 += COLS) {
+    float4 sum[COLS / 4] = {};
 #pragma unroll 4
     for (int row = 0; row < A.rows; ++row) {
       const float a = A(row, key);  // neighbouring threads read neighbouring columns
       add_row(sum, a, Y, row, c0);
     }
 #pragma unroll
-    for (int k = 0; k < CHUNK / 4; ++k) {
+    for (int k = 0; k < COLS / 4; ++k) {
       const float4 old = dX.as<const float4>(key, c0 + 4 * k);
       dX.as<float4>(key, c0 + 4 * k) = add_scaled(old, factor, sum[k]);
     }
@@ -209,25 +209,25 @@ __global__ void __launch_bounds__(MAX_Br, 1)
   const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
   const int row = threadIdx.x;
   const Matrix<const float> K = all.K.head(b, kv_head), V = all.V.head(b, kv_head);
-  const SharedTiles tiles = shared_tiles<Width>(Br, Bc);
+  const SharedTiles smem = shared_tiles<Width>(Br, Bc);
 
   // Line 5: dQ = 0. The first barrier below separates these writes from the first reads.
-  clear_tile<Width>(tiles.Q);
+  clear_tile<Width>(smem.Q);
   for (int h = first_head; h < end_head; ++h) {
-    for (int query0 = 0; query0 < problem.Nq; query0 += Br) store_tile<Width>(all.dQ.head(b, h), query0, tiles.Q, aligned);
+    for (int query0 = 0; query0 < problem.Nq; query0 += Br) store_tile<Width>(all.dQ.head(b, h), query0, smem.Q, aligned);
   }
 
-  for (int key0 = 0; key0 < problem.Nk; key0 += Bc) {     // line 6
-    load_tile_batched<Width>(tiles.K, K, key0, aligned);  // line 7
-    load_tile_batched<Width>(tiles.V, V, key0, aligned);
-    clear_tile<Width>(tiles.dK);  // line 8
-    clear_tile<Width>(tiles.dV);
+  for (int key0 = 0; key0 < problem.Nk; key0 += Bc) {    // line 6
+    load_tile_batched<Width>(smem.K, K, key0, aligned);  // line 7
+    load_tile_batched<Width>(smem.V, V, key0, aligned);
+    clear_tile<Width>(smem.dK);  // line 8
+    clear_tile<Width>(smem.dV);
 
     for (int h = first_head; h < end_head; ++h) {
       for (int query0 = problem.first_query(key0, Br); query0 < problem.Nq; query0 += Br) {  // line 9
         const int i = query0 + row;
-        load_tile_batched<Width>(tiles.Q, all.Q.head(b, h), query0, aligned);  // line 10
-        load_tile_batched<Width>(tiles.dO, all.dO.head(b, h), query0, aligned);
+        load_tile_batched<Width>(smem.Q, all.Q.head(b, h), query0, aligned);  // line 10
+        load_tile_batched<Width>(smem.dO, all.dO.head(b, h), query0, aligned);
         // Read after write: tiles that other threads have loaded, and zeros that they have written.
         __syncthreads();
 
@@ -237,13 +237,13 @@ __global__ void __launch_bounds__(MAX_Br, 1)
         if (i < problem.Nq) {
           visible = problem.visible_keys(i) - key0;
           m = all.m.head_vector(b, h)(i), l = all.l.head_vector(b, h)(i);
-          D = row_D<Width>(tiles.dO, row, all.O.head(b, h), i, aligned);
+          D = row_D<Width>(smem.dO, row, all.O.head(b, h), i, aligned);
         }
         const float one_over_l = l == 0.0f ? 0.0f : 1.0f / l;
-        differentiate_row<Width>(problem, bias, tiles, key0, {b, h, i, row, visible, zero_if_empty(m), one_over_l, D});
+        store_P_and_dS<Width>(problem, bias, smem, key0, {b, h, i, row, visible, zero_if_empty(m), one_over_l, D});
 
         // Line 21, phase B. A thread reads only the row of dS that it has just written.
-        if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, tiles, row, aligned);
+        if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, smem, row, aligned);
         // Read after write: a column of P or dS has an element from every thread.
         __syncthreads();
 
@@ -253,9 +253,9 @@ __global__ void __launch_bounds__(MAX_Br, 1)
         //   Bc .. 2Bc - 1  dK     dS    Q     scale
         if (row < 2 * Bc) {
           const bool is_dV = row < Bc;
-          const SharedMatrix<float> dX{is_dV ? tiles.dV.data : tiles.dK.data, Bc, Width, Width + PAD};
-          const SharedMatrix<float> A{is_dV ? tiles.P.data : tiles.dS.data, Br, Bc, Bc + PAD};
-          const SharedMatrix<float> Y{is_dV ? tiles.dO.data : tiles.Q.data, Br, Width, Width + PAD};
+          const SharedMatrix<float> dX{is_dV ? smem.dV.data : smem.dK.data, Bc, Width, Width + PAD};
+          const SharedMatrix<float> A{is_dV ? smem.P.data : smem.dS.data, Br, Bc, Bc + PAD};
+          const SharedMatrix<float> Y{is_dV ? smem.dO.data : smem.Q.data, Br, Width, Width + PAD};
           add_to_key_gradient<Width>(dX, is_dV ? row : row - Bc, is_dV ? 1.0f : problem.scale, A, Y);
         }
         // Write after read: the next tiles overwrite data still being read.
@@ -265,8 +265,8 @@ __global__ void __launch_bounds__(MAX_Br, 1)
     }
 
     // Line 24. A thread stores the same elements that it zeroes for the next K tile: no barrier is needed in between.
-    store_tile<Width>(all.dK.head(b, kv_head), key0, tiles.dK, aligned);
-    store_tile<Width>(all.dV.head(b, kv_head), key0, tiles.dV, aligned);
+    store_tile<Width>(all.dK.head(b, kv_head), key0, smem.dK, aligned);
+    store_tile<Width>(all.dV.head(b, kv_head), key0, smem.dV, aligned);
   }
 }
 

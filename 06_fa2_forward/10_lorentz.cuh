@@ -69,8 +69,8 @@ struct ForwardShape {
   static_assert(Bc % Chunk == 0 && Width % 32 == 0, "whole chunks; without padding all rows of a tile begin in the same bank");
 };
 
-/// (9.25), (9.27)  The sum of the weights in l becomes the Lorentz norm of the weighted sum (o0, O), in all lanes that share a row.
-/// The norm is at least that sum, whatever is left of a difference of rounded numbers.
+/// (9.25), (9.27)  The sum of the weights in l becomes the Lorentz norm of the weighted sum (o0, O), in all lanes that share a
+/// row. The norm is at least that sum, whatever is left of a difference of rounded numbers.
 template <class Tile>
 __device__ void lorentz_norm(Rows<Tile::ROWS>& l, Rows<Tile::ROWS> o0, const Tile& O) {
   Rows<Tile::ROWS> square(0.0f);

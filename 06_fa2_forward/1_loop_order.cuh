@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0, aligned);
   float4 O_reg[Shape::Width / 4] = {};  // a row of O, not normalised
   float m = -INFINITY, l = 0.0f;
-  // Write after write: a tile that sees no key goes straight to step 3, which stages O in Q's buffer.
+  // Write after write: a tile that sees no key goes straight to phase 3, which stages O in Q's buffer.
   __syncthreads();
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.

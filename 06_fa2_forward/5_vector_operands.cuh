@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
-    // Read after write: K_j and Q of all threads have landed. Write after read: no warp still reads V_(j-1).
+    // Read after write: K_j and Q of all threads have landed.
+    // Write after read: no warp still reads V_(j-1), and no lane P_(j-1).
     __syncthreads();
     load_async<Shape, Shape::Bc>(V_smem, V, key0, aligned);
     cp_async_commit();
@@ -102,7 +103,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
-    // Read after write: V_j of all threads has landed. Write after read: no warp still reads K_j.
+    // Read after write: V_j of all threads has landed.
+    // Write after read: no warp still reads K_j.
     __syncthreads();
     if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, aligned);
     cp_async_commit();
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 
   // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, 1.0f, aligned);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, /*late_scale=*/1.0f, aligned);
 }
 
 template <class Shape>

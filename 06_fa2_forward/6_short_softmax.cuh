@@ -11,8 +11,8 @@
 // - e^x is 2^(x log2 e), one instruction (ex2) after a multiplication, and the scale is folded into that factor. (With a bias,
 //   or a scale that is not positive or very large, scores are scaled right after the product, and c = log2 e.) The code
 //   calls c scale_log2.
-// - Only tiles that need a mask are masked: the tiles on the diagonal, and the last one if it is not full
-//   (common/device/softmax.cuh).
+// - Only tiles that need a mask are masked: the tiles on the diagonal, and the last one if it is not full. ScoreRule does both
+//   (common/device/softmax.cuh: two lines at its top say what concerns this step).
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
@@ -86,7 +86,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
-    // Read after write: K_j and Q of all threads have landed. Write after read: no warp still reads V_(j-1).
+    // Read after write: K_j and Q of all threads have landed.
+    // Write after read: no warp still reads V_(j-1), and no lane P_(j-1).
     __syncthreads();
     load_async<Shape, Shape::Bc>(V_smem, V, key0, aligned);
     cp_async_commit();
@@ -102,7 +103,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
-    // Read after write: V_j of all threads has landed. Write after read: no warp still reads K_j.
+    // Read after write: V_j of all threads has landed.
+    // Write after read: no warp still reads K_j.
     __syncthreads();
     if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, aligned);
     cp_async_commit();

@@ -90,7 +90,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // 2. The tiles of K and V. An empty split, of which no row sees a key, has none.
   for (int key0 = begin; key0 < end; key0 += Shape::Bc) {
     cp_async_wait<0>();
-    // Read after write: K_j and Q of all threads have landed. Write after read: no warp still reads V_(j-1).
+    // Read after write: K_j and Q of all threads have landed.
+    // Write after read: no warp still reads V_(j-1), and no lane P_(j-1).
     __syncthreads();
     load_async<Shape, Shape::Bc>(V_smem, V, key0, aligned);
     cp_async_commit();
@@ -110,7 +111,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     store_transposed(warps_keys(Pt_smem), P);
 
     cp_async_wait<0>();
-    // Read after write: V_j, and P of the warp's other lanes. Write after read: no warp still reads K_j.
+    // Read after write: V_j of all threads has landed, and so has P of the warp's other lanes.
+    // Write after read: no warp still reads K_j.
     __syncthreads();
     if (key0 + Shape::Bc < end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc, aligned);
     cp_async_commit();

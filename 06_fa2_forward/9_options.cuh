@@ -44,7 +44,8 @@ struct ForwardShape {
   using Output = ThreadTile<ThreadRows, Width / Lanes, Lanes, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Bc % Chunk == 0 && Width % 32 == 0, "whole chunks; without padding all rows of a tile begin in the same bank");
+  static_assert(Bc % Chunk == 0, "whole chunks of keys");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
 
 template <class Shape, class Rule>
@@ -83,7 +84,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int key0 = first_key; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
-    // Read after write: K_j and Q of all threads have landed. Write after read: no warp still reads V_(j-1).
+    // Read after write: K_j and Q of all threads have landed.
+    // Write after read: no warp still reads V_(j-1), and no lane P_(j-1).
     __syncthreads();
     load_async<Shape, Shape::Bc, Rule::RAGGED>(V_smem, V, key0, aligned);
     cp_async_commit();
@@ -100,7 +102,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
-    // Read after write: V_j of all threads has landed. Write after read: no warp still reads K_j.
+    // Read after write: V_j of all threads has landed.
+    // Write after read: no warp still reads K_j.
     __syncthreads();
     if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc, Rule::RAGGED>(K_smem, K, key0 + Shape::Bc, aligned);
     cp_async_commit();

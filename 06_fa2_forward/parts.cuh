@@ -1,5 +1,5 @@
-// 06 FlashAttention-2: what steps 5 to 9 and chapter 07 share, in the order of the steps that introduce it. Step 5 needs the
-// first two sections: load_async() is step 4's, the rest is its own idea.
+// 06 FlashAttention-2: what steps 5 to 10 and chapter 07 share, in the order of the steps that introduce it. Step 5 needs the
+// first two sections: load_async() is step 4's, with a branch for chapter 09; the rest is step 5's own idea.
 #pragma once
 
 #include "06_fa2_forward/thread_tiles.cuh"

@@ -27,7 +27,9 @@ constexpr int Y = 4, X = 8;                 // the lanes of a warp
 constexpr int ROWS = 8;                     // of a thread
 constexpr int KEYS = Bc / X, COLS = d / X;  // columns of S and of O of a thread
 constexpr int THREADS = Br / ROWS * X;
-constexpr int PAD = 4;  // floats after each row in shared memory: then neighbouring rows begin in different banks
+// Floats after each row in shared memory: then neighbouring rows begin in different banks. Rows of P get X instead, as a warp
+// stores X floats of each of 4 rows: 32 different banks.
+constexpr int PAD = 4;
 
 /// Rows row0, row0 + 1, ... of M, [N, d], as a tile in shared memory; zeros beyond the last row, since 0 times NaN is NaN.
 template <int Rows>
@@ -40,7 +42,7 @@ __device__ void load_tile(float (&tile)[Rows][d + PAD], const float4* M, int row
 
 __global__ void __launch_bounds__(THREADS)
     attention(int N, bool causal, const float4* Q, const float4* K, const float4* V, float4* O) {
-  __shared__ __align__(16) float Q_smem[Br][d + PAD], K_smem[Bc][d + PAD], V_smem[Bc][d + PAD], P_smem[Br][Bc + PAD];
+  __shared__ __align__(16) float Q_smem[Br][d + PAD], K_smem[Bc][d + PAD], V_smem[Bc][d + PAD], P_smem[Br][Bc + X];
   const size_t head = size_t(blockIdx.y) * N * (d / 4);
   const int row0 = blockIdx.x * Br, x = threadIdx.x % X;
   const int y = threadIdx.x / 32 * (Y * ROWS) + threadIdx.x % 32 / X;  // this thread's rows: y, y + Y, y + 2 Y, ...
@@ -146,10 +148,11 @@ static double largest_error(int N, bool causal, const std::vector<float> (&host)
 
 int main(int argc, char** argv) {
   const bool causal = argc > 1 && std::strcmp(argv[argc - 1], "causal") == 0;
-  int sizes[] = {1024, 128, 20};  // N, heads, timed runs
+  int sizes[] = {1024, 128, 20};  // N, heads, timed runs, which may be 0
   for (int i = 1; i < argc - causal; ++i) {
     char rest;
-    if (i > 3 || std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) != 1 || sizes[i - 1] < (i < 3) || sizes[i - 1] > 65535) {
+    const int least = i == 3 ? 0 : 1;
+    if (i > 3 || std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) != 1 || sizes[i - 1] < least || sizes[i - 1] > 65535) {
       std::fprintf(stderr, "bad argument '%s'; usage: %s [N [heads [runs]]] [causal], each up to 65535\n", argv[i], argv[0]);
       return 2;
     }

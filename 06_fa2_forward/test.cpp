@@ -26,7 +26,7 @@ TEST_CASE("cpu: right with each choice of tiles, around their edges, whatever th
     const Simulated gpu({.target_sm = sm});
     for (const FullProblem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 129, .Nk = 65, .d = 128}),
                                                causal(grid::problem_of({.Nq = 63, .Nk = 129, .d = 111})),
-                                               causal(grid::problem_of({.Nq = 256, .Nk = 256, .d = 64}))})) {
+                                               causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 256, .Nk = 256, .d = 64}))})) {
       const Inputs inputs = make_inputs(p, InputKind::normal, 61, Pass::forward);
       const Checker checker(p, inputs, Pass::forward, Sample{});
       for (const Variant& v : grid::variants_for(p)) {

@@ -138,9 +138,9 @@ __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Til
   }
 }
 
-/// (6.5)  The epilogue: O = O / l and L = late_scale m + ln l, in rows row0.. of O_all and L. l: over this lane's columns.
+/// (6.5)  The epilogue: O = O / l and L = late_scale m + ln l, in rows row0.. of O_rows and L. l: over this lane's columns.
 template <class Tile>
-__device__ void write_output(const Matrix<float>& O_all, const Vector<float>& L, int row0, Tile& O, const Rows<Tile::ROWS>& m,
+__device__ void write_output(const Matrix<float>& O_rows, const Vector<float>& L, int row0, Tile& O, const Rows<Tile::ROWS>& m,
                              Rows<Tile::ROWS> l, float late_scale, bool aligned) {
   l = row_sum<Tile>(l);
   l.each([&](float& sum, int r) {
@@ -149,7 +149,7 @@ __device__ void write_output(const Matrix<float>& O_all, const Vector<float>& L,
     sum = sum == 0.0f ? 0.0f : 1.0f / sum;  // no visible key: O = 0
   });
   O.scale_rows(l);
-  write_tile(O_all, row0, 0, O, aligned);
+  write_tile(O_rows, row0, 0, O, aligned);
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   const auto Q_or_dO = select(first_half, smem.Q, smem.dO), K_or_V = select(first_half, smem.K, smem.V);
   const auto P_or_dS = select(first_half, smem.P, smem.dS), dO_or_Q = select(first_half, smem.dO, smem.Q);
   const bool has_slope = problem.softcap != 0.0f;
-  constexpr bool DROPS = Drops<Rule>;  // then smem.P has P o Z for dV, and smem.dS P for dS
+  constexpr bool DROPS = Drops<Rule>;
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
   // least one, because the last query sees every key; unless there is a window.
@@ -118,14 +118,21 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
     for (int query0 = first_query; query0 < end_query; query0 += Shape::Br) {
       cp_async_wait<0>();
-      // Read after write: all tiles have landed. Write after read: no thread still reads the previous dS.
+      // Read after write: all tiles have landed.
+      // Write after read: no thread still reads the previous dS, where half 0 is about to store its weights.
       __syncthreads();
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
       add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
+      // In phase 3 half 1 multiplies dP - D by weights from half 0. With options they wait in smem.dS, and dS replaces them:
+      //   softcap   dropout   smem.dS holds in turn     smem.P, for dV
+      //   no        no        dS                        P, which is also the weights
+      //   yes       no        slope, slope o P, dS      P
+      //   no        yes       P, dS                     P, then P o Z
+      //   yes       yes       slope, slope o P, dS      P, then P o Z
       if (first_half) {
-        rule.apply(S_or_dP, b * problem.H + h, query0, key0, smem.dS);
+        rule.apply(S_or_dP, b * problem.H + h, query0, key0, /*slope=*/smem.dS);
         store_P(smem, S_or_dP, rule.late_scale);
         if (has_slope) S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
         if constexpr (DROPS) {
@@ -136,7 +143,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       } else {
         drop(rule, S_or_dP, b * problem.H + h, query0, key0);  // (9.13)
       }
-      // Read after write: half 1 reads P for dS, and all warps of half 0 read it for dV.
+      // Read after write: half 1 reads its weights, in smem.P or smem.dS, and all warps of half 0 read smem.P for dV.
       __syncthreads();
 
       // 3. Half 1: dS = slope o P o (dP - D).

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       }
       // Read after write: half 1 reads P of half 0.
       __syncthreads();
-      if (first_half) continue;
+      if (first_half) continue;  // and waits for half 1 at the first barrier above
       const Rows<Scores::ROWS> D = of_rows<Scores>(smem.D);
 #pragma unroll
       for (int r = 0; r < Scores::ROWS; ++r) {

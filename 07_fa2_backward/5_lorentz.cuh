@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
     for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
       cp_async_wait<0>();
-      // Read after write: all tiles have landed. Write after read: no thread still reads the previous dS.
+      // Read after write: all tiles have landed. (The barrier after dQ separates the reads of dS from its next writes.)
       __syncthreads();
 
       // 2. Half 0: x, its slope, then P and slope o P. Half 1: dP = dO V^T.
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       } else {
         add_product(S_or_dP, KMajor{smem.dO}, KMajor{smem.V});
       }
-      // Read after write: half 1 reads slope o P of half 0.
+      // Read after write: half 1 reads slope o P of half 0, and all warps of half 0 read P for dV.
       __syncthreads();
 
       // 3. Half 1: G = slope o P o (dP - D), or with the time components of dO and V in place of D.

@@ -1,4 +1,4 @@
-// 07 FlashAttention-2, backward: the parts that both steps share, in addition to the parts of 06.
+// 07 FlashAttention-2, backward: the parts that all steps share, in addition to the parts of 06.
 //
 // A block has 8 warps in two halves that do the same work on different matrices, because the products form pairs that share no
 // operand:
@@ -90,22 +90,22 @@ __device__ SharedTiles shared_tiles() {
   const auto of_keys = [&] { return take(Shape::Bc, Shape::Width, Shape::STRIDE); };
   const auto of_queries = [&] { return take(Shape::Br, Shape::Width, Shape::STRIDE); };
   const auto of_pairs = [&] { return take(Shape::Br, Shape::Bc, Shape::P_STRIDE); };
-  const auto of_rows = [&] { return take(Shape::Br, 1, 1).data; };
+  const auto stats_of_rows = [&] { return take(Shape::Br, 1, 1).data; };
   return {.K = of_keys(),
           .V = of_keys(),
           .Q = of_queries(),
           .dO = of_queries(),
           .P = of_pairs(),
           .dS = of_pairs(),
-          .L = of_rows(),
-          .D = of_rows()};
+          .L = stats_of_rows(),
+          .D = stats_of_rows()};
 }
 
 /// The first tile or the second, such as the one that this thread's half of the block works on. Only the pointer is selected:
 /// both have the same size.
-__device__ inline SharedMatrix<float> select(bool first_half, const SharedMatrix<float>& first,
+__device__ inline SharedMatrix<float> select(bool take_first, const SharedMatrix<float>& first,
                                              const SharedMatrix<float>& second) {
-  return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};
+  return {take_first ? first.data : second.data, first.rows, first.cols, first.stride};
 }
 
 /// What the kernels read and write in HBM.

@@ -107,9 +107,12 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
 }
 
 /// Step 10, with or without the backward pass after it. In a ragged batch each thread looks up its block's tile, the ends of the sequence,
-/// and where it begins in Q, K, V, O and L. Where Q stays in registers, tiles that see no key read theirs, too.
+/// and where it begins in Q, K, V, O and L. Where Q stays in registers, tiles that see no key read theirs, too. A warp looks up no biases of
+/// tiles that none of its rows sees.
 inline Prediction predicted_options(const FullProblem& p, const TileChoice& choice, const DeviceLimits& limits) {
   MovedTensors moved = predicted_forward(p, choice);
+  const Tiles of_warp{choice.tiles.Br / (choice.threads / 32), choice.tiles.Bc};
+  moved["bias"].read = std::int64_t{p.B} * p.H * biases(p, visits(p, of_warp), 32);
   if (Q_stays(p, choice)) add_read(moved, "Q", std::int64_t{p.B} * p.H * (p.Nq - visits(p, choice.tiles).seeing), p);
   if (!p.sequences.empty()) {
     const std::int64_t threads = std::int64_t{p.B} * p.H * visits(p, choice.tiles).query_tiles * choice.threads;
@@ -179,6 +182,22 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
   return moved;
 }
 
+/// Backward step 5. In a ragged batch rows beyond a sequence's last are left out of L and D, and of dQ. Each thread looks up its block's
+/// tile and the ends of the sequence, and where it begins: for K and V, dK and dV, in each tile for Q, dO and dQ, and for each L and D.
+inline MovedTensors predicted_options_backward(const FullProblem& p, const TileChoice& choice) {
+  MovedTensors moved = predicted_backward("one_kernel", p, choice, 1);
+  if (p.sequences.empty()) return moved;
+  const Visits v = visits(p, choice.tiles);
+  const std::int64_t parts = p.d > 128 ? 2 : 1, kv_blocks = parts * p.Hkv, in_tiles = parts * p.H;
+  moved["LD"].read = in_tiles * 2 * v.queries;
+  const std::int64_t beyond = p.H * (v.tiles * choice.tiles.Br - v.queries) * (p.d <= 128 ? up(p.d, 32) : 256);
+  moved["dQ_accum"].read -= beyond, moved["dQ_accum"].written -= beyond;
+  moved["order"].read = kv_blocks * v.key_tiles * 2 * choice.threads;
+  moved["offsets"].read = kv_blocks * ((4 + 2) * v.key_tiles + 2 * v.seen_tiles) * choice.threads +
+                          in_tiles * (3 * v.tiles * choice.threads + 2 * v.queries);
+  return moved;
+}
+
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
                             const DeviceLimits& limits) {
   for (const std::string_view step :
@@ -189,7 +208,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   const bool options_backward = v.name == std::string_view("options_backward");
   if (v.name == std::string_view("options") || (options_backward && pass == Pass::forward))
     return predicted_options(p, choice, limits);
-  if (options_backward) return {predicted_backward("one_kernel", p, choice, 1)};
+  if (options_backward) return {predicted_options_backward(p, choice)};
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }

@@ -177,10 +177,11 @@ static double largest_error(int N, bool causal, const std::vector<half> (&host)[
 
 int main(int argc, char** argv) {
   const bool causal = argc > 1 && std::strcmp(argv[argc - 1], "causal") == 0;
-  int sizes[] = {1024, 128, 20};  // N, heads, timed runs
+  int sizes[] = {1024, 128, 20};  // N, heads, timed runs, which may be 0
   for (int i = 1; i < argc - causal; ++i) {
     char rest;
-    if (i > 3 || std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) != 1 || sizes[i - 1] < (i < 3) || sizes[i - 1] > 65535) {
+    const int least = i == 3 ? 0 : 1;
+    if (i > 3 || std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) != 1 || sizes[i - 1] < least || sizes[i - 1] > 65535) {
       std::fprintf(stderr, "bad argument '%s'; usage: %s [N [heads [runs]]] [causal], each up to 65535\n", argv[i], argv[0]);
       return 2;
     }

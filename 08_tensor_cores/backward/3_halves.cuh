@@ -62,22 +62,23 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
-  const Tile<T, Shape::Br> Pt_then_dSt(dO_smem(1).end(), Shape::Bc);  // rows are keys
+  // P^T of half 0, which half 1 reads and overwrites by dS^T; rows are keys.
+  const auto handover = [&] { return Tile<T, Shape::Br>(dO_smem(1).end(), Shape::Bc); };
   const auto stats_smem = [&](int stage) {
-    return QueryStats{{reinterpret_cast<float*>(Pt_then_dSt.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
+    return QueryStats{{reinterpret_cast<float*>(handover().end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
   const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;                      // half 0
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
-  const auto Pt_then_dSt_rows = Pt_then_dSt.below(warp_row);
+  const auto handover_rows = handover().below(warp_row);                                    // the warp's rows
 
-  // One code for both halves. "X or Y" is X in half 0 and Y in half 1:
-  //   St_or_dPt = K_or_V Q_or_dO^T       half 0: S^T = K Q^T, then P^T      half 1: dP^T = V dO^T, then dS^T
-  //   dV_or_dK += Pt_or_dSt dO_or_Q      half 0: dV += P^T dO               half 1: dK += dS^T Q
-  // "X then Y" is one buffer or register, which holds X first: half 1 overwrites P^T in shared memory by dS^T.
-  const auto K_or_V = of_half(first_half, K_smem, V_smem);
-  const auto Q_or_dO = [&](int stage) { return of_half(first_half, Q_smem(stage), dO_smem(stage)); };
-  const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
-  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> dV_or_dK(0.0f);  // [16 ROW_FRAGMENTS, Width]; dK without the scale
+  // One code for both halves, in which a matrix is named by its role:
+  //           scores = keys for_scores^T    weights                    gradient += weights for_gradient
+  //   half 0  S^T = K Q^T                   P^T = e^(S^T - L)          dV += P^T dO
+  //   half 1  dP^T = V dO^T                 dS^T = P^T o (dP^T - D)    dK += dS^T Q
+  const auto keys = of_half(first_half, K_smem, V_smem);
+  const auto for_scores = [&](int stage) { return of_half(first_half, Q_smem(stage), dO_smem(stage)); };
+  const auto for_gradient = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);  // [16 ROW_FRAGMENTS, Width]; dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
@@ -103,42 +104,41 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const QueryStats stats = stats_smem(stage);
 
     // 2. Half 0: P^T, also to shared memory. Half 1: dP^T - D.
-    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
-    auto& Pt_or_dSt = St_or_dPt;                                                 // the same registers, after the softmax
-    add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> scores(0.0f);   // transposed: [16 ROW_FRAGMENTS, Br]
+    auto& weights = scores;                                                    // the same registers, after the softmax
+    add_product(scores, keys.left(warp_row), for_scores(stage).transposed());  // (8.11), (8.12)
     if (first_half) {
-      rule.apply</*Transposed=*/true>(St_or_dPt, b * problem.H + at.h, at.query0, key0 + warp_row);
-      exponentiate(St_or_dPt, stats, rule);
-      store_in_lane_order(Pt_then_dSt_rows.elements.data,
-                          InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2>(Pt_or_dSt));
+      rule.apply</*Transposed=*/true>(scores, b * problem.H + at.h, at.query0, key0 + warp_row);
+      exponentiate(scores, stats, rule);
+      store_in_lane_order(handover_rows, InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2>(weights));
     } else {
-      St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
+      scores.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
     }
     // Read after write: half 1 reads P^T of half 0.
     __syncthreads();
 
     // 3. Half 1: dS^T, which overwrites P^T.
     if (!first_half) {
-      multiply_by_Pt(St_or_dPt, Pt_then_dSt_rows.elements.data);
+      multiply_by_Pt(scores, handover_rows);
       // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
       __syncwarp();
-      store(Pt_then_dSt_rows, Pt_or_dSt);
+      store(handover_rows, weights);
     }
 
     // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-    const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(Pt_or_dSt);
-    add_product(dV_or_dK, Pt_or_dSt_reg, dO_or_Q(stage).right());
+    const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> weights_reg(weights);
+    add_product(gradient, weights_reg, for_gradient(stage).right());
 
     // 5. dQ += dS K, by all warps.
     // Read after write: dS^T of all warps of half 1.
     __syncthreads();
-    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, Pt_then_dSt, K_smem);
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, handover(), K_smem);
     at = queries.after(problem, at);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   __syncthreads();
-  dV_or_dK.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
-  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, dV_or_dK,
+  gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
+  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
              of_half(first_half, V_smem, K_smem).below(warp_row));
 }
 
@@ -149,10 +149,9 @@ void start(const Attention& a) {
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
-    const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
     launch("backward_halves",
            {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), all, view<float>(dQ_accum), std::max(in_L2, heads_in_a_wave(a, tiles)));
+           backward_kernel<T, Shape>, score_rule(a), all, view<float>(dQ_accum), heads_at_once_backward<Shape>(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }

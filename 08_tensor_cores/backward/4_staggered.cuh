@@ -61,28 +61,29 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
   const auto dO_smem = [&](int stage) { return Q_smem(Shape::STAGES + stage); };
-  const auto Pt_then_dSt = [&](int stage) {  // rows are keys
+  // P^T of half 0, which half 1 reads and overwrites by dS^T; rows are keys.
+  const auto handover = [&](int stage) {
     return Tile<T, Shape::Br>(dO_smem(Shape::STAGES).elements.data + stage * Shape::Bc * Shape::Br, Shape::Bc);
   };
   const auto stats_smem = [&](int stage) {
     return QueryStats{
-        {reinterpret_cast<float*>(Pt_then_dSt(Shape::STAGES).elements.data) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
+        {reinterpret_cast<float*>(handover(Shape::STAGES).elements.data) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
   const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;                      // half 0
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
 
-  // One code for both halves. "X or Y" is X in half 0 and Y in half 1:
-  //   St_or_dPt = K_or_V Q_or_dO^T       half 0: S^T = K Q^T, then P^T      half 1: dP^T = V dO^T, then dS^T
-  //   dV_or_dK += Pt_or_dSt dO_or_Q      half 0: dV += P^T dO               half 1: dK += dS^T Q
-  // "X then Y" is one buffer or register, which holds X first: half 1 overwrites P^T in shared memory by dS^T.
-  const auto K_or_V = of_half(first_half, K_smem, V_smem);
-  const auto Q_or_dO = [&](int stage) { return of_half(first_half, Q_smem(stage), dO_smem(stage)); };
-  const auto dO_or_Q = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
-  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> dV_or_dK(0.0f);  // [16 ROW_FRAGMENTS, Width]; dK without the scale
+  // One code for both halves, in which a matrix is named by its role:
+  //           scores = keys for_scores^T    weights                    gradient += weights for_gradient
+  //   half 0  S^T = K Q^T                   P^T = e^(S^T - L)          dV += P^T dO
+  //   half 1  dP^T = V dO^T                 dS^T = P^T o (dP^T - D)    dK += dS^T Q
+  const auto keys = of_half(first_half, K_smem, V_smem);
+  const auto for_scores = [&](int stage) { return of_half(first_half, Q_smem(stage), dO_smem(stage)); };
+  const auto for_gradient = [&](int stage) { return of_half(first_half, dO_smem(stage), Q_smem(stage)); };
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);  // [16 ROW_FRAGMENTS, Width]; dK without the scale
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
-  const auto load_tile = [&](int iteration, QueryTile at) {
-    const int stage = iteration % Shape::STAGES;
+  const auto load_tile = [&](int tile, QueryTile at) {
+    const int stage = tile % Shape::STAGES;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // The newest tile, for which half 0 computes P, and the oldest one, two iterations behind, which is added to dQ.
   QueryTile newest = queries.first(problem), oldest = newest;
   const auto add_oldest_to_dQ = [&](int tile) {
-    if (tile >= 0) add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0, Pt_then_dSt(tile % Shape::STAGES), K_smem);
+    if (tile >= 0) add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0, handover(tile % Shape::STAGES), K_smem);
   };
 
   // 1. K, V, and the first tiles of Q, dO.
@@ -108,7 +109,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   for (int iteration = 0; iteration < queries.iterations + 2; ++iteration) {
     cp_async_wait_all();
     // Read after write: Q, dO, L, D of all threads have landed, and P^T and dS^T of the previous iteration are stored.
-    // Write after read: no warp still reads the oldest stage.
+    // Write after read: no warp still reads Q, dO, L, D of tile iteration - 2, nor dS^T of tile iteration - 3. Their buffers
+    // are filled next; dS^T of tile iteration - 2 is still to be read for dQ.
     __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, newest));
 
@@ -118,29 +120,29 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       // 3. Half 0: P^T. Half 1: dS^T, which overwrites it.
       const int stage = tile % Shape::STAGES;
       const QueryStats stats = stats_smem(stage);
-      const auto Pt_then_dSt_rows = Pt_then_dSt(stage).below(warp_row);            // the warp's rows
-      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
-      auto& Pt_or_dSt = St_or_dPt;                                                 // the same registers, after the softmax
-      add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
+      const auto handover_rows = handover(stage).below(warp_row);                // the warp's rows
+      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> scores(0.0f);   // transposed: [16 ROW_FRAGMENTS, Br]
+      auto& weights = scores;                                                    // the same registers, after the softmax
+      add_product(scores, keys.left(warp_row), for_scores(stage).transposed());  // (8.11), (8.12)
       if (first_half) {
-        rule.apply</*Transposed=*/true>(St_or_dPt, b * problem.H + newest.h, newest.query0, key0 + warp_row);
-        exponentiate(St_or_dPt, stats, rule);
+        rule.apply</*Transposed=*/true>(scores, b * problem.H + newest.h, newest.query0, key0 + warp_row);
+        exponentiate(scores, stats, rule);
       } else {
-        St_or_dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
-        multiply_by_Pt(St_or_dPt, Pt_then_dSt_rows.elements.data);
+        scores.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
+        multiply_by_Pt(scores, handover_rows);
         // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
         __syncwarp();
       }
       // Packed once, for the tile and the product.
-      const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(Pt_or_dSt);
+      const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> weights_reg(weights);
       if (first_half) {
-        store_in_lane_order(Pt_then_dSt_rows.elements.data, Pt_or_dSt_reg);
+        store_in_lane_order(handover_rows, weights_reg);
       } else {
-        store(Pt_then_dSt_rows, Pt_or_dSt);
+        store(handover_rows, weights);
       }
 
       // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-      add_product(dV_or_dK, Pt_or_dSt_reg, dO_or_Q(stage).right());
+      add_product(gradient, weights_reg, for_gradient(stage).right());
     }
     if (first_half) add_oldest_to_dQ(iteration - 2);  // 5. Half 0: dQ += dS K.
     newest = queries.after(problem, newest);
@@ -148,8 +150,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   __syncthreads();
-  dV_or_dK.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
-  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, dV_or_dK,
+  gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
+  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
              of_half(first_half, V_smem, K_smem).below(warp_row));
 }
 
@@ -160,10 +162,9 @@ void start(const Attention& a) {
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
-    const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
     launch("backward_staggered",
            {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), all, view<float>(dQ_accum), std::max(in_L2, heads_in_a_wave(a, tiles)));
+           backward_kernel<T, Shape>, score_rule(a), all, view<float>(dQ_accum), heads_at_once_backward<Shape>(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }

@@ -1,4 +1,4 @@
-// 08 Tensor cores, backward, step 5: the options of chapter 09: a window, a softcap and dropout.
+// 08 Tensor cores, backward, step 5: the options of chapter 09: a window, a softcap, ragged batches, dropout.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T, capped, + bias - L_i), masked   [Bc, d] x [d, Br]        (8.11)
@@ -13,9 +13,11 @@
 // - With a window, a tile of keys has a last query as well as a first one, and keys that no query sees get dK = dV = 0.
 // - A softcap multiplies dS by its slope, which waits in 16 bits where the warp will store dS.
 // - Dropout draws once: a dropped P becomes -P. dV takes Z o P, which is 0 where P is negative; dS takes |P| and Z o dP.
-// Ragged batches are left out: the padded L, D and dQ_accum would need a place for each sequence.
+// - A block of a ragged batch looks up its sequence and narrows the tensors to it. L_and_D and dQ_accum have the rows of the
+//   whole batch, without padding between sequences: rows beyond a sequence's last are neither read nor added to.
 //
-// Grid: Tc*B*Hkv*PARTS, where a block loops over all query heads that share its key/value head.
+// Grid: Tc*B*Hkv*PARTS, in a ragged batch PARTS blocks per tile of a sequence and key/value head, where a block loops over all
+// query heads that share its key/value head.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it PARTS times; dQ, dK, dV once.
 //   dQ_accum: cleared once, read and written once per tile of K, read once by convert_kernel.  Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
@@ -44,23 +46,39 @@ struct BackwardShape {
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
-  static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
+  static_assert(THREADS >= 2 * Br, "load_stats() copies an element per thread");
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
 };
 
 /// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/prepare.cuh. col0: the block's
 /// first column.
-template <class Shape, class T>
-__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, const Tile<T, Shape::Br>& dSt_smem,
-                          const Tile<T, Shape::Width>& K_smem) {
+template <class Shape, class Rule, class T>
+__device__ void add_to_dQ(const Rule& rule, const Matrix<float>& dQ_accum, int query0, int col0,
+                          const Tile<T, Shape::Br>& dSt_smem, const Tile<T, Shape::Width>& K_smem) {
   constexpr int row_fragments = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_fragments = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
-  const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
+  const int thread = opaque(threadIdx.x);  // no register keeps what follows from it through the loop
+  const int warp = thread / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
   // Never true, as asserted above. Without it nvcc 13.0 spills five shapes on sm_90a: 116 bytes per thread at Width 32, Br 64.
   if (warp_col >= Shape::COLS) return;
   Accumulators<row_fragments, col_fragments> dQ(0.0f);
   add_product(dQ, dSt_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
-  const int offset = ((query0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + threadIdx.x % WARP;
+  if constexpr (Rule::RAGGED) {  // a sequence may begin at any row, so that rows g and g + 8 are no neighbours in dQ_accum
+    const int begin = rule.offset(0, 0), col = (col0 + warp_col) / 8;
+#pragma unroll
+    for (int r = 0; r < dQ.ROWS; ++r) {
+      const int i = query0 + warp_row + 8 * r + thread % WARP / 4, row = begin + i;
+      if (i >= rule.problem.Nq) continue;
+#pragma unroll
+      for (int n = 0; n < col_fragments; ++n) {
+        const int held_by = (row / 16 * (Shape::Width / 8) + col + n) * WARP + row % 8 * 4 + thread % 4;
+        const float* const pair = &dQ.elements[r / 2][n][2 * (r % 2)];
+        atomic_add2(dQ_accum.address(0, 4 * held_by + row / 8 % 2 * 2), make_float2(pair[0], pair[1]));
+      }
+    }
+    return;
+  }
+  const int offset = ((query0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + thread % WARP;
 #pragma unroll
   for (int i = 0; i < row_fragments; ++i) {
 #pragma unroll
@@ -68,6 +86,22 @@ __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, c
       const float(&dq)[4] = dQ.elements[i][n];
       atomic_add4(dQ_accum.address(0, 4 * (offset + (i * Shape::Width / 8 + n) * WARP)),
                   make_float4(dq[0], dq[1], dq[2], dq[3]));
+    }
+  }
+}
+
+/// Starts copying L and D of a tile's queries: query0 is a row of the sequence, whose rows may begin anywhere.
+template <class Shape, class Rule>
+__device__ void load_stats(const QueryStats& stats, const Rule& rule, const Matrix<const float>& L_and_D, int query0) {
+  if constexpr (!Rule::RAGGED) {
+    stats.load_async<Shape::Br>(L_and_D, query0);
+  } else {
+    const int row = threadIdx.x / Shape::Br, query = threadIdx.x % Shape::Br;
+    if (row >= 2) return;
+    if (query0 + query < rule.problem.Nq) {
+      cp_async<4>(stats.rows.address(row, query), L_and_D.address(row, rule.offset(0, 0) + query0 + query));
+    } else {  // beyond the last query P = 0
+      stats.rows(row, query) = row == 0 ? INFINITY : 0.0f;
     }
   }
 }
@@ -93,7 +127,26 @@ struct TilesInWindow {
 template <class T, class Shape>
 struct Slopes {
   Tile<T, Shape::Br> rows;
-  __device__ decltype(auto) operator()(int row, int col) const { return rows.template as<T>(row, col); }
+
+  template <class Scores>
+  __device__ void take(const Scores& slopes) const {
+    store(rows, slopes);
+  }
+  /// (9.2)  dS times the slopes, where store() has put them.
+  template <class Scores>
+  __device__ void multiply_into(Scores& dS) const {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int r = 0; r < Scores::ROWS; ++r) {
+#pragma unroll
+      for (int n = 0; n < Scores::WIDTH / 8; ++n) {
+        const unsigned both = rows.template as<unsigned>(8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0));
+        const float2 pair = unpack<T>(both);
+        dS.elements[r / 2][n][2 * (r % 2)] *= pair.x;
+        dS.elements[r / 2][n][2 * (r % 2) + 1] *= pair.y;
+      }
+    }
+  }
 };
 
 template <class T, class Shape, class Rule>
@@ -102,8 +155,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const OptionsProblem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
-  const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
-  const int key0 = order.tile / Shape::PARTS * Shape::Bc, col0 = order.tile % Shape::PARTS * Shape::COLS;
+  const int heads = problem.B * problem.Hkv;
+  const BlockOrder order(gridDim.x / heads, heads, heads_at_once);
+  const int tile = order.tile / Shape::PARTS, col0 = order.tile % Shape::PARTS * Shape::COLS;
+  int key0 = tile * Shape::Bc;
+  if constexpr (Rule::RAGGED) key0 = rule.enter(tile);  // from here on problem is the sequence's own
   const int b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
@@ -123,16 +179,18 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const TilesInWindow<Shape> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
     const int stage = iteration % 2;
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0).load_async(Q_smem(stage));
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0).load_async(dO_smem(stage));
-    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(queries_of(rule, all.Q).head(b, at.h), at.query0)
+        .load_async(Q_smem(stage));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(queries_of(rule, all.dO).head(b, at.h), at.query0)
+        .load_async(dO_smem(stage));
+    load_stats<Shape>(stats_smem(stage), rule, all.L_and_D.head(b, at.h), at.query0);
   };
   QueryTile at = queries.first(problem);
 
   // 1. K, V, and the first tiles of Q, dO; nothing where no query sees the keys, whose gradients are 0.
   if (queries.iterations > 0) {
-    Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0).load_async(K_smem);
-    Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0).load_async(V_smem);
+    Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(keys_of(rule, all.K).head(b, kv_head), key0).load_async(K_smem);
+    Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(keys_of(rule, all.V).head(b, kv_head), key0).load_async(V_smem);
     load_tile(0, at);
   }
 
@@ -148,7 +206,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
     add_product(St, K_smem.left(warp_row), Q.transposed());                          // (8.11)
     rule.template apply<true>(St, b * problem.H + at.h, at.query0, key0 + warp_row, slopes);
-    exponentiate(St, stats, ScoreRule{problem, rule.bias, rule.scale_first, rule.late_scale});
+    exponentiate(St, stats, ScoreRule{problem, rule.bias, rule.subtract_first(), rule.late_scale});
     auto& Pt = St;  // in the same registers
     mark_dropped(rule, Pt, b * problem.H + at.h, at.query0, key0 + warp_row);
     add_product(dV, rounded<T>(kept_weights(rule, Pt)), dO.right(col0));  // (8.14), (9.12)
@@ -158,26 +216,22 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     keep_gradients(rule, dPt, Pt);                             // (9.13); Pt loses its marks
     softmax_backward(dPt, Pt, stats);
     auto& dSt = dPt;
-    if (problem.softcap != 0.0f) {
-      dSt.each_at([&](float& ds, int row, int query) {
-        const T slope = slopes(row, query);
-        ds *= static_cast<float>(slope);
-      });
-    }
+    if (problem.softcap != 0.0f) slopes.multiply_into(dSt);
     store(dSt_smem.below(warp_row), dSt);
     add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
 
     // 4. dQ, by all warps.
     // Read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS.
     __syncthreads();
-    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, col0, dSt_smem, K_smem);
-    at = queries.after(at);
+    add_to_dQ<Shape>(rule, dQ_accum.head(b, at.h), at.query0, col0, dSt_smem, K_smem);
+    if (iteration + 1 < queries.iterations) at = queries.after(at);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   __syncthreads();
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(b, kv_head), key0 + warp_row, dV, V_smem.below(warp_row), col0);
-  write_rows(all.dK.head(b, kv_head), key0 + warp_row, dK, K_smem.below(warp_row), col0);
+  const int of_group = problem.kv_head(at.h);  // kv_head again, which no register keeps through the loop
+  write_rows(keys_of(rule, all.dV).head(b, of_group), key0 + warp_row, dV, V_smem.below(warp_row), col0);
+  write_rows(keys_of(rule, all.dK).head(b, of_group), key0 + warp_row, dK, K_smem.below(warp_row), col0);
 }
 
 template <class Shape>
@@ -186,19 +240,15 @@ void start(const Attention& a) {
     const FullProblem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
-    const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)) * Shape::PARTS;
+    const int kv_heads = p.B * p.Hkv;
     const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
-    const auto launch_with = [&]<class Rule>(const Rule& rule) {
+    with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
+      const unsigned blocks = tiles * Shape::PARTS;  // of a head
       launch("backward_options",
-             {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-             backward_kernel<T, Shape, Rule>, rule, all, view<float>(dQ_accum), std::max(in_L2, heads_in_a_wave(a, tiles)));
-    };
-    const OptionsRule rule = score_rule<OptionsRule>(a);
-    if (p.dropout.probability == 0.0f) {
-      launch_with(rule);
-    } else {
-      launch_with(Dropping<OptionsRule>{rule, DropMask(p.dropout)});
-    }
+             {dim3(blocks * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+             backward_kernel<T, Shape, Rule>, rule, all, view<float>(dQ_accum),
+             std::max(in_L2, heads_in_a_wave(a, static_cast<int>(blocks))));
+    });
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -208,12 +258,13 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
 }
 
-// Those of step 2, but for Br = 32, Bc = 128 at Width 64, which would spill with dropout.
+// Those of step 2.
 constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 2, 2>("32 keys a warp"), compiled<32, 32, 64, 1, 2>("little shared memory"),
-    compiled<64, 32, 64, 1, 2>("16 keys a warp"),  compiled<96, 32, 64, 1, 2>("16 keys a warp"),
-    compiled<128, 32, 64, 1, 2>("16 keys a warp"), compiled<128, 16, 64, 1, 2>("little shared memory"),
-    compiled<256, 16, 64, 1, 1>("16 keys a warp"), compiled<256, 16, 32, 1, 1>("little shared memory"),
+    compiled<32, 64, 128, 2, 2>("32 keys a warp"),       compiled<32, 32, 64, 1, 2>("little shared memory"),
+    compiled<64, 32, 128, 2, 2>("32 keys a warp"),       compiled<64, 32, 64, 1, 2>("little shared memory"),
+    compiled<96, 32, 64, 1, 2>("16 keys a warp"),        compiled<128, 32, 64, 1, 2>("16 keys a warp"),
+    compiled<128, 16, 64, 1, 2>("little shared memory"), compiled<256, 16, 64, 1, 1>("16 keys a warp"),
+    compiled<256, 16, 32, 1, 1>("little shared memory"),
 };
 
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
@@ -221,11 +272,11 @@ std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& l
 }
 
 const Variant variant = [] {
-  Variant step =
-      backward_step<shapes, true>("options_backward", "a window, a softcap and its slope in dS, dropout of P and dP");
+  Variant step = backward_step<shapes, true>("options_backward",
+                                             "a window, a softcap and its slope in dS, dropout of P and dP; ragged batches");
   step.forward = run_forward_pass_with_options;
   step.tiles = tiles;
-  step.takes = every_kernel_takes | Features::window | Features::softcap | Features::dropout;
+  step.takes = every_kernel_takes | all_options;
   step.only_if_fastest = true;
   return step;
 }();

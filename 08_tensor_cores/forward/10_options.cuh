@@ -8,10 +8,9 @@
 //
 // New since step 7:
 // - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores and hides what is outside the window.
-// - A window begins at first_key(), so that the tiles before it are never loaded.
+// - A window begins at first_key(), so that the tiles before it are never loaded. A warp skips tiles that none of its rows sees.
 // - A block of a ragged batch looks up its sequence and narrows the tensors to it.
 // - Dropout multiplies P by Z once l has its sum.
-// - The table has fewer tile sizes: each is compiled for four rules and two types.
 //
 // Grid: Tr*B*H, in a ragged batch one block per tile of a sequence and head. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S
 // and O; a row is shared by the 4 lanes of a quad.
@@ -65,7 +64,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int b = order.head / problem.H, h = order.head % problem.H;
   if constexpr (Rule::RAGGED) {  // from here on problem is the sequence's own, and the tensors have its rows
     query0 = rule.enter(order.tile);
-    Q_all = queries_of(rule, Q_all), O_all = queries_of(rule, O_all), L_all = queries_of(rule, L_all);
+    Q_all = queries_of(rule, Q_all), O_all = queries_of(rule, O_all);
     K_all = keys_of(rule, K_all), V_all = keys_of(rule, V_all);
   }
   const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
@@ -111,22 +110,25 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
     __syncthreads();
     if (j + 1 < Tc) load_tile(j + 1);
+    const int key0 = first_key + j * Shape::Bc;
+    if (rule.hides(query0 + warp_row, Output::HEIGHT, key0, Shape::Bc)) continue;  // from this warp, not from all
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
     add_product(S, Q, K_smem(j % 2).transposed());                     // (8.1)
-    rule.apply(S, order.head, query0 + warp_row, first_key + j * Shape::Bc);
+    rule.apply(S, order.head, query0 + warp_row, key0);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
-    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
+    exponentiate(S, m, scale_log2, rule.subtract_first());     // (8.2)
     auto& P = S;                                               // in the same registers
     l = alpha * l + lane_sum(P);
-    drop(rule, P, order.head, query0 + warp_row, first_key + j * Shape::Bc);  // (9.12): after the sum, before the product
+    drop(rule, P, order.head, query0 + warp_row, key0);  // (9.12): after the sum, before the product
     O.scale_rows(alpha);
 
     // 4. O += P V.
     add_product(O, rounded<T>(P), V_smem(j % 2).right());  // (6.4)
   }
-  write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
+  const Vector<float> L = queries_of(rule, L_all).head_vector(b, h);  // here, since no register keeps it through the loop
+  write_output(O, m, l, rule.late_scale, O_all.head(b, h), L, query0 + warp_row, Q_rows);  // (8.5)
 }
 
 template <class Shape>
@@ -146,21 +148,24 @@ void start(const Attention& a) {
 }
 
 template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed);
 }
 
-// Tiles as in step 7, but of 32 keys where more would spill or are not pairs of keys 16 apart, which dropout draws together.
+// Those of step 7 and their speeds, but for tiles of 32 keys at widths 96 and 128: with 64 a rule would spill, and 48 are not pairs
+// of keys 16 apart, which dropout draws together.
 constexpr CompiledShape shapes[] = {
+    compiled<32, 64, 64, 1, 4>("four blocks on an SM: few products to each exponential"),
     compiled<32, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<64, 128, 32, 2, 2>("32 rows a warp, Q in registers"),
-    compiled<64, 64, 64, 1, 2>("twice as many blocks"),
+    compiled<64, 128, 64, 2, 2>("32 rows a warp, Q in registers"),
+    compiled<64, 64, 64, 1, 3>("twice as many blocks, three on an SM", 0.80),
     compiled<96, 128, 32, 2, 2>("32 rows a warp"),
-    compiled<96, 64, 32, 1, 2>("twice as many blocks, little shared memory"),
+    compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
     compiled<128, 128, 32, 2, 2>("32 rows a warp"),
-    compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory"),
-    compiled<256, 64, 32, 1, 2>("16 rows a warp"),
-    compiled<256, 32, 16, 1, 2>("little shared memory"),
+    compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory", 0.73),
+    compiled<256, 128, 64, 1, 1>("16 rows a warp: more of O than that has no room; 8 warps share K and V"),
+    compiled<256, 64, 32, 1, 2>("twice as many blocks"),
+    compiled<256, 32, 16, 1, 4>("little shared memory"),
 };
 
 const Variant variant = [] {

@@ -72,7 +72,7 @@ struct Tile {
   __device__ decltype(auto) as(int row, int col) const {
     return elements.template as<Wide>(row, swizzled_col(Width, row, col));
   }
-  __device__ const T* chunk(int row, int col) const { return elements.address(row, swizzled_col(Width, row, col)); }
+  __device__ T* chunk(int row, int col) const { return elements.address(row, swizzled_col(Width, row, col)); }
 
   // The lanes' chunks: the left one of rows 0..15, then the right one. For a right operand each 8 x 8 block is transposed.
   __device__ Operand<Tile, false> left() const { return {*this, lane() % 16, lane() / 16 * 8}; }

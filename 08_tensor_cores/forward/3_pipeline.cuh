@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
 
   for (int j = 0; j < visible_tiles; ++j) {
-    // 2. K and V have landed; the prefetch of the next tiles starts.
+    // 2. K and V have landed; the prefetch of the next tiles starts. Everything in flight has to land: no groups are needed.
     cp_async_wait_all();
     // Read after write: Q, K_j, V_j of all threads have landed.
     // Write after read: no warp still reads K_(j-1), V_(j-1).

@@ -107,7 +107,7 @@ struct Rounded {
 
   __device__ void load(unsigned (&A)[4], int i, int k) const {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) A[r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
+    for (int reg = 0; reg < 4; ++reg) A[reg] = P.template pair<T>(i, 2 * k + reg / 2, reg % 2);
   }
 };
 template <class T, int RowFragments, int ColFragments>

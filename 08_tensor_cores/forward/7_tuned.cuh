@@ -128,7 +128,7 @@ void start(const Attention& a) {
     launch("tensor_tuned", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, forward_kernel<T, Shape>,
            score_rule(a), pad_if_unaligned<T>(a, a.Q, "Q_padded"), pad_if_unaligned<T>(a, a.K, "K_padded"),
            pad_if_unaligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L),
-           heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));
+           heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / group));  // bytes of K and V, which a group shares
   });
 }
 

@@ -115,15 +115,17 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     if (j > 0) load_tile(j - 1);
 
     // 3. P with the current m, if it is known and P fits. All lanes of the warp take the same path:
-    //   m_known, and P fits     lazy:   m stays, nothing is rescaled
-    //   not m_known             exact:  the true maximum, with which P always fits; l and O are rescaled
-    //   m_known, P too large    repair: S is gone: a second round multiplies again (rare), then exact
-    // exact: this round takes the true maximum. m_subtracted: S is S - m already, and the exponent is c S, not c S - c m.
-    Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
-    auto& P = S;                                                       // the same registers, after (8.2)
+    //   path     when                     what it does
+    //   lazy     m_known, and P fits      m stays, nothing is rescaled
+    //   exact    not m_known              takes the true maximum, with which P always fits; l and O are rescaled
+    //   repair   m_known, P too large     S is gone: a second round multiplies again (rare), then exact
+    // A loop, because the product then stands in the code once. Its flags:
+    //   exact          this round takes the true maximum: the first one if m is not known, the second one always
+    //   m_subtracted   S is S - m already, and the exponent is c S, not c S - c m
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S;  // [16 ROW_FRAGMENTS, Bc]
+    auto& P = S;                                                 // the same registers, after (8.2)
     Rows<Output::ROWS> sum(0.0f);
-    bool exact = !m_known, fits = false;
-    do {
+    for (bool exact = !m_known;; exact = true) {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool m_subtracted = false;
@@ -143,9 +145,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       scaled_m.each([&](float& x, int) { x = m_subtracted ? 0.0f : scale_log2 * x; });
       S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -scaled_m[r])); });  // (8.2)
       sum = lane_sum(P);
-      fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); }) || exact;  // NaN fits: a repair would not help
-      exact = true;
-    } while (!fits);
+      // The vote is the same in all lanes. NaN fits: a second round would not help.
+      const bool fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
+      if (fits || exact) break;
+    }
     l = l + sum;  // (8.3)
 
     // 4. O += P V.

@@ -42,7 +42,7 @@ struct DecodeShape {
   static constexpr int COL_FRAGMENTS = Width / 8;     // of 8 columns of O
   static constexpr int SHARED_ELEMENTS = 2 * STAGES * Bc * Width;
   static constexpr std::size_t SHARED_BYTES = 2 * SHARED_ELEMENTS;
-  // Of a row of O in shared memory: 8 banks on, so that a quad's 8 floats hit their own.
+  // Rows of O in shared memory start 8 banks apart, so that the quads of four rows store to 32 different banks.
   static constexpr int STRIDE = Width + 8;
 
   static_assert(SPLIT_UNIT % Bc == 0, "a split is made of whole tiles");

@@ -16,14 +16,12 @@
 //   (MN-major), so that no tile has to be transposed.
 // - Products run asynchronously, so their order is S, dP, dV, dQ, dK instead of S, dV, dP, dK, dQ: dP^T runs during the
 //   exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
-// - Only as many heads are in flight as it takes to give every SM a block, so that the blocks of a head run together
-//   (heads_in_a_wave()).
-// - d is at most 128, so that a block holds whole rows of dK and dV; step 6 takes wider heads.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: warpgroups; each owns 64 keys.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
 //   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
-// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128: a block holds whole rows of dK and dV. Step 6 takes wider heads.
+//   Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -73,8 +71,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     shared.load_KV(maps, work.b, work.kv_head, work.key0);
     load_tiles(0, at);
   }
-  // Read after write: all threads see the initialised mbarriers; K and V have landed.
+  // Read after write: all threads see the initialised mbarriers.
   __syncthreads();
+  // Read after write: K and V have landed.
   wait_full(storage.full_K, 0);
   wait_full(storage.full_V, 0);
 
@@ -112,7 +111,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     softmax_backward(dPt, Pt, shared.stats(stage));
     auto& dSt = dPt;
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
-    store(dSt_smem.below(warp_row).left(), dSt_reg);
+    store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
 
     // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
     // Read after write: P^T has been packed.
@@ -153,6 +152,7 @@ void start(const Attention& a) {
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
+    // Only as many heads at once as it takes to give every SM a block, so that the blocks of a head run together.
     launch("backward_warpgroups",
            {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));

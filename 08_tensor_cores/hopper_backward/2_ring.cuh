@@ -98,7 +98,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     softmax_backward(dPt, Pt, shared.stats(stage));
     auto& dSt = dPt;
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
-    store(dSt_smem.below(warp_row).left(), dSt_reg);
+    store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
     // Read after write: P^T has been packed.

@@ -8,7 +8,7 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2 (the ladder is 1 - 2 - 3, 2 - 4 - 5 and 2 - 6): V, the left operand of dP^T, stays in registers up to the
+// New since step 2 (3, 4 and 6 start from 2, and 5 from 4): V, the left operand of dP^T, stays in registers up to the
 // register limit: half of it at d = 128. If registers are left, K does too. Shared memory bandwidth is the bottleneck, and an
 // operand in shared memory is read again in every iteration.
 //
@@ -40,10 +40,11 @@ struct BackwardShape {
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
-  // Registers of a consumer: for dQ, which has its full width if there is only one warpgroup; for all matrices, dK and dV plus
-  // the larger of S^T with dP^T, and packed P^T and dS^T with dQ (8B.1); and for addresses and temporaries.
-  static constexpr int DQ_REGISTERS = CONSUMERS == 1 ? Width / 2 : PANEL / 2;
-  static constexpr int MATRIX_REGISTERS = Width + std::max(Br, Br / 2 + DQ_REGISTERS), OTHER_REGISTERS = 32;
+  // Registers per thread for the consumer's part of dQ, which has 64 rows and all columns, or a panel (PartOfDQ).
+  static constexpr int DQ_REGISTERS = (CONSUMERS == Br / GROUP_ROWS ? Width : PANEL) / 2;
+  // For all matrices (8B.1): dK and dV, plus the larger of S^T with dP^T, and packed P^T and dS^T with dQ.
+  static constexpr int MATRIX_REGISTERS = Width + std::max(Br, Br / 2 + DQ_REGISTERS);
+  static constexpr int OTHER_REGISTERS = 32;  // for addresses and temporaries
   // The remaining registers hold blocks of 16 columns of V, then of K, four registers each.
   static constexpr int COL_BLOCKS = Width / 16,
                        ROOM = std::max(0, (CONSUMER_REGISTERS - MATRIX_REGISTERS - OTHER_REGISTERS) / 4);
@@ -134,7 +135,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     softmax_backward(dPt, Pt, shared.stats(stage));
     auto& dSt = dPt;
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
-    store(dSt_smem.below(warp_row).left(), dSt_reg);
+    store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
     // Read after write: P^T has been packed.

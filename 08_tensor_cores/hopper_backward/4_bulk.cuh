@@ -8,7 +8,7 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2 (the ladder is 1 - 2 - 3, 2 - 4 - 5 and 2 - 6):
+// New since step 2 (3, 4 and 6 start from 2, and 5 from 4):
 // - Another warp of the producer's warpgroup, the adder, handles dQ: consumers store their parts to shared memory, and the
 //   adder asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to dQ_accum. Adding from registers takes one instruction
 //   per 16 bytes and lane, and occupies dQ's registers until the last one is issued.
@@ -120,7 +120,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     softmax_backward(dPt, Pt, shared.stats(stage));
     auto& dSt = dPt;
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
-    store(dSt_smem.below(warp_row).left(), dSt_reg);
+    store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
     // Read after write: P^T has been packed.

@@ -13,12 +13,12 @@
 //   consumers continue while the ring of dQ has room. An adder signals when its addition is complete, which takes longer than
 //   until the TMA has read the tile, so there are two adders, which alternate between tiles.
 // - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
-// - Tiles of queries come in an order in which adders wait little: LastQueriesFirst of parts/panels_backward.cuh.
+// - Tiles of queries come in an order in which adders wait little: KeyWork of parts/panels_backward.cuh.
 // - A block draws a ticket, the index of its tile of keys, and waits only for smaller ones, whose blocks are running already.
 //
 // Apart from that, where whole groups of heads make too few blocks, several blocks share a tile of keys, each for a part of the
-// group's query heads (parts/group.cuh). The kernel has two hooks for it, loads_of() and write_gradients(). With
-// Divided = false, the usual case, they do what step 4 does.
+// group's query heads (parts/group.cuh). In the kernel this changes which K and V a block loads, and where write_gradients()
+// writes. With Divided = false, the usual case, both are as in step 4.
 //
 // Grid: Tc*B*Hkv*parts, where a block loops over its part of the query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
@@ -60,12 +60,15 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
+template <class Shape>
+using OrderedWork = KeyWork<Shape, /*LastQueriesFirst=*/true>;
+
 constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
 
-/// Waits until tiles of keys 0 .. tile - 1 have been added. Their blocks have smaller tickets: they run already.
-__device__ inline void wait_for_turn(const int* turn, int tile) {
+/// Waits until tiles of keys 0 .. key_tile - 1 have been added. Their blocks have smaller tickets: they run already.
+__device__ inline void wait_for_turn(const int* turn, int key_tile) {
   // Read after write: the acquiring load makes the previous additions visible to this thread.
-  wait_until_equal(turn, tile);
+  wait_until_equal(turn, key_tile);
   // Read after write: and the fence makes them visible to the TMA.
   fence_proxy_async_global();
 }
@@ -74,11 +77,11 @@ __device__ inline void wait_for_turn(const int* turn, int tile) {
 /// turns [B, H, 1, tiles of queries]: how many tiles of keys have been added to this tile of dQ.
 template <class T, class Shape>
 __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
-                       const Tensor<int>& turns_all, const LastQueriesFirst<Shape>& work, int stage) {
+                       const Tensor<int>& turns_all, const OrderedWork<Shape>& work, int stage) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
   auto& storage = shared.storage;
   const float* const dQ_smem = storage.dQ[stage];
-  const int tile = work.key0 / Shape::Bc;
+  const int key_tile = work.key0 / Shape::Bc;
   int parity = 0;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
@@ -88,19 +91,19 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
     const int query_tile = at.query0 / Shape::Br;
     // Read after write: dQ_i is complete.
     wait_full(storage.full_dQ[stage], parity);
-    if (tile == 0) {  // nothing to add to yet
+    if (key_tile == 0) {  // nothing to add to yet
       bulk_store(target, dQ_smem, BYTES);
     } else {
-      wait_for_turn(turns.address(0, query_tile), tile);
+      wait_for_turn(turns.address(0, query_tile), key_tile);
       bulk_reduce_add(target, dQ_smem, BYTES);
     }
     bulk_commit();
     // Read after write: the next block has to see the addition with its turn, so wait until it is complete, not only read.
     bulk_wait<0>();
     mbarrier_arrive(storage.empty_dQ[stage]);
-    // The turn of (head, tile of queries) equals `tile` here. The last block sets it back to 0, the others pass it on.
+    // The turn of (head, tile of queries) equals `key_tile` here. The last block sets it back to 0, the others pass it on.
     const bool last = work.key0 + Shape::Bc >= problem.visible_keys(min(at.query0 + Shape::Br, problem.Nq) - 1);
-    add_release(turns.address(0, query_tile), last ? -tile : 1);
+    add_release(turns.address(0, query_tile), last ? -key_tile : 1);
     parity ^= 1;
   }
 }
@@ -108,7 +111,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <bool Divided, class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
-                        const GroupParts& parts, const LastQueriesFirst<Shape>& work) {
+                        const GroupParts& parts, const OrderedWork<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
@@ -152,7 +155,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     softmax_backward(dPt, Pt, shared.stats(stage));
     auto& dSt = dPt;
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
-    store(dSt_smem.below(warp_row).left(), dSt_reg);
+    store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
     // Read after write: P^T has been packed.
@@ -191,8 +194,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   write_gradients<Divided>(shared, all, parts, work, warp_row, dK, dV);
 }
 
-/// Divided: key/value heads, here and in the problem, are parts of groups. A branch at run time could change the loop's
-/// registers.
+/// Divided: the problem's key/value heads are parts of groups. A branch at run time could change the loop's registers.
 template <class T, class Shape, bool Divided>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
@@ -204,21 +206,22 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     for (Mbarrier& full : storage.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
     for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
     shared.initialize();
-    const auto next = tickets.head(0, 0).address(0, 0);
+    const auto next_ticket = tickets.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
-    storage.ticket = atomicAdd(next, 1);
-    if (storage.ticket == end - 1) atomicSub(next, end);  // all tickets are drawn: reset for the next launch
+    storage.ticket = atomicAdd(next_ticket, 1);
+    if (storage.ticket == end - 1) atomicSub(next_ticket, end);  // the last of all: reset for the next launch
   }
   // Read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ.
   __syncthreads();
-  const LastQueriesFirst<Shape> work(rule.problem, heads_at_once, __shfl_sync(ALL_LANES, storage.ticket, 0));
+  const int work_id = __shfl_sync(ALL_LANES, storage.ticket, 0);
+  const OrderedWork<Shape> work(rule.problem, heads_at_once, work_id, Divided ? parts.count : 1);
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1, 2: the adders
     if (role > 2 || !elect_one()) return;
     if (role == 0) {
-      produce(shared, maps, rule.problem, all.L_and_D, loads_of<Divided>(work, parts));
+      produce(shared, maps, rule.problem, all.L_and_D, work);
     } else {
       add_dQ(shared, rule.problem, dQ_accum, turns, work, role - 1);
     }
@@ -228,14 +231,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 }
 
-int parts_of_group(const Problem& p);
+int parts_of(const Problem& p);  // of each group; defined after `shapes`, which need start()
 
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const GroupParts parts = group_parts(a, parts_of_group(a.problem));
+    const GroupParts parts = group_parts(a, parts_of(a.problem));
     ScoreRule rule = score_rule(a);
     const Problem& p = rule.problem = divided(a.problem, parts.count);
     // No block stores dQ of queries that see no key: clear it here.
@@ -272,20 +275,20 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-int parts_of_group(const Problem& p) { return tensor_cores::parts_of_group<shapes>(p); }
+int parts_of(const Problem& p) { return parts_of_group<shapes>(p); }
 
 const Variant variant = [] {
   Variant step = hopper_backward_step<shapes>("ordered", "blocks take turns at dQ: the same bits in each run");
   step.fastest = [](const Problem& p, Pass pass) {
     if (pass == Pass::forward || p.d > 128) return false;
-    return (p.d > 64 && shares_keys_under_mask(p)) || parts_of_group(p) > 1;
+    return (p.d > 64 && shares_keys_under_mask(p)) || parts_of(p) > 1;
   };
   step.tiles = tiles_of_parts<shapes>;
   step.workspace = [](const Problem& p, Pass pass) {
     std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
     if (pass == Pass::forward) return list;
     list.push_back({.name = "tickets", .shape = {1, 1, 1, 1}, .zeroed = true});
-    add_group_parts(list, p, parts_of_group(p));
+    add_group_parts(list, p, parts_of(p));
     list.push_back({.name = "turns", .shape = {p.B, p.H, 1, padded_queries(p) / GROUP_ROWS}, .zeroed = true});
     return list;
   };

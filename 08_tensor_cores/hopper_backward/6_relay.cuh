@@ -8,7 +8,8 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2 (the ladder is 1 - 2 - 3, 2 - 4 - 5 and 2 - 6): three consumer warpgroups divide the products, not the keys.
+// New since step 2, from which 3, 4 and 6 start: three consumer warpgroups divide the products, not the keys. Almost every line
+// differs, so read this file by itself.
 // - The reason: dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. Here a thread sums one gradient
 //   only, in d / 2 registers.
 //     first:   S^T = K Q^T,    P^T   -> shared memory,    dV += P^T dO
@@ -37,7 +38,6 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8;               // of 8 columns of transposed scores
   static constexpr int STAGES = 2, DS_STAGES = 2;              // of the ring of Q and dO; tiles of P and of dS
-  static constexpr int CONSUMERS = 2;                          // warpgroups that read Q and dO, and release them
   static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
   static constexpr int THREADS = 4 * WARPGROUP;
   // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
@@ -110,7 +110,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     wgmma_wait<0>(registers(dV.left), registers(dV.right));
     release(storage.empty[stage]);
   }
-  release(storage.done_K);
+  arrive_warp(storage.done_K);
   return dV;
 }
 
@@ -150,7 +150,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     // 2. dS^T for the third warpgroup.
     // Write after read: it has read the dS^T of two tiles ago.
     wait_empty(storage.empty_dSt[stage], parity);
-    store(shared.dSt(stage).below(warp_row).left(), dSt_reg);
+    store_operand(shared.dSt(stage).below(warp_row).left(), dSt_reg);
     // Read after write: this thread's dS^T becomes visible to wgmma (async proxy).
     fence_proxy_async();
     commit(storage.full_dSt[stage]);
@@ -166,7 +166,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wgmma_wait<0>(registers(dK.left), registers(dK.right));
     release(storage.empty[stage]);
   }
-  release(storage.done_V);
+  arrive_warp(storage.done_V);
   return dK;
 }
 
@@ -184,7 +184,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     // Read after write: the second warpgroup has stored dS^T.
     wait_full(storage.full_dSt[state.stage()], state.parity());
-#pragma unroll 1
+#pragma unroll 1  // the registers hold one dQ at a time
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
@@ -206,7 +206,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
     }
     release(storage.empty_dSt[state.stage()]);
   }
-  release(storage.done_K);
+  arrive_warp(storage.done_K);
 }
 
 template <class T, class Shape>
@@ -219,21 +219,21 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) {
     auto& storage = shared.storage;
-    // The warps that store or read the tile (full, empty), or that read K or V (done)
+    // A tile of P or dS is stored by four warps and read by four.
     for (Mbarrier* const handed : {storage.full_Pt, storage.empty_Pt, storage.full_dSt, storage.empty_dSt})
       for (int stage = 0; stage < Shape::STAGES; ++stage) init_for_warps(handed[stage], 4);
-    init_for_warps(storage.done_K, 2 * 4);
-    init_for_warps(storage.done_V, 4);
-    shared.initialize();
+    init_for_warps(storage.done_K, 2 * 4);         // K is read by the first and the third warpgroup
+    init_for_warps(storage.done_V, 4);             // V by the second
+    shared.initialize(/*releasing_warps=*/2 * 4);  // of the first and the second warpgroup
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
-  // Write after read: dV and dK are staged in the tiles of V and K, once done_V and done_K say that nobody reads them.
   switch (warpgroup()) {
     case SUM_DV: {
       setmaxnreg_inc<Shape::SUM_REGISTERS>();
       auto dV = sum_dV(shared, rule, work);
+      // Write after read: nobody reads V any more; dV is staged there.
       mbarrier_wait(shared.storage.done_V, 0);
       dV.write(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
       break;
@@ -241,6 +241,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     case SUM_DK: {
       setmaxnreg_inc<Shape::SUM_REGISTERS>();
       auto dK = sum_dK(shared, work);
+      // Write after read: nobody reads K any more; dK is staged there.
       mbarrier_wait(shared.storage.done_K, 0);
       dK.write(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
       break;

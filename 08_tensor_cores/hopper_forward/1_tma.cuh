@@ -34,7 +34,7 @@ struct ForwardShape {
   static constexpr int ROW_FRAGMENTS = RowFragments;                       // of 16 rows, per warp
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                         // tiles each of K and V in shared memory
-  // In warpgroups: it only sets the arrival counts of empty_K and empty_V, for which step 3 is the first to wait.
+  // In warpgroups. Only for empty_K and empty_V, which all steps initialise, and for which step 3 is the first to wait.
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP, CONSUMERS = (THREADS + WARPGROUP - 1) / WARPGROUP;
   static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
   // Read after write: all threads see the initialised mbarriers.
   __syncthreads();
-  // Read after write: Q has landed.
+  // Read after write: Q has landed. Without a visible tile it was not copied, and no product uses it.
   if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
 
   const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));

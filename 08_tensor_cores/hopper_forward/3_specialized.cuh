@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper forward, step 3: one warp loads, the others compute.
+// 08 Tensor cores, Hopper forward, step 3: one thread loads, the other warpgroups compute.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
@@ -89,6 +89,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
+    // Write after read: this warpgroup has read K_j; the producer may overwrite it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[stage]);
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
@@ -107,6 +108,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     // Read after write: O is complete.
+    // Write after read: this warpgroup has read V_j; the producer may overwrite it.
     wgmma_wait<0>(registers(O));
     release(storage.empty_V[stage]);
   }
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);

@@ -96,6 +96,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
+    // Write after read: this warpgroup has read K; the producer may overwrite it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[state.stage()]);
     softmax(S, 0);  // O is still 0: nothing to rescale
@@ -121,6 +122,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
       // 3. The softmax of S, while P V is in flight.
       // Read after write: S is complete, O may not be.
+      // Write after read: this warpgroup has read K_j; the producer may overwrite it.
       wgmma_wait<1>(registers(S));
       release(storage.empty_K[stage_K]);
       const auto alpha = softmax(S, j);
@@ -154,7 +156,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);

@@ -13,6 +13,7 @@
 //   no other warp; tiles and accumulators have the same layout. K is released only after that.
 // - Masked tiles, the first tile, and BACKOFF_TILES tiles after a recomputed one take the maximum at once: they are likely to
 //   need it, and recomputing costs more.
+// - The price: a tile that takes the maximum computes its softmax after P V of the previous tile, no longer during it.
 // - Tiles of keys are visited from the last to the first. Scores that grow along the keys, as ALiBi's do, then raise m once.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
@@ -79,11 +80,11 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
-  // Each warp decides for itself how tile j becomes P. At first lazy_below counts the tiles without a mask in the warp's rows.
-  //   j >= lazy_below            exact:  mask, maximum; O and l are rescaled
-  //   j <  lazy_below, P fits    lazy:   m stays, nothing is rescaled
-  //   j <  lazy_below, overflow  repair: S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
-  int lazy_below = rule.scale_first ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
+  // Each warp decides for itself how tile j becomes P. At first lazy_end counts the tiles without a mask in the warp's rows.
+  //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
+  //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
+  //   repair  j < lazy_end, P overflows   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
+  int lazy_end = rule.scale_first ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
   const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
@@ -92,7 +93,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     exponentiate(S, m, scale_log2, rule.scale_first);
     l = alpha * l + lane_sum(S);
     // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
-    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
+    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_end = min(lazy_end, j - 1);
     return alpha;
   };
 
@@ -109,6 +110,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
+    // Write after read: this warpgroup has read K; the producer may overwrite it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[state.stage()]);
     exact_softmax(S, work.visible_tiles - 1);  // O is still 0: nothing to rescale
@@ -132,33 +134,34 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the current m, while the previous tile's P V is in flight.
+      // 3. Lazy: P with the current m, while the previous tile's P V is in flight.
       // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
-      const bool tried = j < lazy_below;
-      bool fits = false;
-      if (tried) {
+      const bool lazy = j < lazy_end;
+      bool done = false;  // P is final
+      if (lazy) {
         Rows<2> scaled_m = m;
         scaled_m.each([&](float& x, int) { x *= scale_log2; });
         S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
         const auto sum = lane_sum(P);
-        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
-        if (fits) l = l + sum;                                                 // (8.3)
+        done = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
+        if (done) l = l + sum;                                                 // (8.3)
       }
       // Read after write: O is complete.
       // Write after read: the product has read P_reg, and this warpgroup has read V.
       wgmma_wait<0>(registers(O));
       release(storage.empty_V[stage_V]);
 
-      // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
-      if (!fits) {
-        if (tried) {
+      // 4. Exact: P with the true maximum. After a lazy attempt S is overwritten, and this warp recomputes it alone (rare).
+      if (!done) {
+        if (lazy) {  // repair
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
-          lazy_below = j - BACKOFF_TILES;
+          lazy_end = j - BACKOFF_TILES;
         }
         O.scale_rows(exact_softmax(S, j));
       }
+      // Write after read: this warp will not read K_j again; the producer may overwrite it.
       release(storage.empty_K[stage_K]);
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
@@ -185,7 +188,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);

@@ -6,14 +6,13 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 5:
-// - A tile of Q has three times 64 rows, one warpgroup each, and a tile of keys is narrower in return. Each byte of K and V
-//   serves more queries, and more warpgroups have a product or a softmax ready at any time.
-// - A warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
-// - Tiles of keys are smaller, so the rings have three stages.
-// - S of a narrower tile frees the registers for the third warpgroup, but leaves none for a bias, which therefore has kernels
-//   of its own (SCALES_FIRST), and none for what only the epilogue needs. The epilogue computes it from the head: opaque() of
-//   common/device/ptx.cuh stops the compiler from doing so before the loop.
+// New since step 5: a tile of Q has three times 64 rows, one warpgroup each. Each byte of K and V serves more queries, and more
+// warpgroups have a product or a softmax ready at any time. It follows that
+// - tiles of keys are narrower, so that S leaves registers for the third warpgroup, and the rings have three stages;
+// - a warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
+//
+// Registers are so scarce that a bias has kernels of its own (SCALE_FIRST), and that what only the epilogue needs is computed
+// there, from the head: opaque() of common/device/ptx.cuh stops the compiler from computing it before the loop.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -27,7 +26,7 @@ namespace flash::tensor_cores::hopper_forward_6 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int Stages, bool ScalesFirst = false>
+template <int Width_, int Br_, int Bc_, int Stages, bool ScaleFirst = false>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
@@ -39,7 +38,7 @@ struct ForwardShape {
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
   using Storage = SharedStorage<Width, Br, Bc, STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
-  static constexpr bool SCALES_FIRST = ScalesFirst;            // as with a bias: see ScoreRule
+  static constexpr bool SCALE_FIRST = ScaleFirst;              // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -81,29 +80,29 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
-  // Each warp decides for itself how tile j becomes P. At first lazy_below counts the tiles without a mask in the warp's rows.
-  //   j >= lazy_below            exact:  mask, maximum; O and l are rescaled
-  //   j <  lazy_below, P fits    lazy:   m stays, nothing is rescaled
-  //   j <  lazy_below, overflow  repair: S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
-  int lazy_below = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
+  // Each warp decides for itself how tile j becomes P. At first lazy_end counts the tiles without a mask in the warp's rows.
+  //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
+  //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
+  //   repair  j < lazy_end, P overflows   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
+  int lazy_end = Shape::SCALE_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
   const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
-    if constexpr (Shape::SCALES_FIRST) {
+    if constexpr (Shape::SCALE_FIRST) {
       rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     } else {
       rule.mask(S, work.query0 + warp_row, j * Shape::Bc);
     }
     const auto alpha = update_max(m, row_max(S), scale_log2);
-    exponentiate(S, m, scale_log2, Shape::SCALES_FIRST);
+    exponentiate(S, m, scale_log2, Shape::SCALE_FIRST);
     l = alpha * l + lane_sum(S);
     // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
-    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
+    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_end = min(lazy_end, j - 1);
     return alpha;
   };
 
   // Read after write: Q has landed.
-  // Write after write: so that Q does not land later, where O is staged.
+  // Write after write: even a warpgroup without a visible tile waits, since it stages O where Q lands.
   if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
   PipelineState<Shape::STAGES> state;
 
@@ -120,6 +119,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
+    // Write after read: this warpgroup has read K; the producer may overwrite it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[state.stage()]);
     exact_softmax(S, group_visible_tiles - 1);  // O is still 0: nothing to rescale
@@ -143,33 +143,34 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the current m, while the previous tile's P V is in flight.
+      // 3. Lazy: P with the current m, while the previous tile's P V is in flight.
       // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
-      const bool tried = j < lazy_below;
-      bool fits = false;
-      if (tried) {
+      const bool lazy = j < lazy_end;
+      bool done = false;  // P is final
+      if (lazy) {
         Rows<2> scaled_m = m;
         scaled_m.each([&](float& x, int) { x *= scale_log2; });
         S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
         const auto sum = lane_sum(P);
-        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
-        if (fits) l = l + sum;                                                 // (8.3)
+        done = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
+        if (done) l = l + sum;                                                 // (8.3)
       }
       // Read after write: O is complete.
       // Write after read: the product has read P_reg, and this warpgroup has read V.
       wgmma_wait<0>(registers(O));
       release(storage.empty_V[stage_V]);
 
-      // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
-      if (!fits) {
-        if (tried) {
+      // 4. Exact: P with the true maximum. After a lazy attempt S is overwritten, and this warp recomputes it alone (rare).
+      if (!done) {
+        if (lazy) {  // repair
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
-          lazy_below = j - BACKOFF_TILES;
+          lazy_end = j - BACKOFF_TILES;
         }
         O.scale_rows(exact_softmax(S, j));
       }
+      // Write after read: this warp will not read K_j again; the producer may overwrite it.
       release(storage.empty_K[stage_K]);
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
@@ -219,9 +220,9 @@ void start(const Attention& a) {
   });
 }
 
-template <int Width, int Br, int Bc, int Stages, bool ScalesFirst = false>
+template <int Width, int Br, int Bc, int Stages, bool ScaleFirst = false>
 constexpr CompiledShape compiled(const char* why) {
-  using Shape = ForwardShape<Width, Br, Bc, Stages, ScalesFirst>;
+  using Shape = ForwardShape<Width, Br, Bc, Stages, ScaleFirst>;
   return compiled_shape<Shape>(why, start<Shape>);
 }
 

@@ -7,10 +7,9 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 6:
-// - There is one block per SM. When it finishes a tile of Q, it takes the next one from a global counter, longest first; its
-//   producer draws the index, work_id, and passes it on with Q.
-// - Rings outlive a tile of Q, so the producer loads the next Q, K and V while the consumers still have the last ones, and even
-//   while they store O if there is room for a second Q.
+// - There is one block per SM. When it finishes a tile of Q, it takes the next one, longest first: its producer draws a
+//   ticket from a global counter, which says what work comes next, and passes the index, work_id, on with Q.
+// - Rings outlive a tile of Q: the next K and V, and Q if it has two buffers, are loaded while the consumers finish the tile.
 //
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once. Workspace: the counter, zero before
@@ -25,7 +24,7 @@ namespace flash::tensor_cores::hopper_forward_7 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int Stages, bool ScalesFirst = false>
+template <int Width_, int Br_, int Bc_, int Stages, bool ScaleFirst = false>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
@@ -41,7 +40,7 @@ struct ForwardShape {
     int work_id[Q_STAGES];  // which work Q belongs to
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
-  static constexpr bool SCALES_FIRST = ScalesFirst;            // as with a bias: see ScoreRule
+  static constexpr bool SCALE_FIRST = ScaleFirst;              // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -53,7 +52,7 @@ constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after a tile 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, int work_id,
-                        PipelineState<Shape::Q_STAGES>& Q_state, PipelineState<Shape::STAGES>& state) {
+                        PipelineState<Shape::Q_STAGES>& Q_state, PipelineState<Shape::STAGES>& KV_state) {
   auto& storage = shared.storage;
   const int Q_stage = Q_state.stage();
   // Write after read: the O staged in this buffer has been stored.
@@ -62,8 +61,8 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   mbarrier_arrive_expect_tx(storage.full_Q[Q_stage], work.visible_tiles > 0 ? shared.Q().BYTES : 0);
   if (work.visible_tiles > 0) shared.Q(Q_stage).load(maps.Q, storage.full_Q[Q_stage], work.query0, work.h, work.b);
   Q_state.next();
-  for (int j = work.visible_tiles - 1; j >= 0; --j, state.next()) {
-    const int stage = state.stage(), parity = state.parity();
+  for (int j = work.visible_tiles - 1; j >= 0; --j, KV_state.next()) {
+    const int stage = KV_state.stage(), parity = KV_state.parity();
     // Write after read: all consumers have read the previous K of this stage.
     wait_empty(storage.empty_K[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
@@ -79,7 +78,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
 template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
                         const Tensor<float>& L_all, const Work<Shape>& work, PipelineState<Shape::Q_STAGES>& Q_state,
-                        PipelineState<Shape::STAGES>& state) {
+                        PipelineState<Shape::STAGES>& KV_state) {
   auto& storage = shared.storage;
   const auto Q_smem = shared.Q(Q_state.stage());
   const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
@@ -88,48 +87,48 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
 
-  // Each warp decides for itself how tile j becomes P. At first lazy_below counts the tiles without a mask in the warp's rows.
-  //   j >= lazy_below            exact:  mask, maximum; O and l are rescaled
-  //   j <  lazy_below, P fits    lazy:   m stays, nothing is rescaled
-  //   j <  lazy_below, overflow  repair: S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
-  int lazy_below = Shape::SCALES_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
+  // Each warp decides for itself how tile j becomes P. At first lazy_end counts the tiles without a mask in the warp's rows.
+  //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
+  //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
+  //   repair  j < lazy_end, P overflows   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
+  int lazy_end = Shape::SCALE_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
   const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
-    if constexpr (Shape::SCALES_FIRST) {
+    if constexpr (Shape::SCALE_FIRST) {
       rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
     } else {
       rule.mask(S, work.query0 + warp_row, j * Shape::Bc);
     }
     const auto alpha = update_max(m, row_max(S), scale_log2);
-    exponentiate(S, m, scale_log2, Shape::SCALES_FIRST);
+    exponentiate(S, m, scale_log2, Shape::SCALE_FIRST);
     l = alpha * l + lane_sum(S);
     // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
-    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_below = min(lazy_below, j - 1);
+    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_end = min(lazy_end, j - 1);
     return alpha;
   };
 
   // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
   const int group_visible_tiles = work.tiles_visible_to(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.visible_tiles - 1; j >= group_visible_tiles; --j, state.next()) skip(storage, state);
+  for (int j = work.visible_tiles - 1; j >= group_visible_tiles; --j, KV_state.next()) skip(storage, KV_state);
   if (group_visible_tiles > 0) {
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
     // Read after write: K has landed.
-    wait_full(storage.full_K[state.stage()], state.parity());
+    wait_full(storage.full_K[KV_state.stage()], KV_state.parity());
     wgmma_fence();  // hands the registers of S to wgmma
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(KV_state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
-    // Read after write: S is complete.
+    // Read after write: S is complete. Write after read: this warpgroup has read K; the producer may overwrite it.
     wgmma_wait<0>(registers(S));
-    release(storage.empty_K[state.stage()]);
+    release(storage.empty_K[KV_state.stage()]);
     exact_softmax(S, group_visible_tiles - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
     for (int j = group_visible_tiles - 2; j >= 0; --j) {
-      const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
-      state.next();
-      const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
+      const int stage_V = KV_state.stage(), parity_V = KV_state.parity();  // of tile j + 1
+      KV_state.next();
+      const int stage_K = KV_state.stage(), parity_K = KV_state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
       // Read after write: K_j has landed.
@@ -145,48 +144,49 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
       wgmma_commit();
 
-      // 3. P with the current m, while the previous tile's P V is in flight.
+      // 3. Lazy: P with the current m, while the previous tile's P V is in flight.
       // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
-      const bool tried = j < lazy_below;
-      bool fits = false;
-      if (tried) {
+      const bool lazy = j < lazy_end;
+      bool done = false;  // P is final
+      if (lazy) {
         Rows<2> scaled_m = m;
         scaled_m.each([&](float& x, int) { x *= scale_log2; });
         S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
         const auto sum = lane_sum(P);
-        fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
-        if (fits) l = l + sum;                                                 // (8.3)
+        done = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
+        if (done) l = l + sum;                                                 // (8.3)
       }
       // Read after write: O is complete.
       // Write after read: the product has read P_reg, and this warpgroup has read V.
       wgmma_wait<0>(registers(O));
       release(storage.empty_V[stage_V]);
 
-      // 4. Or P with the true maximum. If the old m overflowed (rare), S is already overwritten: this warp recomputes it alone.
-      if (!fits) {
-        if (tried) {
+      // 4. Exact: P with the true maximum. After a lazy attempt S is overwritten, and this warp recomputes it alone (rare).
+      if (!done) {
+        if (lazy) {  // repair
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
-          lazy_below = j - BACKOFF_TILES;
+          lazy_end = j - BACKOFF_TILES;
         }
         O.scale_rows(exact_softmax(S, j));
       }
+      // Write after read: this warp will not read K_j again; the producer may overwrite it.
       release(storage.empty_K[stage_K]);
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
     // 5. O += P V_0.
     // Read after write: V_0 has landed.
-    wait_full(storage.full_V[state.stage()], state.parity());
+    wait_full(storage.full_V[KV_state.stage()], KV_state.parity());
     // Read after write: O has been rescaled and P packed.
     wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(KV_state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
     // Read after write: O is complete.
     wgmma_wait<0>(registers(O));
-    release(storage.empty_V[state.stage()]);
-    state.next();
+    release(storage.empty_V[KV_state.stage()]);
+    KV_state.next();
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
@@ -207,21 +207,21 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
     shared.initialize();
   }
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide storage.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
   PipelineState<Shape::Q_STAGES> Q_state;
-  PipelineState<Shape::STAGES> state;
+  PipelineState<Shape::STAGES> KV_state;
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
-    const auto next = counter.head(0, 0).address(0, 0);
+    const auto next_ticket = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
-      produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), work_id, Q_state, state);
-      // Not earlier: the block that ends first should take the next tile. The consumers still have the last tiles of the ring.
-      const int drawn = atomicAdd(next, 1);
-      if (drawn == schedule.end - 1) atomicSub(next, schedule.end);  // the last draw of all: for the next launch
-      work_id = static_cast<int>(gridDim.x) + drawn;
+      produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), work_id, Q_state, KV_state);
+      // Only now, with nothing left to load for this tile: drawn earlier, it would wait here while another block is idle.
+      const int ticket = atomicAdd(next_ticket, 1);
+      if (ticket == schedule.end - 1) atomicSub(next_ticket, schedule.end);  // the last of all: reset for the next launch
+      work_id = static_cast<int>(gridDim.x) + ticket;
     }
     // Write after read: the consumers have read the previous index.
     wait_empty(storage.empty_Q[Q_state.stage()], Q_state.parity());
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       // All lanes read the same index. The shuffle tells the compiler so, which then keeps it in uniform registers.
       const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q_state.stage()], 0);
       if (work_id >= schedule.end) break;
-      consume(shared, rule, maps, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), Q_state, state);
+      consume(shared, rule, maps, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), Q_state, KV_state);
     }
   }
 }
@@ -251,9 +251,9 @@ void start(const Attention& a) {
   });
 }
 
-template <int Width, int Br, int Bc, int Stages, bool ScalesFirst = false>
+template <int Width, int Br, int Bc, int Stages, bool ScaleFirst = false>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  using Shape = ForwardShape<Width, Br, Bc, Stages, ScalesFirst>;
+  using Shape = ForwardShape<Width, Br, Bc, Stages, ScaleFirst>;
   return compiled_shape<Shape>(why, start<Shape>, speed);
 }
 

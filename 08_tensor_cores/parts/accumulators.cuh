@@ -4,11 +4,12 @@
 //   add_product(S, Q.left(), K.transposed());    S += Q K^T     Q, K, V: tiles in shared memory; S, O: accumulators of a warp
 //   const auto alpha = update_max(m, row_max(S));                    m, alpha: one value per row (common/device/rows.cuh)
 //   O.scale_rows(alpha);
-//   add_product(O, P.left(), V.right());         O += P V      in step 1; from step 4 on P is S's accumulators, rounded
+//   add_product(O, P.left(), V.right());         O += P V      in steps 1 to 3; from step 4 on P is S's accumulators, rounded
 //
 // A warp holds 16 RowFragments rows of a matrix in fp32, in fragments of 16 x 8 (common/isa/fragments.hpp). With g = lane / 4
 // and t = lane % 4, a lane holds columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. A lane thus
-// holds elements of 2 RowFragments rows, r = 0, 1, ...: row 8 r + g of the matrix.
+// holds elements of 2 RowFragments rows, r = 0, 1, ...: row 8 r + g of the matrix. `reg` counts a lane's four registers of an
+// operand's block.
 #pragma once
 
 #include "common/device/float16.cuh"
@@ -74,10 +75,10 @@ struct Accumulators {
     }
   }
 
-  /// The two neighbours in row g + 8 r of fragment (i, n), rounded to T, as one register. r: 0 or 1.
+  /// The two neighbours in row g + 8 half of fragment (i, n), rounded to T, as one register. half: 0 or 1.
   template <class T>
-  __device__ unsigned pair(int i, int n, int r) const {
-    return pack<T>(elements[i][n][2 * r], elements[i][n][2 * r + 1]);
+  __device__ unsigned pair(int i, int n, int half) const {
+    return pack<T>(elements[i][n][2 * half], elements[i][n][2 * half + 1]);
   }
 
  private:
@@ -146,13 +147,13 @@ struct InRegisters {
   __device__ explicit InRegisters(const Accumulators<RowFragments, 2 * Depth>& P) {
 #pragma unroll
     for (int index = 0; index < Depth * RowFragments * 4; ++index) {
-      const int k = index / 4 / RowFragments, i = index / 4 % RowFragments, r = index % 4;
-      blocks_reg[k][i][r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
+      const int k = index / 4 / RowFragments, i = index / 4 % RowFragments, reg = index % 4;
+      blocks_reg[k][i][reg] = P.template pair<T>(i, 2 * k + reg / 2, reg % 2);
     }
   }
   __device__ void load(unsigned (&block)[4], int i, int k) const {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) block[r] = blocks_reg[k][i][r];
+    for (int reg = 0; reg < 4; ++reg) block[reg] = blocks_reg[k][i][reg];
   }
   __device__ const unsigned (&operator()(int k) const)[4] { return blocks_reg[k][0]; }  // for wgmma
 };
@@ -194,8 +195,8 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowF
       M.template as<uint4>(row0 + row, col0 + col) = chunk;
     }
   } else {
-    // 32 columns at a time; the last ones may be fewer (Width 80). Then M must have no columns beyond those of C, since their
-    // elements are not read.
+    // 32 columns at a time; the last ones may be fewer (Width 80, which only Hopper kernels have). Then M must have no columns
+    // beyond those of C, since their elements are not read.
     constexpr int steps = (ColFragments + 3) / 4;
     for (int row = 0; row < rows; ++row) {
       T elements[steps];

@@ -1,8 +1,18 @@
-// 08 Tensor cores: dropout of weights that lie in accumulators, for the steps that know the options of chapter 09.
+// 08 Tensor cores, for the steps that know the options of chapter 09: which tanh a softcap takes, and dropout of weights that lie
+// in accumulators.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "common/device/options.cuh"
+
+namespace flash {
+namespace {
+
+template <int RowFragments, int ColFragments>
+constexpr bool OF_16_BITS<tensor_cores::Accumulators<RowFragments, ColFragments>> = true;
+
+}  // namespace
+}  // namespace flash
 
 namespace flash::tensor_cores {
 namespace {
@@ -10,7 +20,8 @@ namespace {
 /// (9.12)  P becomes P o Z. Its tile begins at query query0, which is even, and at key key0, of head h (over all batches).
 /// A call draws for two neighbouring queries and two keys that are 16 apart. Such queries are rows of lanes 4 apart, and each
 /// lane has two neighbouring keys: the lane of the even row draws for the first key, that of the odd row for the second, and
-/// each sends the other the two words of its row.
+/// each sends the other the two words of its row. The words belong to (even query, key), (even, key + 16), (odd, key) and
+/// (odd, key + 16).
 template <class Rule, int RowFragments, int ColFragments>
 __device__ void drop(const Rule& rule, Accumulators<RowFragments, ColFragments>& P, int h, int query0, int key0) {
   if constexpr (Drops<Rule>) {
@@ -18,7 +29,7 @@ __device__ void drop(const Rule& rule, Accumulators<RowFragments, ColFragments>&
     if constexpr (Rule::RAGGED) h = opaque(h + rule.sequence * rule.problem.H);
     constexpr int apart = DropMask::APART / 8;              // fragments between the two keys of a call
     constexpr bool both = ColFragments % (2 * apart) == 0;  // else the tile has 16 keys, one of each call
-    const int lane = threadIdx.x % WARP;
+    const int lane = opaque(threadIdx.x) % WARP;            // no register keeps what follows from it for the next tile
     const bool odd = lane / 4 % 2 != 0;
 #pragma unroll
     for (int r = 0; r < 2 * RowFragments; ++r) {
@@ -49,8 +60,10 @@ __device__ void drop(const Rule& rule, Accumulators<RowFragments, ColFragments>&
 template <class Rule, int RowFragments, int ColFragments>
 __device__ void mark_dropped(const Rule& rule, Accumulators<RowFragments, ColFragments>& P, int h, int query0, int key0) {
   if constexpr (Drops<Rule>) {
+    if constexpr (Rule::RAGGED) h = opaque(h + rule.sequence * rule.problem.H);
     constexpr int keys = RowFragments % 2 == 0 ? 2 : 1;  // of a call
     const int lane = threadIdx.x % WARP;
+    key0 = opaque(key0);  // no register keeps Philox's first product, of the key, through the loop over queries
 #pragma unroll
     for (int i = 0; i < RowFragments; i += keys) {
 #pragma unroll

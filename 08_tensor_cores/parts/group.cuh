@@ -1,6 +1,6 @@
 // 08 Tensor cores, backward: the query heads of a group divided among several blocks, where whole groups make too few blocks.
-// A part is treated as a separate group, whose key/value head happens to be the same as the next part's: each part writes its
-// dK and dV in fp32, and sum_parts_kernel adds them up in a fixed order. Hopper step 5 uses it: its kernel calls loads_of() and
+// A part is treated as a separate group, whose key/value head happens to be the same as the next part's (KeyWork): each part
+// writes its dK and dV in fp32, and sum_parts_kernel adds them up in a fixed order. Hopper step 5 uses it: its kernel calls
 // write_gradients(), its host code the rest.
 #pragma once
 
@@ -55,24 +55,6 @@ inline GroupParts group_parts(const Attention& a, int count) {
   return {count, view<float>(a.workspace("dK_parts")), view<float>(a.workspace("dV_parts"))};
 }
 
-/// A part's work for produce(): its own query heads, but K and V of the group's head.
-template <class Work>
-struct LoadsOfPart : Work {
-  int kv_head;  // hides the index of the part
-
-  __device__ LoadsOfPart(const Work& work, int count) : Work(work), kv_head(work.kv_head / count) {}
-};
-
-/// The work as produce() needs it. Divided: are groups divided?
-template <bool Divided, class Work>
-__device__ auto loads_of(const Work& work, [[maybe_unused]] const GroupParts& parts) {
-  if constexpr (Divided) {
-    return LoadsOfPart<Work>(work, parts.count);
-  } else {
-    return work;
-  }
-}
-
 inline void add_group_parts(std::vector<WorkspaceSpec>& list, const Problem& p, int count) {
   if (count == 1) return;
   const std::int64_t rows = std::int64_t{blocks_for(p.Nk, ROW_BLOCK)} * ROW_BLOCK;
@@ -101,8 +83,8 @@ __device__ void write_gradients(const Shared& shared, const BackwardTensors<T>& 
                                 const Accumulators<1, ColFragments>& dV) {
   const int row0 = work.key0 + warp_row;
   if constexpr (Divided) {
-    write_part(parts.dV.head(work.b, work.kv_head), row0, dV);
-    write_part(parts.dK.head(work.b, work.kv_head), row0, dK);
+    write_part(parts.dV.head(work.b, work.group), row0, dV);
+    write_part(parts.dK.head(work.b, work.group), row0, dK);
   } else {
     write_rows(all.dV.head(work.b, work.kv_head), row0, dV, shared.V().below(warp_row));
     write_rows(all.dK.head(work.b, work.kv_head), row0, dK, shared.K().below(warp_row));
@@ -112,7 +94,7 @@ __device__ void write_gradients(const Shared& shared, const BackwardTensors<T>& 
 /// Sums 8 columns of a row over the parts from head `first` on, in their order, and stores them in 16 bits.
 template <class T>
 __device__ void sum_parts(const Tensor<const float>& parts, int count, int b, int first, const Matrix<T>& sum, int row, int col,
-                          bool wide) {
+                          bool aligned) {
   float total[8] = {};
   for (int part = 0; part < count; ++part) {
     const Matrix<const float> head = parts.head(b, first + part);
@@ -121,7 +103,7 @@ __device__ void sum_parts(const Tensor<const float>& parts, int count, int b, in
 #pragma unroll
     for (int c = 0; c < 8; ++c) total[c] += held[c];
   }
-  if (wide) {
+  if (aligned) {
     sum.template as<uint4>(row, col) = make_uint4(pack<T>(total[0], total[1]), pack<T>(total[2], total[3]),
                                                   pack<T>(total[4], total[5]), pack<T>(total[6], total[7]));
   } else {
@@ -136,14 +118,14 @@ __device__ void sum_parts(const Tensor<const float>& parts, int count, int b, in
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     sum_parts_kernel(int count, Tensor<const float> dK_parts, Tensor<const float> dV_parts, Tensor<T> dK, Tensor<T> dV,
-                     bool wide) {
+                     bool aligned) {
   constexpr int CHUNKS = Width / 8;
   const PartOfHead block(dK.batches * dK.heads);
   const int b = block.head / dK.heads, head = block.head % dK.heads;
   const int index = block.index * PREPARE_THREADS + threadIdx.x, row = index / CHUNKS, col = index % CHUNKS * 8;
   if (row >= dK.rows || col >= dK.cols) return;
-  sum_parts(dK_parts, count, b, head * count, dK.head(b, head), row, col, wide);
-  sum_parts(dV_parts, count, b, head * count, dV.head(b, head), row, col, wide);
+  sum_parts(dK_parts, count, b, head * count, dK.head(b, head), row, col, aligned);
+  sum_parts(dV_parts, count, b, head * count, dV.head(b, head), row, col, aligned);
 }
 
 template <class T, int Width>
@@ -153,7 +135,7 @@ void sum_parts(const Attention& a, int count) {
   const unsigned blocks = blocks_for(p.Nk, PREPARE_THREADS / (Width / 8)) * static_cast<unsigned>(p.B * p.Hkv);
   launch("sum_parts", {dim3(blocks), dim3(PREPARE_THREADS)}, sum_parts_kernel<T, Width>, count,
          view<const float>(a.workspace("dK_parts")), view<const float>(a.workspace("dV_parts")), view<T>(a.dK), view<T>(a.dV),
-         rows_are_whole_chunks(p));
+         aligned(p));
 }
 
 }  // namespace

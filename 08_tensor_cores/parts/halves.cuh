@@ -14,13 +14,13 @@ __device__ Tile<T, Width> of_half(bool first_half, const Tile<T, Width>& first, 
   return {first_half ? first.elements.data : second.elements.data, first.elements.rows};
 }
 
-// P^T goes from half 0 to half 1 in left-operand order: a lane stores its four registers of each 16 x 16 block, and the same
-// lane of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with 4-byte accesses, costs 2 %
-// at d = 64.
-template <class T, int RowFragments, int Depth>
-__device__ void store_in_lane_order(T* start, const InRegisters<T, RowFragments, Depth>& Pt) {
+// P^T goes from half 0 to half 1 in lane order, in the memory of the warp's rows of a tile: a lane stores its four registers of
+// each 16 x 16 block, and the same lane of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with
+// 4-byte accesses, costs 2 % at d = 64.
+template <class T, int Width, int RowFragments, int Depth>
+__device__ void store_in_lane_order(const Tile<T, Width>& rows, const InRegisters<T, RowFragments, Depth>& Pt) {
   constexpr int count = RowFragments * Depth;
-  const SharedMatrix<T> blocks{start, count, 8 * WARP, 8 * WARP};
+  const SharedMatrix<T> blocks{rows.elements.data, count, 8 * WARP, 8 * WARP};
 #pragma unroll
   for (int index = 0; index < count; ++index) {
     const unsigned(&block)[4] = Pt.blocks_reg[index % Depth][index / Depth];
@@ -29,10 +29,10 @@ __device__ void store_in_lane_order(T* start, const InRegisters<T, RowFragments,
 }
 
 /// (8.13)  dP^T - D becomes dS^T: multiplies it by the P^T that store_in_lane_order() has stored, rounded as for dV.
-template <class T, int RowFragments, int ColFragments>
-__device__ void multiply_by_Pt(Accumulators<RowFragments, ColFragments>& dPt, T* start) {
+template <class T, int Width, int RowFragments, int ColFragments>
+__device__ void multiply_by_Pt(Accumulators<RowFragments, ColFragments>& dPt, const Tile<T, Width>& rows) {
   constexpr int depth = ColFragments / 2, count = RowFragments * depth;
-  const SharedMatrix<const T> blocks{start, count, 8 * WARP, 8 * WARP};
+  const SharedMatrix<const T> blocks{rows.elements.data, count, 8 * WARP, 8 * WARP};
 #pragma unroll
   for (int index = 0; index < count; ++index) {
     multiply_block<T>(dPt, index / depth, index % depth, blocks.template as<uint4>(index, 8 * (threadIdx.x % WARP)));

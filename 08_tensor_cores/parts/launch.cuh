@@ -17,7 +17,8 @@ constexpr int COMPILED_SM = 90;
 #endif
 
 /// The oldest architecture for which a kernel is compiled. A block has at most 64 KB of shared memory on sm_75, 163 KB on
-/// sm_80. On sm_75 a product also takes two instructions, for which a warp with two row tiles of 64 columns lacks registers.
+/// sm_80. On sm_75 a product also takes two instructions, for which a warp with two row fragments and 64 columns of O lacks
+/// registers.
 constexpr int min_sm(std::size_t shared_bytes, bool fills_registers) {
   if (shared_bytes > 163 << 10) return 90;
   return shared_bytes > 64 << 10 || fills_registers ? 80 : 75;
@@ -73,7 +74,7 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
 /// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head, of at least 32 rows; so do
 /// the blocks that pad.
 std::string refuse_forward(const Problem& p) {
-  const int longest = rows_are_whole_chunks(p) ? p.Nq : std::max(p.Nq, p.Nk);
+  const int longest = aligned(p) ? p.Nq : std::max(p.Nq, p.Nk);
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, longest, 32);
 }
 
@@ -108,7 +109,7 @@ inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass
   std::vector<WorkspaceSpec> list = padded_operands(p, pass);
   if (pass == Pass::forward) return list;
   list.push_back({"LD", {p.B, p.H, 2, padded_queries(p)}});
-  if (!rows_are_whole_chunks(p)) list.push_back(padded_copy("dO_padded", p, p.H, p.Nq));
+  if (!aligned(p)) list.push_back(padded_copy("dO_padded", p, p.H, p.Nq));
   return list;
 }
 

@@ -29,8 +29,7 @@ struct Maps {
 template <class T, class Shape>
 Maps maps_of(const Attention& a, int warp_rows = 16) {
   return {map_of<T>(a, a.Q, "Q_padded", Shape::Br), map_of<T>(a, a.K, "K_padded", Shape::Bc),
-          map_of<T>(a, a.V, "V_padded", Shape::Bc),
-          rows_are_whole_chunks(a.problem) ? tensor_map(a.O, warp_rows) : TensorMap{}};
+          map_of<T>(a, a.V, "V_padded", Shape::Bc), aligned(a.problem) ? tensor_map(a.O, warp_rows) : TensorMap{}};
 }
 
 /// The order of the work. Made on the host: kernel parameters take no registers.
@@ -40,7 +39,8 @@ struct Schedule {
 template <class Shape>
 Schedule schedule_of(const Problem& p) {
   const int tiles = static_cast<int>(blocks_for(p.Nq, Shape::Br)), heads = p.B * p.H;
-  return {tiles, heads_in_L2(heads, std::int64_t{2} * p.Nk * p.d * 2 / p.group_size()), tiles * heads};
+  const std::int64_t bytes_of_KV = std::int64_t{2} * p.Nk * p.d * 2;  // shared by a group of heads
+  return {tiles, heads_in_L2(heads, bytes_of_KV / p.group_size()), tiles * heads};
 }
 
 /// A tile of queries of a head, and how many tiles of keys it sees. Within a head, the last tile, which sees the most keys, is

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(PAD_THREADS) pad_kernel(Tensor<const T> From, 
 
 /// Whether rows of Q, K, V, O and their gradients are whole chunks of 16 bytes. Their strides are multiples of d, and the
 /// binding refuses tensors that begin elsewhere, so that all rows are then 16-byte aligned.
-inline bool rows_are_whole_chunks(const Problem& p) { return p.d % 8 == 0; }
+inline bool aligned(const Problem& p) { return p.d % 8 == 0; }
 
 /// The workspace that holds a padded copy of a tensor [B, heads, rows, d].
 inline WorkspaceSpec padded_copy(const char* name, const Problem& p, int heads, int rows) {
@@ -55,7 +55,7 @@ inline WorkspaceSpec padded_copy(const char* name, const Problem& p, int heads, 
 
 /// The padded copies of Q, K and V.
 inline std::vector<WorkspaceSpec> padded_operands(const Problem& p, Pass) {
-  if (rows_are_whole_chunks(p)) return {};
+  if (aligned(p)) return {};
   return {padded_copy("Q_padded", p, p.H, p.Nq), padded_copy("K_padded", p, p.Hkv, p.Nk),
           padded_copy("V_padded", p, p.Hkv, p.Nk)};
 }
@@ -63,7 +63,7 @@ inline std::vector<WorkspaceSpec> padded_operands(const Problem& p, Pass) {
 /// `t` if its rows are aligned, otherwise its copy in the workspace of that name, which this function makes.
 template <class T>
 const TensorRef& aligned_tensor(const Attention& a, const TensorRef& t, const char* name) {
-  if (rows_are_whole_chunks(a.problem)) return t;
+  if (aligned(a.problem)) return t;
   const TensorRef& copy = a.workspace(name);
   const auto heads = static_cast<unsigned>(copy.shape[0] * copy.shape[1]);
   launch("pad", {dim3(blocks_for(static_cast<int>(copy.shape[2]), PAD_BLOCK_ROWS) * heads), dim3(PAD_THREADS)}, pad_kernel<T>,
@@ -78,7 +78,7 @@ Tensor<const T> pad_if_unaligned(const Attention& a, const TensorRef& t, const c
 /// `t` if its rows are aligned, otherwise the copy that the forward pass has made.
 template <class T>
 Tensor<const T> padded_by_forward(const Attention& a, const TensorRef& t, const char* name) {
-  return view<const T>(rows_are_whole_chunks(a.problem) ? t : a.workspace(name));
+  return view<const T>(aligned(a.problem) ? t : a.workspace(name));
 }
 
 }  // namespace

@@ -164,7 +164,7 @@ __device__ inline void release(Mbarrier& empty) { arrive_warp(empty); }
 __device__ inline void commit(Mbarrier& full) { arrive_warp(full); }
 
 /// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers.
-/// Steps 1 and 2 wait for the full ones only: there a block-wide barrier says that a stage is empty.
+/// Steps 1 and 2 initialise the empty ones too, but nobody waits for them: there a block-wide barrier says that a stage is empty.
 template <int Width, int Br, int Bc, int Stages, int QStages = 1>
 struct SharedStorage {
   unsigned short Q[QStages][tile_elements(Br, Width)];

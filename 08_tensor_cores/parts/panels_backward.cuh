@@ -11,34 +11,43 @@ namespace {
 
 // ---- Work -------------------------------------------------------------------------------------------------------------------
 
-/// A block's work: a tile of keys of a key/value head, and the tiles of queries to loop over.
-template <class Shape>
-struct KeyWork : QueryTiles<Shape::Br> {
-  int b, key0;  // its first key
+/// A block's work: a tile of keys, and the tiles of queries to loop over, of all heads of a group.
+///
+/// LastQueriesFirst: for step 5, where blocks take turns at a tile of dQ, tiles of queries run from last to first, and each runs
+/// for all heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together reach
+/// them one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
+/// predecessors reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there.
+template <class Shape, bool LastQueriesFirst = false>
+struct KeyWork {
+  int b, group, kv_head;        // group: of query heads; kv_head: of their K and V
+  int key0;                     // its first key
+  int first_query, iterations;  // as in QueryTiles
 
-  // The first keys, visible to the most queries under a causal mask, start first.
-  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id)
-      : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id)) {}
-  __device__ KeyWork(const Problem& p, const BlockOrder& order)
-      : QueryTiles<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc),
-        b(order.head / p.Hkv),
-        key0(order.tile * Shape::Bc) {}
-};
+  /// The first keys, visible to the most queries under a causal mask, start first. parts: how many groups share a key/value
+  /// head; p counts each group as a head (parts/group.cuh).
+  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id, int parts = 1)
+      : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id), parts) {}
+  // The same, in two steps: as one body nvcc 13.0 compiles it differently.
+  __device__ KeyWork(const Problem& p, const BlockOrder& order, int parts)
+      : KeyWork(p, order, QueryTiles<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc), parts) {}
+  __device__ KeyWork(const Problem& p, const BlockOrder& order, const QueryTiles<Shape::Br>& queries, int parts)
+      : b(order.head / p.Hkv),
+        group(queries.kv_head),
+        kv_head(group / parts),
+        key0(order.tile * Shape::Bc),
+        first_query(queries.first_query),
+        iterations(queries.iterations) {}
 
-/// The work of step 5, where blocks take turns at a tile of dQ: tiles of queries run from last to first, and each runs for all
-/// heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together reach them one
-/// after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its predecessors
-/// reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there. first() and
-/// after() replace those of QueryTiles.
-template <class Shape>
-struct LastQueriesFirst : KeyWork<Shape> {
-  using KeyWork<Shape>::KeyWork;
   __device__ QueryTile first(const Problem& p) const {
-    return {this->kv_head * p.group_size(), (p.Nq - 1) / Shape::Br * Shape::Br};
+    return {group * p.group_size(), LastQueriesFirst ? (p.Nq - 1) / Shape::Br * Shape::Br : first_query};
   }
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    const int end = (this->kv_head + 1) * p.group_size();
-    return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
+    if constexpr (LastQueriesFirst) {
+      const int end = (group + 1) * p.group_size();
+      return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
+    } else {
+      return at.query0 + Shape::Br < p.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
+    }
   }
 };
 
@@ -50,7 +59,7 @@ struct BackwardMaps {
 // ---- Tiles ------------------------------------------------------------------------------------------------------------------
 
 /// The layout of a block's shared memory. Tiles of 16-bit elements begin at multiples of 1024 bytes. L is loaded with Q and D
-/// with dO, on the same mbarriers.
+/// with dO, on the same mbarriers. Step 1 initialises `empty` too, but nobody waits for it: there a barrier says so.
 template <int Width, int Br, int Bc, int Stages, int DSStages>
 struct BackwardStorage {
   unsigned short K[tile_elements(Bc, Width)], V[tile_elements(Bc, Width)];
@@ -77,14 +86,15 @@ struct BackwardShared {
   __device__ StTile dSt(int stage) const { return StTile(reinterpret_cast<T*>(storage.dSt[stage])); }
   __device__ QueryStats stats(int stage) const { return {{storage.L_and_D[stage], 2, Shape::Br, Shape::Br}}; }
 
-  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of all consumer warps.
-  __device__ void initialize() const {
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of the warps that read Q and dO,
+  /// which are those of all consumers except in step 6.
+  __device__ void initialize(int releasing_warps = Shape::CONSUMERS * 4) const {
     mbarrier_init(storage.full_K, 1);
     mbarrier_init(storage.full_V, 1);
     for (int stage = 0; stage < Shape::STAGES; ++stage) {
       mbarrier_init(storage.full_Q[stage], 1);
       mbarrier_init(storage.full_dO[stage], 1);
-      init_for_warps(storage.empty[stage], Shape::CONSUMERS * 4);
+      init_for_warps(storage.empty[stage], releasing_warps);
     }
     // Read after write: the TMA sees the initialised mbarriers.
     fence_mbarrier_init();
@@ -131,7 +141,7 @@ __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMa
 
 /// Stores a left operand from registers to 16 rows of a tile: four 8 x 8 matrices at a time, without bank conflicts.
 template <class T, int Height, int Depth>
-__device__ void store(const PanelOperand<T, Height, false, Depth>& rows, const InRegisters<T, 1, Depth>& A) {
+__device__ void store_operand(const PanelOperand<T, Height, false, Depth>& rows, const InRegisters<T, 1, Depth>& A) {
 #pragma unroll
   for (int k = 0; k < Depth; ++k) {
     const int col = 16 * k;
@@ -218,7 +228,7 @@ template <class Shape>
 BackwardMaps backward_maps(const Attention& a) {
   // Padded copies are made by the forward pass and prepare().
   const auto map = [&](const TensorRef& t, const char* padded, int rows) {
-    return tensor_map(rows_are_whole_chunks(a.problem) ? t : a.workspace(padded), rows);
+    return tensor_map(aligned(a.problem) ? t : a.workspace(padded), rows);
   };
   return {map(a.Q, "Q_padded", Shape::Br), map(a.K, "K_padded", Shape::Bc), map(a.V, "V_padded", Shape::Bc),
           map(a.dO, "dO_padded", Shape::Br)};
@@ -231,7 +241,7 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
-/// Whether the heads of a group share keys under a causal mask, where step 5 is the fastest for d above 64 (LastQueriesFirst).
+/// Whether the heads of a group share keys under a causal mask, where step 5 is the fastest for d above 64 (KeyWork).
 inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
 
 template <const auto& shapes>

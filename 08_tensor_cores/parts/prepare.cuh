@@ -98,7 +98,7 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   const unsigned blocks = blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H);
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO),
          view<const float>(a.L), view<float>(L_and_D), view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum),
-         dQ_accum != nullptr, rows_are_whole_chunks(p));
+         dQ_accum != nullptr, aligned(p));
   return {padded_by_forward<T>(a, a.Q, "Q_padded"),
           padded_by_forward<T>(a, a.K, "K_padded"),
           padded_by_forward<T>(a, a.V, "V_padded"),
@@ -107,6 +107,16 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
           view<T>(a.dK),
           view<T>(a.dV),
           view<const float>(L_and_D)};
+}
+
+/// How many key/value heads of so many tiles of keys each to run at once, for steps that sum dQ in HBM: those whose Q, dO and
+/// dQ_accum fit in L2 together, and at least enough to give every SM a block.
+template <class Shape>
+int heads_at_once_backward(const Attention& a, int tiles) {
+  const Problem& p = a.problem;
+  const std::int64_t bytes_of_element = 2 + 2 + 4;  // of Q, dO, dQ_accum
+  const int in_L2 = heads_in_L2(p.B * p.Hkv, std::int64_t{p.Nq} * p.group_size() * Shape::Width * bytes_of_element);
+  return std::max(in_L2, heads_in_a_wave(a, tiles));
 }
 
 // ---- The tiles of queries of a block --------------------------------------------------------------------------------------
@@ -201,7 +211,7 @@ __device__ void softmax_backward(Scores& dPt, const Scores& Pt, const QueryStats
 // dQ_accum [B, H, padded Nq / 16][Width / 8][32 lanes][4 floats]: accumulators in the order of the lanes that hold them.
 // A 16 x 8 fragment is 128 adjacent floats; lane 4 g + t has (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). That at
 // (query, col) begins at ((query / 16) (Width / 8) + col / 8) 128, and a warp adds to 512 adjacent bytes at a time. Backward
-// steps 2 to 4 and the Hopper steps write this order, convert_kernel reads it.
+// steps 2 to 5 and the Hopper steps write this order, convert_kernel reads it.
 
 /// How the warps of a block divide dQ [Br, cols]: into rows of warps times columns of warps, using all warps if possible, and
 /// loading as little of dS and K as possible.
@@ -265,7 +275,7 @@ void convert(const Attention& a, const TensorRef& dQ_accum) {
   // One thread per two rows of 8 columns.
   const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);
   launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
-         view<const float>(dQ_accum), view<T>(a.dQ), rows_are_whole_chunks(p));
+         view<const float>(dQ_accum), view<T>(a.dQ), aligned(p));
 }
 
 }  // namespace

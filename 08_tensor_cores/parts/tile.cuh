@@ -77,8 +77,9 @@ struct Tile {
   __device__ static int offset(int row, int chunk) { return 2 * Width * row + 16 * swizzled_chunk(Width, row, chunk); }
 };
 
-// Rounded packs a block whenever a product loads it, and keeps no copy. InRegisters (accumulators.cuh) packs at once, for
-// operands that are used twice or by wgmma, or that are packed while V is still on its way.
+// An operand that is no tile, here because steps 1 to 3 do without it. Rounded packs a block whenever a product loads it, and
+// keeps no copy. InRegisters (accumulators.cuh) packs at once, for operands that are used twice or by wgmma, or that are packed
+// while V is still on its way.
 
 /// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
 template <class T_, int RowFragments, int ColFragments>
@@ -89,7 +90,7 @@ struct Rounded {
 
   __device__ void load(unsigned (&A)[4], int i, int k) const {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) A[r] = P.template pair<T>(i, 2 * k + r / 2, r % 2);
+    for (int reg = 0; reg < 4; ++reg) A[reg] = P.template pair<T>(i, 2 * k + reg / 2, reg % 2);
   }
 };
 template <class T, int RowFragments, int ColFragments>

@@ -36,11 +36,11 @@ TEST_CASE("cpu: HBM bytes are those of the formula (8.9)") {
 TEST_CASE("cpu: products are those of the visited tiles, and of those that lazy steps compute twice") {
   const std::vector<FullProblem> problems{
       many_tiles(),
-      grid::problem_of({.H = 1, .Hkv = 1, .Nq = 150, .Nk = 203, .d = 64}),
-      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 90, .Nk = 300, .d = 111})),
+      grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 203, .d = 64}),
+      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 300, .d = 111})),
       grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 90, .d = 129}),
       grid::problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 125, .d = 161}),
-      with_bias(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 300, .d = 32}), BiasKind::alibi)};
+      with_bias(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 300, .d = 32}), BiasKind::alibi)};
   for (const FullProblem& p : grid::counted(problems)) {
     for (const InputKind kind : {InputKind::normal, InputKind::large}) {
       const Inputs inputs = make_inputs(p, kind, 81, Pass::forward);

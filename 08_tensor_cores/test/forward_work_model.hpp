@@ -73,10 +73,10 @@ class Maximum {
   /// Visits tile j, S [rows][keys], in a warp of a warpgroup, where all rows see all keys of tiles before `unmasked_tiles`. Is it
   /// computed twice?
   bool visit_in_warp(const std::vector<std::vector<double>>& S, int j, int unmasked_tiles) {
-    lazy_below_ = std::min(lazy_below_, unmasked_tiles);
-    const bool exact = !known_ || j >= lazy_below_, twice = !exact && !fits(S);
+    lazy_end_ = std::min(lazy_end_, unmasked_tiles);
+    const bool exact = !known_ || j >= lazy_end_, twice = !exact && !fits(S);
     if (exact || twice) update_max(S);
-    if (twice) lazy_below_ = j - 8;
+    if (twice) lazy_end_ = j - 8;
     return twice;
   }
 
@@ -114,7 +114,7 @@ class Maximum {
 
   std::vector<double> m_;
   bool known_ = false;
-  int lazy_below_ = std::numeric_limits<int>::max();  // tiles below this one may keep m
+  int lazy_end_ = std::numeric_limits<int>::max();  // tiles below this one may keep m
 };
 
 /// Adds the work of a tile of Q of one head, which begins at row0. score(i, j): of that head.

@@ -97,6 +97,9 @@ struct OptionsProblem : Problem {
     return window.left == Window::open ? Nq : clamp(j - Nk + Nq + window.left + 1, Nq);
   }
   FLASH_HOST_DEVICE bool visible(int i, int j) const { return first_key(i) <= j && j < end_key(i); }
+  /// The same without a clamp: query i sees the keys j < Nk for which j - i is from lowest() to highest().
+  FLASH_HOST_DEVICE int lowest() const { return window.left == Window::open ? -0x7fffffff : Nk - Nq - window.left; }
+  FLASH_HOST_DEVICE int highest() const { return right() == Window::open ? 0x7fffffff : Nk - Nq + right(); }
   int visible_keys(int) const = delete;  ///< not all keys before end_key() are visible
 
  private:

@@ -7,21 +7,15 @@
 namespace flash {
 namespace {
 
-bool is_packed(Layout layout, Role role) {
-  if (layout == Layout::qkv) return role != Role::o;
-  if (layout == Layout::kv) return role == Role::k || role == Role::v;
-  return false;
-}
-
 /// Tensors in one allocation, and this one's number among them.
 struct Packing {
   std::int64_t count = 1, position = 0;
 };
 
 Packing packing_of(Layout layout, Role role) {
-  if (!is_packed(layout, role)) return {};
-  if (layout == Layout::qkv) return {3, role == Role::q ? 0 : role == Role::k ? 1 : 2};
-  return {2, role == Role::k ? 0 : 1};
+  if (layout == Layout::qkv && role != Role::o) return {3, role == Role::q ? 0 : role == Role::k ? 1 : 2};
+  if (layout == Layout::kv && (role == Role::k || role == Role::v)) return {2, role == Role::k ? 0 : 1};
+  return {};
 }
 
 }  // namespace

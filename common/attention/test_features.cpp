@@ -7,8 +7,6 @@
 namespace flash {
 namespace {
 
-FullProblem plain() { return {}; }
-
 FullProblem everything() {
   FullProblem p;
   p.H = 4;
@@ -22,7 +20,7 @@ FullProblem everything() {
 }  // namespace
 
 TEST_CASE("features: what a problem has beyond the plain one") {
-  CHECK(features_of(plain()) == Features::none);
+  CHECK(features_of(FullProblem{}) == Features::none);
   const Features all = features_of(everything());
   CHECK(all == (Features::shared_heads | Features::unequal_lengths | Features::causal | Features::alibi | Features::packed_kv));
   CHECK((all & ~every_kernel_takes) == Features::none);
@@ -31,7 +29,7 @@ TEST_CASE("features: what a problem has beyond the plain one") {
 
 TEST_CASE("features: a window, a softcap, lengths and dropout are refused by kernels that do not say that they know them") {
   Variant variant{.name = "test", .idea = "", .forward = nullptr};
-  FullProblem p = plain();
+  FullProblem p;
   p.window = {5, 0};
   p.softcap = 30.0f;
   p.sequences = {{0, 128}, {0, 128}};
@@ -44,6 +42,8 @@ TEST_CASE("features: a window, a softcap, lengths and dropout are refused by ker
   p.score = Score::lorentz;
   p.values = Values::centroid;
   CHECK(refusal(variant, p) == "it does not know --bias-gradient, --score lorentz, --values centroid");
+  variant.takes = Features::causal | Features::shared_heads | Features::packed_kv;
+  CHECK(refusal(variant, everything()) == "it does not know --bias alibi, --seq-q unlike --seq-k");
 }
 
 TEST_CASE("features: a kernel for some problems only is refused the others") {
@@ -52,21 +52,13 @@ TEST_CASE("features: a kernel for some problems only is refused the others") {
                         .forward = nullptr,
                         .takes = Features::softcap | Features::lorentz,
                         .needs = Features::lorentz};
-  FullProblem p = plain();
+  FullProblem p;
   CHECK_FALSE(knows(variant, p));
   CHECK(refusal(variant, p) == "it is only for --score lorentz");
   p.score = Score::lorentz;
   p.softcap = 2.0f;
   CHECK(knows(variant, p));
   CHECK(refusal(variant, p) == "");
-}
-
-TEST_CASE("features: a kernel is refused what it does not say that it knows") {
-  Variant variant{.name = "test", .idea = "", .forward = nullptr};
-  CHECK(refusal(variant, everything()) == "");
-  variant.takes = Features::causal | Features::shared_heads | Features::packed_kv;
-  CHECK(refusal(variant, plain()) == "");
-  CHECK(refusal(variant, everything()) == "it does not know --bias alibi, --seq-q unlike --seq-k");
 }
 
 }  // namespace flash

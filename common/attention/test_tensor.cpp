@@ -94,12 +94,6 @@ TEST_CASE("offsets beyond 32 bits stay exact") {
   CHECK(allocation_elements(p, Role::q) == std::int64_t{1} << 38);
 }
 
-TEST_CASE("strides of dense tensors broadcast extents of 1") {
-  CHECK(dense_strides({2, 3, 5, 7}) == Shape{105, 35, 7, 1});
-  CHECK(dense_strides({1, 3, 1, 7}) == Shape{0, 7, 0, 1});
-  CHECK(dense_strides({2, 1, 5, 1}) == Shape{5, 0, 1, 0});
-}
-
 TEST_CASE("variants are listed in the order of their numbers") {
   REQUIRE(variants(Backend::gpu).empty());
   static const Variant a{.name = "first", .idea = "", .forward = nullptr}, b{.name = "second", .idea = "", .forward = nullptr},

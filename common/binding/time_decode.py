@@ -4,7 +4,7 @@ The copy reads as many bytes as K has and writes as many, which is what a decode
 
   time_decode.py OUT.jsonl [--build DIR] [--rounds R] [--dtype bf16|fp32]
 
-One JSON object per line: the problem, the kernel, the median of R times in ms, and of_copy, the copy's time over this time.
+One JSON object per line: the problem, the kernel, the median of R medians of 5 times in ms, and of_copy, the copy's time over this time.
 """
 
 import argparse
@@ -13,11 +13,11 @@ import statistics
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "compare")]
 import flash_steps
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+
+import peer_timing
 
 PROBLEMS = [  # B, H, Hkv, queries, keys
     (1, 32, 8, 1, 8192),
@@ -31,15 +31,6 @@ PROBLEMS = [  # B, H, Hkv, queries, keys
     (8, 32, 8, 1, 131072),
     (8, 32, 32, 1, 32768),
 ]
-TORCH = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
-
-
-def by_torch(backend, q, k, v):
-    def run():
-        with sdpa_kernel(backend):
-            return scaled_dot_product_attention(q, k, v, enable_gqa=q.shape[1] != k.shape[1])
-
-    return run
 
 
 def kernels(q, k, v, target):
@@ -49,27 +40,17 @@ def kernels(q, k, v, target):
     for step in steps:
         found[step] = lambda step=step: flash_steps.attention(q, k, v, stage=stage, variant=step)
     if q.dtype != torch.float32:
-        found |= {name: by_torch(backend, q, k, v) for name, backend in TORCH.items()}
+        for name in ("flash", "cudnn"):
+            attention = peer_timing.attention(torch, peer_timing.PEERS[name][1], q.shape[3] ** -0.5, causal=False)
+            found[name] = lambda attention=attention: attention(q, k, v)
     return found
-
-
-def timed(run, flush):
-    """ms of one call. What it queues waits behind a pause and the flush, so that no gap of the CPU's making is timed."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(4_000_000)  # cycles: 2 ms, longer than Python takes for a call
-    flush.zero_()
-    begin.record()
-    run()
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--build", default="build-binding")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16")
     given = parser.parse_args()
     flash_steps.use(given.build)
@@ -81,16 +62,13 @@ def main():
         k, v = (torch.randn(B, Hkv, keys, 128, device="cuda", dtype=dtype) for _ in range(2))
         target = torch.empty_like(k)
         runs, times = kernels(q, k, v, target), {}
-        for turn in range(given.rounds + 2):
+        for _ in range(given.rounds):
             for name, run in list(runs.items()):
                 try:
-                    ms = timed(run, flush)
+                    times.setdefault(name, []).append(peer_timing.time_ms(torch, run, 5, flush, lambda: None)["median_ms"])
                 except Exception as error:  # a kernel that does not take the problem
                     print(f"{name}: {str(error).splitlines()[0]}", flush=True)
-                    del runs[name]
-                    continue
-                if turn > 1:  # the first two are warm-ups
-                    times.setdefault(name, []).append(ms)
+                    del runs[name], times[name]
         copy = statistics.median(times["copy"])
         row = about | {"batch": B, "heads": H, "kv_heads": Hkv, "seq_q": queries, "seq_k": keys, "head_dim": 128, "dtype": given.dtype}
         with given.out.open("a") as out:

@@ -165,7 +165,7 @@ function(add_stage)
   add_executable(${stage}_test ${arg_TESTS} ${objects})
   target_link_libraries(${stage}_test PRIVATE flash_options flash_kernel flash_grid flash_simt flash_doctest)
   run_seldom(${arg_TESTS})  # the kernels are in other objects
-  add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu FULL "grid: (random mixture|every compiled tile size)")
+  add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu FULL "grid: (random mixture|every compiled tile size|every problem by every variant)")
   if(FLASH_HAS_CUDA)
     add_test_cases(${stage}_test "${stage} gpu" DEVICE gpu)
   endif()

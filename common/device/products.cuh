@@ -48,27 +48,28 @@ __device__ float tile_product(const Matrix<const float>& A, const Matrix<const f
 }
 
 /// (1.1)  S = scale Q K^T + bias, masked    [Nq, d] x [d, Nk].  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void scores_kernel(Problem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias, Tensor<float> S) {
+__global__ void scores_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Bias bias,
+                              Tensor<float> S_all) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
   const int col0 = blockIdx.x * TILE;
-  const float dot = tile_product<false, true>(Q.head(b, h), K.head(b, problem.kv_head(h)), row0, col0, problem.d);
+  const float dot = tile_product<false, true>(Q_all.head(b, h), K_all.head(b, problem.kv_head(h)), row0, col0, problem.d);
   const int i = row0 + threadIdx.y;
   const int j = col0 + threadIdx.x;
-  if (i < problem.Nq && j < problem.Nk) S.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
+  if (i < problem.Nq && j < problem.Nk) S_all.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
 }
 
 /// (1.3)  O = P V    [Nq, Nk] x [Nk, d].  Grid: (tiles of d, tiles of queries, B*H).
-__global__ void output_kernel(Problem problem, Tensor<const float> P, Tensor<const float> V, Tensor<float> O) {
+__global__ void output_kernel(Problem problem, Tensor<const float> P_all, Tensor<const float> V_all, Tensor<float> O_all) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
   const int col0 = blockIdx.x * TILE;
-  const float sum = tile_product<false, false>(P.head(b, h), V.head(b, problem.kv_head(h)), row0, col0, problem.Nk);
+  const float sum = tile_product<false, false>(P_all.head(b, h), V_all.head(b, problem.kv_head(h)), row0, col0, problem.Nk);
   const int i = row0 + threadIdx.y;
   const int c = col0 + threadIdx.x;
-  if (i < problem.Nq && c < problem.d) O.head(b, h)(i, c) = sum;
+  if (i < problem.Nq && c < problem.d) O_all.head(b, h)(i, c) = sum;
 }
 
 /// A TILE x TILE tile of a [rows, cols] result to each block, for `heads` results.

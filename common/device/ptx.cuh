@@ -141,12 +141,24 @@ __device__ inline Integer opaque(Integer number) {
   asm volatile("" : "+r"(number));
   return number;
 }
+__device__ inline float opaque(float number) {
+  asm volatile("" : "+f"(number));
+  return number;
+}
 
 // ---- ex2: 2^x in one instruction, to about two units in the last place; a result below 2^-126 is 0 --------------------------
 
 __device__ inline float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// ---- tanh: in one instruction, from sm_75 on, off by at most 2^-11 of the result --------------------------------------------
+
+__device__ inline float tanh_approx(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -171,6 +183,17 @@ __device__ inline void atomic_add4(float* address, const float4& values) {
   atomicAdd(address + 1, values.y);
   atomicAdd(address + 2, values.z);
   atomicAdd(address + 3, values.w);
+#endif
+}
+
+/// The same for two neighbours, aligned to 8 bytes.
+__device__ inline void atomic_add2(float* address, const float2& values) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(address)), "f"(values.x), "f"(values.y)
+               : "memory");
+#else
+  atomicAdd(address, values.x);
+  atomicAdd(address + 1, values.y);
 #endif
 }
 

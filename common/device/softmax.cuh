@@ -1,6 +1,9 @@
 // The score rule: how the products Q K^T of a tile in registers become scores, scaled, with a bias and masked, without the work
-// that most tiles do not need. Step 6 of chapter 06 introduces it, with everything that is a template parameter at its default:
-// Transposed belongs to the backward pass of chapter 08, where rows are keys, Slope and OPTIONS to chapter 09's softcap and window.
+// that most tiles do not need. Step 6 of chapter 06 introduces it and uses none of its template parameters. There apply() is:
+//   1. if scale_first, S = scale S + bias; otherwise the scale waits in the exponent, as late_scale
+//   2. if the tile reaches beyond the last key that its first row sees, S = -inf there; other tiles need no mask
+// The rest comes later: Transposed with the backward pass of chapter 08, where rows are keys; Slope and OPTIONS with
+// chapter 09's softcap and window.
 #pragma once
 
 #include "common/device/ptx.cuh"
@@ -16,6 +19,10 @@ constexpr float LOG2_E = 1.44269504f;
 /// Where a kernel without a backward pass leaves the derivatives of the softcap.
 struct Nowhere {};
 
+/// Whether a tile has products of 16-bit elements, whose softcap need not be as accurate as fp32.
+template <class Tile>
+constexpr bool OF_16_BITS = false;
+
 /// How products become scores: scale Q K^T + bias, masked; for an OptionsProblem also capped, and limited to a window. Made
 /// on the host.
 template <class SomeProblem>
@@ -24,11 +31,14 @@ struct ScoreRuleFor {
   SomeProblem problem;
   Bias bias;
   bool scale_first;  ///< apply() scales the scores; otherwise `late_scale` becomes part of the exponent
-  float late_scale;  ///< still to be multiplied after apply(): 1 or the scale
+  float late_scale;  ///< still to be multiplied after apply(): 1, the scale or, in 16 bits, the softcap
+
+  /// Whether exponents subtract the maximum, or L, before they multiply: if apply() scales, and leaves no softcap to them.
+  __device__ bool subtract_first() const { return scale_first && late_scale == 1.0f; }
 
   /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query query0 and key key0.
-  /// Transposed: rows are keys, columns queries. `slope`: takes the derivative of the softcap, if there is one, as
-  /// slope(row, col).
+  /// Transposed: rows are keys, columns queries. `slope`: takes the derivatives of the softcap, if there is one, as
+  /// slope(row, col) or all together.
   template <bool Transposed = false, class Tile, class Slope = Nowhere>
   __device__ void apply(Tile& S, int head, int query0, int key0, const Slope& slope = {}) const {
     // S's rows keep their position in all tiles of a block, unless it loops over queries, as in chapter 07. opaque() stops the
@@ -38,31 +48,37 @@ struct ScoreRuleFor {
     mask<Transposed>(S, i0, j0);
   }
 
+  /// Whether none of `rows` queries from i0 on sees any of `cols` keys from j0 on.
+  __device__ bool hides(int i0, int rows, int j0, int cols) const {
+    i0 = opaque(i0);  // no register keeps the bounds for the next tile
+    const int last = min(i0 + rows, problem.Nq) - 1;
+    return last < i0 || j0 >= problem.end_key(last) || j0 + cols <= problem.first_key(i0);
+  }
+
   /// Only masks, for scores that are not scaled first: i0 is the first query, j0 the first key.
   template <bool Transposed = false, class Tile>
   __device__ void mask(Tile& S, int i0, int j0) const {
+    // The first query's keys end first; with a window, the last query's keys begin last.
     const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
-    bool at_edge = end > problem.end_key(i0);  // the first query's keys end first,
-    if constexpr (OPTIONS) {                   // the last query's keys begin last
+    bool at_edge = end > problem.end_key(i0);
+    if constexpr (OPTIONS) {
       at_edge = at_edge || j0 < problem.first_key(i0 + (Transposed ? Tile::WIDTH : Tile::HEIGHT) - 1);
     }
     if (at_edge) {
       S.each_at([&](float& s, int row, int col) {
         const int i = i0 + (Transposed ? col : row), j = j0 + (Transposed ? row : col);
-        if (j >= problem.end_key(i)) s = -INFINITY;
         if constexpr (OPTIONS) {
-          if (j < problem.first_key(i)) s = -INFINITY;
+          if (j >= problem.Nk || j - i > problem.highest() || j - i < problem.lowest()) s = -INFINITY;
+        } else {
+          if (j >= problem.end_key(i)) s = -INFINITY;
         }
       });
     }
   }
 
   template <bool Transposed, class Tile, class Slope>
-  __device__ void scale_and_add_bias(Tile& S, int head, int i0, int j0, [[maybe_unused]] const Slope& slope) const {
-    S.each([&](float& s, int) { s *= problem.scale; });
-    if constexpr (OPTIONS) {
-      if (problem.softcap != 0.0f) cap(S, slope);
-    }
+  __device__ void scale_and_add_bias(Tile& S, int head, int i0, int j0, const Slope& slope) const {
+    scale(S, slope);
     if (bias.kind == BiasKind::none) return;
     const Matrix<const float> values = bias.values.head(head / problem.H, head % problem.H);
     if (bias.kind == BiasKind::alibi) {
@@ -78,14 +94,35 @@ struct ScoreRuleFor {
     }
   }
 
-  /// (9.7), (9.8)  Scaled scores become c tanh(s / c), and `slope` takes the derivatives.
+  template <class Tile, class Slope>
+  __device__ void scale(Tile& S, [[maybe_unused]] const Slope& slope) const {
+    if constexpr (OPTIONS) {
+      if (problem.softcap != 0.0f) return cap(S, slope);
+    }
+    S.each([&](float& s, int) { s *= problem.scale; });
+  }
+
+  /// (9.7), (9.8)  Products s become tanh(scale s / c), `slope` takes the derivatives, and the scores are c times as much.
   template <class Tile, class Slope>
   __device__ void cap(Tile& S, [[maybe_unused]] const Slope& slope) const {
-    const float c = problem.softcap, inverse = 1.0f / c;
-    S.each([&](float& s, int) { s = c * tanhf(s * inverse); });
-    if constexpr (!std::is_same_v<Slope, Nowhere>) {
-      S.each_at([&](float y, int row, int col) { slope(row, col) = 1.0f - y * inverse * (y * inverse); });
+    const float c = opaque(problem.softcap);  // no register keeps its quotient for the next tile
+    if constexpr (OF_16_BITS<Tile>) {
+      // One instruction, about as accurate as a score rounded to 16 bits.
+      // Finite even for a large scale and a small cap, because infinity times a product of 0 would be NaN.
+      const float factor = fmaxf(-0x1p127f, fminf(problem.scale / c, 0x1p127f));
+      S.each([&](float& s, int) { s = tanh_approx(factor * s); });
+    } else {
+      const float inverse = 1.0f / c;
+      S.each([&](float& s, int) { s = tanhf(problem.scale * s * inverse); });
     }
+    if constexpr (requires { slope.take(S); }) {
+      Tile slopes = S;
+      slopes.each([&](float& t, int) { t = 1.0f - t * t; });
+      slope.take(slopes);
+    } else if constexpr (!std::is_same_v<Slope, Nowhere>) {
+      S.each_at([&](float t, int row, int col) { slope(row, col) = 1.0f - t * t; });
+    }
+    if (late_scale == 1.0f) S.each([&](float& t, int) { t *= c; });
   }
 };
 
@@ -93,17 +130,18 @@ struct ScoreRuleFor {
 using ScoreRule = ScoreRuleFor<Problem>;
 using OptionsRule = ScoreRuleFor<OptionsProblem>;
 
-/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores; with a scale that is not
-/// positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
+/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores; with a scale that is
+/// not positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
 inline bool scales_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
 
 /// The rule for a run.
 template <class Rule = ScoreRule>
 Rule score_rule(const Attention& a, bool always_scale_first = false) {
   const FullProblem& p = a.problem;
-  // A softcap applies to scaled scores, too.
-  const bool scale_first = always_scale_first || scales_first(p) || p.softcap != 0.0f;
-  return {p, bias_of(a), scale_first, scale_first ? 1.0f : p.scale};
+  // A softcap applies to scaled scores, too. In 16 bits it then multiplies them in the exponent, unless a bias is added first.
+  const bool capped = p.softcap != 0.0f, scale_first = always_scale_first || scales_first(p) || capped;
+  const bool cap_late = capped && p.dtype != Dtype::fp32 && p.bias == BiasKind::none && p.softcap < 1e30f;
+  return {p, bias_of(a), scale_first, cap_late ? p.softcap : scale_first ? 1.0f : p.scale};
 }
 
 }  // namespace

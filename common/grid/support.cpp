@@ -94,10 +94,12 @@ bool has_no_tiles_on_turing(const Variant& v, const FullProblem& problem, Pass p
 
 }  // namespace
 
+bool takes_turns() { return variants().size() > 8 && device().info().kind == Backend::cpu; }
+
 void check_variants_on(const std::vector<FullProblem>& problems, bool in_turns, InputKind kind, bool predictable) {
   REQUIRE(!variants().empty());
   // Sanitizers take ten times as long, and a problem that one variant has run says most of what there is to say of the harness.
-  const std::size_t groups = variants().size() <= 8 ? 1 : sanitized() ? 6 : in_turns ? 2 : 1;
+  const std::size_t groups = !takes_turns() ? 1 : sanitized() ? 6 : in_turns ? 3 : 1;
   const std::vector<FullProblem> all = in_all_dtypes(problems);
   for (std::size_t n = 0; n < all.size(); ++n) {
     const FullProblem& problem = all[n];

@@ -47,6 +47,18 @@ Role home_of(Layout layout, Role role) {
 
 }  // namespace
 
+std::vector<TensorRef> make_workspaces(Device& device, const Variant& variant, const FullProblem& problem, Pass pass,
+                                       std::vector<Buffer>& others, std::vector<Buffer>& zeroed) {
+  std::vector<TensorRef> workspaces;
+  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass)) {
+    TensorRef& tensor = workspaces.emplace_back(dense_tensor(spec.name, spec.dtype, spec.shape));
+    Buffer& buffer = (spec.zeroed ? zeroed : others).emplace_back(device, bytes_of(tensor));
+    tensor.data = buffer.data();
+    if (spec.zeroed) device.upload(tensor.data, std::vector<char>(bytes_of(tensor)).data(), bytes_of(tensor));
+  }
+  return workspaces;
+}
+
 Runner::Runner(Device& device, const Variant& variant, const FullProblem& problem, const Inputs& inputs, Pass pass,
                std::optional<Tiles> tiles)
     : device_(device), variant_(variant), pass_(pass), tiles_(tiles), input_(inputs.kind), seed_(inputs.seed) {
@@ -89,12 +101,7 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
       attention_.dBias.data = allocate(outputs_, bytes_of(attention_.dBias));
     }
   }
-  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass)) {
-    TensorRef tensor = dense_tensor(spec.name, spec.dtype, spec.shape);
-    tensor.data = allocate(spec.zeroed ? zeroed_ : workspaces_, bytes_of(tensor));
-    if (spec.zeroed) device_.upload(tensor.data, std::vector<char>(bytes_of(tensor)).data(), bytes_of(tensor));
-    attention_.workspaces.push_back(tensor);
-  }
+  attention_.workspaces = make_workspaces(device, variant, problem, pass, workspaces_, zeroed_);
 
   upload_all(inputs);
   if (const Sequences& of = problem.sequences; !of.empty()) {

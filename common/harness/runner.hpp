@@ -24,6 +24,10 @@ struct LastRun {
 };
 inline std::optional<LastRun> last_run;
 
+/// The workspaces of a pass, in buffers of their own: those that start as zeros in `zeroed`, the others in `others`.
+std::vector<TensorRef> make_workspaces(Device&, const Variant&, const FullProblem&, Pass, std::vector<Buffer>& others,
+                                       std::vector<Buffer>& zeroed);
+
 class Runner {
  public:
   /// Allocates and uploads everything. Throws DeviceError if it does not fit (the message gives the bytes wanted and free).

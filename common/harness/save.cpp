@@ -18,8 +18,6 @@ std::string protects(const fs::path& file, bool beside_inputs) {
   const fs::file_status status = fs::symlink_status(file, error);
   if (!fs::exists(status)) return "";
   if (!fs::is_regular_file(status)) return "exists and is not a regular file";
-  const bool may_write = (status.permissions() & fs::perms::owner_write) != fs::perms::none;  // root, too, is asked for that
-  if (!may_write || access(file.c_str(), W_OK) != 0) return "cannot be written: it is read-only";
   // Whoever put inputs there may have put what they expect next to them.
   if (beside_inputs)
     return "exists beside the inputs of --load and may be yours; allowed: another folder for --save, or delete it";

@@ -190,7 +190,8 @@ ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix&
 }
 
 Vector D_errors(const FullProblem& problem, const Matrix& dO, const Forward& forward) {
-  const Vector scores = unit_32(problem.dtype) * (1 + forward.score_terms.array().min(hopeless_score));
+  const Vector scores =
+      forward.score_terms.unaryExpr([&](double score) { return score_error(problem, std::min(score, hopeless_score)); });
   return (scores + forward.sum_errors).array() * dO.rowwise().norm().array() * forward.O.rowwise().norm().array() +
          unit_16(problem.dtype) * dO.cwiseProduct(forward.O).rowwise().norm().array();
 }

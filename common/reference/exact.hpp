@@ -9,6 +9,7 @@
 
 #include <Eigen/Core>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -35,6 +36,13 @@ struct Terms {
 /// The loss of a kernel for this dtype in fp32 sums and functions, relative to their terms. 2^-24 is half the distance from 1 to the
 /// next number. In 16 bits it is 16 times as much: tensor cores truncate what they add up.
 inline double unit_32(Dtype dtype) { return dtype == Dtype::fp32 ? 0x1p-24 : 0x1p-20; }
+
+/// How far a score may be off whose terms have this size. A kernel in 16 bits may take the tanh of a softcap from an instruction that is off
+/// by 2^-11, and what it caps is at most c.
+inline double score_error(const FullProblem& p, double score) {
+  const double tanh_error = p.softcap != 0.0f && p.dtype != Dtype::fp32 ? 0x1p-11 : 0.0;
+  return unit_32(p.dtype) * (1 + score) + tanh_error * std::min<double>(p.softcap, score);
+}
 
 /// The relative error that the sum of a row's weights may have: twice a random walk of so many roundings; and u alike / 3, where
 /// `alike` weights equal the one before. These do not walk at random. In the binade [2^k, 2^(k+1)) a partial sum is a multiple of

@@ -20,10 +20,10 @@ double largest(const HostTensor<T>& tensor) {
   return result;
 }
 
-/// The error u (1 + score) of each row's scores, with scores up to `most`.
-std::vector<double> score_errors(double u, const exact::Terms& terms, double most) {
+/// The error of each row's scores, with scores up to `most`.
+std::vector<double> score_errors(const FullProblem& problem, const exact::Terms& terms, double most) {
   std::vector<double> errors;
-  for (const double score : terms.score.values) errors.push_back(u * (1 + std::min(score, most)));
+  for (const double score : terms.score.values) errors.push_back(exact::score_error(problem, std::min(score, most)));
   return errors;
 }
 
@@ -77,9 +77,9 @@ Tolerances tolerances(const FullProblem& problem, const Inputs& inputs, const Me
   const Results<double>& exact = measured.exact.results;
   const Results<float>& naive = measured.naive;
   const exact::Terms &queries = measured.exact.queries, &keys = measured.exact.keys;
-  const std::vector<double> e_L = score_errors(u, queries, std::numeric_limits<double>::max());
-  const std::vector<double> e_query = score_errors(u, queries, exact::hopeless_score);
-  const std::vector<double> e_key = score_errors(u, keys, exact::hopeless_score);
+  const std::vector<double> e_L = score_errors(problem, queries, std::numeric_limits<double>::max());
+  const std::vector<double> e_query = score_errors(problem, queries, exact::hopeless_score);
+  const std::vector<double> e_key = score_errors(problem, keys, exact::hopeless_score);
 
   // factor * naive error + tiny, row by row
   const auto rows = [](double factor, std::vector<double> errors, const auto& tiny) {
@@ -117,7 +117,7 @@ Tolerances tolerances(const FullProblem& problem, const Inputs& inputs, const Me
   t.dK =
       rows(3, naive_errors(naive.dK, exact.dK, e_key), [&](std::size_t j) { return score_gradient(keys, j, e_key[j], Q, dK); });
   std::vector<double> e_bias;
-  for (const double score : measured.exact.biases.score.values) e_bias.push_back(u * (1 + score));
+  for (const double score : measured.exact.biases.score.values) e_bias.push_back(exact::score_error(problem, score));
   t.dBias = rows(3, naive_errors(naive.dBias, exact.dBias, e_bias),
                  [&](std::size_t i) { return measured.exact.biases.own.values[i]; });
   return t;

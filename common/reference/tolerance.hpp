@@ -35,7 +35,8 @@
 //     dQ_i     u16 (|scale| |dS_i| max|K| / 2 + max|dQ|), and the larger D_i
 //     dK_j     u16 (|scale| |dS_j| max|Q| / 2 + max|dK|), and the larger D_j
 //
-// and half of the smallest fp16 number. L stays fp32, but u above counts 16 times: tensor cores truncate what they add up, and the
+// and half of the smallest fp16 number. With a softcap c, e_i is 2^-11 min(c, score_i) more: steps in 16 bits take the tanh from an
+// instruction that is off by 2^-11. The scores of a plain implementation that stores them in fp16 are as far off. L stays fp32, but u above counts 16 times: tensor cores truncate what they add up, and the
 // exponential of the hardware is good to some 2 u.
 #pragma once
 

@@ -33,11 +33,14 @@ void mma(MmaLane& lane, Site site) {
   warp_operation({WarpOperation::mma, full_warp, reinterpret_cast<std::uintptr_t>(&lane)}, site);
 }
 
-void check_four(const char* name, const float* address, int left, Site site) {
+void check_together(const char* name, int count, const float* address, int left, Site site) {
   const machine::sanitizer::Unwatched unwatched;
-  if (left < 4) fail(site, std::string(name) + " takes 4 numbers, but the row ends after " + std::to_string(left));
-  if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) {
-    fail_misaligned((std::string(name) + "'s target").c_str(), address, 16, site);
+  if (left < count) {
+    fail(site,
+         std::string(name) + " takes " + std::to_string(count) + " numbers, but the row ends after " + std::to_string(left));
+  }
+  if (reinterpret_cast<std::uintptr_t>(address) % (4u * static_cast<unsigned>(count)) != 0) {
+    fail_misaligned((std::string(name) + "'s target").c_str(), address, 4 * count, site);
   }
 }
 

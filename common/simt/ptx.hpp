@@ -128,24 +128,40 @@ inline float exp2_approx(float x) {
   return y < 0x1p-126f ? 0.0f : y;
 }
 
+// ---- tanh -----------------------------------------------------------------------------------------------------------------------
+
+/// Rounded to 11 bits: off by up to 2^-11 of the result, as the instruction may be. The GPU's results differ within that.
+inline float tanh_approx(float x) {
+  int exponent;
+  const float mantissa = std::frexp(std::tanh(x), &exponent);
+  return std::isfinite(mantissa) ? std::ldexp(std::nearbyint(mantissa * 0x1p11f), exponent - 11) : mantissa;
+}
+
 // ---- four neighbours ----------------------------------------------------------------------------------------------------------
 
-/// Refuses an address that is not aligned to 16 bytes, or whose row ends before the fourth number.
-void check_four(const char* name, const float* address, int left, Site);
+/// Refuses an address that is not aligned to so many numbers, or whose row ends before the last of them.
+void check_together(const char* name, int count, const float* address, int left, Site);
 
 inline void store4(GlobalPointer<float> to, const float4& values, Site site = Site::here()) {
-  check_four("store4", to.data, to.left, site);
+  check_together("store4", 4, to.data, to.left, site);
   count_written(to.id, to.data, sizeof values, to.site);
   *reinterpret_cast<float4*>(to.data) = values;
 }
 
 inline void atomic_add4(GlobalPointer<float> to, const float4& values, Site site = Site::here()) {
-  check_four("atomic_add4", to.data, to.left, site);
+  check_together("atomic_add4", 4, to.data, to.left, site);
   count_read_and_written(to.id, to.data, sizeof values, to.site);
   atomicAdd(to.data, values.x);
   atomicAdd(to.data + 1, values.y);
   atomicAdd(to.data + 2, values.z);
   atomicAdd(to.data + 3, values.w);
+}
+
+inline void atomic_add2(GlobalPointer<float> to, const float2& values, Site site = Site::here()) {
+  check_together("atomic_add2", 2, to.data, to.left, site);
+  count_read_and_written(to.id, to.data, sizeof values, to.site);
+  atomicAdd(to.data, values.x);
+  atomicAdd(to.data + 1, values.y);
 }
 
 // ---- acquire and release ----------------------------------------------------------------------------------------------------

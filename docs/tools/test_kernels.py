@@ -43,7 +43,7 @@ ORDERS = {  # picture: (kernel, where its loop begins and ends, the calls that i
     "halves_08": (
         "08_tensor_cores/backward/4_staggered.cuh",
         "for (int iteration = 0; iteration < queries.iterations + 2;",
-        "dV_or_dK.each(",
+        "gradient.each(",
         "cp_async_wait_all __syncthreads load_tile add_oldest_to_dQ add_product exponentiate multiply_by_Pt add_product add_oldest_to_dQ __syncthreads",
     ),
 }

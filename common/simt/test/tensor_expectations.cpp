@@ -67,6 +67,8 @@ Words mma(const Words& in, int thread) {
 
 Words exp2_approx(const Words&, int) { return {1, bits(0.0f), bits(0.0f), bits(INFINITY), bits(INFINITY), 1}; }
 
+Words tanh_approx(const Words&, int) { return {1, 1, bits(1.0f), bits(-1.0f), 1, 1}; }
+
 Words atomic_add4(const Words& in, int thread) {
   const auto small = [&](int i) { return static_cast<float>(at(in, i) % 16u) - 8.0f; };
   const float x = small(thread), y = small(thread + 64);
@@ -78,6 +80,16 @@ Words atomic_add4(const Words& in, int thread) {
     sums[3] += 0.5f;
   }
   return {bits(sums[0]), bits(sums[1]), bits(sums[2]), bits(sums[3])};
+}
+
+Words atomic_add2(const Words& in, int thread) {
+  const auto small = [&](int i) { return static_cast<float>(at(in, i) % 16u) - 8.0f; };
+  float sums[2] = {1.0f + small(thread), 2.0f + small(thread + 64)};
+  for (int other = 2 * thread; other < 2 * thread + 2 && other < 64; ++other) {
+    sums[0] += small(other + 64);
+    sums[1] += 0.5f;
+  }
+  return {bits(sums[0]), bits(sums[1])};
 }
 
 Words cp_async(const Words& in, int thread) {
@@ -110,7 +122,9 @@ const std::map<std::string, Expectation>& tensor_expectations() {
       {"mma_m16n8k16_f16", mma<16>},
       {"mma_m16n8k16_bf16", mma<16>},
       {"exp2_approx", exp2_approx},
+      {"tanh_approx", tanh_approx},
       {"atomic_add4", atomic_add4},
+      {"atomic_add2", atomic_add2},
       {"cp_async", cp_async},
   };
   return all;

@@ -78,6 +78,21 @@ __global__ void exp2_approx_kernel(const unsigned* in, unsigned* out) {
   o[5] = nothing != nothing;
 }
 
+// ---- tanh: only what every implementation shares, to 2^-11 -------------------------------------------------------------------------
+
+__global__ void tanh_approx_kernel(const unsigned* in, unsigned* out) {
+  unsigned* const o = mine(out, 6);
+  const float x = static_cast<float>(static_cast<int>(in[threadIdx.x])) * 0x1p-31f * 4.0f;  // -4 to 4
+  const auto is_close = [](float at) { return fabsf(tanh_approx(at) - tanhf(at)) <= 0x1.04p-11f * fabsf(tanhf(at)); };
+  o[0] = is_close(x);
+  o[1] = is_close(1e-4f * x);
+  o[2] = __float_as_uint(tanh_approx(INFINITY));
+  o[3] = __float_as_uint(tanh_approx(-40.0f));
+  o[4] = tanh_approx(0.0f) == 0.0f;
+  const float nothing = tanh_approx(__uint_as_float(0x7fc00000u));
+  o[5] = nothing != nothing;
+}
+
 // ---- atomic_add4: small whole numbers, so that no order of the sums matters -------------------------------------------------------
 
 /// Row t of `out`, four numbers, gets something from thread t; rows 0 to 15 from four threads more.
@@ -89,6 +104,17 @@ __global__ void atomic_add4_kernel(const unsigned* in, unsigned* out) {
   const float x = small(in[t]), y = small(in[t + 64]);
   atomic_add4(rows.address(t, 0), make_float4(x, y, x + y, x - y));
   atomic_add4(rows.address(t / 4, 0), make_float4(y, 1.0f, -x, 0.5f));
+}
+
+/// The same of two numbers, from thread t and from two threads more.
+__global__ void atomic_add2_kernel(const unsigned* in, unsigned* out) {
+  const int t = static_cast<int>(threadIdx.x);
+  const Matrix<float> rows{reinterpret_cast<float*>(out), 64, 2, 2};
+  rows.as<float2>(t, 0) = make_float2(1.0f, 2.0f);
+  __syncthreads();  // write after write: others add to what this thread has set
+  const float x = small(in[t]), y = small(in[t + 64]);
+  atomic_add2(rows.address(t, 0), make_float2(x, y));
+  atomic_add2(rows.address(t / 2, 0), make_float2(y, 0.5f));
 }
 
 // ---- cp.async ----------------------------------------------------------------------------------------------------------------

@@ -153,9 +153,9 @@ def halves_08():
         BARRIER,
         "load_tile(",
         "add_oldest_to_dQ(",
-        "add_product(St_or_dPt,",
+        "add_product(scores,",
         "exponentiate(",
-        "add_product(dV_or_dK,",
+        "add_product(gradient,",
     ]
     in_order("08_tensor_cores/backward/4_staggered.cuh", "for (int iteration = 0;", [*calls, "add_oldest_to_dQ("])
     p, left, column, high = Picture(980, 408, "The backward pass: two halves of a block, one tile of queries apart"), 92, 292, 56
