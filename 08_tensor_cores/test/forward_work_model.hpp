@@ -133,6 +133,7 @@ void add_work_of_tile(Work& work, const Variant& v, const FullProblem& p, const 
     for (int warp = 0; warp < warps; ++warp) {
       const int first = row0 + warp * rows, group = row0 + warp / 4 * 64;
       if (is_one_of(v, {"tall", "scheduled"}) && j >= tiles_visible_to(group, group + 64)) continue;
+      if (is_one_of(v, {"options"}) && j >= tiles_visible_to(first, first + rows)) continue;
       bool twice = false;
       if (is_lazy(v) || is_lazy_in_warps(v)) {
         std::vector<std::vector<double>> S(static_cast<std::size_t>(rows));
