@@ -28,7 +28,7 @@ class Messages(unittest.TestCase):
         divided = self.told(NAME, "  int n = problem.Nk - problem.Nk;\n  P(i, 0) = S(i, problem.Nk / n);\n")
         self.assertIn("integer division of 4 by zero at 01_softmax.cuh:98 An integer divided by zero", divided)
         array = self.told(NAME, "  float x[4];\n  for (int j = 0; j < problem.Nk + 1; ++j) x[j] = 1.0f;\n  P(i, 0) = x[0];\n")
-        self.assertIn("does not exist at 01_softmax.cuh:90 The kernel touched an element that does not exist", array)
+        self.assertIn("does not exist at 01_softmax.cuh:98 The kernel touched an element that does not exist", array)
         e = exercise.load("06_rows_in_registers")
         unwritten = self.told(e.name, e.parts()[1].replace("    load_tile<Shape::Width>(V_smem, V, key0, aligned);\n", ""))
         self.assertIn("Shared memory holds nothing until a thread writes to it", unwritten)
