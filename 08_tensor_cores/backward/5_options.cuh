@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
 
     // 4. dQ, by all warps.
-    // Read after write: dS of all warps. The barrier of phase 2 separates it from the next tile's dS.
+    // Read after write: dS of all warps. The barrier at the top of the loop separates it from the next tile's dS.
     __syncthreads();
     add_to_dQ<Shape>(rule, dQ_accum.head(b, at.h), at.query0, col0, dSt_smem, K_smem);
     if (iteration + 1 < queries.iterations) at = queries.after(at);

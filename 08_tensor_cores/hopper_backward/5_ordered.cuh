@@ -14,7 +14,7 @@
 //   until the TMA has read the tile, so there are two adders, which alternate between tiles.
 // - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
 // - Tiles of queries come in an order in which adders wait little: KeyWork of parts/panels_backward.cuh.
-// - A block draws a ticket, the index of its tile of keys, and waits only for smaller ones, whose blocks are running already.
+// - A block draws a ticket, by which it takes a tile of keys, and waits only for smaller ones, whose blocks run already.
 //
 // Apart from that, where whole groups of heads make too few blocks, several blocks share a tile of keys, each for a part of the
 // group's query heads (parts/group.cuh). In the kernel this changes which K and V a block loads, and where write_gradients()

@@ -83,7 +83,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   // Each warp decides for itself how tile j becomes P. At first lazy_end counts the tiles without a mask in the warp's rows.
   //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
   //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
-  //   repair  j < lazy_end, P overflows   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
+  //   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
   int lazy_end = Shape::SCALE_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.

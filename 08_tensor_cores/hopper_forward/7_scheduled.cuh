@@ -55,7 +55,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
                         PipelineState<Shape::Q_STAGES>& Q_state, PipelineState<Shape::STAGES>& KV_state) {
   auto& storage = shared.storage;
   const int Q_stage = Q_state.stage();
-  // Write after read: the O staged in this buffer has been stored.
+  // Write after read: the TMA has read the O staged in this buffer.
   wait_empty(storage.empty_Q[Q_stage], Q_state.parity());
   storage.work_id[Q_stage] = work_id;
   mbarrier_arrive_expect_tx(storage.full_Q[Q_stage], work.visible_tiles > 0 ? shared.Q().BYTES : 0);
@@ -90,7 +90,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   // Each warp decides for itself how tile j becomes P. At first lazy_end counts the tiles without a mask in the warp's rows.
   //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
   //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
-  //   repair  j < lazy_end, P overflows   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
+  //   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
   int lazy_end = Shape::SCALE_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.

@@ -122,7 +122,7 @@ __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, cons
     if (threadIdx.x % WARP == 0) {
       staging.store(O_map, query0, h, b);
       bulk_commit();
-      // Write after read: the TMA has read O.
+      // The TMA has read O. Before that the block must not end, nor, in step 7, may the next Q land here.
       bulk_wait_read<0>();
     }
   } else {  // rows of O are not 16-byte aligned: the TMA cannot store them

@@ -1,5 +1,5 @@
 // The matrix products around a softmax that is written to HBM: S = scale Q K^T + bias before it, O = P V after it. Chapter 01
-// introduces them in a file that can be read alone; they are repeated here verbatim for chapters 02 and 03, which change only
+// introduces them in a file that can be read alone; their code is repeated here for chapters 02 and 03, which change only
 // the softmax.
 #pragma once
 
