@@ -38,7 +38,7 @@ __global__ void centroid_kernel(Problem problem, Tensor<const float> V_all, Tens
   L_all.head_vector(b, h)(i) += logf(norm);
 }
 
-/// (9.28)  A thread owns a row.  Grid: (blocks of rows, H, B).
+/// (9.28)  do and do0, the gradient of the weighted sum. A thread owns a row.  Grid: (blocks of rows, H, B).
 __global__ void sum_gradient_kernel(Problem problem, Tensor<const float> dO_all, Tensor<const float> O_all,
                                     Tensor<float> sum_all, Tensor<float> time_all) {
   const int b = blockIdx.z;

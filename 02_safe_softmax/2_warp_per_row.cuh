@@ -32,7 +32,7 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-/// The sum over the warp, in every lane; the lanes pair up in the same way for all, so all get the same bits.
+/// The sum over the warp, in every lane: both lanes of a pair add the same two values, so all lanes end with the same bits.
 __device__ inline float warp_sum(float value) {
   for (int distance = WARP / 2; distance > 0; distance /= 2) {
     value += __shfl_xor_sync(ALL_LANES, value, distance);

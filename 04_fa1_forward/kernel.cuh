@@ -1,4 +1,5 @@
 // 04 FlashAttention-1, forward (Dao et al. 2022, Algorithm 1): S and P never reach HBM.
+// Read thread_rows.cuh first: it has the loads of tiles and the dot products.
 //
 //   for every tile j of K, V, for every tile i of Q:
 //     S_ij = scale Q_i K_j^T + bias, masked                                             (4.1)
@@ -18,7 +19,6 @@
 // HBM elements per head. R counts, over all tiles j, the rows of Q tiles that see tile j (Nq Tc if not causal)          (4.7)
 //   read     K, V: Nk d each   Q, O: R d each    l, m: R + Nq each    bias: one per visible pair
 //   written  O: (Nq + R) d     l, m: Nq + R each     L: Nq
-// Read thread_rows.cuh first: it has the loads of tiles and the dot products.
 // Shapes: all. HBM in addition to inputs and outputs: l and m [B, H, Nq, 1], which the backward pass of chapter 05 reads.
 #pragma once
 

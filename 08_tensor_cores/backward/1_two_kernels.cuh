@@ -15,7 +15,8 @@
 //
 // Seven products; no two blocks add to the same element, so every run gives the same bits.
 //
-// Grids: Tc*B*Hkv*PARTS, where a block loops over all query heads that share its key/value head; tiles of Bc queries*B*H.
+// Grids: dk_dv_kernel: Tc*B*Hkv*PARTS, where a block loops over all query heads that share its key/value head; dq_kernel: a
+//   block per Bc queries, for each of the B*H query heads.
 // HBM: dk_dv_kernel reads K, V once and Q, dO, L, D once per tile of K that they see, all of it PARTS times; dq_kernel reads Q,
 //   dO, L, D once and K, V once per tile of Bc queries that sees them; dQ, dK, dV are written once.  Workspace: L and D.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.

@@ -59,7 +59,8 @@ __device__ void add_to_dQ(const Rule& rule, const Matrix<float>& dQ_accum, int q
   const int thread = opaque(threadIdx.x);  // no register keeps what follows from it through the loop
   const int warp = thread / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
-  // Never true, as asserted above. Without it nvcc 13.0 spills five shapes on sm_90a: 116 bytes per thread at Width 32, Br 64.
+  // A warp could have no part. Here each has one, as asserted above, but without this test nvcc 13.0 spills five shapes on
+  // sm_90a: 116 bytes per thread at Width 32, Br 64.
   if (warp_col >= Shape::COLS) return;
   Accumulators<row_fragments, col_fragments> dQ(0.0f);
   add_product(dQ, dSt_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
@@ -196,7 +197,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
     cp_async_wait_all();
-    // Read after write: tiles have landed. Write after read: no warp still reads the previous ones, nor dS.
+    // Read after write: the tiles of all threads have landed.
+    // Write after read: no warp still reads the previous ones, nor dS^T.
     __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(at));
     const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
@@ -221,7 +223,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
 
     // 4. dQ, by all warps.
-    // Read after write: dS of all warps. The barrier at the top of the loop separates it from the next tile's dS.
+    // Read after write: dS^T of all warps. The barrier at the top of the loop separates it from the next tile's dS^T.
     __syncthreads();
     add_to_dQ<Shape>(rule, dQ_accum.head(b, at.h), at.query0, col0, dSt_smem, K_smem);
     if (iteration + 1 < queries.iterations) at = queries.after(at);

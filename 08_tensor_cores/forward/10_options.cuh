@@ -8,12 +8,12 @@
 //
 // New since step 7:
 // - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores and hides what is outside the window.
-// - A window begins at first_key(), so that the tiles before it are never loaded. A warp skips tiles that none of its rows sees.
+// - A window begins at first_key(), so the tiles before it are never loaded. A warp skips tiles that none of its rows see.
 // - A block of a ragged batch looks up its sequence and narrows the tensors to it.
 // - Dropout multiplies P by Z once l has its sum.
 //
-// Grid: Tr*B*H, in a ragged batch one block per tile of a sequence and head. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S
-// and O; a row is shared by the 4 lanes of a quad.
+// Grid: Tr*B*H, in a ragged batch one block per tile of a sequence and head. Block: warps; a warp owns 16 ROW_FRAGMENTS rows
+// of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: as step 7, but only the tiles in the window are visited.  Workspace: padded copies if d % 8 != 0.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   Output O(0.0f);                                              // [16 ROW_FRAGMENTS, Width], not normalised
   Rows<Output::ROWS> m(-INFINITY), l(0.0f);                    // l: over this lane's columns only
   const int first_key = problem.first_key(query0, Shape::Bc);  // of the first row, rounded down to a tile; 0 without a window
-  const int key_end = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
-  const int Tc = max(0, key_end - first_key + Shape::Bc - 1) / Shape::Bc;        // tiles to visit
+  const int key_end = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);       // by the last row
+  const int visible_tiles = max(0, key_end - first_key + Shape::Bc - 1) / Shape::Bc;  // from first_key on
 
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, first_key), copy_V(V, first_key);
   const auto load_tile = [&](int j) {
@@ -93,10 +93,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
 
   // 1. Q and the first tiles of K and V.
-  if (Tc > 0 || Shape::Q_STAYS) {  // warps load Q into registers even where no product needs it
+  if (visible_tiles > 0 || Shape::Q_STAYS) {  // warps load Q into registers even where no product needs it
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
   }
-  if (Tc > 0) load_tile(0);
+  if (visible_tiles > 0) load_tile(0);
   if constexpr (Shape::Q_STAYS) {
     cp_async_wait_all();
     // Read after write: Q of all threads has landed.
@@ -104,12 +104,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
   const auto Q = operand_of_Q<Shape>(Q_rows);
 
-  for (int j = 0; j < Tc; ++j) {
+  for (int j = 0; j < visible_tiles; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
     cp_async_wait_all();
-    // Read after write: Q, K_j, V_j have landed. Write after read: no warp reads K_(j-1), V_(j-1).
+    // Read after write: Q, K_j, V_j of all threads have landed.
+    // Write after read: no warp still reads K_(j-1), V_(j-1).
     __syncthreads();
-    if (j + 1 < Tc) load_tile(j + 1);
+    if (j + 1 < visible_tiles) load_tile(j + 1);
     const int key0 = first_key + j * Shape::Bc;
     if (rule.hides(query0 + warp_row, Output::HEIGHT, key0, Shape::Bc)) continue;  // from this warp, not from all
 
@@ -152,8 +153,8 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed);
 }
 
-// Those of step 7 and their speeds, but for tiles of 32 keys at widths 96 and 128: with 64 a rule would spill, and 48 are not pairs
-// of keys 16 apart, which dropout draws together.
+// Those of step 7 and their speeds, but for tiles of 32 keys at widths 96 and 128: with 64 a rule would spill, and 48 are not
+// pairs of keys 16 apart, which dropout draws together.
 constexpr CompiledShape shapes[] = {
     compiled<32, 64, 64, 1, 4>("four blocks on an SM: few products to each exponential"),
     compiled<32, 128, 64, 2, 2>("32 rows a warp"),

@@ -178,7 +178,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     load_async<Shape>(V_smem(j % 2), V, j * Shape::Bc);
   };
 
-  // 1. Q and the first tiles of K and V.
+  // 1. Q and the first tiles of K and V, unless the tile sees no key: no barrier would then separate these writes from those of
+  // O, which is staged in the buffer of Q.
   if (visible_tiles > 0) {
     load_async<Shape>(Q_smem, Q_all.head(b, h), query0);
     load_tile(0);

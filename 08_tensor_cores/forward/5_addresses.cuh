@@ -117,6 +117,7 @@ struct Copier {
     if (SOME_IDLE && row0 >= AT_ONCE) return;
     const int from_col = col < from.cols ? col : 0, bytes = col < from.cols ? 16 : 0;
     Matrix<const T> rest = from;
+    // `from` begins at this thread's first row of the tile, row0. Its last row of the tile is Height - AT_ONCE further down.
     if (from.rows > Height - AT_ONCE) {
 #pragma unroll
       for (int row = 0; row < Height; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
@@ -186,7 +187,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     copy_V.load_async(V_smem(j % 2), Shape::Bc);
   };
 
-  // 1. Q and the first tiles of K and V.
+  // 1. Q and the first tiles of K and V, unless the tile sees no key: no barrier would then separate these writes from those of
+  // O, which is staged in the buffer of Q.
   if (visible_tiles > 0) {
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
     load_tile(0);

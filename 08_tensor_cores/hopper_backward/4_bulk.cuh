@@ -169,6 +169,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
+    // Before initialize(), whose fence publishes these mbarriers too.
     for (Mbarrier& full : storage.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
     for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
     shared.initialize();

@@ -9,16 +9,14 @@
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 4, where blocks add to dQ in any order, and rounding differs from run to run: blocks take turns.
-// - Blocks add to a tile of dQ in the order of their keys, each after its predecessor has signalled. Only adders wait;
-//   consumers continue while the ring of dQ has room. An adder signals when its addition is complete, which takes longer than
-//   until the TMA has read the tile, so there are two adders, which alternate between tiles.
+// - Blocks add to a tile of dQ in the order of their keys, each when its predecessor signals that its addition is complete. Only
+//   adders wait while the ring of dQ has room. Completion comes well after the TMA's read, so two adders alternate between tiles.
 // - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
 // - Tiles of queries come in an order in which adders wait little: KeyWork of parts/panels_backward.cuh.
 // - A block draws a ticket, by which it takes a tile of keys, and waits only for smaller ones, whose blocks run already.
 //
 // Apart from that, where whole groups of heads make too few blocks, several blocks share a tile of keys, each for a part of the
-// group's query heads (parts/group.cuh). In the kernel this changes which K and V a block loads, and where write_gradients()
-// writes. With Divided = false, the usual case, both are as in step 4.
+// group's query heads (parts/group.cuh). In the kernel, Divided changes which K and V a block loads and where the gradients go.
 //
 // Grid: Tc*B*Hkv*parts, where a block loops over its part of the query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
@@ -118,6 +116,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
   const PartOfDQ<Shape> dQ_part;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+
   // Read after write: K and V have landed.
   wait_full(storage.full_K, 0);
   wait_full(storage.full_V, 0);
@@ -203,6 +202,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const BackwardShared<T, Shape> shared;
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
+    // Before initialize(), whose fence publishes these mbarriers too.
     for (Mbarrier& full : storage.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
     for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
     shared.initialize();

@@ -20,8 +20,7 @@
 // - No barrier in the loop: a warpgroup waits for what it needs, and can be two tiles ahead of the next one. While the first
 //   computes exponentials the other two multiply.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: four warpgroups, one per
-// role; the last one is the producer.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: four warpgroups, one per Role.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
 //   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 160, 192 or 256. Needs sm_90a.
@@ -110,6 +109,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     wgmma_wait<0>(registers(dV.left), registers(dV.right));
     release(storage.empty[stage]);
   }
+  // Write after read: this warp's products have read K; the second warpgroup stages dK there.
   arrive_warp(storage.done_K);
   return dV;
 }
@@ -144,6 +144,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
       multiply_block<T>(dPt, 0, k, storage.Pt(stage).template as<uint4>(k, 4 * thread));
     }
     auto& dSt = dPt;  // in the same registers
+    // Write after read: this warp has read P^T; the first warpgroup may overwrite it.
     release(storage.empty_Pt[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
 
@@ -166,6 +167,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wgmma_wait<0>(registers(dK.left), registers(dK.right));
     release(storage.empty[stage]);
   }
+  // Write after read: this warp's products have read V; the first warpgroup stages dV there.
   arrive_warp(storage.done_V);
   return dK;
 }
@@ -204,8 +206,10 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
         atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
       }
     }
+    // Write after read: this warp's products have read dS^T; the second warpgroup may overwrite it.
     release(storage.empty_dSt[state.stage()]);
   }
+  // Write after read: this warp's products have read K; the second warpgroup stages dK there.
   arrive_warp(storage.done_K);
 }
 
@@ -219,7 +223,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) {
     auto& storage = shared.storage;
-    // A tile of P or dS is stored by four warps and read by four.
+    // A tile of P or dS is stored and read by four warps. Before initialize(), whose fence publishes these mbarriers too.
     for (Mbarrier* const handed : {storage.full_Pt, storage.empty_Pt, storage.full_dSt, storage.empty_dSt})
       for (int stage = 0; stage < Shape::STAGES; ++stage) init_for_warps(handed[stage], 4);
     init_for_warps(storage.done_K, 2 * 4);         // K is read by the first and the third warpgroup

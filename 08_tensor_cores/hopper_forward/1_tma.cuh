@@ -34,7 +34,7 @@ struct ForwardShape {
   static constexpr int ROW_FRAGMENTS = RowFragments;                       // of 16 rows, per warp
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                         // tiles each of K and V in shared memory
-  // In warpgroups. Only for empty_K and empty_V, which all steps initialise, and for which step 3 is the first to wait.
+  // CONSUMERS, in warpgroups, sets the arrivals of empty_K and empty_V; step 3 is the first to wait for those mbarriers.
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP, CONSUMERS = (THREADS + WARPGROUP - 1) / WARPGROUP;
   static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q

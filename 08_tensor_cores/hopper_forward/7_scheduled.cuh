@@ -6,10 +6,9 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 6:
-// - There is one block per SM. When it finishes a tile of Q, it takes the next one, longest first: its producer draws a
-//   ticket from a global counter, which says what work comes next, and passes the index, work_id, on with Q.
-// - Rings outlive a tile of Q: the next K and V, and Q if it has two buffers, are loaded while the consumers finish the tile.
+// New since step 6: there is one block per SM, whose producer draws a ticket from a global counter after each tile of Q. The
+// ticket says what work comes next, longest first, and its index, work_id, is passed on with Q. Rings outlive a tile of Q: the
+// next K and V, and Q if it has two buffers, are loaded while the consumers finish the tile.
 //
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once. Workspace: the counter, zero before
@@ -120,7 +119,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     wgmma_fence();  // hands the registers of S to wgmma
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(KV_state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
-    // Read after write: S is complete. Write after read: this warpgroup has read K; the producer may overwrite it.
+    // Read after write: S is complete.
+    // Write after read: this warpgroup has read K; the producer may overwrite it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[KV_state.stage()]);
     exact_softmax(S, group_visible_tiles - 1);  // O is still 0: nothing to rescale
@@ -192,6 +192,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
   // (8.5)  opaque(): what is computed from the head is computed here, not kept in registers during the loop.
   write_by_tma(O, m, l, rule, maps.O, O_all, L_all, opaque(work.head), work.query0 + warp_row, Q_smem.below(warp_row));
+  // Write after read: the TMA has read this warp's rows of O; the next Q may land there.
   release(storage.empty_Q[Q_state.stage()]);
   Q_state.next();
 }
@@ -204,7 +205,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Shared<T, Shape> shared;
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
+    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);  // before initialize(): its fence
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
@@ -218,22 +219,21 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
       produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), work_id, Q_state, KV_state);
-      // Only now, with nothing left to load for this tile: drawn earlier, it would wait here while another block is idle.
-      const int ticket = atomicAdd(next_ticket, 1);
+      const int ticket = atomicAdd(next_ticket, 1);  // drawn earlier, the work would wait here while another block is idle
       if (ticket == schedule.end - 1) atomicSub(next_ticket, schedule.end);  // the last of all: reset for the next launch
       work_id = static_cast<int>(gridDim.x) + ticket;
     }
     // Write after read: the consumers have read the previous index.
     wait_empty(storage.empty_Q[Q_state.stage()], Q_state.parity());
     storage.work_id[Q_state.stage()] = schedule.end;  // no work left
+    // Read after write: the consumers see that index.
     mbarrier_arrive(storage.full_Q[Q_state.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     while (true) {
       // Read after write: Q has landed, and the producer has stored the index of the work.
       wait_full(storage.full_Q[Q_state.stage()], Q_state.parity());
-      // All lanes read the same index. The shuffle tells the compiler so, which then keeps it in uniform registers.
-      const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q_state.stage()], 0);
+      const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q_state.stage()], 0);  // uniform: see warpgroup()
       if (work_id >= schedule.end) break;
       consume(shared, rule, maps, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), Q_state, KV_state);
     }

@@ -13,18 +13,22 @@ namespace {
 
 /// A block's work: a tile of keys, and the tiles of queries to loop over, of all heads of a group.
 ///
-/// LastQueriesFirst: for step 5, where blocks take turns at a tile of dQ, tiles of queries run from last to first, and each runs
-/// for all heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together reach
+/// A group is the query heads that a block loops over: usually all that share a key/value head, so that group equals kv_head.
+/// Step 5 can divide them into `parts` groups. Its problem counts each group as a key/value head, so p.Hkv is the number of
+/// groups per batch element and QueryTiles::kv_head is the group's index; kv_head = group / parts is the head of K and V.
+///
+/// LastQueriesFirst: for step 5, where blocks take turns at a tile of dQ, tiles of queries run from last to first, and each
+/// runs for all heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together reach
 /// them one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
 /// predecessors reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there.
 template <class Shape, bool LastQueriesFirst = false>
 struct KeyWork {
-  int b, group, kv_head;        // group: of query heads; kv_head: of their K and V
+  int b, group, kv_head;        // indices in the batch: of the group; of its K and V
   int key0;                     // its first key
   int first_query, iterations;  // as in QueryTiles
 
   /// The first keys, visible to the most queries under a causal mask, start first. parts: how many groups share a key/value
-  /// head; p counts each group as a head (parts/group.cuh).
+  /// head (parts/group.cuh).
   __device__ KeyWork(const Problem& p, int heads_at_once, int work_id, int parts = 1)
       : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id), parts) {}
   // The same, in two steps: as one body nvcc 13.0 compiles it differently.

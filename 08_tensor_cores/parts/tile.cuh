@@ -118,6 +118,7 @@ struct Copier {
     if (SOME_IDLE && row0 >= AT_ONCE) return;
     const int from_col = col < from.cols ? col : 0, bytes = col < from.cols ? 16 : 0;
     Matrix<const T> rest = from;
+    // `from` begins at this thread's first row of the tile, row0. Its last row of the tile is Height - AT_ONCE further down.
     if (from.rows > Height - AT_ONCE) {
 #pragma unroll
       for (int row = 0; row < Height; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
