@@ -9,8 +9,8 @@
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 4, where blocks add to dQ in any order, and rounding differs from run to run: blocks take turns.
-// - Blocks add to a tile of dQ in the order of their keys, each when its predecessor signals that its addition is complete. Only
-//   adders wait while the ring of dQ has room. Completion comes well after the TMA's read, so two adders alternate between tiles.
+// - Blocks add to a tile of dQ in the order of their keys, each once its predecessor signals that its addition is complete.
+//   Only adders wait, as long as dQ's ring has room. Completion takes longer than the read by the TMA, so two adders alternate.
 // - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
 // - Tiles of queries come in an order in which adders wait little: KeyWork of parts/panels_backward.cuh.
 // - A block draws a ticket, by which it takes a tile of keys, and waits only for smaller ones, whose blocks run already.

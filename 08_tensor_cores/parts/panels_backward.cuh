@@ -18,8 +18,8 @@ namespace {
 /// groups per batch element and QueryTiles::kv_head is the group's index; kv_head = group / parts is the head of K and V.
 ///
 /// LastQueriesFirst: for step 5, where blocks take turns at a tile of dQ, tiles of queries run from last to first, and each
-/// runs for all heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together reach
-/// them one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
+/// runs for all heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together
+/// reach them one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
 /// predecessors reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there.
 template <class Shape, bool LastQueriesFirst = false>
 struct KeyWork {
