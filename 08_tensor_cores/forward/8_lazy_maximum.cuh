@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     copy_V.load_async(V_smem(j % 2), -Shape::Bc);
   };
 
-  // 1. Q and the last tiles of K and V.
+  // 1. Q and the last tiles of K and V, unless the tile sees no key: without Q_STAYS no barrier would then separate these
+  // writes from those of O, which is staged in the buffer of Q.
   if (visible_tiles > 0) {
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
     load_tile(visible_tiles - 1);
