@@ -1,4 +1,4 @@
-"""The picture of docs/reference/hyperbolic.md: two values on the hyperboloid, their mean and their centroid."""
+"""The pictures of docs/reference/hyperbolic.md: a distance on the hyperboloid; two values, their mean and their centroid."""
 
 from math import asinh, cosh, hypot, sinh
 
@@ -66,4 +66,37 @@ def centroid():
     return p
 
 
-PICTURES = [centroid]
+def hyperboloid():
+    """The smallest example: q = (0) and k = (1), with their time components and the distance along the sheet."""
+    p = Picture(900, 300, "The rows q = 0 and k = 1 as points of the hyperboloid, and their distance along it")
+    unit, origin, base = 150, 330, 262
+
+    def place(s):
+        return origin + unit * sinh(s), base - unit * cosh(s)
+
+    def sheet(start, end, kind):
+        points = [place(start + (end - start) * n / 32) for n in range(33)]
+        for one, other in zip(points, points[1:], strict=False):
+            p.line(*one, *other, kind)
+
+    far = asinh(1)
+    p.arrow(origin - 230, base, origin + 330, base)
+    p.arrow(origin, base + 12, origin, 24)
+    p.note(origin + 330, base + 22, "space: the row", size=14)
+    p.note(origin - 10, 36, "time", size=14, anchor="end")
+    sheet(-1.05, 0, "line")
+    sheet(0, far, "strong")
+    sheet(far, 1.1, "line")
+    (qx, qy), (kx, ky) = place(0), place(far)
+    p.line(kx, ky, kx, base, "thin")
+    for x, y in [(qx, qy), (kx, ky)]:
+        p.polygon(octagon(x, y, 7), "c1")
+    p.label(qx - 12, qy + 22, "q = (0)", 15, "end", bold=True)
+    p.note(qx - 12, qy + 42, "q₀ = 1", size=14, anchor="end")
+    p.label(kx + 16, ky + 14, "k = (1)", 15, "start", bold=True)
+    p.note(kx + 8, (ky + base) / 2 + 20, "k₀ = √2", size=14, anchor="start")
+    p.note(qx + 32, qy + 22, "distance 0.881", size=14, anchor="start")
+    return p
+
+
+PICTURES = [hyperboloid, centroid]
