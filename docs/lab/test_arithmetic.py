@@ -175,7 +175,7 @@ def backward_registers(rows):
     for d, br, keys, *_ in rows:
         scores, gradients = br * keys / 128, d * keys / 128
         live = 2 * (scores + gradients)
-        yield (2, scores), (2, gradients), live, "yes" if live + 40 <= 240 else "no"
+        yield (2, scores), (2, gradients), live, "yes" if live + 32 <= 240 else "no"
 
 
 @table("chapters/08_hopper_backward.md", "left of 232,448 bytes")
