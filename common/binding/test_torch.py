@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """flash_steps.py with the libraries of a build folder: values and gradients against scaled_dot_product_attention, PyTorch's own checks of
-operations, torch.compile, strides, what is refused, and every step of stage 08, on a GPU also torch's backends and Triton. Nothing here uses a formula of this project, in which a kernel
-and its reference could share a mistake.
+operations, torch.compile, strides, what is refused, and every step of stage 08, on a GPU also torch's backends and Triton. Nothing here
+uses a formula of this project, in which a kernel and its reference could share a mistake.
 
   test_torch.py BUILD    exits with 77 if torch or the libraries are not there
 """
