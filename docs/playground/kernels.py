@@ -159,14 +159,15 @@ def labs():
 
 def with_tiles(text, firsts):
     """Only with the compiled tile sizes that begin with one of these numbers; lines keep their numbers."""
-    head, table, rest = text.partition("constexpr CompiledShape shapes[] = {\n")
-    sizes, end, after = rest.partition("};\n")
 
     def kept(size):
         return size[0] if any(f"<{first}, " in size[0] for first in firsts) else ""
 
-    sizes = re.sub(r"compiled<.*?\),", kept, sizes) if firsts else sizes
-    return head + table + "\n".join(line.rstrip() for line in sizes.split("\n")) + end + after
+    def narrowed(table):
+        sizes = re.sub(r"compiled<.*?\),", kept, table[2]) if firsts else table[2]
+        return table[1] + "\n".join(line.rstrip() for line in sizes.split("\n")) + table[3]
+
+    return re.sub(r"(constexpr CompiledShape \w+\[\] = \{\n)(.*?)(\};\n)", narrowed, text, flags=re.DOTALL)
 
 
 def narrow(text, firsts):
@@ -204,11 +205,13 @@ def source(page, file, number, broken=None):
     return "\n".join([*lines, *kernel, register])
 
 
-def forward_pass(file):
-    """A source with the forward pass of a page's backward kernels. No page shows its tiles: the last size in its table, the smallest, will do."""
+def forward_pass(file, width):
+    """A source with the forward pass of a page's backward kernels for rows of this width. No page shows its tiles: of the narrowest that fit, the
+    last size in its table, the smallest, will do."""
     text = (ROOT / file).read_text()
     _, _, table = text.partition(" shapes[] = {")
-    lines, _ = inlined(file, text, re.findall(rf"<({WIDTHS[-1]}, \d+, \d+), ", table)[-1:])
+    width = min((wide for wide in widths(text) if wide >= width), default=width)
+    lines, _ = inlined(file, text, re.findall(rf"<({width}, \d+, \d+), ", table)[-1:])
     return "\n".join([*lines, "namespace flash::simt { const Variant& forward_pass() { return copied; } }\n"])
 
 
@@ -253,7 +256,10 @@ def main(folder):
         sources = {word(file): source(page, file, n) for n, file in enumerate(page.kernels, 1)}
         sources |= {b.id: source(page, b.file, 100 + n, b) for n, b in enumerate(page.breaks)}
         if forward and any("backward" in file for file in page.kernels):
-            sources["forward_pass"] = forward_pass(forward[1])
+            shown = [narrow((ROOT / file).read_text(), on_pages()["tiles"].get(file)) for file in page.kernels]
+            sources["forward_pass"] = forward_pass(
+                forward[1], max((width for text in shown for width in widths(text)), default=int(WIDTHS[-1]))
+            )
         for name, text in sources.items():
             write(folder / page.name / f"{name}.cpp", text)
         lines.append(added(page, f"${{PROJECT_SOURCE_DIR}}/{page.stage}/main.cpp flash_harness", sources))
