@@ -1,14 +1,15 @@
 // 01 naive, centroids: the kernels that options.cuh launches for --values centroid, after and between its own.
 //
 //   Rows of V, and of O, are points of the hyperboloid, too; y = O_i, D = dO_i . y.
-//   forward    o = sum_j P_ij v_j, with its time component;  N = sqrt(o0^2 - |o|^2);  y = o / N           (9.25)
-//              L = L + ln N, which makes P = e^(S - L) weights with y = sum_j P_ij v_j                    (9.26)
+//   forward    o = sum_j P_ij v_j, with its time component;  n = sqrt(o0^2 - |o|^2);  y = o / n           (9.25)
+//              L = L + ln n, which makes P = e^(S - L) weights with y = sum_j P_ij v_j                    (9.26)
 //   backward   do_i = dO_i + D y,  do0_i = -D y0, the gradient of the weighted sum                       (9.28)
 //              dP_ij = do_i . v_j + do0_i v0_j,  and rowsum(P dP) = 0                                    (9.29)
 //              dV_j = sum_i P_ij (do_i + do0_i v_j / v0_j)                                               (9.29)
 //
-// HBM: the forward pass reads V once more for each query, without tiles. The backward pass has do where kernel.cuh has dO, and
-// each element of dV reads a column of P and do0 once more.  Workspace: do, do0.
+// HBM: the forward pass reads V once more per query, without tiles. The backward pass has do where kernel.cuh has dO, and
+// each element of dV reads a column of P and do0 once more.
+// Workspace: do [B, H, Nq, d], in the code sum; do0 [B, H, Nq], in the code time.
 #pragma once
 
 #include "01_naive/lorentz.cuh"
@@ -26,7 +27,7 @@ __global__ void centroid_kernel(Problem problem, Tensor<const float> V_all, Tens
   if (i >= problem.Nq) return;  // no barrier follows
   const Matrix<const float> V = V_all.head(b, problem.kv_head(h));
   const Matrix<float> P = P_all.head(b, h), O = O_all.head(b, h);
-  float time = 0.0f, square = 0.0f;
+  float time = 0.0f, square = 0.0f;  // o0, |o|^2
   for (int j = 0; j < problem.Nk; ++j) time += P(i, j) * lorentz::time_of(V, j);
   for (int c = 0; c < problem.d; ++c) {
     const float o = O(i, c);
@@ -47,7 +48,7 @@ __global__ void sum_gradient_kernel(Problem problem, Tensor<const float> dO_all,
   if (i >= problem.Nq) return;  // no barrier follows
   const Matrix<const float> dO = dO_all.head(b, h), O = O_all.head(b, h);
   const Matrix<float> sum = sum_all.head(b, h);
-  float D = 0.0f, square = 1.0f;
+  float D = 0.0f, square = 1.0f;  // dO . y, y0^2
   for (int c = 0; c < problem.d; ++c) {
     const float y = O(i, c);
     D += dO(i, c) * y;

@@ -7,7 +7,7 @@
 //     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
-//   centroid: o0 = alpha o0 + P v0 in the loop, and at its end the Lorentz norm in place of l     (9.25), (9.26)
+//   centroid: o0 = alpha o0 + P v0 in the loop; at its end the Lorentz norm replaces l    (9.25), (9.26)
 //
 // New since step 7:
 // - The product sums squares of differences instead, so that near points keep their digits (distances.cuh).
@@ -16,7 +16,7 @@
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form rows of 8 or 16.
 // Shared memory: as step 7, and q0 [Br, 2], k0, v0 [Bc, 2].
-// HBM: as step 7. Q and K once more, q0 and k0 written once, and read as often as Q and K; for centroids V and v0 likewise.
+// HBM: as step 7. Q and K once more, q0 and k0 written once, and read as often as Q and K; so are V and v0 for centroids.
 //   Workspace: q0, k0, v0.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);          // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);      // l: over this lane's columns only
-  [[maybe_unused]] Rows<O.ROWS> o0(0.0f);  // likewise
+  [[maybe_unused]] Rows<O.ROWS> o0(0.0f);  // of this lane's keys only
   const float scale_log2 = rule.late_scale * LOG2_E;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.

@@ -17,8 +17,8 @@
 // - S is a sum of squared differences, and so dK and dQ are weighted sums of differences (06_fa2_forward/distances.cuh).
 // - The slope of the distance, and then its product with P, wait in shared memory where G will be.
 // - dQ needs the tile of Q, so the next one is loaded after it, not meanwhile.
-// - Centroid: a kernel computes the gradient of the weighted sum of V, which the others read in place of dO. Its time component
-//   is where D was.
+// - Centroid: a kernel computes the gradient of the weighted sum of V, which the others read as dO. Its time component
+//   overwrites D, in the workspace D and in smem.D.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: 8 warps (parts.cuh).
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK, dV written once per query
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       // Read after write: half 1 reads slope o P of half 0, and all warps of half 0 read P for dV.
       __syncthreads();
 
-      // 3. Half 1: G = slope o P o (dP - D), or with the time components of dO and V in place of D.
+      // 3. Half 1: G = slope o P o (dP - D), or for centroids slope o P o (dP + do0 v0), where D holds do0.
       if (!first_half) {
         const auto D = of_rows<typename Shape::Scores>(smem.D);
         if constexpr (Centroid) {
