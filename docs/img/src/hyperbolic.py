@@ -57,7 +57,7 @@ def centroid():
     ax, ay = at(ox, ot)
     p.label(ax - 12, ay - 8, "o = ½ v₁ + ½ v₂", 15, "end")
     bx, by = at(yx, yt)
-    p.label(bx + 14, by + 20, "centroid y = o / |o|", 15, "start", bold=True)
+    p.label(bx + 14, by + 20, "centroid y = o / n", 15, "start", bold=True)
     p.note(bx + 14, by + 40, f"{middle - LEFT:.2f} along the sheet from v₁, {RIGHT - middle:.2f} from v₂", size=14, anchor="start")
     cx, cy = at(ox, lifted)
     p.label(cx + 16, cy + 14, "mean of what is stored", 15, "start", bold=True)
