@@ -61,7 +61,7 @@ inline std::optional<std::int64_t> forward_barriers(std::string_view step, const
     return pairs + (Q_stays(p, choice) ? tiles_of_Q : 0);
   // One more when the mbarriers are initialised, and that alone where warps specialise.
   if (step == "tma" || step == "wgmma") return pairs + tiles_of_Q;
-  if (step != "scheduled") return tiles_of_Q;
+  if (step != "scheduled" && step != "options_hopper") return tiles_of_Q;
   return tiles_of_Q <= limits.multiprocessors ? std::optional(tiles_of_Q) : std::nullopt;  // else blocks take several tiles
 }
 
@@ -69,10 +69,10 @@ inline std::optional<std::int64_t> forward_barriers(std::string_view step, const
 inline MovedTensors predicted_specialized(std::string_view step, const FullProblem& p, const TileChoice& choice) {
   MovedTensors moved = predicted_forward(p, choice);
   const std::int64_t heads = std::int64_t{p.B} * p.H;
-  const bool skips = step == "tall" || step == "scheduled";
+  const bool counts_work = step == "scheduled" || step == "options_hopper", skips = step == "tall" || counts_work;
   const Tiles looked_up{skips ? 64 : choice.tiles.Br, choice.tiles.Bc};
   moved["bias"].read = heads * biases(p, visits(p, looked_up), 2 * looked_up.Br);
-  if (step == "scheduled") {
+  if (counts_work) {
     const std::int64_t work = heads * (up(p.Nq, choice.tiles.Br) / choice.tiles.Br);
     moved["counter"] = {work + 1, work + 1};  // drawn from once for each tile of Q, and set back
   }
@@ -209,7 +209,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   if (v.name == std::string_view("options") || (options_backward && pass == Pass::forward))
     return predicted_options(p, choice, limits);
   if (options_backward) return {predicted_options_backward(p, choice)};
-  for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
+  for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled", "options_hopper"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   for (const std::string_view step :

@@ -179,7 +179,7 @@ constexpr CompiledShape shapes[] = {
 // With more queries, step 4 is the fastest.
 const Variant variant = hopper_backward_step<shapes>(
     "warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores",
-    [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d <= 64 && p.Nq < 4096; });
+    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && p.d <= 64 && p.Nq < 4096; });
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_1

@@ -223,8 +223,9 @@ constexpr CompiledShape shapes[] = {
 
 // With keys that heads share under a mask, step 5 is the fastest.
 const Variant variant = hopper_backward_step<shapes>(
-    "resident", "V stays in registers as far as there is room, and K where there is more",
-    [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d > 64 && p.d <= 128 && !shares_keys_under_mask(p); });
+    "resident", "V stays in registers as far as there is room, and K where there is more", [](const FullProblem& p, Pass pass) {
+      return pass == Pass::backward && p.d > 64 && p.d <= 128 && !shares_keys_under_mask(p);
+    });
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_3

@@ -225,7 +225,7 @@ constexpr CompiledShape shapes[] = {
 // With fewer queries, step 1 is the fastest.
 const Variant variant = hopper_backward_step<shapes>(
     "bulk", "an adder warp sends dQ, a tile at a time",
-    [](const Problem& p, Pass pass) { return pass == Pass::backward && p.d <= 64 && p.Nq >= 4096; });
+    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && p.d <= 64 && p.Nq >= 4096; });
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_4

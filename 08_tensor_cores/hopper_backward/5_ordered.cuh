@@ -279,7 +279,7 @@ int parts_of(const Problem& p) { return parts_of_group<shapes>(p); }
 
 const Variant variant = [] {
   Variant step = hopper_backward_step<shapes>("ordered", "blocks take turns at dQ: the same bits in each run");
-  step.fastest = [](const Problem& p, Pass pass) {
+  step.fastest = [](const FullProblem& p, Pass pass) {
     if (pass == Pass::forward || p.d > 128) return false;
     return (p.d > 64 && shares_keys_under_mask(p)) || parts_of(p) > 1;
   };

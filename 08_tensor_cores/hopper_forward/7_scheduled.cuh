@@ -287,7 +287,7 @@ constexpr CompiledShape scale_first_shapes[] = {
 const Variant variant = [] {
   Variant step = hopper_step<shapes, scale_first_shapes>(
       "scheduled", "persistent blocks draw work from a counter, the longest first, and load the next Q ahead");
-  step.fastest = [](const Problem&, Pass pass) { return pass == Pass::forward; };
+  step.fastest = [](const FullProblem&, Pass pass) { return pass == Pass::forward; };
   step.workspace = [](const Problem& p, Pass pass) {
     std::vector<WorkspaceSpec> list = padded_operands(p, pass);
     list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});

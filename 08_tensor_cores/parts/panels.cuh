@@ -109,8 +109,8 @@ __device__ void issue_product(Accumulators<1, ColFragments>& C, const Left& A, c
 
 /// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's rows of O, and L, from query0 on. Staging: its rows of Q,
 /// which nobody reads any more.
-template <class T, class Output, int N, class Tile>
-__device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, const ScoreRule& rule, const TensorMap& O_map,
+template <class T, class Output, int N, class Rule, class Tile>
+__device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, const Rule& rule, const TensorMap& O_map,
                              const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int query0, const Tile& staging) {
   const int b = head / rule.problem.H, h = head % rule.problem.H;
   if (rule.problem.d % 8 == 0) {

@@ -249,7 +249,7 @@ inline std::string refuse_wide_heads(const Problem& p) {
 inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
 
 template <const auto& shapes>
-Variant hopper_backward_step(const char* name, const char* idea, bool (*fastest)(const Problem&, Pass) = nullptr) {
+Variant hopper_backward_step(const char* name, const char* idea, bool (*fastest)(const FullProblem&, Pass) = nullptr) {
   Variant step = backward_step<shapes, true>(name, idea);
   step.refuse = refuse_wide_heads;
   step.refuse_on = refuse_unless_sm90;

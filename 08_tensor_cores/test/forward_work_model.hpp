@@ -22,6 +22,7 @@ inline int width_of(const Variant& v, const FullProblem& p) {
   if (p.d > 192 || (p.d > 128 && !is_one_of(v, {"scheduled"}))) return 256;
   if (splits_keys(v)) return p.d <= 64 ? 64 : 128;
   if (!is_for_hopper(v)) return (p.d + 31) / 32 * 32;
+  if (is_one_of(v, {"options_hopper"})) return p.d <= 64 ? 64 : p.d <= 96 ? 96 : 128;
   return p.d <= 64 ? 64 : p.d <= 80 ? 80 : p.d <= 96 ? 96 : p.d <= 128 ? 128 : p.d <= 160 ? 160 : 192;
 }
 
@@ -132,7 +133,7 @@ void add_work_of_tile(Work& work, const Variant& v, const FullProblem& p, const 
   for (int j = visible_tiles - 1; j >= 0; --j) {
     for (int warp = 0; warp < warps; ++warp) {
       const int first = row0 + warp * rows, group = row0 + warp / 4 * 64;
-      if (is_one_of(v, {"tall", "scheduled"}) && j >= tiles_visible_to(group, group + 64)) continue;
+      if (is_one_of(v, {"tall", "scheduled", "options_hopper"}) && j >= tiles_visible_to(group, group + 64)) continue;
       if (is_one_of(v, {"options"}) && j >= tiles_visible_to(first, first + rows)) continue;
       bool twice = false;
       if (is_lazy(v) || is_lazy_in_warps(v)) {

@@ -35,7 +35,7 @@ inline bool is_one_of(const Variant& v, std::initializer_list<const char*> names
 /// Does the step look for a maximum only where P would overflow, and visit keys from the last to the first?
 inline bool is_lazy(const Variant& v) { return is_one_of(v, {"lazy_maximum"}); }
 /// The same in a warpgroup, where some tiles take the maximum at once.
-inline bool is_lazy_in_warps(const Variant& v) { return is_one_of(v, {"lazy", "tall", "scheduled"}); }
+inline bool is_lazy_in_warps(const Variant& v) { return is_one_of(v, {"lazy", "tall", "scheduled", "options_hopper"}); }
 /// Does it depend on the scores which tiles the step computes twice?
 inline bool may_repeat(const Variant& v) { return is_lazy(v) || is_lazy_in_warps(v); }
 
@@ -45,9 +45,9 @@ inline bool splits_keys(const Variant& v) { return is_one_of(v, {"decode"}); }
 /// Does a warp load that does not compute?
 inline bool is_specialized(const Variant& v) { return is_for_hopper(v) && !is_one_of(v, {"tma", "wgmma"}); }
 
-/// The tile sizes that a step has for a problem on the simulated GPU.
+/// The tile sizes that a step has for a problem on the simulated GPU; none if it does not take the problem.
 inline std::vector<TileChoice> choices(const Variant& v, const FullProblem& p, Pass pass) {
-  return v.tiles(p, pass, grid::device().limits());
+  return refusal(v, p).empty() ? v.tiles(p, pass, grid::device().limits()) : std::vector<TileChoice>{};
 }
 
 /// "tuned, tiles 128 x 64 on B=1 ...", for messages.

@@ -48,7 +48,7 @@ struct Variant {
   std::string (*refuse_on)(const Problem&, const DeviceLimits&) = nullptr;
   /// Is it the fastest of its stage for such a problem, wherever a device can run it? A run on a GPU that names no variant takes it.
   /// Null: never.
-  bool (*fastest)(const Problem&, Pass) = nullptr;
+  bool (*fastest)(const FullProblem&, Pass) = nullptr;
   /// A run that names no variant takes it only where it is the fastest, or where the default does not know what the problem has.
   bool only_if_fastest = false;
   const char* file = "";      ///< path of the kernel file in the project; registration fills it in

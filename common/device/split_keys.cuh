@@ -161,7 +161,7 @@ inline std::vector<WorkspaceSpec> split_workspace(const Problem& p, int Br) {
 inline std::string refuse_splits(const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 1); }
 
 /// Is a problem one for which splitting pays: few rows, and keys enough to split?
-inline bool is_decode(const Problem& p, Pass pass) {
+inline bool is_decode(const FullProblem& p, Pass pass) {
   return pass == Pass::forward && std::int64_t{p.group_size()} * p.Nq <= 16 && p.Nk >= 256;
 }
 
