@@ -62,9 +62,8 @@ __device__ void mark_dropped(const Rule& rule, Accumulators<RowFragments, ColFra
   if constexpr (Drops<Rule>) {
     if constexpr (Rule::RAGGED) h = opaque(h + rule.sequence * rule.problem.H);
     constexpr int keys = RowFragments % 2 == 0 ? 2 : 1;  // of a call
-    // No register keeps what follows from the lane, nor Philox's first product, of the key, through the loop over queries.
-    const int lane = opaque(threadIdx.x) % WARP;
-    key0 = opaque(key0);
+    const int lane = threadIdx.x % WARP;
+    key0 = opaque(key0);  // no register keeps Philox's first product, of the key, through the loop over queries
 #pragma unroll
     for (int i = 0; i < RowFragments; i += keys) {
 #pragma unroll
