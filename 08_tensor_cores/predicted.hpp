@@ -208,6 +208,20 @@ inline MovedTensors predicted_options_backward(const FullProblem& p, const TileC
   return moved;
 }
 
+/// (9.17) in 16 bits: step 6 is step 5 and a kernel over square tiles of the bias.
+inline MovedTensors predicted_bias_gradient(const FullProblem& p, const TileChoice& choice) {
+  MovedTensors moved = predicted_options_backward(p, choice);
+  const int side = choice.tiles.Br >= 32 ? 64 : 32;
+  const Visits v = visits(p, {side, side});
+  const std::int64_t heads = std::int64_t{p.B} * p.H;
+  for (const char* const tensor : {"Q", "dO"}) add_read(moved, tensor, heads * v.queries, p);
+  for (const char* const tensor : {"K", "V"}) add_read(moved, tensor, heads * v.keys, p);
+  moved["LD"].read += 2 * heads * v.tiles * side;
+  moved["bias"].read += heads * v.pairs;
+  moved["dBias"].written = bias_elements(p);
+  return moved;
+}
+
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
                             const DeviceLimits& limits) {
   for (const std::string_view step :
@@ -215,10 +229,11 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
-  const bool options_backward = v.name == std::string_view("options_backward");
+  const bool bias_gradient = v.name == std::string_view("bias_gradient");
+  const bool options_backward = bias_gradient || v.name == std::string_view("options_backward");
   if (v.name == std::string_view("options") || (options_backward && pass == Pass::forward))
     return predicted_options(p, choice, limits);
-  if (options_backward) return {predicted_options_backward(p, choice)};
+  if (options_backward) return {bias_gradient ? predicted_bias_gradient(p, choice) : predicted_options_backward(p, choice)};
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
