@@ -5,6 +5,7 @@
 #include "common/attention/variant.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <string_view>
 
@@ -182,19 +183,42 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
   return moved;
 }
 
-/// Backward step 5. In a ragged batch rows beyond a sequence's last are left out of L and D, and of dQ. Each thread looks up its block's
-/// tile and the ends of the sequence, and where it begins: for K and V, dK and dV, in each tile for Q, dO and dQ, and for each L and D.
+/// Backward step 5. In a ragged batch L and D, and the sum of dQ, have up to 128 rows more per sequence. Each thread looks up its block's tile
+/// and the ends of the sequence, and where it begins: for K and V, dK and dV, and in each tile for Q, dO, dQ, and L and D. Threads of the
+/// kernels before and after look for the sequence of their row.
 inline MovedTensors predicted_options_backward(const FullProblem& p, const TileChoice& choice) {
   MovedTensors moved = predicted_backward("one_kernel", p, choice, 1);
   if (p.sequences.empty()) return moved;
   const Visits v = visits(p, choice.tiles);
   const std::int64_t parts = p.d > 128 ? 2 : 1, kv_blocks = parts * p.Hkv, in_tiles = parts * p.H;
-  moved["LD"].read = in_tiles * 2 * v.queries;
-  const std::int64_t beyond = p.H * (v.tiles * choice.tiles.Br - v.queries) * (p.d <= 128 ? up(p.d, 32) : 256);
-  moved["dQ_accum"].read -= beyond, moved["dQ_accum"].written -= beyond;
-  moved["order"].read = kv_blocks * v.key_tiles * 2 * choice.threads;
-  moved["offsets"].read = kv_blocks * ((4 + 2) * v.key_tiles + 2 * v.seen_tiles) * choice.threads +
-                          in_tiles * (3 * v.tiles * choice.threads + 2 * v.queries);
+  const std::int64_t width = p.d <= 128 ? up(p.d, 32) : 256, chunks = up(p.d, 8) / 8, threads = choice.threads;
+  const auto count = static_cast<std::uint64_t>(p.sequences.count());
+  const std::int64_t rows = up(p.Nq, 128) + 128 * p.sequences.count();
+  std::int64_t of_16 = 0;  // rows g of 16 that exist; convert reads g + 8 with them
+  for (int s = 0; s < p.sequences.count(); ++s) of_16 += p.sequence(s).Nq / 16 * 8 + std::min(p.sequence(s).Nq % 16, 8);
+  const std::int64_t added = p.H * v.tiles * choice.tiles.Br * width;
+  moved["LD"].written = 2 * p.H * rows;
+  moved["dQ_accum"] = {added + p.H * 2 * of_16 * 8 * chunks, added + p.H * rows * width};
+  moved["order"].read = kv_blocks * v.key_tiles * 2 * threads;
+  const std::int64_t to_find = std::bit_width(count - 1) + 1 + 3;
+  const auto of_row = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(width / 8)));  // threads of prepare
+  moved["offsets"].read = kv_blocks * ((4 + 2) * v.key_tiles + 2 * v.seen_tiles) * threads + in_tiles * 4 * v.tiles * threads +
+                          p.H * (rows * of_row + up(rows / 2 * width / 8, 256)) * to_find +
+                          p.H * (p.Nq * (2 * chunks + 1) + of_16 * chunks);
+  return moved;
+}
+
+/// (9.17) in 16 bits: step 6 is step 5 and a kernel over square tiles of the bias.
+inline MovedTensors predicted_bias_gradient(const FullProblem& p, const TileChoice& choice) {
+  MovedTensors moved = predicted_options_backward(p, choice);
+  const int side = choice.tiles.Br >= 32 ? 64 : 32;
+  const Visits v = visits(p, {side, side});
+  const std::int64_t heads = std::int64_t{p.B} * p.H;
+  for (const char* const tensor : {"Q", "dO"}) add_read(moved, tensor, heads * v.queries, p);
+  for (const char* const tensor : {"K", "V"}) add_read(moved, tensor, heads * v.keys, p);
+  moved["LD"].read += 2 * heads * v.tiles * side;
+  moved["bias"].read += heads * v.pairs;
+  moved["dBias"].written = bias_elements(p);
   return moved;
 }
 
@@ -205,10 +229,11 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
-  const bool options_backward = v.name == std::string_view("options_backward");
+  const bool bias_gradient = v.name == std::string_view("bias_gradient");
+  const bool options_backward = bias_gradient || v.name == std::string_view("options_backward");
   if (v.name == std::string_view("options") || (options_backward && pass == Pass::forward))
     return predicted_options(p, choice, limits);
-  if (options_backward) return {predicted_options_backward(p, choice)};
+  if (options_backward) return {bias_gradient ? predicted_bias_gradient(p, choice) : predicted_options_backward(p, choice)};
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled", "options_hopper"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }

@@ -13,8 +13,8 @@
 // - With a window, a tile of keys has a last query as well as a first one, and keys that no query sees get dK = dV = 0.
 // - A softcap multiplies dS by its slope, which waits in 16 bits where the warp will store dS.
 // - Dropout draws once: a dropped P becomes -P. dV takes Z o P, which is 0 where P is negative; dS takes |P| and Z o dP.
-// - A block of a ragged batch looks up its sequence and narrows the tensors to it. L_and_D and dQ_accum have the rows of the
-//   whole batch, without padding between sequences: rows beyond a sequence's last are neither read nor added to.
+// - A block of a ragged batch looks up its sequence and narrows the tensors to it. In L_and_D and dQ_accum each sequence begins
+//   at a multiple of ROW_BLOCK, so that tiles are whole there and dQ is summed in the order of step 2.
 //
 // Grid: Tc*B*Hkv*PARTS, in a ragged batch PARTS blocks per tile of a sequence and key/value head, where a block loops over all
 // query heads that share its key/value head.
@@ -46,15 +46,15 @@ struct BackwardShape {
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
-  static_assert(THREADS >= 2 * Br, "load_stats() copies an element per thread");
+  static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
 };
 
 /// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/prepare.cuh. col0: the block's
 /// first column.
-template <class Shape, class Rule, class T>
-__device__ void add_to_dQ(const Rule& rule, const Matrix<float>& dQ_accum, int query0, int col0,
-                          const Tile<T, Shape::Br>& dSt_smem, const Tile<T, Shape::Width>& K_smem) {
+template <class Shape, class T>
+__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int row0, int col0, const Tile<T, Shape::Br>& dSt_smem,
+                          const Tile<T, Shape::Width>& K_smem) {
   constexpr int row_fragments = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_fragments = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
   const int thread = opaque(threadIdx.x);  // no register keeps what follows from it through the loop
   const int warp = thread / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
@@ -64,22 +64,7 @@ __device__ void add_to_dQ(const Rule& rule, const Matrix<float>& dQ_accum, int q
   if (warp_col >= Shape::COLS) return;
   Accumulators<row_fragments, col_fragments> dQ(0.0f);
   add_product(dQ, dSt_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(col0 + warp_col));
-  if constexpr (Rule::RAGGED) {  // a sequence may begin at any row, so that rows g and g + 8 are no neighbours in dQ_accum
-    const int begin = rule.offset(0, 0), col = (col0 + warp_col) / 8;
-#pragma unroll
-    for (int r = 0; r < dQ.ROWS; ++r) {
-      const int i = query0 + warp_row + 8 * r + thread % WARP / 4, row = begin + i;
-      if (i >= rule.problem.Nq) continue;
-#pragma unroll
-      for (int n = 0; n < col_fragments; ++n) {
-        const int held_by = (row / 16 * (Shape::Width / 8) + col + n) * WARP + row % 8 * 4 + thread % 4;
-        const float* const pair = &dQ.elements[r / 2][n][2 * (r % 2)];
-        atomic_add2(dQ_accum.address(0, 4 * held_by + row / 8 % 2 * 2), make_float2(pair[0], pair[1]));
-      }
-    }
-    return;
-  }
-  const int offset = ((query0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + thread % WARP;
+  const int offset = ((row0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + thread % WARP;
 #pragma unroll
   for (int i = 0; i < row_fragments; ++i) {
 #pragma unroll
@@ -91,20 +76,11 @@ __device__ void add_to_dQ(const Rule& rule, const Matrix<float>& dQ_accum, int q
   }
 }
 
-/// Starts copying L and D of a tile's queries: query0 is a row of the sequence, whose rows may begin anywhere.
-template <class Shape, class Rule>
-__device__ void load_stats(const QueryStats& stats, const Rule& rule, const Matrix<const float>& L_and_D, int query0) {
-  if constexpr (!Rule::RAGGED) {
-    stats.load_async<Shape::Br>(L_and_D, query0);
-  } else {
-    const int row = threadIdx.x / Shape::Br, query = threadIdx.x % Shape::Br;
-    if (row >= 2) return;
-    if (query0 + query < rule.problem.Nq) {
-      cp_async<4>(stats.rows.address(row, query), L_and_D.address(row, rule.offset(0, 0) + query0 + query));
-    } else {  // beyond the last query P = 0
-      stats.rows(row, query) = row == 0 ? INFINITY : 0.0f;
-    }
-  }
+/// The row of a query in L_and_D and dQ_accum.
+template <class Rule>
+__device__ int row_of(const Rule& rule, int query) {
+  if constexpr (Rule::RAGGED) query += rule.first_row(ROW_BLOCK);
+  return query;
 }
 
 /// The tiles that a block of keys [key0, key0 + Bc) loops over, as QueryTiles: with a window they have a last query, too.
@@ -160,8 +136,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const BlockOrder order(gridDim.x / heads, heads, heads_at_once);
   const int tile = order.tile / Shape::PARTS, col0 = order.tile % Shape::PARTS * Shape::COLS;
   int key0 = tile * Shape::Bc;
-  if constexpr (Rule::RAGGED) key0 = rule.enter(tile);  // from here on problem is the sequence's own
-  const int b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
+  if constexpr (Rule::RAGGED) key0 = rule.enter(tile);        // from here on problem is the sequence's own
+  const int b = Rule::RAGGED ? 0 : order.head / problem.Hkv;  // a ragged batch has one element
+  const int kv_head = order.head % problem.Hkv;
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
   const auto Q_smem = [&](int stage) {  // two tiles of Q, then two of dO
@@ -172,7 +149,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const auto stats_smem = [&](int stage) {
     return QueryStats{{reinterpret_cast<float*>(dSt_smem.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
+  // The warp's first row of the tile. opaque(): else nvcc spills 8 bytes per thread at Width 64 in a ragged batch with dropout.
+  const int warp_row = opaque(threadIdx.x) / WARP * 16 * Shape::ROW_FRAGMENTS;
   const Slopes<T, Shape> slopes{dSt_smem.below(warp_row)};
 
   Accumulators<Shape::ROW_FRAGMENTS, Shape::COLS / 8> dK(0.0f), dV(0.0f);  // [16 ROW_FRAGMENTS, COLS]; dK without the scale
@@ -184,7 +162,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
         .load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(queries_of(rule, all.dO).head(b, at.h), at.query0)
         .load_async(dO_smem(stage));
-    load_stats<Shape>(stats_smem(stage), rule, all.L_and_D.head(b, at.h), at.query0);
+    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), row_of(rule, at.query0));
   };
   QueryTile at = queries.first(problem);
 
@@ -225,7 +203,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 4. dQ, by all warps.
     // Read after write: dS^T of all warps. The barrier at the top of the loop separates it from the next tile's dS^T.
     __syncthreads();
-    add_to_dQ<Shape>(rule, dQ_accum.head(b, at.h), at.query0, col0, dSt_smem, K_smem);
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), row_of(rule, at.query0), col0, dSt_smem, K_smem);
     if (iteration + 1 < queries.iterations) at = queries.after(at);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
@@ -236,22 +214,37 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   write_rows(keys_of(rule, all.dK).head(b, of_group), key0 + warp_row, dK, K_smem.below(warp_row), col0);
 }
 
+/// What prepare() and convert() need to know of a rule.
+inline WholeBatch batch_of(const OptionsRule& rule) { return {rule.problem}; }
+inline RaggedRule batch_of(const RaggedRule& rule) { return rule; }
+
+/// That of step 2, with padding for each sequence of a ragged batch.
+std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
+  for (WorkspaceSpec& spec : list) {
+    if (spec.name == std::string_view("LD")) spec.per_sequence = ROW_BLOCK;
+    if (spec.name == std::string_view("dQ_accum")) spec.per_sequence = ROW_BLOCK * width_of_sum(p);
+  }
+  return list;
+}
+
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const FullProblem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int kv_heads = p.B * p.Hkv;
     const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
     with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
+      const auto batch = batch_of(rule);
+      const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum, batch);
       const unsigned blocks = tiles * Shape::PARTS;  // of a head
       launch("backward_options",
              {dim3(blocks * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
              backward_kernel<T, Shape, Rule>, rule, all, view<float>(dQ_accum),
              std::max(in_L2, heads_in_a_wave(a, static_cast<int>(blocks))));
+      convert<T, Shape::Width>(a, dQ_accum, batch);
     });
-    convert<T, Shape::Width>(a, dQ_accum);
   });
 }
 
@@ -277,6 +270,7 @@ const Variant variant = [] {
   Variant step = backward_step<shapes, true>("options_backward",
                                              "a window, a softcap and its slope in dS, dropout of P and dP; ragged batches");
   step.forward = run_forward_pass_with_options;
+  step.workspace = workspace;
   step.tiles = tiles;
   step.takes = every_kernel_takes | all_options;
   step.only_if_fastest = true;

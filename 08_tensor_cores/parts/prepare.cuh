@@ -4,13 +4,15 @@
 
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
+#include "common/device/options.cuh"
 
 #include <bit>
 
 namespace flash::tensor_cores {
 namespace {
 
-/// The tensors of the pass. L_and_D [B, H, 2, padded Nq]: L of all queries, then D.
+/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, then D. Its rows are the queries, padded to a multiple of
+/// ROW_BLOCK; in a ragged batch (step 5) each sequence is padded by itself, and begins at a multiple of ROW_BLOCK.
 template <class T>
 struct BackwardTensors {
   Tensor<const T> Q, K, V, dO;
@@ -48,17 +50,19 @@ struct PartOfHead {
 /// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets
 /// L = inf, which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share a query.
 /// Grid: B*H * parts.
-template <class T, int Width>
+template <class T, int Width, class Rule>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
+    prepare_kernel(Rule rule, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
                    Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum, bool aligned) {
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
+  const Problem& problem = rule.problem;
   const PartOfHead part(problem.B * problem.H);
   const int b = part.head / problem.H, h = part.head % problem.H;
-  const int i = part.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
+  const int row = part.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
+  const int i = rule.enter_row(row, ROW_BLOCK);
   float D = 0.0f;
   if (i < problem.Nq && col < problem.d) {
-    const Matrix<const T> O = O_all.head(b, h), dO = dO_all.head(b, h);
+    const Matrix<const T> O = queries_of(rule, O_all).head(b, h), dO = queries_of(rule, dO_all).head(b, h);
     if (aligned) {
       const uint4 O_chunk = O.template as<uint4>(i, col), dO_chunk = dO.template as<uint4>(i, col);
       const unsigned O_reg[4] = {O_chunk.x, O_chunk.y, O_chunk.z, O_chunk.w};
@@ -76,9 +80,9 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   for (int distance = LANES / 2; distance > 0; distance /= 2) D += __shfl_xor_sync(ALL_LANES, D, distance);
   if (chunk == 0) {
     const Matrix<float> L_and_D = L_and_D_all.head(b, h);
-    const float L = i < problem.Nq ? L_all.head_vector(b, h)(i) : -INFINITY;
-    L_and_D(0, i) = L == -INFINITY ? INFINITY : L;
-    L_and_D(1, i) = D;
+    const float L = i < problem.Nq ? queries_of(rule, L_all).head_vector(b, h)(i) : -INFINITY;
+    L_and_D(0, row) = L == -INFINITY ? INFINITY : L;
+    L_and_D(1, row) = D;
   }
   if (clear_dQ_accum) {  // its order does not matter here: the block clears as many elements as its rows have
     const Matrix<float> dQ_accum = dQ_accum_all.head(b, h);
@@ -90,15 +94,16 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 }
 
 /// Computes L and D; runs before the step's kernel. Clears `dQ_accum` unless it is null.
-template <class T, int Width>
-BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
+template <class T, int Width, class Rule>
+BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum, const Rule& rule) {
   const Problem& p = a.problem;
   constexpr int lanes = LANES_OF_ROW<Width>;
   const TensorRef& L_and_D = a.workspace("LD");
-  const unsigned blocks = blocks_for(padded_queries(p), PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H);
-  launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width>, p, view<const T>(a.O), view<const T>(a.dO),
-         view<const float>(a.L), view<float>(L_and_D), view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum),
-         dQ_accum != nullptr, aligned(p));
+  const int rows = static_cast<int>(L_and_D.shape[3]);
+  const unsigned blocks = blocks_for(rows, PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H);
+  launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width, Rule>, rule, view<const T>(a.O),
+         view<const T>(a.dO), view<const float>(a.L), view<float>(L_and_D),
+         view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum), dQ_accum != nullptr, aligned(p));
   return {padded_by_forward<T>(a, a.Q, "Q_padded"),
           padded_by_forward<T>(a, a.K, "K_padded"),
           padded_by_forward<T>(a, a.V, "V_padded"),
@@ -107,6 +112,10 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
           view<T>(a.dK),
           view<T>(a.dV),
           view<const float>(L_and_D)};
+}
+template <class T, int Width>
+BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
+  return prepare<T, Width>(a, dQ_accum, WholeBatch{a.problem});
 }
 
 /// How many key/value heads of so many tiles of keys each to run at once, for steps that sum dQ in HBM: those whose Q, dO and
@@ -208,7 +217,7 @@ __device__ void softmax_backward(Scores& dPt, const Scores& Pt, const QueryStats
 
 // ---- dQ, where blocks sum it in HBM ----------------------------------------------------------------------------------------
 //
-// dQ_accum [B, H, padded Nq / 16][Width / 8][32 lanes][4 floats]: accumulators in the order of the lanes that hold them.
+// dQ_accum [B, H, rows of L_and_D / 16][Width / 8][32 lanes][4 floats]: accumulators in the order of the lanes that hold them.
 // A 16 x 8 fragment is 128 adjacent floats; lane 4 g + t has (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). That at
 // (query, col) begins at ((query / 16) (Width / 8) + col / 8) 128, and a warp adds to 512 adjacent bytes at a time. Backward
 // steps 2 to 5 and the Hopper steps write this order, convert_kernel reads it.
@@ -232,17 +241,19 @@ struct WarpGrid {
 };
 
 /// dQ = scale dQ_accum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment order.
-template <class T, int Width>
+template <class T, int Width, class Rule>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool aligned) {
+    convert_kernel(Rule rule, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool aligned) {
   constexpr int CHUNKS = Width / 8;
+  const Problem& problem = rule.problem;
   const PartOfHead part(problem.B * problem.H);
   const int b = part.head / problem.H, h = part.head % problem.H;
   const int index = part.index * PREPARE_THREADS + threadIdx.x;
   const int chunk = index % CHUNKS, g = index / CHUNKS % 8, group = index / CHUNKS / 8, col = 8 * chunk;
-  if (16 * group + g >= problem.Nq || col >= problem.d) return;
+  const int i0 = rule.enter_row(16 * group, ROW_BLOCK);
+  if (i0 + g >= problem.Nq || col >= problem.d) return;
   const Matrix<const float> dQ_accum = dQ_accum_all.head(b, h);
-  const Matrix<T> dQ = dQ_all.head(b, h);
+  const Matrix<T> dQ = queries_of(rule, dQ_all).head(b, h);
   float rows[2][8];
 #pragma unroll
   for (int t = 0; t < 4; ++t) {
@@ -254,7 +265,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int i = 16 * group + g + 8 * r;
+    const int i = i0 + g + 8 * r;
     if (i >= problem.Nq) return;
     const float(&dq)[8] = rows[r];
     if (aligned) {
@@ -269,13 +280,18 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
 }
 
-template <class T, int Width>
-void convert(const Attention& a, const TensorRef& dQ_accum) {
+template <class T, int Width, class Rule>
+void convert(const Attention& a, const TensorRef& dQ_accum, const Rule& rule) {
   const Problem& p = a.problem;
   // One thread per two rows of 8 columns.
-  const unsigned blocks = blocks_for(padded_queries(p) / 2 * (Width / 8), PREPARE_THREADS);
-  launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
-         view<const float>(dQ_accum), view<T>(a.dQ), aligned(p));
+  const int rows = static_cast<int>(a.workspace("LD").shape[3]);
+  const unsigned blocks = blocks_for(rows / 2 * (Width / 8), PREPARE_THREADS);
+  launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width, Rule>,
+         rule, view<const float>(dQ_accum), view<T>(a.dQ), aligned(p));
+}
+template <class T, int Width>
+void convert(const Attention& a, const TensorRef& dQ_accum) {
+  convert<T, Width>(a, dQ_accum, WholeBatch{a.problem});
 }
 
 }  // namespace

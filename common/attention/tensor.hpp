@@ -36,8 +36,9 @@ struct WorkspaceSpec {
   const char* name;
   std::array<std::int64_t, 4> shape;
   Dtype dtype = Dtype::fp32;
-  bool zeroed = false;  ///< zero before the first launch; each launch leaves it zero
-  Features only_for{};  ///< not allocated for problems without them
+  bool zeroed = false;            ///< zero before the first launch; each launch leaves it zero
+  Features only_for{};            ///< not allocated for problems without them
+  std::int64_t per_sequence = 0;  ///< how much each sequence of a ragged batch adds to the last extent
 };
 
 /// Everything a launch() gets: the problem and where its tensors lie. Kernels allocate nothing.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace flash {
 namespace {
@@ -53,8 +54,10 @@ std::string list_of(Features features) {
 std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProblem& problem, Pass pass) {
   std::vector<WorkspaceSpec> all;
   if (variant.workspace == nullptr) return all;
-  for (const WorkspaceSpec& spec : variant.workspace(problem, pass)) {
-    if ((spec.only_for & ~features_of(problem)) == Features::none) all.push_back(spec);
+  for (WorkspaceSpec& spec : variant.workspace(problem, pass)) {
+    if ((spec.only_for & ~features_of(problem)) != Features::none) continue;
+    spec.shape[3] += spec.per_sequence * problem.sequences.count();
+    all.push_back(spec);
   }
   return all;
 }
@@ -70,7 +73,14 @@ std::string refusal(const Variant& variant, const FullProblem& problem) {
   if (problem.d > variant.max_head_dim) {
     return "--head-dim is " + std::to_string(problem.d) + "; allowed: 1 to " + std::to_string(variant.max_head_dim);
   }
-  return variant.refuse == nullptr ? "" : variant.refuse(problem);
+  if (const std::string why = variant.refuse == nullptr ? "" : variant.refuse(problem); !why.empty()) return why;
+  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, Pass::backward)) {
+    if (spec.per_sequence > 0 && spec.shape[3] > std::numeric_limits<int>::max()) {
+      return std::to_string(problem.sequences.count()) + " sequences of " + std::to_string(problem.Nq) +
+             " queries; allowed: fewer, as offsets into " + spec.name + " have 32 bits";
+    }
+  }
+  return "";
 }
 
 std::string refusal_on(const Variant& variant, const FullProblem& problem, const DeviceLimits& limits) {

@@ -24,9 +24,33 @@ struct RaggedRule : OptionsRule {
     return tiles(n, 1);
   }
 
+  /// Some workspaces have whole blocks of rows for each sequence, one after another. The sequence's first row in them.
+  __device__ int first_row(int rows_of_block) const { return (offset(0, 0) / rows_of_block + sequence) * rows_of_block; }
+
+  /// Enters the sequence that such a row belongs to. Returns the row's query, which is Nq or more in rows that fill up a block.
+  __device__ int enter_row(int row, int rows_of_block) {
+    const int count = offsets.rows - 1;
+    int step = 1, found = 0;
+    while (step < count) step *= 2;
+    for (; step > 0; step /= 2) {  // always the same number of steps: a warp does not diverge
+      sequence = min(found + step, count - 1);
+      if (first_row(rows_of_block) <= row) found = sequence;
+    }
+    sequence = found;
+    problem.Nq = offset(1, 0) - offset(0, 0);
+    return row - first_row(rows_of_block);
+  }
+
   /// The number of queries (of = 0) or keys (of = 1) before the sequence, or with end = 1, up to its end. Kernels read it again
   /// when they need it: there is no register left to keep it in.
   __device__ int offset(int end, int of) const { return offsets.head(0, 0)(sequence + end, of); }
+};
+
+/// For kernels that ask nothing of a rule but its rows, in a batch that is not ragged.
+struct WholeBatch {
+  static constexpr bool RAGGED = false;
+  Problem problem;
+  __device__ int enter_row(int row, int) { return row; }
 };
 
 /// A tensor with a row per query, or per key: in a ragged batch only the rows of the sequence that the block has entered, else
