@@ -25,14 +25,14 @@ template <class Shape5>
 struct BiasShape {
   static constexpr int Width = Shape5::Width, SIDE = Shape5::Br >= 32 ? 64 : 32, THREADS = SIDE / 16 * WARP;
   static constexpr int SHARED_ELEMENTS = Width * 4 * SIDE + 4 * SIDE;  // K, V, Q, dO; L and D: 2 rows of SIDE floats
-  static constexpr int MIN_SM = Shape5::MIN_SM;
+  static constexpr int MIN_SM = Shape5::MIN_SM, BLOCKS = COMPILED_SM < 80 ? 2 : 3;  // per SM; three would spill on sm_75
 
   static_assert(SHARED_ELEMENTS <= Shape5::SHARED_ELEMENTS, "it runs wherever step 5's kernel does");
 };
 
 /// (9.16)  dBias.
 template <class T, class Shape, class Rule>
-__global__ void __launch_bounds__(Shape::THREADS, 3)
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     bias_gradient_kernel(Rule rule, BackwardTensors<T> all, Tensor<float> dBias_all) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   constexpr int SIDE = Shape::SIDE;
@@ -65,13 +65,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 3)
       __syncthreads();
 
       Accumulators<1, SIDE / 8> St(0.0f), dPt(0.0f);
-      add_product(St, K_smem.left(warp_row), Q_smem.transposed());    // (8.11)
-      add_product(dPt, V_smem.left(warp_row), dO_smem.transposed());  // (8.12)
+      add_product(St, K_smem.left(warp_row), Q_smem.transposed());  // (8.11)
       rule.template apply</*Transposed=*/true>(St, b * problem.H + h, query0, key0 + warp_row);
       exponentiate(St, stats, ScoreRule{problem, rule.bias, rule.subtract_first(), rule.late_scale});
       auto& Pt = St;
       mark_dropped(rule, Pt, b * problem.H + h, query0, key0 + warp_row);
-      keep_gradients(rule, dPt, Pt);  // (9.13); Pt loses its marks
+      add_product(dPt, V_smem.left(warp_row), dO_smem.transposed());  // (8.12)
+      keep_gradients(rule, dPt, Pt);                                  // (9.13); Pt loses its marks
       dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
 #pragma unroll
       for (int index = 0; index < SIDE / 8 * 4; ++index) {

@@ -137,6 +137,7 @@ SIDE_STEPS = {
     "08_tensor_cores/decode": "06_fa2_forward/decode",
     "08_tensor_cores/options": "08_tensor_cores/tuned",
     "08_tensor_cores/options_backward": "08_tensor_cores/one_kernel",
+    "08_tensor_cores/bias_gradient": "08_tensor_cores/options_backward",
     "08_tensor_cores/relay": "08_tensor_cores/ring",
 }
 

@@ -22,7 +22,8 @@ CASES = [
     ("MQA, more queries: rows without keys", 1, 4, 1, 40, 23, 8, True, None, np.float64),
     ("bias per query and key, masked", 2, 4, 2, 13, 21, 64, False, (1, 4, 13, 21), np.float32),
 ]
-BIAS_GRADIENT_PROGRAMS = ("01_naive", "07_fa2_backward")
+BIAS_GRADIENT_PROGRAMS = ("01_naive", "07_fa2_backward", "08_tensor_cores")
+FP16_PROGRAMS = ("08_tensor_cores",)
 CENTROID = ["--score", "lorentz", "--values", "centroid"]
 CENTROID_CASE = ("distances and centroids, causal, grouped heads, more queries", 2, 4, 2, 33, 29, 8, True, None, np.float32)
 CENTROID_PROGRAMS = ("01_naive", "06_fa2_forward", "07_fa2_backward")
@@ -109,7 +110,7 @@ def passes_in_fp32(program):
     return sorted({p for v in variants for p in v["passes"]}, reverse=True)  # forward first
 
 
-def check_case(program, case, backward, options=()):
+def check_case(program, case, backward, options=(), kind="fp32"):
     name, b, h, hkv, nq, nk, d, causal, bias_shape, dtype = case
     rng = np.random.default_rng(2)
     q, k, v, do = (rng.standard_normal(shape).astype(dtype) for shape in ((b, h, nq, d), (b, hkv, nk, d), (b, hkv, nk, d), (b, h, nq, d)))
@@ -125,10 +126,12 @@ def check_case(program, case, backward, options=()):
                 np.save(inputs / f"{stem}.npy", array)
         arguments = ["--load", str(inputs), "--save", str(outputs), "--pass", "backward" if backward else "forward"]
         with_dbias = backward and bias_shape is not None and pathlib.Path(program).name in BIAS_GRADIENT_PROGRAMS
-        run(program, arguments + list(options) + (["--causal"] if causal else []) + (["--bias-gradient"] if with_dbias else []))
+        arguments += ["--dtype", kind, *options] + (["--causal"] if causal else []) + (["--bias-gradient"] if with_dbias else [])
+        run(program, arguments)
 
-        # The program works on float32: float64 files are rounded first, as it does.
-        rounded = [x.astype(np.float32).astype(np.float64) for x in (q, k, v, do)]
+        # The program works on float32 or float16: files of more bits are rounded first, as it does.
+        rounded = [x.astype(np.float16 if kind == "fp16" else np.float32).astype(np.float64) for x in (q, k, v, do)]
+        tolerance = 2e-2 if kind == "fp16" else 2e-5
         expected = centroid_attention(*rounded, causal) if options else softmax_attention(*rounded, bias, causal)
         names = ["o", "lse"] + (["dq", "dk", "dv"] if backward else []) + (["dbias"] if with_dbias else [])
         if with_dbias:  # the sum over what the bias is broadcast over
@@ -138,7 +141,7 @@ def check_case(program, case, backward, options=()):
         for stem in names:
             got = np.load(outputs / f"{stem}.npy")
             assert got.dtype == np.float32 and got.shape == expected[stem].shape, f"{name}, {stem}: {got.dtype} {got.shape}"
-            np.testing.assert_allclose(got, expected[stem], rtol=2e-5, atol=2e-5, err_msg=f"{program}, {name}, {stem}")
+            np.testing.assert_allclose(got, expected[stem], rtol=tolerance, atol=tolerance, err_msg=f"{program}, {name}, {stem}")
     print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: {name}")
 
 
@@ -151,6 +154,8 @@ def main():
                 check_case(str(program), case, direction == "backward")
             if program.name in CENTROID_PROGRAMS:
                 check_case(str(program), CENTROID_CASE, direction == "backward", CENTROID)
+        if program.name in FP16_PROGRAMS:
+            check_case(str(program), CASES[2], backward=True, kind="fp16")
 
 
 if __name__ == "__main__":
