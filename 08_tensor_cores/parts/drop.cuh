@@ -1,18 +1,8 @@
-// 08 Tensor cores, for the steps that know the options of chapter 09: which tanh a softcap takes, and dropout of weights that lie
-// in accumulators.
+// 08 Tensor cores, for the steps that know the options of chapter 09: dropout of weights that lie in accumulators.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "common/device/options.cuh"
-
-namespace flash {
-namespace {
-
-template <int RowFragments, int ColFragments>
-constexpr bool OF_16_BITS<tensor_cores::Accumulators<RowFragments, ColFragments>> = true;
-
-}  // namespace
-}  // namespace flash
 
 namespace flash::tensor_cores {
 namespace {

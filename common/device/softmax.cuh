@@ -20,10 +20,6 @@ constexpr float LOG2_E = 1.44269504f;
 /// Where a kernel without a backward pass leaves the derivatives of the softcap.
 struct Nowhere {};
 
-/// Whether a tile has products of 16-bit elements, whose softcap need not be as accurate as fp32.
-template <class Tile>
-constexpr bool OF_16_BITS = false;
-
 /// What tanh takes the products of 16-bit elements times: the scale over the softcap. Nothing for a rule without options.
 template <class SomeProblem>
 struct CapFactor {};
@@ -116,7 +112,7 @@ struct ScoreRuleFor {
   template <class Tile, class Slope>
   __device__ void cap(Tile& S, [[maybe_unused]] const Slope& slope) const {
     const float c = opaque(problem.softcap);  // no register keeps its quotient for the next tile
-    if constexpr (OF_16_BITS<Tile>) {
+    if constexpr (requires { Tile::OF_16_BITS; }) {
       // One instruction, about as accurate as a score rounded to 16 bits. Its factor is the host's: a division per tile would take
       // 20 instructions, each of which waits for the one before.
       S.each([&](float& s, int) { s = tanh_approx(cap_factor.value * s); });
