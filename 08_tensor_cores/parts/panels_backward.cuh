@@ -11,47 +11,35 @@ namespace {
 
 // ---- Work -------------------------------------------------------------------------------------------------------------------
 
-/// A block's work: a tile of keys, and the tiles of queries to loop over, of all heads of a group.
-///
-/// A group is the query heads that a block loops over: usually all that share a key/value head, so that group equals kv_head.
-/// Step 5 can divide them into `parts` groups. Its problem counts each group as a key/value head, so p.Hkv is the number of
-/// groups per batch element and QueryTiles::kv_head is the group's index; kv_head = group / parts is the head of K and V.
-///
-/// LastQueriesFirst: for step 5, where blocks take turns at a tile of dQ, tiles of queries run from last to first, and each
-/// runs for all heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together
-/// reach them one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
-/// predecessors reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there.
-template <class Shape, bool LastQueriesFirst = false>
-struct KeyWork {
-  int b, group, kv_head;        // indices in the batch: of the group; of its K and V
-  int key0;                     // its first key
-  int first_query, iterations;  // as in QueryTiles
+/// A block's work: a tile of keys, and the tiles of queries to loop over, of all heads of a group. The first keys, visible to the
+/// most queries under a causal mask, start first.
+template <class Shape>
+struct KeyWork : QueryTiles<Shape::Br> {
+  int b, kv_head, key0;  // the head of K and V: but for step 7, the index of the group; the first key
 
-  /// The first keys, visible to the most queries under a causal mask, start first. parts: how many groups share a key/value
-  /// head (parts/group.cuh).
-  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id, int parts = 1)
-      : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id), parts) {}
-  // The same, in two steps: as one body nvcc 13.0 compiles it differently.
-  __device__ KeyWork(const Problem& p, const BlockOrder& order, int parts)
-      : KeyWork(p, order, QueryTiles<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc), parts) {}
-  __device__ KeyWork(const Problem& p, const BlockOrder& order, const QueryTiles<Shape::Br>& queries, int parts)
-      : b(order.head / p.Hkv),
-        group(queries.kv_head),
-        kv_head(group / parts),
-        key0(order.tile * Shape::Bc),
-        first_query(queries.first_query),
-        iterations(queries.iterations) {}
+  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id)
+      : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id)) {}
+  __device__ KeyWork(const Problem& p, const BlockOrder& order)
+      : QueryTiles<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc),
+        b(order.head / p.Hkv),
+        kv_head(this->group),
+        key0(order.tile * Shape::Bc) {}
+};
+
+/// The same for steps 5 and 7, where blocks take turns at a tile of dQ: from the last tile of queries to the first, and each for
+/// all heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together reach them
+/// one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its predecessors
+/// reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there.
+template <class Shape>
+struct OrderedWork : KeyWork<Shape> {
+  using KeyWork<Shape>::KeyWork;
 
   __device__ QueryTile first(const Problem& p) const {
-    return {group * p.group_size(), LastQueriesFirst ? (p.Nq - 1) / Shape::Br * Shape::Br : first_query};
+    return {this->group * p.group_size(), (p.Nq - 1) / Shape::Br * Shape::Br};
   }
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    if constexpr (LastQueriesFirst) {
-      const int end = (group + 1) * p.group_size();
-      return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
-    } else {
-      return at.query0 + Shape::Br < p.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
-    }
+    const int end = (this->group + 1) * p.group_size();
+    return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
   }
 };
 
@@ -236,6 +224,25 @@ BackwardMaps backward_maps(const Attention& a) {
   };
   return {map(a.Q, "Q_padded", Shape::Br), map(a.K, "K_padded", Shape::Bc), map(a.V, "V_padded", Shape::Bc),
           map(a.dO, "dO_padded", Shape::Br)};
+}
+
+/// Steps 5 and 7, whose blocks take turns: the sum of dQ; the ticket; a turn per tile of queries of any height.
+inline std::vector<WorkspaceSpec> workspace_of_turns(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
+  if (pass == Pass::forward) return list;
+  list.push_back({.name = "tickets", .shape = {1, 1, 1, 1}, .zeroed = true});
+  list.push_back({.name = "turns", .shape = {p.B, p.H, 1, padded_queries(p) / GROUP_ROWS}, .zeroed = true});
+  return list;
+}
+
+/// How many heads to run at once there. Blocks of a head wait for one another, and fewer of them run at a time with more heads
+/// in flight: two waves of heads. Under a mask, where blocks also differ in length, the heads that L2 holds, if there are more.
+template <class Shape>
+int heads_in_turns(const Attention& a, const Problem& p, int tiles) {
+  const int two_waves = 2 * heads_in_a_wave(a, tiles);
+  if (!p.causal) return two_waves;
+  const std::int64_t bytes = std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4);  // Q, dO, dQ_accum
+  return std::max(two_waves, heads_in_L2(p.B * p.Hkv, bytes));
 }
 
 /// "" or why no kernel is compiled for the problem.

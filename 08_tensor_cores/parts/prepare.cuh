@@ -126,16 +126,16 @@ struct QueryTile {
   int h, query0;
 };
 
-/// The tiles that a block of keys from key0 on loops over: those with a query that sees any of them, for every query head that
-/// shares the key/value head.
+/// The tiles that a block of keys from key0 on loops over: those with a query that sees any of them, for all heads of a group.
+/// A group is the query heads that share a key/value head, and has the index of that head.
 template <int Br>
 struct QueryTiles {
-  int kv_head, first_query, iterations;  // at least one iteration: the last query sees every key
+  int group, first_query, iterations;  // at least one iteration: the last query sees every key
 
-  __device__ QueryTiles(const Problem& p, int head, int key0)
-      : kv_head(head), first_query(p.first_query(key0, Br)), iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
+  __device__ QueryTiles(const Problem& p, int kv_head, int key0)
+      : group(kv_head), first_query(p.first_query(key0, Br)), iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
 
-  __device__ QueryTile first(const Problem& p) const { return {kv_head * p.group_size(), first_query}; }
+  __device__ QueryTile first(const Problem& p) const { return {group * p.group_size(), first_query}; }
   /// Incremental: dividing the iteration index would take 30 instructions.
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
     return at.query0 + Br < p.Nq ? QueryTile{at.h, at.query0 + Br} : QueryTile{at.h + 1, first_query};

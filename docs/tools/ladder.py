@@ -138,6 +138,7 @@ SIDE_STEPS = {
     "08_tensor_cores/options": "08_tensor_cores/tuned",
     "08_tensor_cores/options_backward": "08_tensor_cores/one_kernel",
     "08_tensor_cores/relay": "08_tensor_cores/ring",
+    "08_tensor_cores/divided": "08_tensor_cores/ordered",
 }
 
 
