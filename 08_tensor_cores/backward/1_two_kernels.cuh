@@ -137,10 +137,6 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   Rows<2> L(0.0f), D(0.0f);
   L.each([&](float& x, int r) { x = L_and_D(0, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
   D.each([&](float& x, int r) { x = L_and_D(1, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
-  // The large-L rule of exponentiate() (parts/prepare.cuh), once for all tiles: each lane for its own rows.
-  bool subtract_first = rule.scale_first;
-  L.each([&](float& x, int) { subtract_first = subtract_first || fabsf(x) > LARGE_L; });
-  const float scale_log2 = subtract_first ? LOG2_E : LOG2_E * rule.late_scale;
 
   const int key_end = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);
   const int visible_tiles = (key_end + KEYS - 1) / KEYS;
@@ -167,8 +163,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     Accumulators<1, KEYS / 8> S(0.0f), dP(0.0f);                        // [16, KEYS]
     add_product(S, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
     rule.apply(S, order.head, query0 + warp_row, j * KEYS);
-    if (subtract_first) S.each([&](float& s, int r) { s = fmaf(rule.late_scale, s, -L[r]); });
-    S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, subtract_first ? 0.0f : -LOG2_E * L[r])); });
+    exponentiate_rows(S, L, rule);
     auto& P = S;                                                          // in the same registers
     add_product(dP, dO_smem.left(warp_row), V_smem(j % 2).transposed());  // (8.12)
     dP.each([&](float& dp, int r) { dp -= D[r]; });                       // (8.13)

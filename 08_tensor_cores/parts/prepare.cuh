@@ -199,6 +199,20 @@ __device__ void exponentiate(Scores& St, const QueryStats& stats, const ScoreRul
   }
 }
 
+/// (8.11)  Scores, not transposed, become P = e^(late_scale S - L). Each lane applies the large-L rule to its own rows.
+template <class Scores>
+__device__ void exponentiate_rows(Scores& S, const Rows<Scores::ROWS>& L, const ScoreRule& rule) {
+  const float late_scale = rule.late_scale, scale_log2 = late_scale * LOG2_E;
+  bool large = rule.scale_first;
+#pragma unroll
+  for (int r = 0; r < Scores::ROWS; ++r) large = large || fabsf(L[r]) > LARGE_L;
+  if (large) {
+    S.each([&](float& s, int r) { s = exp2_approx(LOG2_E * fmaf(late_scale, s, -L[r])); });
+  } else {
+    S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * L[r])); });
+  }
+}
+
 /// (8.13)  dP becomes dS = P o (dP - D).
 template <class Scores>
 __device__ void softmax_backward(Scores& dPt, const Scores& Pt, const QueryStats& stats) {
