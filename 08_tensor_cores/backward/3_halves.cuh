@@ -16,8 +16,8 @@
 // - A warp holds one gradient instead of two, and therefore twice the keys: each operand that it loads serves two products.
 // - The price: half 1 waits for the exponentials of half 0, and a tile takes three barriers.
 // - dS^T is the product with P^T as rounded for dV, which is what shared memory holds. Steps 1 and 2 multiply by P^T in fp32.
-// - Each half holds all columns of its gradient, so that there are no PARTS. Tiles are larger.
-// parts/halves.cuh has the exchange of P^T, and add_to_dQ() of step 2 without PARTS.
+// - Each half holds all columns of its gradient, so that there are no COLUMN_BLOCKS. Tiles are larger.
+// parts/halves.cuh has the exchange of P^T, and add_to_dQ() of step 2 without COLUMN_BLOCKS.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ, dK, dV once. dQ_accum: cleared once, read and written once

@@ -7,7 +7,7 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 7:
-// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept while no lane's part
+// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept while no lane's share
 //   of a row of P sums to more than MAX_LANE_SUM (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2),
 //   and P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
 // - Keys are processed from last to first: under a causal mask, and with ALiBi, the largest scores tend to be at the end.

@@ -143,15 +143,14 @@ __device__ void store_operand(const PanelOperand<T, Height, false, Depth>& rows,
 
 // ---- dQ ---------------------------------------------------------------------------------------------------------------------
 
-/// The part of dQ [Br, Width] that a warpgroup computes: 64 rows and all columns, or 64 columns if two warpgroups share the
-/// rows.
+/// A warpgroup's share of dQ [Br, Width]: 64 rows and all columns, or 64 columns if two warpgroups share the rows.
 template <class Shape>
-struct PartOfDQ {
-  static constexpr int ROWS_OF_GROUPS = Shape::Br / GROUP_ROWS, SHARERS = Shape::CONSUMERS / ROWS_OF_GROUPS;
-  static constexpr int COLS = SHARERS == 1 ? Shape::Width : PANEL;
-  static_assert(SHARERS * ROWS_OF_GROUPS == Shape::CONSUMERS && SHARERS * COLS >= Shape::Width,
+struct ShareOfDQ {
+  static constexpr int ROW_SHARES = Shape::Br / WARPGROUP_ROWS, COL_SHARES = Shape::CONSUMERS / ROW_SHARES;
+  static constexpr int COLS = COL_SHARES == 1 ? Shape::Width : PANEL;
+  static_assert(COL_SHARES * ROW_SHARES == Shape::CONSUMERS && COL_SHARES * COLS >= Shape::Width,
                 "the warpgroups make all of dQ");
-  int row0 = warpgroup() % ROWS_OF_GROUPS * GROUP_ROWS, col0 = warpgroup() / ROWS_OF_GROUPS * COLS;
+  int row0 = warpgroup() % ROW_SHARES * WARPGROUP_ROWS, col0 = warpgroup() / ROW_SHARES * COLS;
 
   /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major. Row
   /// row0 of dQ is column row0 of dS^T.
@@ -172,7 +171,7 @@ struct PartOfDQ {
     const auto first = sum.address(0, offset(query0, 0) + 4 * static_cast<int>(threadIdx.x % WARP));
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
-      if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
+      if (COL_SHARES * COLS > Shape::Width && n >= fragments()) break;
       const float(&dq)[4] = dQ.elements[0][n];
       atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
@@ -182,7 +181,7 @@ struct PartOfDQ {
     const SharedMatrix<float> dQ_smem{tile, 1, Shape::Br * Shape::Width, Shape::Br * Shape::Width};
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
-      if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
+      if (COL_SHARES * COLS > Shape::Width && n >= fragments()) break;
       const float(&dq)[4] = dQ.elements[0][n];
       dQ_smem.as<float4>(0, offset(0, n) + 4 * static_cast<int>(threadIdx.x % WARP)) = make_float4(dq[0], dq[1], dq[2], dq[3]);
     }
@@ -191,7 +190,7 @@ struct PartOfDQ {
 
 // ---- dK and dV of wide heads ------------------------------------------------------------------------------------------------
 
-/// Step 6: dK or dV [16, Width] in each warp, in two parts: an instruction for all columns would name 128 registers, more than
+/// Step 6: dK or dV [16, Width] in each warp, in two pieces: an instruction for all columns would name 128 registers, more than
 /// ptxas allows in a kernel of 512 threads, whatever setmaxnreg says.
 template <class Shape>
 struct WideGradient {
@@ -231,7 +230,7 @@ inline std::vector<WorkspaceSpec> workspace_of_turns(const Problem& p, Pass pass
   std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
   if (pass == Pass::forward) return list;
   list.push_back({.name = "tickets", .shape = {1, 1, 1, 1}, .zeroed = true});
-  list.push_back({.name = "turns", .shape = {p.B, p.H, 1, padded_queries(p) / GROUP_ROWS}, .zeroed = true});
+  list.push_back({.name = "turns", .shape = {p.B, p.H, 1, padded_queries(p) / WARPGROUP_ROWS}, .zeroed = true});
   return list;
 }
 

@@ -32,30 +32,30 @@ __device__ float2 unpack(unsigned pair) {
   }
 }
 
-/// A block's part of a head: a number of queries that is the same in all parts. Heads run from last to first, because L2 keeps
-/// recently used data: the step's kernel, which takes heads from first to last, begins with what prepare_kernel has just
-/// cleared and ends with what convert_kernel reads next.
-struct PartOfHead {
+/// The head that a block works on, and the block's index among the blocks of that head, which have equally many rows each. Heads
+/// run from last to first, because L2 keeps recently used data: the step's kernel, which takes heads from first to last, begins
+/// with what prepare_kernel has just cleared and ends with what convert_kernel reads next.
+struct BlockOfHead {
   int head, index;  // head: counted over all batches
 
-  __device__ explicit PartOfHead(int heads) {
-    const int parts = gridDim.x / heads, from_last = gridDim.x - 1 - blockIdx.x;
-    head = from_last / parts;
-    index = from_last % parts;
+  __device__ explicit BlockOfHead(int heads) {
+    const int blocks = gridDim.x / heads, from_last = gridDim.x - 1 - blockIdx.x;
+    head = from_last / blocks;
+    index = from_last % blocks;
   }
 };
 
 /// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets
 /// L = inf, which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share a query.
-/// Grid: B*H * parts.
+/// Grid: B*H * blocks of a head.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
                    Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum, bool aligned) {
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
-  const PartOfHead part(problem.B * problem.H);
-  const int b = part.head / problem.H, h = part.head % problem.H;
-  const int i = part.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
+  const BlockOfHead block(problem.B * problem.H);
+  const int b = block.head / problem.H, h = block.head % problem.H;
+  const int i = block.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
   float D = 0.0f;
   if (i < problem.Nq && col < problem.d) {
     const Matrix<const T> O = O_all.head(b, h), dO = dO_all.head(b, h);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
   if (clear_dQ_accum) {  // its order does not matter here: the block clears as many elements as its rows have
     const Matrix<float> dQ_accum = dQ_accum_all.head(b, h);
-    const int first = part.index * ROWS * Width;
+    const int first = block.index * ROWS * Width;
     for (int e = 4 * threadIdx.x; e < ROWS * Width; e += 4 * PREPARE_THREADS) {
       store4(dQ_accum.address(0, first + e), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
     }
@@ -250,17 +250,17 @@ template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool aligned) {
   constexpr int CHUNKS = Width / 8;
-  const PartOfHead part(problem.B * problem.H);
-  const int b = part.head / problem.H, h = part.head % problem.H;
-  const int index = part.index * PREPARE_THREADS + threadIdx.x;
-  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, group = index / CHUNKS / 8, col = 8 * chunk;
-  if (16 * group + g >= problem.Nq || col >= problem.d) return;
+  const BlockOfHead block(problem.B * problem.H);
+  const int b = block.head / problem.H, h = block.head % problem.H;
+  const int index = block.index * PREPARE_THREADS + threadIdx.x;
+  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, sixteen = index / CHUNKS / 8, col = 8 * chunk;
+  if (16 * sixteen + g >= problem.Nq || col >= problem.d) return;
   const Matrix<const float> dQ_accum = dQ_accum_all.head(b, h);
   const Matrix<T> dQ = dQ_all.head(b, h);
   float rows[2][8];
 #pragma unroll
   for (int t = 0; t < 4; ++t) {
-    const float4 held = dQ_accum.as<float4>(0, (group * CHUNKS + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
+    const float4 held = dQ_accum.as<float4>(0, (sixteen * CHUNKS + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
     rows[0][2 * t] = problem.scale * held.x;
     rows[0][2 * t + 1] = problem.scale * held.y;
     rows[1][2 * t] = problem.scale * held.z;
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int i = 16 * group + g + 8 * r;
+    const int i = 16 * sixteen + g + 8 * r;
     if (i >= problem.Nq) return;
     const float(&dq)[8] = rows[r];
     if (aligned) {

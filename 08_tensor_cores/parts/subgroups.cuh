@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
     sum_parts_kernel(int count, Tensor<const float> dK_parts, Tensor<const float> dV_parts, Tensor<T> dK, Tensor<T> dV,
                      bool aligned) {
   constexpr int CHUNKS = Width / 8;
-  const PartOfHead block(dK.batches * dK.heads);
+  const BlockOfHead block(dK.batches * dK.heads);
   const int b = block.head / dK.heads, head = block.head % dK.heads;
   const int index = block.index * PREPARE_THREADS + threadIdx.x, row = index / CHUNKS, col = index % CHUNKS * 8;
   if (row >= dK.rows || col >= dK.cols) return;
