@@ -120,13 +120,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     //   lazy     m_known, and P fits      m stays, nothing is rescaled
     //   exact    not m_known              takes the true maximum, with which P always fits; l and O are rescaled
     //   repair   m_known, P too large     S is gone: a second round multiplies again (rare), then exact
-    // A loop, because the product then stands in the code once. Its flags:
-    //   exact          this round takes the true maximum: the first one if m is not known, the second one always
-    //   m_subtracted   S is S - m already, and the exponent is c S, not c S - c m
+    // A loop, because the product then stands in the code once. exact: this round takes the true maximum. m_subtracted: S is
+    // S - m already, and the exponent is c S, not c S - c m.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S;  // [16 ROW_FRAGMENTS, Bc]
     auto& P = S;                                                 // the same registers, after (8.2)
     Rows<Output::ROWS> sum(0.0f);
-    for (bool exact = !m_known;; exact = true) {
+    for (int round = 0;; ++round) {
+      const bool exact = round > 0 || !m_known;
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool m_subtracted = false;

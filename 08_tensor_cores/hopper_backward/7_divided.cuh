@@ -92,6 +92,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
     }
     bulk_commit();
     // Read after write: the next block has to see the addition with its turn, so wait until it is complete, not only read.
+    // Write after read: the TMA has read dQ_i, whose buffer the consumers fill next.
     bulk_wait<0>();
     mbarrier_arrive(storage.empty_dQ[stage]);
     // The turn of (head, tile of queries) equals `key_tile` here. The last block sets it back to 0, the others pass it on.
@@ -206,7 +207,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     storage.ticket = atomicAdd(next_ticket, 1);
     if (storage.ticket == end - 1) atomicSub(next_ticket, end);  // the last of all: reset for the next launch
   }
-  // Read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the ticket.
   __syncthreads();
   const int work_id = __shfl_sync(ALL_LANES, storage.ticket, 0);
   OrderedWork<Shape> work(rule.problem, heads_at_once, work_id);

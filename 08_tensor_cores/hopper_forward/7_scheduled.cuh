@@ -55,6 +55,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   auto& storage = shared.storage;
   const int Q_stage = Q_state.stage();
   // Write after read: the TMA has read the O staged in this buffer.
+  // Write after read: the consumers have read the previous index.
   wait_empty(storage.empty_Q[Q_stage], Q_state.parity());
   storage.work_id[Q_stage] = work_id;
   mbarrier_arrive_expect_tx(storage.full_Q[Q_stage], work.visible_tiles > 0 ? shared.Q().BYTES : 0);
@@ -184,6 +185,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(KV_state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
     // Read after write: O is complete.
+    // Write after read: this warpgroup has read V_0; the producer may overwrite it.
     wgmma_wait<0>(registers(O));
     release(storage.empty_V[KV_state.stage()]);
     KV_state.next();
@@ -205,7 +207,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Shared<T, Shape> shared;
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);  // before initialize(): its fence
+    // Before initialize(), whose fence publishes these mbarriers too.
+    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
@@ -288,11 +291,7 @@ const Variant variant = [] {
   Variant step = hopper_step<shapes, scale_first_shapes>(
       "scheduled", "persistent blocks draw work from a counter, the longest first, and load the next Q ahead");
   step.fastest = [](const Problem&, Pass pass) { return pass == Pass::forward; };
-  step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = padded_operands(p, pass);
-    list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});
-    return list;
-  };
+  step.workspace = workspace_with_counter;
   return step;
 }();
 
