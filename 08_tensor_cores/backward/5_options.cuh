@@ -16,9 +16,10 @@
 // - A block of a ragged batch looks up its sequence and narrows the tensors to it. L_and_D and dQ_accum have the rows of the
 //   whole batch, without padding between sequences: rows beyond a sequence's last are neither read nor added to.
 //
-// Grid: Tc*B*Hkv*PARTS, in a ragged batch PARTS blocks per tile of a sequence and key/value head, where a block loops over all
+// Grid: Tc*B*Hkv*COLUMN_BLOCKS, in a ragged batch COLUMN_BLOCKS blocks per tile of a sequence and key/value head, where a block
+//   loops over all
 // query heads that share its key/value head.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it PARTS times; dQ, dK, dV once.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it COLUMN_BLOCKS times; dQ, dK, dV once.
 //   dQ_accum: cleared once, read and written once per tile of K, read once by convert_kernel.  Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
@@ -38,8 +39,8 @@ struct BackwardShape {
   static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
   static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
-  // Columns of dK and dV per block: registers hold no more.
-  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
+  // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
+  static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
   // K, V; two tiles each of Q and dO; dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
   static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
@@ -47,10 +48,10 @@ struct BackwardShape {
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(THREADS >= 2 * Br, "load_stats() copies an element per thread");
-  static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
+  static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a share of dQ");
 };
 
-/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/prepare.cuh. col0: the block's
+/// (8.16)  The warp's share of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/prepare.cuh. col0: the block's
 /// first column.
 template <class Shape, class Rule, class T>
 __device__ void add_to_dQ(const Rule& rule, const Matrix<float>& dQ_accum, int query0, int col0,
@@ -59,7 +60,7 @@ __device__ void add_to_dQ(const Rule& rule, const Matrix<float>& dQ_accum, int q
   const int thread = opaque(threadIdx.x);  // no register keeps what follows from it through the loop
   const int warp = thread / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
-  // A warp could have no part. Here each has one, as asserted above, but without this test nvcc 13.0 spills five shapes on
+  // A warp could have no share. Here each has one, as asserted above, but without this test nvcc 13.0 spills five shapes on
   // sm_90a: 116 bytes per thread at Width 32, Br 64.
   if (warp_col >= Shape::COLS) return;
   Accumulators<row_fragments, col_fragments> dQ(0.0f);
@@ -158,7 +159,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // The first keys, visible to the most queries under a causal mask, start first.
   const int heads = problem.B * problem.Hkv;
   const BlockOrder order(gridDim.x / heads, heads, heads_at_once);
-  const int tile = order.tile / Shape::PARTS, col0 = order.tile % Shape::PARTS * Shape::COLS;
+  const int tile = order.tile / Shape::COLUMN_BLOCKS, col0 = order.tile % Shape::COLUMN_BLOCKS * Shape::COLS;
   int key0 = tile * Shape::Bc;
   if constexpr (Rule::RAGGED) key0 = rule.enter(tile);  // from here on problem is the sequence's own
   const int b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
@@ -245,7 +246,7 @@ void start(const Attention& a) {
     const int kv_heads = p.B * p.Hkv;
     const int in_L2 = heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
     with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
-      const unsigned blocks = tiles * Shape::PARTS;  // of a head
+      const unsigned blocks = tiles * Shape::COLUMN_BLOCKS;  // of a head
       launch("backward_options",
              {dim3(blocks * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
              backward_kernel<T, Shape, Rule>, rule, all, view<float>(dQ_accum),
