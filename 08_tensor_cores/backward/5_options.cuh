@@ -17,8 +17,7 @@
 //   whole batch, without padding between sequences: rows beyond a sequence's last are neither read nor added to.
 //
 // Grid: Tc*B*Hkv*COLUMN_BLOCKS, in a ragged batch COLUMN_BLOCKS blocks per tile of a sequence and key/value head, where a block
-//   loops over all
-// query heads that share its key/value head.
+//   loops over all query heads that share its key/value head.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it COLUMN_BLOCKS times; dQ, dK, dV once.
 //   dQ_accum: cleared once, read and written once per tile of K, read once by convert_kernel.  Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
