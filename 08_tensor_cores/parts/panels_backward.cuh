@@ -15,7 +15,8 @@ namespace {
 /// most queries under a causal mask, start first.
 template <class Shape>
 struct KeyWork : QueryTiles<Shape::Br> {
-  int b, kv_head, key0;  // the head of K and V: but for step 7, the index of the group; the first key
+  int b, kv_head;  // of K and V; kv_head is the group's index, except in step 7
+  int key0;        // the first key
 
   __device__ KeyWork(const Problem& p, int heads_at_once, int work_id)
       : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id)) {}
