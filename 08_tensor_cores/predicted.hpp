@@ -122,8 +122,8 @@ inline Prediction predicted_options(const FullProblem& p, const TileChoice& choi
   return {moved, {}, forward_barriers("options", p, choice, limits), {}};
 }
 
-/// Blocks that divide the query heads of a group among them: by the heads of the workspace for what they sum.
-inline std::int64_t parts_of_group(const Variant& v, const Problem& p) {
+/// Subgroups that divide a group: by the heads of the workspace for what they sum.
+inline std::int64_t subgroups_of(const Variant& v, const Problem& p) {
   for (const WorkspaceSpec& spec : v.workspace(p, Pass::backward)) {
     if (spec.name == std::string_view("dK_parts")) return spec.shape[1] / p.Hkv;
   }
@@ -132,10 +132,10 @@ inline std::int64_t parts_of_group(const Variant& v, const Problem& p) {
 
 /// (8.17)
 inline MovedTensors predicted_backward(std::string_view step, const FullProblem& p, const TileChoice& choice,
-                                       std::int64_t group_parts) {
+                                       std::int64_t subgroups) {
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", halved = step == "halves" || step == "staggered";
-  const bool ordered = step == "ordered", relay = step == "relay";
+  const bool divided = step == "divided", ordered = step == "ordered" || divided, relay = step == "relay";
   const bool hopper = step == "warpgroups" || step == "ring" || step == "resident" || step == "bulk" || ordered;
   const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
@@ -153,9 +153,9 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
   add_copy(moved, "dO", heads * Nq, p);  // Q, K and V have theirs from the forward pass
   for (const char* const tensor : {"Q", "dO"}) add_read(moved, tensor, heads * (parts * v.queries + (two_kernels ? Nq : 0)), p);
   for (const char* const tensor : {"K", "V"}) {
-    add_read(moved, tensor, parts * group_parts * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0), p);
-    if (group_parts > 1) {
-      const std::int64_t rows = group_parts * kv_heads;
+    add_read(moved, tensor, parts * subgroups * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0), p);
+    if (divided) {
+      const std::int64_t rows = subgroups * kv_heads;
       moved[std::string("d") + tensor + "_parts"] = {rows * Nk * up(d, 8), rows * up(Nk, Bc) * width};
     }
   }
@@ -174,7 +174,7 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
       const std::int64_t tiles = up(Nq, Br) / Br - unseen / Br;  // that any key sees
       moved["dQ_accum"].read -= heads * tiles * Br * width;
       if (unseen == 0) moved["dQ_accum"].written = added;
-      const std::int64_t blocks = group_parts * kv_heads * (up(Nk, Bc) / Bc);
+      const std::int64_t blocks = subgroups * kv_heads * (up(Nk, Bc) / Bc);
       // Each block draws a ticket, and one of them sets the tickets back.
       moved["tickets"] = {blocks + 1, blocks + 1};
       moved["turns"] = {heads * v.tiles, heads * v.tiles};  // passed on, or set back; how often blocks ask nobody knows
@@ -237,10 +237,10 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled", "options_hopper"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
-  for (const std::string_view step :
-       {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "resident", "bulk", "ordered", "relay"}) {
+  for (const std::string_view step : {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "resident",
+                                      "bulk", "ordered", "relay", "divided"}) {
     if (v.name != step) continue;
-    if (pass == Pass::backward) return {predicted_backward(step, p, choice, parts_of_group(v, p))};
+    if (pass == Pass::backward) return {predicted_backward(step, p, choice, subgroups_of(v, p))};
     return {predicted_forward(p, choice), {}, forward_barriers("lazy_maximum", p, choice, limits), {}};
   }
   return {};

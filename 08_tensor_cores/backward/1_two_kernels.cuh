@@ -15,10 +15,11 @@
 //
 // Seven products; no two blocks add to the same element, so every run gives the same bits.
 //
-// Grids: dk_dv_kernel: Tc*B*Hkv*PARTS, where a block loops over all query heads that share its key/value head; dq_kernel: a
-//   block per Bc queries, for each of the B*H query heads.
-// HBM: dk_dv_kernel reads K, V once and Q, dO, L, D once per tile of K that they see, all of it PARTS times; dq_kernel reads Q,
-//   dO, L, D once and K, V once per tile of Bc queries that sees them; dQ, dK, dV are written once.  Workspace: L and D.
+// Grid of dk_dv_kernel: Tc*B*Hkv*COLUMN_BLOCKS, where a block loops over all query heads that share its key/value head.
+// Grid of dq_kernel: a block per Bc queries, for each of the B*H query heads.
+// HBM: dk_dv_kernel reads K, V once and Q, dO, L, D once per tile of K that they see, all of it COLUMN_BLOCKS times; dq_kernel
+//   reads Q, dO, L, D once and K, V once per tile of Bc queries that sees them; dQ, dK, dV are written once.
+// Workspace: L and D.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
@@ -36,8 +37,8 @@ struct BackwardShape {
   static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
   static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
-  // Columns of dK and dV per block: registers hold no more.
-  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
+  // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
+  static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
   // K, V; two tiles each of Q and dO; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
   static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;
   static constexpr int DQ_THREADS = Bc / 16 * WARP;  // dq_kernel: 16 queries per warp
@@ -54,8 +55,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
-  const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
-  const int key0 = order.tile / Shape::PARTS * Shape::Bc, col0 = order.tile % Shape::PARTS * Shape::COLS;
+  const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::COLUMN_BLOCKS, problem.B * problem.Hkv,
+                         heads_at_once);
+  const int key0 = order.tile / Shape::COLUMN_BLOCKS * Shape::Bc, col0 = order.tile % Shape::COLUMN_BLOCKS * Shape::COLS;
   const int b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
@@ -137,10 +139,6 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   Rows<2> L(0.0f), D(0.0f);
   L.each([&](float& x, int r) { x = L_and_D(0, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
   D.each([&](float& x, int r) { x = L_and_D(1, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
-  // The large-L rule of exponentiate() (parts/prepare.cuh), once for all tiles: each lane for its own rows.
-  bool subtract_first = rule.scale_first;
-  L.each([&](float& x, int) { subtract_first = subtract_first || fabsf(x) > LARGE_L; });
-  const float scale_log2 = subtract_first ? LOG2_E : LOG2_E * rule.late_scale;
 
   const int key_end = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);
   const int visible_tiles = (key_end + KEYS - 1) / KEYS;
@@ -167,8 +165,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     Accumulators<1, KEYS / 8> S(0.0f), dP(0.0f);                        // [16, KEYS]
     add_product(S, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
     rule.apply(S, order.head, query0 + warp_row, j * KEYS);
-    if (subtract_first) S.each([&](float& s, int r) { s = fmaf(rule.late_scale, s, -L[r]); });
-    S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, subtract_first ? 0.0f : -LOG2_E * L[r])); });
+    exponentiate_rows(S, L, rule);
     auto& P = S;                                                          // in the same registers
     add_product(dP, dO_smem.left(warp_row), V_smem(j % 2).transposed());  // (8.12)
     dP.each([&](float& dp, int r) { dp -= D[r]; });                       // (8.13)
@@ -195,7 +192,7 @@ void start(const Attention& a) {
     const std::int64_t bytes_of_row = 2 * 2 * Shape::Width;  // of Q and dO, or K and V
     const std::size_t shared_bytes = Shape::SHARED_ELEMENTS * sizeof(T);
     launch("dk_dv",
-           {dim3(blocks_for(p.Nk, Shape::Bc) * Shape::PARTS * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS),
+           {dim3(blocks_for(p.Nk, Shape::Bc) * Shape::COLUMN_BLOCKS * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS),
             shared_bytes},
            dk_dv_kernel<T, Shape>, score_rule(a), all, heads_in_L2(kv_heads, bytes_of_row * p.Nq * p.group_size()));
     launch("dq", {dim3(blocks_for(p.Nq, Shape::Bc) * static_cast<unsigned>(heads)), dim3(Shape::DQ_THREADS), shared_bytes},

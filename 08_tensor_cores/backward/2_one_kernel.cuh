@@ -13,13 +13,13 @@
 // product. dQ_accum sums in fp32 and in accumulator order, in which the 32 lanes of a warp add to 512 adjacent bytes. A
 // final kernel scales it and converts it to 16-bit rows.
 //
-// Grid: Tc*B*Hkv*PARTS, where a block loops over all query heads that share its key/value head.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it PARTS times; dQ, dK, dV once.
+// Grid: Tc*B*Hkv*COLUMN_BLOCKS, where a block loops over all query heads that share its key/value head.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it COLUMN_BLOCKS times; dQ, dK, dV once.
 //   dQ_accum: cleared once, read and written once per tile of K, read once by convert_kernel.  Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
-#include "08_tensor_cores/parts/prepare.cuh"
+#include "08_tensor_cores/parts/sum_of_dQ.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
 namespace flash::tensor_cores::backward_2 {
@@ -33,8 +33,8 @@ struct BackwardShape {
   static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
   static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
-  // Columns of dK and dV per block: registers hold no more.
-  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
+  // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
+  static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
   // K, V; two tiles each of Q and dO; dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
   static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
@@ -42,10 +42,10 @@ struct BackwardShape {
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
-  static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
+  static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a share of dQ");
 };
 
-/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/prepare.cuh. col0: the block's
+/// (8.16)  The warp's share of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/sum_of_dQ.cuh. col0: the block's
 /// first column.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, const Tile<T, Shape::Br>& dSt_smem,
@@ -53,7 +53,7 @@ __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, c
   constexpr int row_fragments = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_fragments = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
   const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
-  // A warp could have no part. Here each has one, as asserted above, but without this test nvcc 13.0 spills five shapes on
+  // A warp could have no share. Here each has one, as asserted above, but without this test nvcc 13.0 spills five shapes on
   // sm_90a: 116 bytes per thread at Width 32, Br 64.
   if (warp_col >= Shape::COLS) return;
   Accumulators<row_fragments, col_fragments> dQ(0.0f);
@@ -76,8 +76,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
   const Problem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
-  const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::PARTS, problem.B * problem.Hkv, heads_at_once);
-  const int key0 = order.tile / Shape::PARTS * Shape::Bc, col0 = order.tile % Shape::PARTS * Shape::COLS;
+  const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::COLUMN_BLOCKS, problem.B * problem.Hkv,
+                         heads_at_once);
+  const int key0 = order.tile / Shape::COLUMN_BLOCKS * Shape::Bc, col0 = order.tile % Shape::COLUMN_BLOCKS * Shape::COLS;
   const int b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
@@ -150,7 +151,7 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
-    const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)) * Shape::PARTS;
+    const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)) * Shape::COLUMN_BLOCKS;
     launch("backward_one_kernel",
            {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), all, view<float>(dQ_accum), heads_at_once_backward<Shape>(a, tiles));

@@ -16,8 +16,8 @@
 // - A warp holds one gradient instead of two, and therefore twice the keys: each operand that it loads serves two products.
 // - The price: half 1 waits for the exponentials of half 0, and a tile takes three barriers.
 // - dS^T is the product with P^T as rounded for dV, which is what shared memory holds. Steps 1 and 2 multiply by P^T in fp32.
-// - Each half holds all columns of its gradient, so that there are no PARTS. Tiles are larger.
-// parts/halves.cuh has the exchange of P^T, and add_to_dQ() of step 2 without PARTS.
+// - Each half holds all columns of its gradient, so that there are no COLUMN_BLOCKS. Tiles are larger.
+// parts/halves.cuh has the exchange of P^T, and add_to_dQ() of step 2 without COLUMN_BLOCKS.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ, dK, dV once. dQ_accum: cleared once, read and written once
@@ -63,13 +63,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   };
   const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
   // P^T of half 0, which half 1 reads and overwrites by dS^T; rows are keys.
-  const auto handover = [&] { return Tile<T, Shape::Br>(dO_smem(1).end(), Shape::Bc); };
+  const Tile<T, Shape::Br> handover(dO_smem(1).end(), Shape::Bc);
   const auto stats_smem = [&](int stage) {
-    return QueryStats{{reinterpret_cast<float*>(handover().end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
+    return QueryStats{{reinterpret_cast<float*>(handover.end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
   const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;                      // half 0
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
-  const auto handover_rows = handover().below(warp_row);                                    // the warp's rows
+  const auto handover_rows = handover.below(warp_row);                                      // the warp's rows
 
   // One code for both halves, in which a matrix is named by its role:
   //           scores = keys for_scores^T    weights                    gradient += weights for_gradient
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // 5. dQ += dS K, by all warps.
     // Read after write: dS^T of all warps of half 1.
     __syncthreads();
-    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, handover(), K_smem);
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, handover, K_smem);
     at = queries.after(problem, at);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.

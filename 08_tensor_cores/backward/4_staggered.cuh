@@ -63,11 +63,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const auto dO_smem = [&](int stage) { return Q_smem(Shape::STAGES + stage); };
   // P^T of half 0, which half 1 reads and overwrites by dS^T; rows are keys.
   const auto handover = [&](int stage) {
-    return Tile<T, Shape::Br>(dO_smem(Shape::STAGES).elements.data + stage * Shape::Bc * Shape::Br, Shape::Bc);
+    return Tile<T, Shape::Br>(dO_smem(Shape::STAGES - 1).end() + stage * Shape::Bc * Shape::Br, Shape::Bc);
   };
   const auto stats_smem = [&](int stage) {
     return QueryStats{
-        {reinterpret_cast<float*>(handover(Shape::STAGES).elements.data) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
+        {reinterpret_cast<float*>(handover(Shape::STAGES - 1).end()) + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   };
   const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;                      // half 0
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0).load_async(V_smem);
   load_tile(0, newest);
 
-  // Tile t goes to stage t % 3. Iteration:
+  // Tile t goes to stage t % STAGES. Iteration:
   //        half 0 (P, dV)   half 1 (dS, dK)   all (dQ)   in shared memory
   //   0         0                 -               -       Q, dO of 0; 1 on its way
   //   1         1                 0               -       Q, dO of 0, 1; 2 on its way

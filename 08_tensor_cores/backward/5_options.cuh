@@ -16,15 +16,15 @@
 // - A block of a ragged batch looks up its sequence and narrows the tensors to it. In L_and_D and dQ_accum each sequence begins
 //   at a multiple of ROW_BLOCK, so that tiles are whole there and dQ is summed in the order of step 2.
 //
-// Grid: Tc*B*Hkv*PARTS, in a ragged batch PARTS blocks per tile of a sequence and key/value head, where a block loops over all
-// query heads that share its key/value head.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it PARTS times; dQ, dK, dV once.
+// Grid: Tc*B*Hkv*COLUMN_BLOCKS, in a ragged batch COLUMN_BLOCKS blocks per tile of a sequence and key/value head, where a block
+//   loops over all query heads that share its key/value head.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see, all of it COLUMN_BLOCKS times; dQ, dK, dV once.
 //   dQ_accum: cleared once, read and written once per tile of K, read once by convert_kernel.  Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
 #include "08_tensor_cores/parts/drop.cuh"
-#include "08_tensor_cores/parts/prepare.cuh"
+#include "08_tensor_cores/parts/sum_of_dQ.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
 namespace flash::tensor_cores::backward_5 {
@@ -38,8 +38,8 @@ struct BackwardShape {
   static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
   static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
-  // Columns of dK and dV per block: registers hold no more.
-  static constexpr int COLS = Width > 128 ? 128 : Width, PARTS = Width / COLS;
+  // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
+  static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
   // K, V; two tiles each of Q and dO; dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
   static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
@@ -47,10 +47,10 @@ struct BackwardShape {
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
-  static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a part of dQ");
+  static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a share of dQ");
 };
 
-/// (8.16)  The warp's part of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/prepare.cuh. col0: the block's
+/// (8.16)  The warp's share of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/sum_of_dQ.cuh. col0: the block's
 /// first column.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int row0, int col0, const Tile<T, Shape::Br>& dSt_smem,
@@ -59,7 +59,7 @@ __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int row0, int col0, con
   const int thread = opaque(threadIdx.x);  // no register keeps what follows from it through the loop
   const int warp = thread / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
-  // A warp could have no part. Here each has one, as asserted above, but without this test nvcc 13.0 spills five shapes on
+  // A warp could have no share. Here each has one, as asserted above, but without this test nvcc 13.0 spills five shapes on
   // sm_90a: 116 bytes per thread at Width 32, Br 64.
   if (warp_col >= Shape::COLS) return;
   Accumulators<row_fragments, col_fragments> dQ(0.0f);
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // The first keys, visible to the most queries under a causal mask, start first.
   const int heads = problem.B * problem.Hkv;
   const BlockOrder order(gridDim.x / heads, heads, heads_at_once);
-  const int tile = order.tile / Shape::PARTS, col0 = order.tile % Shape::PARTS * Shape::COLS;
+  const int tile = order.tile / Shape::COLUMN_BLOCKS, col0 = order.tile % Shape::COLUMN_BLOCKS * Shape::COLS;
   int key0 = tile * Shape::Bc;
   if constexpr (Rule::RAGGED) key0 = rule.enter(tile);        // from here on problem is the sequence's own
   const int b = Rule::RAGGED ? 0 : order.head / problem.Hkv;  // a ragged batch has one element
@@ -238,7 +238,7 @@ void start(const Attention& a) {
     with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
       const auto batch = batch_of(rule);
       const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum, batch);
-      const unsigned blocks = tiles * Shape::PARTS;  // of a head
+      const unsigned blocks = tiles * Shape::COLUMN_BLOCKS;  // of a head
       launch("backward_options",
              {dim3(blocks * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
              backward_kernel<T, Shape, Rule>, rule, all, view<float>(dQ_accum),

@@ -35,12 +35,12 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
   static constexpr int STAGES = 2, DS_STAGES = 1;                            // tiles of Q and dO, and of dS in shared memory
-  static constexpr int CONSUMERS = Bc / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
+  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Bc % GROUP_ROWS == 0 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
+  static_assert(Bc % WARPGROUP_ROWS == 0 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
 };
 
@@ -54,9 +54,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto& storage = shared.storage;
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
+  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS), V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
   const auto dSt_smem = shared.dSt(0);
-  const PartOfDQ<Shape> dQ_part;
+  const ShareOfDQ<Shape> dQ_share;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   const auto load_tiles = [&](int stage, const auto& at) {  // called by one thread
@@ -122,10 +122,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     fence_proxy_async();
     // Read after write: all warps have stored dS^T.
     __syncthreads();
-    Accumulators<1, dQ_part.COLS / 8> dQ;
+    Accumulators<1, dQ_share.COLS / 8> dQ;
     // Write after read: the previous dQ, in the same registers, has been added.
     wgmma_fence();
-    dQ_part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
+    dQ_share.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
     // Read after write: dS^T has been packed.
     wgmma_fence();
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_commit();
     // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
-    dQ_part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
+    dQ_share.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     // Write after read: this warpgroup has read the tiles.
     wgmma_wait<0>(registers(dK));
   }

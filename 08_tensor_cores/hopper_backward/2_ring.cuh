@@ -33,7 +33,7 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
   static constexpr int STAGES = 2, DS_STAGES = 2;                            // of the rings of Q and dO; tiles of dS
-  static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
+  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
@@ -42,7 +42,7 @@ struct BackwardShape {
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
+  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
@@ -57,8 +57,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const Problem& problem = rule.problem;
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
-  const PartOfDQ<Shape> dQ_part;
+  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS), V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
+  const ShareOfDQ<Shape> dQ_share;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   // Read after write: K and V have landed.
@@ -110,10 +110,10 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: all consumers have stored dS^T.
     // Write after read: no warp still reads the other tile of dS^T, which the next iteration stores.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
-    Accumulators<1, dQ_part.COLS / 8> dQ;
+    Accumulators<1, dQ_share.COLS / 8> dQ;
     // Write after read: the previous dQ, in the same registers, has been added.
     wgmma_fence();
-    dQ_part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
+    dQ_share.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
     // Read after write: dS^T has been packed.
     wgmma_fence();
@@ -121,7 +121,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_commit();
     // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
-    dQ_part.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
+    dQ_share.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     // Write after read: this warpgroup has read the tiles.
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);

@@ -9,7 +9,7 @@
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 2 (3, 4 and 6 start from 2, and 5 from 4):
-// - Another warp of the producer's warpgroup, the adder, handles dQ: consumers store their parts to shared memory, and the
+// - Another warp of the producer's warpgroup, the adder, handles dQ: consumers store their shares to shared memory, and the
 //   adder asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to dQ_accum. Adding from registers takes one instruction
 //   per 16 bytes and lane, and occupies dQ's registers until the last one is issued.
 // - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
@@ -32,7 +32,7 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
   static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;  // of the rings of Q and dO; tiles of dS; of the ring of dQ
-  static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
+  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
@@ -44,7 +44,7 @@ struct BackwardShape {
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
+  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
@@ -79,8 +79,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   const Problem& problem = rule.problem;
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
-  const PartOfDQ<Shape> dQ_part;
+  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS), V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
+  const ShareOfDQ<Shape> dQ_share;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   // Read after write: K and V have landed.
@@ -132,10 +132,10 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: all consumers have stored dS^T.
     // Write after read: no warp still reads the other tile of dS^T, which the next iteration stores.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
-    Accumulators<1, dQ_part.COLS / 8> dQ;
+    Accumulators<1, dQ_share.COLS / 8> dQ;
     // Write after read: the previous dQ, in the same registers, has been stored.
     wgmma_fence();
-    dQ_part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
+    dQ_share.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
     // Read after write: dS^T has been packed.
     wgmma_fence();
@@ -145,7 +145,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_wait<1>(registers(dV), registers(dQ));
     // Write after read: the TMA has read the dQ of two tiles ago.
     wait_empty(storage.empty_dQ[stage], parity);
-    dQ_part.store(storage.dQ[stage], dQ);
+    dQ_share.store(storage.dQ[stage], dQ);
     // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
     fence_proxy_async();
     commit(storage.full_dQ[stage]);

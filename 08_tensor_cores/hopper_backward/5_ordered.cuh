@@ -12,22 +12,18 @@
 // - Blocks add to a tile of dQ in the order of their keys, each once its predecessor signals that its addition is complete.
 //   Only adders wait, as long as dQ's ring has room. Completion takes longer than the read by the TMA, so two adders alternate.
 // - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
-// - Tiles of queries come in an order in which adders wait little: KeyWork of parts/panels_backward.cuh.
-// - A block draws a ticket, by which it takes a tile of keys, and waits only for smaller ones, whose blocks run already.
+// - Tiles of queries come in an order in which adders wait little: OrderedWork of parts/panels_backward.cuh.
+// - A block draws a ticket, which says what tile of keys, of which head, is its work. It waits only for smaller tickets, whose
+//   blocks run already.
 //
-// Apart from that, where whole groups of heads make too few blocks, several blocks share a tile of keys, each for a part of the
-// group's query heads (parts/group.cuh). In the kernel, Divided changes which K and V a block loads and where the gradients go.
-//
-// Grid: Tc*B*Hkv*parts, where a block loops over its part of the query heads that share its key/value head. Block: consumer
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
-// HBM: K, V once per part; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per
-//   tile but the first, and once at the end; dQ, dK, dV once, and with parts dK_parts and dV_parts written and read once.
-//   Workspace: L and D; dQ_accum; the parts; the ticket and the turns, zero before and after. Launches that run at the same
-//   time must not share it: with mixed tickets an adder might wait for ever.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per tile but
+//   the first, and once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum; the ticket and the turns, zero before and
+//   after. Launches that run at the same time must not share it: with mixed tickets an adder might wait for ever.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
-#include "08_tensor_cores/parts/group.cuh"
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
 namespace flash::tensor_cores::hopper_backward_5 {
@@ -39,7 +35,7 @@ struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
   static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;  // of the rings of Q and dO; tiles of dS; of the ring of dQ
-  static constexpr int CONSUMERS = Bc / GROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
+  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
@@ -52,14 +48,11 @@ struct BackwardShape {
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Bc % GROUP_ROWS == 0 && CONSUMERS <= 2 && Br % GROUP_ROWS == 0 && Width % 16 == 0, "whole products");
+  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
-
-template <class Shape>
-using OrderedWork = KeyWork<Shape, /*LastQueriesFirst=*/true>;
 
 constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
 
@@ -97,6 +90,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
     }
     bulk_commit();
     // Read after write: the next block has to see the addition with its turn, so wait until it is complete, not only read.
+    // Write after read: the TMA has read dQ_i, whose buffer the consumers fill next.
     bulk_wait<0>();
     mbarrier_arrive(storage.empty_dQ[stage]);
     // The turn of (head, tile of queries) equals `key_tile` here. The last block sets it back to 0, the others pass it on.
@@ -107,14 +101,14 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V.
-template <bool Divided, class T, class Shape>
+template <class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
-                        const GroupParts& parts, const OrderedWork<Shape>& work) {
+                        const OrderedWork<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K().below(warpgroup() * GROUP_ROWS), V_rows = shared.V().below(warpgroup() * GROUP_ROWS);
-  const PartOfDQ<Shape> dQ_part;
+  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS), V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
+  const ShareOfDQ<Shape> dQ_share;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   // Read after write: K and V have landed.
@@ -166,10 +160,10 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: all consumers have stored dS^T.
     // Write after read: no warp still reads the other tile of dS^T, which the next iteration stores.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
-    Accumulators<1, dQ_part.COLS / 8> dQ;
+    Accumulators<1, dQ_share.COLS / 8> dQ;
     // Write after read: the previous dQ, in the same registers, has been stored.
     wgmma_fence();
-    dQ_part.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
+    dQ_share.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
     // Read after write: dS^T has been packed.
     wgmma_fence();
@@ -179,7 +173,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_wait<1>(registers(dV), registers(dQ));
     // Write after read: the TMA has read the dQ of two tiles ago.
     wait_empty(storage.empty_dQ[stage], parity);
-    dQ_part.store(storage.dQ[stage], dQ);
+    dQ_share.store(storage.dQ[stage], dQ);
     // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
     fence_proxy_async();
     commit(storage.full_dQ[stage]);
@@ -190,14 +184,14 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_gradients<Divided>(shared, all, parts, work, warp_row, dK, dV);
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
 }
 
-/// Divided: the problem's key/value heads are parts of groups. A branch at run time could change the loop's registers.
-template <class T, class Shape, bool Divided>
+template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    Tensor<int> tickets, Tensor<int> turns, int heads_at_once, GroupParts parts) {
+                    Tensor<int> tickets, Tensor<int> turns, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   auto& storage = shared.storage;
@@ -211,10 +205,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     storage.ticket = atomicAdd(next_ticket, 1);
     if (storage.ticket == end - 1) atomicSub(next_ticket, end);  // the last of all: reset for the next launch
   }
-  // Read after write: all threads see the ticket and the initialised mbarriers. From here on roles differ.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the ticket.
   __syncthreads();
   const int work_id = __shfl_sync(ALL_LANES, storage.ticket, 0);
-  const OrderedWork<Shape> work(rule.problem, heads_at_once, work_id, Divided ? parts.count : 1);
+  const OrderedWork<Shape> work(rule.problem, heads_at_once, work_id);
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
@@ -227,34 +222,22 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume<Divided>(shared, rule, all, parts, work);
+    consume(shared, rule, all, work);
   }
 }
-
-int parts_of(const Problem& p);  // of each group; defined after `shapes`, which need start()
 
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const GroupParts parts = group_parts(a, parts_of(a.problem));
-    ScoreRule rule = score_rule(a);
-    const Problem& p = rule.problem = divided(a.problem, parts.count);
     // No block stores dQ of queries that see no key: clear it here.
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    // Blocks of a head wait for one another, and fewer of them run at a time with more heads in flight: two waves of heads.
-    // Under a mask, where blocks also differ in length, the heads that L2 holds, if there are more of them.
-    int at_once = 2 * heads_in_a_wave(a, tiles);
-    if (p.causal) {
-      const std::int64_t bytes = std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4);  // Q, dO, dQ_accum
-      at_once = std::max(at_once, heads_in_L2(p.B * p.Hkv, bytes));
-    }
     launch("backward_ordered", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           parts.count == 1 ? backward_kernel<T, Shape, false> : backward_kernel<T, Shape, true>, rule, maps, all,
-           view<float>(dQ_accum), view<int>(a.workspace("tickets")), view<int>(a.workspace("turns")), at_once, parts);
-    sum_parts<T, Shape::Width>(a, parts.count);
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), view<int>(a.workspace("tickets")),
+           view<int>(a.workspace("turns")), heads_in_turns<Shape>(a, p, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -275,23 +258,12 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-int parts_of(const Problem& p) { return parts_of_group<shapes>(p); }
-
 const Variant variant = [] {
-  Variant step = hopper_backward_step<shapes>("ordered", "blocks take turns at dQ: the same bits in each run");
-  step.fastest = [](const FullProblem& p, Pass pass) {
-    if (pass == Pass::forward || p.d > 128) return false;
-    return (p.d > 64 && shares_keys_under_mask(p)) || parts_of(p) > 1;
-  };
-  step.tiles = tiles_of_parts<shapes>;
-  step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
-    if (pass == Pass::forward) return list;
-    list.push_back({.name = "tickets", .shape = {1, 1, 1, 1}, .zeroed = true});
-    add_group_parts(list, p, parts_of(p));
-    list.push_back({.name = "turns", .shape = {p.B, p.H, 1, padded_queries(p) / GROUP_ROWS}, .zeroed = true});
-    return list;
-  };
+  Variant step = hopper_backward_step<shapes>(
+      "ordered", "blocks take turns at dQ: the same bits in each run", [](const FullProblem& p, Pass pass) {
+        return pass == Pass::backward && p.d > 64 && p.d <= 128 && shares_keys_under_mask(p);
+      });
+  step.workspace = workspace_of_turns;
   step.atomic_dQ = false;
   return step;
 }();

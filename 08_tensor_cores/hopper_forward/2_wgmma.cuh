@@ -32,12 +32,12 @@ struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = 2;                                         // tiles each of K and V in shared memory
-  static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
+  static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
   using Storage = SharedStorage<Width, Br, Bc, STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Br % GROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+  static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
 };
 
 template <class T, class Shape>
@@ -48,11 +48,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto& storage = shared.storage;
   const Work<Shape> work(rule.problem, schedule, blockIdx.x);
   const auto Q_smem = shared.Q();
-  const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = rule.late_scale * LOG2_E;           // c
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
+  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
+  const float scale_log2 = rule.late_scale * LOG2_E;               // c
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);                   // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                                   // l: over this lane's columns only
 
   const auto load_tile = [&](int j) {  // called by one thread
     mbarrier_arrive_expect_tx(storage.full_K[j % 2], shared.K(0).BYTES);

@@ -31,7 +31,7 @@ struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int STAGES = Stages;                                    // of the rings of K and V
-  static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
+  static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down to a multiple of 8.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
@@ -41,7 +41,7 @@ struct ForwardShape {
   static constexpr bool SCALE_FIRST = ScaleFirst;              // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
-  static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+  static_assert(Br % WARPGROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
@@ -74,11 +74,11 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
                         const Tensor<float>& L_all, const Work<Shape>& work) {
   auto& storage = shared.storage;
   const auto Q_smem = shared.Q();
-  const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = rule.late_scale * LOG2_E;           // c
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
+  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
+  const float scale_log2 = rule.late_scale * LOG2_E;               // c
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);                   // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                                   // l: over this lane's columns only
 
   // Each warp decides for itself how tile j becomes P. At first lazy_end counts the tiles without a mask in the warp's rows.
   //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
@@ -107,9 +107,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   PipelineState<Shape::STAGES> state;
 
   // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
-  const int group_visible_tiles = work.tiles_visible_to(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.visible_tiles - 1; j >= group_visible_tiles; --j, state.next()) skip(storage, state);
-  if (group_visible_tiles > 0) {
+  const int warpgroup_visible_tiles = work.tiles_visible_to(rule.problem, work.query0 + Q_rows.row0, WARPGROUP_ROWS);
+  for (int j = work.visible_tiles - 1; j >= warpgroup_visible_tiles; --j, state.next()) skip(storage, state);
+  if (warpgroup_visible_tiles > 0) {
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
@@ -122,9 +122,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // Write after read: this warpgroup has read K; the producer may overwrite it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[state.stage()]);
-    exact_softmax(S, group_visible_tiles - 1);  // O is still 0: nothing to rescale
+    exact_softmax(S, warpgroup_visible_tiles - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    for (int j = group_visible_tiles - 2; j >= 0; --j) {
+    for (int j = warpgroup_visible_tiles - 2; j >= 0; --j) {
       const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
       state.next();
       const int stage_K = state.stage(), parity_K = state.parity();  // of tile j

@@ -29,7 +29,7 @@ struct ForwardShape {
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int Q_STAGES = Width <= 128 ? 2 : 1;                    // tiles of Q
   static constexpr int STAGES = Stages;                                    // of the rings of K and V
-  static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
+  static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down to a multiple of 8.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
@@ -42,7 +42,7 @@ struct ForwardShape {
   static constexpr bool SCALE_FIRST = ScaleFirst;              // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
-  static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+  static_assert(Br % WARPGROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
@@ -55,6 +55,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   auto& storage = shared.storage;
   const int Q_stage = Q_state.stage();
   // Write after read: the TMA has read the O staged in this buffer.
+  // Write after read: the consumers have read the previous index.
   wait_empty(storage.empty_Q[Q_stage], Q_state.parity());
   storage.work_id[Q_stage] = work_id;
   mbarrier_arrive_expect_tx(storage.full_Q[Q_stage], work.visible_tiles > 0 ? shared.Q().BYTES : 0);
@@ -80,11 +81,11 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
                         PipelineState<Shape::STAGES>& KV_state) {
   auto& storage = shared.storage;
   const auto Q_smem = shared.Q(Q_state.stage());
-  const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = rule.late_scale * LOG2_E;           // c
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
+  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
+  const float scale_log2 = rule.late_scale * LOG2_E;               // c
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);                   // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                                   // l: over this lane's columns only
 
   // Each warp decides for itself how tile j becomes P. At first lazy_end counts the tiles without a mask in the warp's rows.
   //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
@@ -108,9 +109,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   };
 
   // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
-  const int group_visible_tiles = work.tiles_visible_to(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
-  for (int j = work.visible_tiles - 1; j >= group_visible_tiles; --j, KV_state.next()) skip(storage, KV_state);
-  if (group_visible_tiles > 0) {
+  const int warpgroup_visible_tiles = work.tiles_visible_to(rule.problem, work.query0 + Q_rows.row0, WARPGROUP_ROWS);
+  for (int j = work.visible_tiles - 1; j >= warpgroup_visible_tiles; --j, KV_state.next()) skip(storage, KV_state);
+  if (warpgroup_visible_tiles > 0) {
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
@@ -123,9 +124,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // Write after read: this warpgroup has read K; the producer may overwrite it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[KV_state.stage()]);
-    exact_softmax(S, group_visible_tiles - 1);  // O is still 0: nothing to rescale
+    exact_softmax(S, warpgroup_visible_tiles - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    for (int j = group_visible_tiles - 2; j >= 0; --j) {
+    for (int j = warpgroup_visible_tiles - 2; j >= 0; --j) {
       const int stage_V = KV_state.stage(), parity_V = KV_state.parity();  // of tile j + 1
       KV_state.next();
       const int stage_K = KV_state.stage(), parity_K = KV_state.parity();  // of tile j
@@ -184,6 +185,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(KV_state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
     // Read after write: O is complete.
+    // Write after read: this warpgroup has read V_0; the producer may overwrite it.
     wgmma_wait<0>(registers(O));
     release(storage.empty_V[KV_state.stage()]);
     KV_state.next();
@@ -205,7 +207,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Shared<T, Shape> shared;
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);  // before initialize(): its fence
+    // Before initialize(), whose fence publishes these mbarriers too.
+    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
@@ -288,11 +291,7 @@ const Variant variant = [] {
   Variant step = hopper_step<shapes, scale_first_shapes>(
       "scheduled", "persistent blocks draw work from a counter, the longest first, and load the next Q ahead");
   step.fastest = [](const FullProblem&, Pass pass) { return pass == Pass::forward; };
-  step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = padded_operands(p, pass);
-    list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});
-    return list;
-  };
+  step.workspace = workspace_with_counter;
   return step;
 }();
 

@@ -7,9 +7,8 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 7:
-// - The tiles of keys begin at the window's first key. Of the block's tiles, a warpgroup skips those after its own and those
-//   before. Tiles at either edge are masked, so a lazy one lies between lazy_begin and lazy_end.
-// - A softcap turns products into tanh(scale S / c) once they are complete; c is the scale that waits in the exponent.
+// - Only tiles in the window are loaded. A warpgroup skips those on either side of its own, and masks at both edges.
+// - A softcap turns complete products into tanh(scale S / c); its c is the scale that waits in the exponent.
 //
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q whose window they are in, O and L written once. Workspace: as step 7.
@@ -29,11 +28,9 @@ struct ForwardShape {
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int Q_STAGES = Width <= 128 ? 2 : 1;                    // tiles of Q
   static constexpr int STAGES = Stages;                                    // of the rings of K and V
-  static constexpr int CONSUMERS = Br / GROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
+  static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down to a multiple of 8.
-  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
-  static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
-  static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
+  static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32, CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : 160;
   struct Storage : SharedStorage<Width, Br, Bc, STAGES, Q_STAGES> {
     Mbarrier empty_Q[Q_STAGES];
     int work_id[Q_STAGES];  // which work Q belongs to
@@ -41,8 +38,9 @@ struct ForwardShape {
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Br % GROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
-  static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
+  static_assert(Br % WARPGROUP_ROWS == 0 && (CONSUMERS == 2 || CONSUMERS == 3) && Bc % 16 == 0 && Width % 16 == 0,
+                "whole products");
+  static_assert(registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
 constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after a tile that had to be recomputed
@@ -71,6 +69,7 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   auto& storage = shared.storage;
   const int Q_stage = Q_state.stage();
   // Write after read: the TMA has read the O staged in this buffer.
+  // Write after read: the consumers have read the previous index.
   wait_empty(storage.empty_Q[Q_stage], Q_state.parity());
   storage.work_id[Q_stage] = work_id;
   const bool any = work.tiles.end > work.tiles.begin;
@@ -97,23 +96,17 @@ __device__ void consume(const Shared<T, Shape>& shared, const OptionsRule& rule,
                         PipelineState<Shape::STAGES>& KV_state) {
   auto& storage = shared.storage;
   const auto Q_smem = shared.Q(Q_state.stage());
-  const int warp_row = threadIdx.x / WARP * 16;                // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warpgroup() * GROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = rule.late_scale * LOG2_E;           // c
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);               // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);                               // l: over this lane's columns only
+  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
+  const auto Q_rows = Q_smem.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
+  const float scale_log2 = rule.late_scale * LOG2_E;               // c
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);                   // [16, Width] in each warp, not normalised
+  Rows<2> m(-INFINITY), l(0.0f);                                   // l: over this lane's columns only
 
-  // Each warp decides for itself how tile j becomes P. At first lazy_end counts the tiles without a mask in the warp's rows.
-  //   exact   at either end              mask, maximum; O and l are rescaled
-  //   lazy    in between, P fits         m stays, nothing is rescaled
-  //   repair  in between, P too large    S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
+  // Each warp decides for itself how tile j becomes P, as in step 7. Tiles before lazy_begin or from lazy_end on may need a mask
+  // in the warp's rows, and are exact.
   int lazy_end = rule.problem.end_key(work.query0 + warp_row) / Shape::Bc;
   const int lazy_begin = (rule.problem.first_key(work.query0 + warp_row + 15) + Shape::Bc - 1) / Shape::Bc;
-
-  // (9.7)  With a softcap, products become tanh(scale S / c).
-  const auto cap = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S) {
-    if (rule.problem.softcap != 0.0f) rule.cap(S, Nowhere{});
-  };
+  const bool capped = rule.problem.softcap != 0.0f;
 
   // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
   const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
@@ -127,7 +120,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const OptionsRule& rule,
   };
 
   // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
-  const auto own = work.tiles_seen_by(rule.problem, work.query0 + Q_rows.row0, GROUP_ROWS);
+  const auto own = work.tiles_seen_by(rule.problem, work.query0 + Q_rows.row0, WARPGROUP_ROWS);
   for (int j = work.tiles.end - 1; j >= own.end; --j, KV_state.next()) skip(storage, KV_state);
   if (own.begin < own.end) {
     // 1. S of the last tile, and P.
@@ -142,8 +135,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const OptionsRule& rule,
     // Write after read: this warpgroup has read K; the producer may overwrite it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[KV_state.stage()]);
-    cap(S);
-    exact_softmax(S, own.end - 1);  // O is still 0: nothing to rescale
+    if (capped) rule.cap(S, Nowhere{});  // (9.7)
+    exact_softmax(S, own.end - 1);       // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
     for (int j = own.end - 2; j >= own.begin; --j) {
       const int stage_V = KV_state.stage(), parity_V = KV_state.parity();  // of tile j + 1
@@ -167,7 +160,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const OptionsRule& rule,
       // 3. Lazy: P with the current m, while the previous tile's P V is in flight.
       // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
-      cap(S);
+      if (capped) rule.cap(S, Nowhere{});  // (9.7)
       const bool lazy = lazy_begin <= j && j < lazy_end;
       bool done = false;  // P is final
       if (lazy) {
@@ -188,7 +181,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const OptionsRule& rule,
         if (lazy) {  // repair
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
-          cap(S);
+          if (capped) rule.cap(S, Nowhere{});                                             // (9.7)
           lazy_end = j - BACKOFF_TILES;
         }
         O.scale_rows(exact_softmax(S, j));
@@ -206,6 +199,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const OptionsRule& rule,
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(KV_state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
     // Read after write: O is complete.
+    // Write after read: this warpgroup has read V; the producer may overwrite it.
     wgmma_wait<0>(registers(O));
     release(storage.empty_V[KV_state.stage()]);
     KV_state.next();
@@ -228,7 +222,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const Shared<T, Shape> shared;
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
-    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);  // before initialize(): its fence
+    // Before initialize(), whose fence publishes these mbarriers too.
+    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
@@ -237,7 +232,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   PipelineState<Shape::Q_STAGES> Q_state;
   PipelineState<Shape::STAGES> KV_state;
   if (warpgroup() == Shape::CONSUMERS) {
-    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
@@ -252,7 +247,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // Read after write: the consumers see that index.
     mbarrier_arrive(storage.full_Q[Q_state.stage()]);
   } else {
-    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
+    setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     while (true) {
       // Read after write: Q has landed, and the producer has stored the index of the work.
       wait_full(storage.full_Q[Q_state.stage()], Q_state.parity());
@@ -267,9 +262,8 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
-    const int blocks = std::min(schedule.end, a.limits.multiprocessors);
-    launch("tensor_options_hopper",
-           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+    const auto blocks = static_cast<unsigned>(std::min(schedule.end, a.limits.multiprocessors));
+    launch("tensor_options_hopper", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, score_rule<OptionsRule>(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L),
            view<int>(a.workspace("counter")), schedule);
   });
@@ -280,11 +274,14 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed);
 }
 
-// Those of step 7 and their speeds.
+// Those of step 7 that have registers to spare, and their speeds.
 constexpr CompiledShape shapes[] = {
-    compiled<64, 192, 96, 3>("three warpgroups; a fourth would leave too few registers"),        compiled<64, 128, 128, 2>("two warpgroups", 0.93),
-    compiled<96, 192, 64, 3>("three warpgroups"),       compiled<128, 192, 64, 3>("three warpgroups"),
-    compiled<128, 128, 128, 2>("two warpgroups", 0.89), compiled<256, 128, 64, 2>("registers hold no more of O"),
+    compiled<64, 192, 96, 3>("three warpgroups; a fourth would leave too few registers"),
+    compiled<64, 128, 128, 2>("two warpgroups", 0.93),
+    compiled<96, 192, 64, 3>("three warpgroups"),
+    compiled<128, 192, 64, 3>("three warpgroups"),
+    compiled<128, 128, 128, 2>("two warpgroups", 0.89),
+    compiled<256, 128, 64, 2>("registers hold no more of O"),
 };
 
 const Variant variant = [] {
@@ -295,11 +292,7 @@ const Variant variant = [] {
   };
   step.fastest = [](const FullProblem& p, Pass pass) { return pass == Pass::forward && !p.is_plain(); };
   step.only_if_fastest = true;
-  step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = padded_operands(p, pass);
-    list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});
-    return list;
-  };
+  step.workspace = workspace_with_counter;
   return step;
 }();
 

@@ -35,7 +35,7 @@ __device__ inline unsigned pack(float low, float high) {
 template <int RowFragments, int ColFragments>
 struct Accumulators {
   static constexpr int ROWS = 2 * RowFragments, LANES = 4, HEIGHT = 16 * RowFragments, WIDTH = 8 * ColFragments;
-  static constexpr bool OF_16_BITS = true;  // products of 16-bit elements, whose softcap need not be as accurate as fp32
+  static constexpr bool OF_16_BITS = true;        // products of 16-bit elements, whose softcap need not be as accurate as fp32
   float elements[RowFragments][ColFragments][4];  // per fragment two of row r = 2 i, then two of row r = 2 i + 1
 
   __device__ Accumulators() {}  // for a product that does not add

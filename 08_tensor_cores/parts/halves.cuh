@@ -2,7 +2,7 @@
 // and the addition to dQ.
 #pragma once
 
-#include "08_tensor_cores/parts/prepare.cuh"
+#include "08_tensor_cores/parts/sum_of_dQ.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
 
 namespace flash::tensor_cores {
@@ -39,15 +39,15 @@ __device__ void multiply_by_Pt(Accumulators<RowFragments, ColFragments>& dPt, co
   }
 }
 
-/// (8.16)  The warp's part of dQ = dS K [Br, d], added to dQ_accum: add_to_dQ() of step 2 with col0 = 0, as a block computes
-/// all columns. The order of dQ_accum: parts/prepare.cuh.
+/// (8.16)  The warp's share of dQ = dS K [Br, d], added to dQ_accum: add_to_dQ() of step 2 with col0 = 0, as a block computes
+/// all columns. The order of dQ_accum: parts/sum_of_dQ.cuh.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, const Tile<T, Shape::Br>& dSt_smem,
                           const Tile<T, Shape::Width>& K_smem) {
   constexpr int row_fragments = Shape::Br / 16 / Shape::DQ_WARPS.rows, col_fragments = Shape::Width / 8 / Shape::DQ_WARPS.cols;
   const int warp = threadIdx.x / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
   const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
-  if (warp_col >= Shape::Width) return;  // Width 96: some warps have no part
+  if (warp_col >= Shape::Width) return;  // Width 96: some warps have no share
   Accumulators<row_fragments, col_fragments> dQ(0.0f);
   add_product(dQ, dSt_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(warp_col));
   const auto first =

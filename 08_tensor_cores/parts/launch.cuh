@@ -24,17 +24,17 @@ constexpr int min_sm(std::size_t shared_bytes, bool fills_registers) {
   return shared_bytes > 64 << 10 || fills_registers ? 80 : 75;
 }
 
-/// The tile and the head (counted over all batches) that a block works on. Blocks launch in index order: heads in groups that
-/// share L2; within a group every head's first tile, then every head's second tile.
+/// The tile and the head (counted over all batches) that a block works on. Blocks launch in index order: so many heads at once,
+/// which share L2, every head's first tile, then every head's second tile; then the next heads.
 struct BlockOrder {
   int tiles_of_head, tile, head;
 
   __device__ BlockOrder(int tiles, int heads, int heads_at_once, int index = static_cast<int>(blockIdx.x))
       : tiles_of_head(tiles) {
-    const int group = index / (tiles * heads_at_once) * heads_at_once, in_group = index % (tiles * heads_at_once);
-    const int size = min(heads_at_once, heads - group);  // the last group may be smaller
-    tile = in_group / size;
-    head = group + in_group % size;
+    const int first_head = index / (tiles * heads_at_once) * heads_at_once, rest = index % (tiles * heads_at_once);
+    const int at_once = min(heads_at_once, heads - first_head);  // at the end perhaps fewer
+    tile = rest / at_once;
+    head = first_head + rest % at_once;
   }
 };
 

@@ -43,6 +43,13 @@ Schedule schedule_of(const Problem& p) {
   return {tiles, heads_in_L2(heads, bytes_of_KV / p.group_size()), tiles * heads};
 }
 
+/// Step 7: the forward pass's workspace, and the counter of its work.
+inline std::vector<WorkspaceSpec> workspace_with_counter(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> list = padded_operands(p, pass);
+  list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});
+  return list;
+}
+
 /// A tile of queries of a head, and how many tiles of keys it sees. Within a head, the last tile, which sees the most keys, is
 /// numbered first.
 template <class Shape>

@@ -10,9 +10,9 @@
 namespace flash::tensor_cores {
 namespace {
 
-constexpr int PANEL = 64;       // columns
-constexpr int WARPGROUP = 128;  // threads
-constexpr int GROUP_ROWS = 64;  // rows of a warpgroup's product
+constexpr int PANEL = 64;           // columns
+constexpr int WARPGROUP = 128;      // threads
+constexpr int WARPGROUP_ROWS = 64;  // rows of a warpgroup's product
 
 /// The index of this thread's warpgroup. The shuffle tells the compiler that it is uniform in a warp, so that values computed
 /// from it, such as operand descriptors, go to uniform registers.
@@ -160,7 +160,7 @@ __device__ inline void arrive_warp(Mbarrier& barrier) {
 }
 /// The warp has read a tile: its buffer is empty for this warp.
 __device__ inline void release(Mbarrier& empty) { arrive_warp(empty); }
-/// The warp has stored its part of a tile.
+/// The warp has stored its rows of a tile.
 __device__ inline void commit(Mbarrier& full) { arrive_warp(full); }
 
 /// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers.

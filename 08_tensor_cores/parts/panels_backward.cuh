@@ -1,57 +1,46 @@
 // 08 Tensor cores: code that the backward steps for Hopper share. Tiles are made of the panels of parts/panels.cuh; the layouts
-// of L, D and dQ_accum in HBM are defined in parts/prepare.cuh.
+// of L, D and dQ_accum in HBM are defined in parts/prepare.cuh and sum_of_dQ.cuh.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
 #include "08_tensor_cores/parts/panels.cuh"
-#include "08_tensor_cores/parts/prepare.cuh"
+#include "08_tensor_cores/parts/sum_of_dQ.cuh"
 
 namespace flash::tensor_cores {
 namespace {
 
 // ---- Work -------------------------------------------------------------------------------------------------------------------
 
-/// A block's work: a tile of keys, and the tiles of queries to loop over, of all heads of a group.
-///
-/// A group is the query heads that a block loops over: usually all that share a key/value head, so that group equals kv_head.
-/// Step 5 can divide them into `parts` groups. Its problem counts each group as a key/value head, so p.Hkv is the number of
-/// groups per batch element and QueryTiles::kv_head is the group's index; kv_head = group / parts is the head of K and V.
-///
-/// LastQueriesFirst: for step 5, where blocks take turns at a tile of dQ, tiles of queries run from last to first, and each
-/// runs for all heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together
-/// reach them one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its
-/// predecessors reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there.
-template <class Shape, bool LastQueriesFirst = false>
-struct KeyWork {
-  int b, group, kv_head;        // indices in the batch: of the group; of its K and V
-  int key0;                     // its first key
-  int first_query, iterations;  // as in QueryTiles
+/// A block's work: a tile of keys, and the tiles of queries to loop over, of all heads of a group. The first keys, visible to the
+/// most queries under a causal mask, start first.
+template <class Shape>
+struct KeyWork : QueryTiles<Shape::Br> {
+  int b, kv_head;  // of K and V; kv_head is the group's index, except in step 7
+  int key0;        // the first key
 
-  /// The first keys, visible to the most queries under a causal mask, start first. parts: how many groups share a key/value
-  /// head (parts/group.cuh).
-  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id, int parts = 1)
-      : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id), parts) {}
-  // The same, in two steps: as one body nvcc 13.0 compiles it differently.
-  __device__ KeyWork(const Problem& p, const BlockOrder& order, int parts)
-      : KeyWork(p, order, QueryTiles<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc), parts) {}
-  __device__ KeyWork(const Problem& p, const BlockOrder& order, const QueryTiles<Shape::Br>& queries, int parts)
-      : b(order.head / p.Hkv),
-        group(queries.kv_head),
-        kv_head(group / parts),
-        key0(order.tile * Shape::Bc),
-        first_query(queries.first_query),
-        iterations(queries.iterations) {}
+  __device__ KeyWork(const Problem& p, int heads_at_once, int work_id)
+      : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once, work_id)) {}
+  __device__ KeyWork(const Problem& p, const BlockOrder& order)
+      : QueryTiles<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc),
+        b(order.head / p.Hkv),
+        kv_head(this->group),
+        key0(order.tile * Shape::Bc) {}
+};
+
+/// The same for steps 5 and 7, where blocks take turns at a tile of dQ: from the last tile of queries to the first, and each for
+/// all heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together reach them
+/// one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its predecessors
+/// reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there.
+template <class Shape>
+struct OrderedWork : KeyWork<Shape> {
+  using KeyWork<Shape>::KeyWork;
 
   __device__ QueryTile first(const Problem& p) const {
-    return {group * p.group_size(), LastQueriesFirst ? (p.Nq - 1) / Shape::Br * Shape::Br : first_query};
+    return {this->group * p.group_size(), (p.Nq - 1) / Shape::Br * Shape::Br};
   }
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    if constexpr (LastQueriesFirst) {
-      const int end = (group + 1) * p.group_size();
-      return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
-    } else {
-      return at.query0 + Shape::Br < p.Nq ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
-    }
+    const int end = (this->group + 1) * p.group_size();
+    return at.h + 1 < end ? QueryTile{at.h + 1, at.query0} : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
   }
 };
 
@@ -155,15 +144,14 @@ __device__ void store_operand(const PanelOperand<T, Height, false, Depth>& rows,
 
 // ---- dQ ---------------------------------------------------------------------------------------------------------------------
 
-/// The part of dQ [Br, Width] that a warpgroup computes: 64 rows and all columns, or 64 columns if two warpgroups share the
-/// rows.
+/// A warpgroup's share of dQ [Br, Width]: 64 rows and all columns, or 64 columns if two warpgroups share the rows.
 template <class Shape>
-struct PartOfDQ {
-  static constexpr int ROWS_OF_GROUPS = Shape::Br / GROUP_ROWS, SHARERS = Shape::CONSUMERS / ROWS_OF_GROUPS;
-  static constexpr int COLS = SHARERS == 1 ? Shape::Width : PANEL;
-  static_assert(SHARERS * ROWS_OF_GROUPS == Shape::CONSUMERS && SHARERS * COLS >= Shape::Width,
+struct ShareOfDQ {
+  static constexpr int ROW_SHARES = Shape::Br / WARPGROUP_ROWS, COL_SHARES = Shape::CONSUMERS / ROW_SHARES;
+  static constexpr int COLS = COL_SHARES == 1 ? Shape::Width : PANEL;
+  static_assert(COL_SHARES * ROW_SHARES == Shape::CONSUMERS && COL_SHARES * COLS >= Shape::Width,
                 "the warpgroups make all of dQ");
-  int row0 = warpgroup() % ROWS_OF_GROUPS * GROUP_ROWS, col0 = warpgroup() / ROWS_OF_GROUPS * COLS;
+  int row0 = warpgroup() % ROW_SHARES * WARPGROUP_ROWS, col0 = warpgroup() / ROW_SHARES * COLS;
 
   /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major. Row
   /// row0 of dQ is column row0 of dS^T.
@@ -172,7 +160,7 @@ struct PartOfDQ {
     issue_product<T, Shape::Bc / 16>(dQ, dSt.mn_major(row0), K.mn_major(col0), /*add=*/false);
   }
 
-  /// Offset of fragment n of the warp's 16 rows in dQ_accum (its order: parts/prepare.cuh), for a tile that begins at query0.
+  /// Offset of fragment n of the warp's 16 rows in dQ_accum (its order: parts/sum_of_dQ.cuh), for a tile that begins at query0.
   __device__ int offset(int query0, int n) const {
     return ((query0 + row0 + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) + col0 / 8 + n) * 4 * WARP;
   }
@@ -184,7 +172,7 @@ struct PartOfDQ {
     const auto first = sum.address(0, offset(query0, 0) + 4 * static_cast<int>(threadIdx.x % WARP));
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
-      if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
+      if (COL_SHARES * COLS > Shape::Width && n >= fragments()) break;
       const float(&dq)[4] = dQ.elements[0][n];
       atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
@@ -194,7 +182,7 @@ struct PartOfDQ {
     const SharedMatrix<float> dQ_smem{tile, 1, Shape::Br * Shape::Width, Shape::Br * Shape::Width};
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
-      if (SHARERS * COLS > Shape::Width && n >= fragments()) break;
+      if (COL_SHARES * COLS > Shape::Width && n >= fragments()) break;
       const float(&dq)[4] = dQ.elements[0][n];
       dQ_smem.as<float4>(0, offset(0, n) + 4 * static_cast<int>(threadIdx.x % WARP)) = make_float4(dq[0], dq[1], dq[2], dq[3]);
     }
@@ -203,7 +191,7 @@ struct PartOfDQ {
 
 // ---- dK and dV of wide heads ------------------------------------------------------------------------------------------------
 
-/// Step 6: dK or dV [16, Width] in each warp, in two parts: an instruction for all columns would name 128 registers, more than
+/// Step 6: dK or dV [16, Width] in each warp, in two pieces: an instruction for all columns would name 128 registers, more than
 /// ptxas allows in a kernel of 512 threads, whatever setmaxnreg says.
 template <class Shape>
 struct WideGradient {
@@ -236,6 +224,25 @@ BackwardMaps backward_maps(const Attention& a) {
   };
   return {map(a.Q, "Q_padded", Shape::Br), map(a.K, "K_padded", Shape::Bc), map(a.V, "V_padded", Shape::Bc),
           map(a.dO, "dO_padded", Shape::Br)};
+}
+
+/// Steps 5 and 7, whose blocks take turns: the sum of dQ; the ticket; a turn per tile of queries of any height.
+inline std::vector<WorkspaceSpec> workspace_of_turns(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
+  if (pass == Pass::forward) return list;
+  list.push_back({.name = "tickets", .shape = {1, 1, 1, 1}, .zeroed = true});
+  list.push_back({.name = "turns", .shape = {p.B, p.H, 1, padded_queries(p) / WARPGROUP_ROWS}, .zeroed = true});
+  return list;
+}
+
+/// How many heads to run at once there. Blocks of a head wait for one another, and fewer of them run at a time with more heads
+/// in flight: two waves of heads. Under a mask, where blocks also differ in length, the heads that L2 holds, if there are more.
+template <class Shape>
+int heads_in_turns(const Attention& a, const Problem& p, int tiles) {
+  const int two_waves = 2 * heads_in_a_wave(a, tiles);
+  if (!p.causal) return two_waves;
+  const std::int64_t bytes = std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4);  // Q, dO, dQ_accum
+  return std::max(two_waves, heads_in_L2(p.B * p.Hkv, bytes));
 }
 
 /// "" or why no kernel is compiled for the problem.

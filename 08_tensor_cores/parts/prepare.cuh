@@ -1,5 +1,5 @@
-// 08 Tensor cores, backward, what all steps share: the kernels that run before and after a step's own (L and D of all queries;
-// dQ from dQ_accum, its sum in fp32), the order of the tiles of queries, P from scores and L, and dS.
+// 08 Tensor cores, backward, what all steps share: the kernel that computes D of all queries before a step's own, the order of the
+// tiles of queries, P from scores and L, and dS.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -34,31 +34,31 @@ __device__ float2 unpack(unsigned pair) {
   }
 }
 
-/// A block's part of a head: a number of queries that is the same in all parts. Heads run from last to first, because L2 keeps
-/// recently used data: the step's kernel, which takes heads from first to last, begins with what prepare_kernel has just
-/// cleared and ends with what convert_kernel reads next.
-struct PartOfHead {
+/// The head that a block works on, and the block's index among the blocks of that head, which have equally many rows each. Heads
+/// run from last to first, because L2 keeps recently used data: the step's kernel, which takes heads from first to last, begins
+/// with what prepare_kernel has just cleared and ends with what convert_kernel reads next.
+struct BlockOfHead {
   int head, index;  // head: counted over all batches
 
-  __device__ explicit PartOfHead(int heads) {
-    const int parts = gridDim.x / heads, from_last = gridDim.x - 1 - blockIdx.x;
-    head = from_last / parts;
-    index = from_last % parts;
+  __device__ explicit BlockOfHead(int heads) {
+    const int blocks = gridDim.x / heads, from_last = gridDim.x - 1 - blockIdx.x;
+    head = from_last / blocks;
+    index = from_last % blocks;
   }
 };
 
 /// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets
 /// L = inf, which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share a query.
-/// Grid: B*H * parts.
+/// Grid: B*H * blocks of a head.
 template <class T, int Width, class Rule>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Rule rule, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
                    Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum, bool aligned) {
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
   const Problem& problem = rule.problem;
-  const PartOfHead part(problem.B * problem.H);
-  const int b = part.head / problem.H, h = part.head % problem.H;
-  const int row = part.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
+  const BlockOfHead block(problem.B * problem.H);
+  const int b = block.head / problem.H, h = block.head % problem.H;
+  const int row = block.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
   const int i = rule.enter_row(row, ROW_BLOCK);
   float D = 0.0f;
   if (i < problem.Nq && col < problem.d) {
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
   if (clear_dQ_accum) {  // its order does not matter here: the block clears as many elements as its rows have
     const Matrix<float> dQ_accum = dQ_accum_all.head(b, h);
-    const int first = part.index * ROWS * Width;
+    const int first = block.index * ROWS * Width;
     for (int e = 4 * threadIdx.x; e < ROWS * Width; e += 4 * PREPARE_THREADS) {
       store4(dQ_accum.address(0, first + e), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
     }
@@ -135,16 +135,16 @@ struct QueryTile {
   int h, query0;
 };
 
-/// The tiles that a block of keys from key0 on loops over: those with a query that sees any of them, for every query head that
-/// shares the key/value head.
+/// The tiles that a block of keys from key0 on loops over: those with a query that sees any of them, for all heads of a group.
+/// A group is the query heads that share a key/value head, and has the index of that head.
 template <int Br>
 struct QueryTiles {
-  int kv_head, first_query, iterations;  // at least one iteration: the last query sees every key
+  int group, first_query, iterations;  // at least one iteration: the last query sees every key
 
-  __device__ QueryTiles(const Problem& p, int head, int key0)
-      : kv_head(head), first_query(p.first_query(key0, Br)), iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
+  __device__ QueryTiles(const Problem& p, int kv_head, int key0)
+      : group(kv_head), first_query(p.first_query(key0, Br)), iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
 
-  __device__ QueryTile first(const Problem& p) const { return {kv_head * p.group_size(), first_query}; }
+  __device__ QueryTile first(const Problem& p) const { return {group * p.group_size(), first_query}; }
   /// Incremental: dividing the iteration index would take 30 instructions.
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
     return at.query0 + Br < p.Nq ? QueryTile{at.h, at.query0 + Br} : QueryTile{at.h + 1, first_query};
@@ -208,90 +208,25 @@ __device__ void exponentiate(Scores& St, const QueryStats& stats, const ScoreRul
   }
 }
 
+/// (8.11)  Scores, not transposed, become P = e^(late_scale S - L). Each lane applies the large-L rule to its own rows.
+template <class Scores>
+__device__ void exponentiate_rows(Scores& S, const Rows<Scores::ROWS>& L, const ScoreRule& rule) {
+  const float late_scale = rule.late_scale, scale_log2 = late_scale * LOG2_E;
+  bool large = rule.scale_first;
+#pragma unroll
+  for (int r = 0; r < Scores::ROWS; ++r) large = large || fabsf(L[r]) > LARGE_L;
+  if (large) {
+    S.each([&](float& s, int r) { s = exp2_approx(LOG2_E * fmaf(late_scale, s, -L[r])); });
+  } else {
+    S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * L[r])); });
+  }
+}
+
 /// (8.13)  dP becomes dS = P o (dP - D).
 template <class Scores>
 __device__ void softmax_backward(Scores& dPt, const Scores& Pt, const QueryStats& stats) {
   dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
   dPt.multiply(Pt);
-}
-
-// ---- dQ, where blocks sum it in HBM ----------------------------------------------------------------------------------------
-//
-// dQ_accum [B, H, rows of L_and_D / 16][Width / 8][32 lanes][4 floats]: accumulators in the order of the lanes that hold them.
-// A 16 x 8 fragment is 128 adjacent floats; lane 4 g + t has (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). That at
-// (query, col) begins at ((query / 16) (Width / 8) + col / 8) 128, and a warp adds to 512 adjacent bytes at a time. Backward
-// steps 2 to 5 and the Hopper steps write this order, convert_kernel reads it.
-
-/// How the warps of a block divide dQ [Br, cols]: into rows of warps times columns of warps, using all warps if possible, and
-/// loading as little of dS and K as possible.
-struct WarpGrid {
-  int rows = 1, cols = 1;
-
-  constexpr WarpGrid(int warps, int Br, int width) {
-    for (int r = 1; r <= Br / 16; ++r) {
-      for (int c = 1; c <= width / 16; ++c) {
-        if (Br / 16 % r != 0 || width / 16 % c != 0 || r * c > warps || r * c < rows * cols) continue;
-        if (r * c > rows * cols || c * Br + r * width < cols * Br + rows * width) {
-          rows = r;
-          cols = c;
-        }
-      }
-    }
-  }
-};
-
-/// dQ = scale dQ_accum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment order.
-template <class T, int Width, class Rule>
-__global__ void __launch_bounds__(PREPARE_THREADS)
-    convert_kernel(Rule rule, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool aligned) {
-  constexpr int CHUNKS = Width / 8;
-  const Problem& problem = rule.problem;
-  const PartOfHead part(problem.B * problem.H);
-  const int b = part.head / problem.H, h = part.head % problem.H;
-  const int index = part.index * PREPARE_THREADS + threadIdx.x;
-  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, group = index / CHUNKS / 8, col = 8 * chunk;
-  const int i0 = rule.enter_row(16 * group, ROW_BLOCK);
-  if (i0 + g >= problem.Nq || col >= problem.d) return;
-  const Matrix<const float> dQ_accum = dQ_accum_all.head(b, h);
-  const Matrix<T> dQ = queries_of(rule, dQ_all).head(b, h);
-  float rows[2][8];
-#pragma unroll
-  for (int t = 0; t < 4; ++t) {
-    const float4 held = dQ_accum.as<float4>(0, (group * CHUNKS + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
-    rows[0][2 * t] = problem.scale * held.x;
-    rows[0][2 * t + 1] = problem.scale * held.y;
-    rows[1][2 * t] = problem.scale * held.z;
-    rows[1][2 * t + 1] = problem.scale * held.w;
-  }
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int i = i0 + g + 8 * r;
-    if (i >= problem.Nq) return;
-    const float(&dq)[8] = rows[r];
-    if (aligned) {
-      dQ.template as<uint4>(i, col) =
-          make_uint4(pack<T>(dq[0], dq[1]), pack<T>(dq[2], dq[3]), pack<T>(dq[4], dq[5]), pack<T>(dq[6], dq[7]));
-    } else {
-#pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        if (col + c < problem.d) dQ(i, col + c) = T(dq[c]);
-      }
-    }
-  }
-}
-
-template <class T, int Width, class Rule>
-void convert(const Attention& a, const TensorRef& dQ_accum, const Rule& rule) {
-  const Problem& p = a.problem;
-  // One thread per two rows of 8 columns.
-  const int rows = static_cast<int>(a.workspace("LD").shape[3]);
-  const unsigned blocks = blocks_for(rows / 2 * (Width / 8), PREPARE_THREADS);
-  launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width, Rule>,
-         rule, view<const float>(dQ_accum), view<T>(a.dQ), aligned(p));
-}
-template <class T, int Width>
-void convert(const Attention& a, const TensorRef& dQ_accum) {
-  convert<T, Width>(a, dQ_accum, WholeBatch{a.problem});
 }
 
 }  // namespace

@@ -119,10 +119,11 @@ struct Copier {
     const int from_col = col < from.cols ? col : 0, bytes = col < from.cols ? 16 : 0;
     Matrix<const T> rest = from;
     // `from` begins at this thread's first row of the tile, row0. Its last row of the tile is Height - AT_ONCE further down.
-    if (from.rows > Height - AT_ONCE) {
+    const bool all_exist = from.rows > Height - AT_ONCE;
+    if (all_exist) {
 #pragma unroll
-      for (int row = 0; row < Height; row += AT_ONCE, rest = rest.below(AT_ONCE)) {
-        cp_async_zfill<16>(tile.chunk(row0 + row, col), rest.address(0, from_col), bytes);
+      for (int step = 0; step < Height; step += AT_ONCE, rest = rest.below(AT_ONCE)) {
+        cp_async_zfill<16>(tile.chunk(row0 + step, col), rest.address(0, from_col), bytes);
       }
     } else {  // at the end of the matrix: a chunk that does not exist gets the address of the tile's first row, which does
 #pragma unroll 1

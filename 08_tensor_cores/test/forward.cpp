@@ -201,10 +201,10 @@ TEST_CASE("chapter: the fastest step is one that the device can run") {
   CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1, /*causal=*/false) == "resident");
   CHECK(name(64, Pass::backward, hopper, 4096, /*Hkv=*/1) == "bulk");
   FullProblem few_blocks = grid::problem_of({.H = 64, .Hkv = 8, .Nq = 1024, .Nk = 1024, .d = 64});
-  few_blocks.dtype = Dtype::fp16;  // the steps before `ordered` cannot divide a group
-  CHECK(fastest_variant(Backend::cpu, few_blocks, Pass::backward, hopper)->name == std::string("ordered"));
+  few_blocks.dtype = Dtype::fp16;
+  CHECK(fastest_variant(Backend::cpu, few_blocks, Pass::backward, hopper)->name == std::string("divided"));
   few_blocks.d = 128;
-  CHECK(fastest_variant(Backend::cpu, few_blocks, Pass::backward, hopper)->name == std::string("ordered"));
+  CHECK(fastest_variant(Backend::cpu, few_blocks, Pass::backward, hopper)->name == std::string("divided"));
   CHECK(fastest_variant(Backend::cpu, few_blocks, Pass::forward, hopper)->name == std::string("scheduled"));
   CHECK(name(160, Pass::backward, hopper, 128, /*Hkv=*/1) == "relay");
   CHECK(name(160, Pass::backward, hopper) == "relay");

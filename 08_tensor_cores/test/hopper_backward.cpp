@@ -28,7 +28,7 @@ using namespace tensor_test;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-const std::string names[] = {"warpgroups", "ring", "resident", "bulk", "ordered", "relay"};
+const std::string names[] = {"warpgroups", "ring", "resident", "bulk", "ordered", "relay", "divided"};
 
 /// Columns that a step computes with.
 std::int64_t width_of(const std::string& step, int d) {
@@ -73,13 +73,13 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
         const bool whole_panels = step == "relay" || (Bc / 64 == 2 && Br == 64);
         const std::int64_t of_dQ = whole_panels ? (width + 63) / 64 * 64 : width;
         CHECK(got.tensor_core_products == static_cast<std::uint64_t>(visited * Br * Bc * (4 * width + of_dQ)));
-        // Each number that is added, in bulk as well. In `ordered` the first tile of keys, which all queries see here, stores
+        // Each number that is added, in bulk as well. Where blocks take turns the first tile of keys, which all queries see here, stores
         // instead; every tile passes a turn on, and every block draws a ticket, the last of which is followed by a reset.
         const std::int64_t Tr = (p.Nq + Br - 1) / Br, Tc = (p.Nk + Bc - 1) / Bc;
         const std::int64_t in_turns = (visited - p.H * Tr) * Br * width + visited + p.Hkv * Tc + 1;
-        CHECK(got.atomics == static_cast<std::uint64_t>(step == "ordered" ? in_turns : visited * Br * width));
-        CHECK(got.launches == 3);                           // prepare, the products, convert
-        if (p.d % 64 == 0) CHECK(got.bank_conflicts == 0);  // rows of a panel that is not whole leave with some
+        CHECK(got.atomics == static_cast<std::uint64_t>(v.atomic_dQ ? visited * Br * width : in_turns));
+        CHECK(got.launches == (step == "divided" ? 4 : 3));  // prepare, the products, convert; the sum of the parts
+        if (p.d % 64 == 0) CHECK(got.bank_conflicts == 0);   // rows of a panel that is not whole leave with some
       }
     }
   }
@@ -174,8 +174,8 @@ TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that 
     const Results<float> of_all = run(grid::variant_named(names[0]));
     for (const std::string& name : names) {
       const Variant& v = grid::variant_named(name);
-      // For ordered, queries come the other way round; relay rounds P before it makes dS.
-      const Results<float> first = name == "ordered" || name == "relay" ? run(v) : of_all;
+      // In turns, queries come the other way round; relay rounds P before it makes dS.
+      const Results<float> first = !v.atomic_dQ || name == "relay" ? run(v) : of_all;
       for (const Order order : {Order::random, Order::reverse}) {
         const Simulated in_order({.order = order, .seed = 3, .os_threads = 3});
         CHECK_MESSAGE(grid::repeats(v, checker, first, run(v)), name);
@@ -200,17 +200,17 @@ TEST_CASE("cpu: blocks take turns at dQ, however many run at a time") {
   }
 }
 
-/// The number of parts by which `ordered` divides a group: the heads of the workspace for them, or 1 without one.
-int parts_of(const FullProblem& p) {
-  for (const WorkspaceSpec& spec : grid::variant_named("ordered").workspace(p, Pass::backward))
+/// The number of subgroups into which `divided` divides a group, by the heads of its workspace.
+int subgroups_of(const FullProblem& p) {
+  for (const WorkspaceSpec& spec : grid::variant_named("divided").workspace(p, Pass::backward))
     if (spec.name == std::string("dK_parts")) return static_cast<int>(spec.shape[1]) / p.Hkv;
-  return 1;
+  return 0;
 }
 
 TEST_CASE("grid: blocks divide the query heads of a group, and each run sums their dK and dV to the same bits") {
   struct Case {
     FullProblem problem;
-    int parts;
+    int subgroups;
   };
   std::vector<Case> cases{
       {causal(grid::problem_of({.H = 4, .Hkv = 1, .Nq = 192, .Nk = 130, .d = 128})), 4},  // 62 queries see no key
@@ -219,10 +219,10 @@ TEST_CASE("grid: blocks divide the query heads of a group, and each run sums the
   };
   cases[1].problem.dtype = Dtype::bf16;
   if (grid::sanitized()) cases.resize(1);
-  const Variant& v = grid::variant_named("ordered");
+  const Variant& v = grid::variant_named("divided");
   for (const Case& c : cases) {
     const FullProblem& p = c.problem;
-    CHECK_MESSAGE(parts_of(p) == c.parts, describe(p));
+    CHECK_MESSAGE(subgroups_of(p) == c.subgroups, describe(p));
     if (!cannot_run(v, p, Pass::backward, grid::device().limits()).empty()) continue;  // no Hopper GPU
     const Inputs inputs = make_inputs(p, InputKind::normal, 80, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
@@ -246,31 +246,31 @@ TEST_CASE("grid: blocks divide the query heads of a group, and each run sums the
 }
 
 TEST_CASE("chapter: groups are divided only where whole ones leave SMs idle") {
-  const auto parts = [](int H, int Hkv, int N, bool masked, int d = 128, int B = 1) {
+  const auto subgroups = [](int H, int Hkv, int N, bool masked, int d = 128, int B = 1) {
     FullProblem p = grid::problem_of({.B = B, .H = H, .Hkv = Hkv, .Nq = N, .Nk = N, .d = d});
     p.causal = masked;
-    return parts_of(p);
+    return subgroups_of(p);
   };
-  CHECK(parts(64, 8, 1024, true) == 4);   // 64 blocks of whole groups for 132 SMs, and the longest take twice the average
-  CHECK(parts(64, 8, 1024, false) == 2);  // 128 blocks of equal length
+  CHECK(subgroups(64, 8, 1024, true) == 4);   // 64 blocks of whole groups for 132 SMs, and the longest take twice the average
+  CHECK(subgroups(64, 8, 1024, false) == 2);  // 128 blocks of equal length
   FullProblem few_blocks = grid::problem_of({.H = 64, .Hkv = 8, .Nq = 1024, .Nk = 1024, .d = 128});
-  CHECK(choices(grid::variant_named("ordered"), few_blocks, Pass::backward).front().tiles == Tiles{64, 128});
-  CHECK(parts(64, 8, 2048, true) == 2);
-  CHECK(parts(64, 8, 2048, false) == 1);  // 128 blocks already
-  CHECK(parts(64, 8, 4096, true) == 1);
-  CHECK(parts(32, 1, 4096, true) == 8);
-  CHECK(parts(64, 64, 256, true) == 1);  // a group of one head cannot be divided
-  CHECK(parts(2, 1, 64, true) == 1);     // summing would take longer than it saves
-  CHECK(parts(32, 8, 2048, true, 128, 4) == 1);
-  CHECK(parts(1 << 20, 1, 1, false) > 1);  // at most one part per SM, found at once
-  CHECK(parts(1 << 20, 1, 1, false) <= 132);
-  for (const WorkspaceSpec& spec : grid::variant_named("ordered").workspace(
+  CHECK(choices(grid::variant_named("divided"), few_blocks, Pass::backward).front().tiles == Tiles{64, 128});
+  CHECK(subgroups(64, 8, 2048, true) == 2);
+  CHECK(subgroups(64, 8, 2048, false) == 1);  // 128 blocks already
+  CHECK(subgroups(64, 8, 4096, true) == 1);
+  CHECK(subgroups(32, 1, 4096, true) == 8);
+  CHECK(subgroups(64, 64, 256, true) == 1);  // a group of one head cannot be divided
+  CHECK(subgroups(2, 1, 64, true) == 1);     // summing would take longer than it saves
+  CHECK(subgroups(32, 8, 2048, true, 128, 4) == 1);
+  CHECK(subgroups(1 << 20, 1, 1, false) > 1);  // at most one per SM, found at once
+  CHECK(subgroups(1 << 20, 1, 1, false) <= 132);
+  for (const WorkspaceSpec& spec : grid::variant_named("divided").workspace(
            grid::problem_of({.H = 64, .Hkv = 8, .Nq = 1000, .Nk = 1000, .d = 100}), Pass::backward)) {
     if (spec.name != std::string("dV_parts")) continue;
     CHECK(spec.shape == std::array<std::int64_t, 4>{1, 2 * 8, 1024, 128});  // whole tiles
     return;
   }
-  FAIL("no parts of dV");
+  FAIL("no dV_parts");
 }
 
 TEST_CASE(

@@ -76,8 +76,9 @@ PLOTS = {
         title="The ladder: TFLOP/s step by step",
         note="{device}, {problem}; cold L2.",
         remark="Dashed, in fp16: FlashAttention-2 and cuDNN of torch {torch}, FlashAttention-3.",
-        rows="variant != 'relay' and not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_flash3', 'peer_cudnn']",
-        where="batch == 4 and heads == 16 and seq_q == 4096 and head_dim == 128 and causal",  # `relay` is for wider heads
+        rows="variant not in ['relay', 'divided'] and not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_flash3', 'peer_cudnn']",
+        # `relay` is for wider heads, `divided` for few of them
+        where="batch == 4 and heads == 16 and seq_q == 4096 and head_dim == 128 and causal",
         problem="B = 4, H = 16, N = 4,096, d = 128, causal",
         panels=PASSES,
         y="tflops",
@@ -109,7 +110,7 @@ PLOTS = {
         files="counted_problem sweep compare16 tensor_steps sweep16 sweep_peers",
         title="Extra memory of one head: N² in plain attention, N or nothing when fused",
         note="{device}; beyond Q, K, V, O and their gradients. Stages 01 to 07 in fp32, all others in 16 bits. " + LOG,
-        rows="(dtype != 'fp32' or not is_peer) and variant != 'relay'",  # which is for wider heads
+        rows="(dtype != 'fp32' or not is_peer) and variant not in ['relay', 'divided']",  # for wider heads, and for few
         where="head_dim == 64 and causal",
         problem="d = 64, causal",
         panels=PASSES,

@@ -136,9 +136,11 @@ SIDE_STEPS = {
     "07_fa2_backward/lorentz": "07_fa2_backward/one_kernel",
     "08_tensor_cores/decode": "06_fa2_forward/decode",
     "08_tensor_cores/options": "08_tensor_cores/tuned",
+    "08_tensor_cores/options_hopper": "08_tensor_cores/scheduled",
     "08_tensor_cores/options_backward": "08_tensor_cores/one_kernel",
     "08_tensor_cores/bias_gradient": "08_tensor_cores/options_backward",
     "08_tensor_cores/relay": "08_tensor_cores/ring",
+    "08_tensor_cores/divided": "08_tensor_cores/ordered",
 }
 
 

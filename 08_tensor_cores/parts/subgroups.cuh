@@ -1,7 +1,6 @@
-// 08 Tensor cores, backward: the query heads of a group divided among several blocks, where whole groups make too few blocks.
-// A part is treated as a separate group, whose key/value head happens to be the same as the next part's (KeyWork): each part
-// writes its dK and dV in fp32, and sum_parts_kernel adds them up in a fixed order. Hopper step 5 uses it: its kernel calls
-// write_gradients(), its host code the rest.
+// 08 Tensor cores, Hopper backward, step 7: subgroups, into which the query heads of a group are divided where whole groups
+// make too few blocks. Their number; the workspace for dK and dV of the subgroups, which are parts of the sums; and the kernel
+// that adds up these parts in a fixed order.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -9,57 +8,56 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The problem as the blocks see it: with a key/value head per part.
-inline Problem divided(Problem p, int parts) {
-  p.Hkv *= parts;
+/// The problem as the blocks see it: each subgroup is a group, with a key/value head of its own.
+inline Problem divided(Problem p, int subgroups) {
+  p.Hkv *= subgroups;
   return p;
 }
 
-/// The number of parts by which a group is estimated to take the least time: 1, unless the blocks of whole groups leave SMs
+/// The number of subgroups per group that is estimated to take the least time: 1, unless the blocks of whole groups leave SMs
 /// idle. Always estimated for an H200: the workspace, and with it the number, depends on the problem alone.
 template <const auto& shapes>
-int parts_of_group(const Problem& p) {
+int best_subgroups(const Problem& p) {
   const DeviceLimits h200;
   const std::int64_t rows = std::int64_t{p.B} * p.Hkv * p.Nk;
   if (p.d > 128 || p.group_size() == 1 || rows / ROW_BLOCK > 2 * h200.multiprocessors) return 1;  // two tiles per SM suffice
   int best = 1;
   double least = least_time(shapes, p, Pass::backward, h200);
-  for (int parts = 2; parts <= std::min(p.group_size(), h200.multiprocessors); ++parts) {
-    if (p.group_size() % parts != 0) continue;
+  for (int n = 2; n <= std::min(p.group_size(), h200.multiprocessors); ++n) {
+    if (p.group_size() % n != 0) continue;
     // In pairs of a query and a key, which take an SM 0.27 ns at d = 128: the launch of sum_parts_kernel, 3 us, and a row of dK
     // and of dV that is written and read, 2 KB at 3.5 TB/s.
-    const double summing = 11'000 + 2.2 * static_cast<double>(rows * parts);
-    const double time = least_time(shapes, divided(p, parts), Pass::backward, h200) + summing;
+    const double summing = 11'000 + 2.2 * static_cast<double>(rows * n);
+    const double time = least_time(shapes, divided(p, n), Pass::backward, h200) + summing;
     if (time > 0.9 * least) continue;  // smaller differences are beyond such an estimate
-    best = parts;
+    best = n;
     least = time;
   }
   return best;
 }
 
-/// The tile sizes of a step that divides groups: for a backward pass, those that suit the problem as the blocks see it.
+/// The tile sizes: for a backward pass, those that suit the problem as the blocks see it.
 template <const auto& shapes>
-auto tiles_of_parts(const Problem& p, Pass pass, const DeviceLimits& limits) {
+auto tiles_of_subgroups(const Problem& p, Pass pass, const DeviceLimits& limits) {
   return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
-                               : choices(shapes, divided(p, parts_of_group<shapes>(p)), pass, limits);
+                               : choices(shapes, divided(p, best_subgroups<shapes>(p)), pass, limits);
 }
 
-/// The gradients of the parts in fp32 [B, Hkv * count, padded Nk, Width].
-struct GroupParts {
-  int count;
+/// The parts of dK and dV, one per subgroup: fp32 [B, Hkv * subgroups, padded Nk, Width].
+struct PartialGradients {
+  int subgroups;  // per group
   Tensor<float> dK, dV;
 };
 
-inline GroupParts group_parts(const Attention& a, int count) {
-  if (count == 1) return {1, {}, {}};
-  return {count, view<float>(a.workspace("dK_parts")), view<float>(a.workspace("dV_parts"))};
+inline PartialGradients partial_gradients(const Attention& a) {
+  const TensorRef &dK = a.workspace("dK_parts"), &dV = a.workspace("dV_parts");
+  return {static_cast<int>(dK.shape[1]) / a.problem.Hkv, view<float>(dK), view<float>(dV)};
 }
 
-inline void add_group_parts(std::vector<WorkspaceSpec>& list, const Problem& p, int count) {
-  if (count == 1) return;
+inline void add_partial_gradients(std::vector<WorkspaceSpec>& list, const Problem& p, int subgroups) {
   const std::int64_t rows = std::int64_t{blocks_for(p.Nk, ROW_BLOCK)} * ROW_BLOCK;
   for (const char* const name : {"dK_parts", "dV_parts"})
-    list.push_back({name, {p.B, std::int64_t{p.Hkv} * count, rows, width_of_sum(p)}});
+    list.push_back({name, {p.B, std::int64_t{p.Hkv} * subgroups, rows, width_of_sum(p)}});
 }
 
 /// Writes the warp's 16 rows of a part, straight from accumulators: in fp32 the lanes of a quad write a whole sector.
@@ -76,22 +74,7 @@ __device__ void write_part(const Matrix<float>& part, int row0, const Accumulato
   }
 }
 
-/// The end of consume(): a warp's rows of dK and dV, as this part's contribution or, with whole groups, as the gradients.
-template <bool Divided, class T, class Shared, class Work, int ColFragments>
-__device__ void write_gradients(const Shared& shared, const BackwardTensors<T>& all, const GroupParts& parts, const Work& work,
-                                int warp_row, const Accumulators<1, ColFragments>& dK,
-                                const Accumulators<1, ColFragments>& dV) {
-  const int row0 = work.key0 + warp_row;
-  if constexpr (Divided) {
-    write_part(parts.dV.head(work.b, work.group), row0, dV);
-    write_part(parts.dK.head(work.b, work.group), row0, dK);
-  } else {
-    write_rows(all.dV.head(work.b, work.kv_head), row0, dV, shared.V().below(warp_row));
-    write_rows(all.dK.head(work.b, work.kv_head), row0, dK, shared.K().below(warp_row));
-  }
-}
-
-/// Sums 8 columns of a row over the parts from head `first` on, in their order, and stores them in 16 bits.
+/// Sums 8 columns of a row over `count` parts from subgroup `first` on, in their order, and stores them in 16 bits.
 template <class T>
 __device__ void sum_parts(const Tensor<const float>& parts, int count, int b, int first, const Matrix<T>& sum, int row, int col,
                           bool aligned) {
@@ -120,7 +103,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
     sum_parts_kernel(int count, Tensor<const float> dK_parts, Tensor<const float> dV_parts, Tensor<T> dK, Tensor<T> dV,
                      bool aligned) {
   constexpr int CHUNKS = Width / 8;
-  const PartOfHead block(dK.batches * dK.heads);
+  const BlockOfHead block(dK.batches * dK.heads);
   const int b = block.head / dK.heads, head = block.head % dK.heads;
   const int index = block.index * PREPARE_THREADS + threadIdx.x, row = index / CHUNKS, col = index % CHUNKS * 8;
   if (row >= dK.rows || col >= dK.cols) return;
@@ -130,7 +113,6 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 
 template <class T, int Width>
 void sum_parts(const Attention& a, int count) {
-  if (count == 1) return;
   const Problem& p = a.problem;
   const unsigned blocks = blocks_for(p.Nk, PREPARE_THREADS / (Width / 8)) * static_cast<unsigned>(p.B * p.Hkv);
   launch("sum_parts", {dim3(blocks), dim3(PREPARE_THREADS)}, sum_parts_kernel<T, Width>, count,
