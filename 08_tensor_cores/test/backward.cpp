@@ -181,7 +181,8 @@ TEST_CASE("cpu: the only key of a query weighs 1, however large its score is") {
     for (HostTensor<float>* const tensor : {&inputs.V, &inputs.dO})
       std::fill(tensor->values.begin(), tensor->values.end(), 1.0f);
     for (const Variant& v : grid::variants()) {
-      if (v.backward == nullptr || (is_for_hopper(v) && grid::device().limits().sm != 90)) continue;
+      if (v.backward == nullptr || v.needs != Features::none || (is_for_hopper(v) && grid::device().limits().sm != 90))
+        continue;
       INFO(std::string(v.name) << ", S = " << q * k + rest);
       const Results<float> got = grid::run(v, p, inputs, Pass::backward);
       CHECK(got.dV(0, 0, 0, 0) == 128.0f);
@@ -228,7 +229,7 @@ TEST_CASE("chapter: each GPU has backward tiles for each d") {
 
 TEST_CASE("chapter: problems that need a larger backward grid than CUDA has are refused") {
   for (const Variant& v : grid::variants()) {
-    if (v.backward == nullptr) continue;
+    if (v.backward == nullptr || v.needs != Features::none) continue;
     FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 1 << 30, .d = 64});
     p.H = p.Hkv = 15;
     CHECK(refusal(v, p) == "");
@@ -239,7 +240,7 @@ TEST_CASE("chapter: problems that need a larger backward grid than CUDA has are 
 
 TEST_CASE("chapter: a head's sum of dQ that an int cannot count is refused") {
   for (const Variant& v : grid::variants()) {
-    if (v.backward == nullptr) continue;
+    if (v.backward == nullptr || v.needs != Features::none) continue;
     for (auto [d, most] : {std::pair{33, 33'554'304}, {64, 33'554'304}, {128, 16'777'088}}) {
       if (v.name == std::string("relay")) most = 13'421'696;  // it has 160 columns or more
       FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = most, .Nk = 64, .d = d});
@@ -249,6 +250,20 @@ TEST_CASE("chapter: a head's sum of dQ that an int cannot count is refused") {
       CHECK((refusal(v, p).find(allowed) != std::string::npos) == (std::string(v.name) != "two_kernels"));
     }
   }
+}
+
+TEST_CASE("chapter: each sequence of a ragged batch has whole blocks of rows in L, D and the sum of dQ") {
+  const Variant& v = grid::variant_named("options_backward");
+  FullProblem p = grid::problem_of({.H = 2, .Hkv = 2, .Nq = 300, .Nk = 300, .d = 64});
+  p.sequences = {{0, 100, 300}, {0, 100, 300}};
+  for (const WorkspaceSpec& spec : workspaces_of(v, p, Pass::backward)) {
+    CHECK(spec.shape[3] == (384 + 2 * 128) * (spec.name == std::string("dQ_accum") ? 64 : 1));
+  }
+  CHECK(refusal(v, p) == "");
+  p.Nq = p.Nk = 1 << 18;  // of one row each
+  p.sequences = {};
+  for (int row = 0; row <= p.Nq; ++row) p.sequences.queries.push_back(row), p.sequences.keys.push_back(row);
+  CHECK(refusal(v, p).find("262144 sequences of 262144 queries") != std::string::npos);
 }
 
 }  // namespace

@@ -27,6 +27,13 @@ inline std::vector<Variant> forward_steps() {
   return steps;
 }
 
+/// Those that take a problem.
+inline std::vector<Variant> forward_steps(const FullProblem& p) {
+  std::vector<Variant> steps = forward_steps();
+  std::erase_if(steps, [&](const Variant& v) { return !refusal(v, p).empty(); });
+  return steps;
+}
+
 /// Is the step one of these?
 inline bool is_one_of(const Variant& v, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* name) { return v.name == std::string(name); });
@@ -45,9 +52,9 @@ inline bool splits_keys(const Variant& v) { return is_one_of(v, {"decode"}); }
 /// Does a warp load that does not compute?
 inline bool is_specialized(const Variant& v) { return is_for_hopper(v) && !is_one_of(v, {"tma", "wgmma"}); }
 
-/// The tile sizes that a step has for a problem on the simulated GPU; none if it does not take the problem.
+/// The tile sizes that a step has for a problem on the simulated GPU.
 inline std::vector<TileChoice> choices(const Variant& v, const FullProblem& p, Pass pass) {
-  return refusal(v, p).empty() ? v.tiles(p, pass, grid::device().limits()) : std::vector<TileChoice>{};
+  return v.tiles(p, pass, grid::device().limits());
 }
 
 /// "tuned, tiles 128 x 64 on B=1 ...", for messages.

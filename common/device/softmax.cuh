@@ -9,7 +9,6 @@
 #include "common/device/ptx.cuh"
 #include "common/device/rows.cuh"
 
-#include <algorithm>
 #include <type_traits>
 
 namespace flash {
@@ -20,13 +19,6 @@ constexpr float LOG2_E = 1.44269504f;
 /// Where a kernel without a backward pass leaves the derivatives of the softcap.
 struct Nowhere {};
 
-/// What tanh takes the products of 16-bit elements times: the scale over the softcap. Nothing for a rule without options.
-template <class SomeProblem>
-struct CapFactor {};
-template <>
-struct CapFactor<OptionsProblem> {
-  float value = 0.0f;
-};
 
 /// How products become scores: scale Q K^T + bias, masked; for an OptionsProblem also capped, and limited to a window. Made
 /// on the host.
@@ -37,7 +29,6 @@ struct ScoreRuleFor {
   Bias bias;
   bool scale_first;  ///< apply() scales the scores; otherwise `late_scale` becomes part of the exponent
   float late_scale;  ///< still to be multiplied after apply(): 1, the scale or, in 16 bits, the softcap
-  [[no_unique_address]] CapFactor<SomeProblem> cap_factor = {};
 
   /// Whether exponents subtract the maximum, or L, before they multiply: if apply() scales, and leaves no softcap to them.
   __device__ bool subtract_first() const { return scale_first && late_scale == 1.0f; }
@@ -113,9 +104,10 @@ struct ScoreRuleFor {
   __device__ void cap(Tile& S, [[maybe_unused]] const Slope& slope) const {
     const float c = opaque(problem.softcap);  // no register keeps its quotient for the next tile
     if constexpr (requires { Tile::OF_16_BITS; }) {
-      // One instruction, about as accurate as a score rounded to 16 bits. Its factor is the host's: a division per tile would take
-      // 20 instructions, each of which waits for the one before.
-      S.each([&](float& s, int) { s = tanh_approx(cap_factor.value * s); });
+      // One instruction, about as accurate as a score rounded to 16 bits.
+      // Finite even for a large scale and a small cap, because infinity times a product of 0 would be NaN.
+      const float factor = fmaxf(-0x1p127f, fminf(problem.scale / c, 0x1p127f));
+      S.each([&](float& s, int) { s = tanh_approx(factor * s); });
     } else {
       const float inverse = 1.0f / c;
       S.each([&](float& s, int) { s = tanhf(problem.scale * s * inverse); });
@@ -146,12 +138,7 @@ Rule score_rule(const Attention& a, bool always_scale_first = false) {
   // A softcap applies to scaled scores, too. In 16 bits it then multiplies them in the exponent, unless a bias is added first.
   const bool capped = p.softcap != 0.0f, scale_first = always_scale_first || scales_first(p) || capped;
   const bool cap_late = capped && p.dtype != Dtype::fp32 && p.bias == BiasKind::none && p.softcap < 1e30f;
-  Rule rule{p, bias_of(a), scale_first, cap_late ? p.softcap : scale_first ? 1.0f : p.scale};
-  if constexpr (Rule::OPTIONS) {
-    // Finite even for a large scale and a small cap, because infinity times a product of 0 would be NaN.
-    if (capped) rule.cap_factor.value = std::clamp(p.scale / p.softcap, -0x1p127f, 0x1p127f);
-  }
-  return rule;
+  return {p, bias_of(a), scale_first, cap_late ? p.softcap : scale_first ? 1.0f : p.scale};
 }
 
 }  // namespace
