@@ -48,10 +48,10 @@ class Addition(Copy):
 
 def add_variant(copy):
     stage, before = "04_fa1_forward", copy.rows()
-    copy.follow(f"cp -v {stage}/kernel.cuh {stage}/2_mine.cuh")
-    copy.edit(f"{stage}/CMakeLists.txt", "KERNELS kernel.cuh", "KERNELS kernel.cuh 2_mine.cuh")
-    copy.edit(f"{stage}/2_mine.cuh", "namespace flash::fa1_forward {", "namespace flash::fa1_forward::step_2 {")
-    copy.edit(f"{stage}/2_mine.cuh", '.name = "thread_per_row"', '.name = "mine"')
+    copy.follow(f"cp -v {stage}/2_tiled.cuh {stage}/3_mine.cuh")
+    copy.edit(f"{stage}/CMakeLists.txt", "2_tiled.cuh", "2_tiled.cuh 3_mine.cuh")
+    copy.edit(f"{stage}/3_mine.cuh", "namespace flash::fa1_forward::step_2 {", "namespace flash::fa1_forward::step_3 {")
+    copy.edit(f"{stage}/3_mine.cuh", '.name = "tiled"', '.name = "mine"')
     copy.expect(f"cmake --build build --target compare {stage}")
     copy.follow(f"build/bin/{stage} --list", "mine")
     copy.follow(COMPARE.format("04"), f"{stage}/mine", "ok", "wrote")
@@ -61,7 +61,7 @@ def add_variant(copy):
         "docs/reference/io_complexity.md": "| {stage} | `{variant}` |",
         "docs/chapters/04_fa1_forward.md": "counted, `{variant}`",
     }
-    copy.shows(f"{stage}/mine", f"{stage}/2_mine.cuh", before, pages)
+    copy.shows(f"{stage}/mine", f"{stage}/3_mine.cuh", before, pages)
 
 
 def add_stage(copy):
