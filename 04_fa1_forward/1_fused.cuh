@@ -11,8 +11,7 @@
 // It needs no second pass: when a larger score arrives, o shrinks by the factor that corrects l. A score is therefore used up
 // as soon as it is known, and the three kernels of 03 become one, with a loop over the keys.
 //
-// Grid: (blocks of rows, H, B). Block: one thread per row. Registers: a row of Q and of o, and its m, l.
-//
+// Registers of a thread: its row of Q and of o, m, l.
 // HBM elements per head. v: pairs of a query and a key that it sees (Nq Nk if not causal)
 //   read     Q: Nq d     K, V: v d each    bias: v
 //   written  O: Nq d     L: Nq
@@ -36,15 +35,6 @@ struct RowStats {
 template <class T>
 __device__ float read_padded(const Matrix<T>& M, int row, int col) {
   return col < M.cols ? M(row, col) : 0.0f;
-}
-
-/// q . k_j.  All threads of a warp read the same key.
-template <int Width>
-__device__ float dot_product(const float (&q_reg)[Width], const Matrix<const float>& K, int j) {
-  float qk = 0.0f;
-#pragma unroll
-  for (int c = 0; c < Width; ++c) qk += q_reg[c] * read_padded(K, j, c);
-  return qk;
 }
 
 /// (3.6)  Adds key j with the score S to (m, l) and to o, which is a row of P V.
@@ -76,12 +66,14 @@ __global__ void __launch_bounds__(ROWS_PER_BLOCK)
 #pragma unroll
   for (int c = 0; c < Width; ++c) q_reg[c] = read_padded(Q, i, c);
 
-  // This thread's row, one key at a time, up to its last visible key.
+  // This thread's row, a key at a time, up to the last one that it sees.
   RowStats stats{-INFINITY, 0.0f};  // m, l
   float PV_reg[Width] = {};         // o
-  const int visible = problem.visible_keys(i);
-  for (int j = 0; j < visible; ++j) {
-    const float S = score(problem, bias, b, h, i, j, dot_product<Width>(q_reg, K, j));
+  for (int j = 0; j < problem.visible_keys(i); ++j) {
+    float S = 0.0f;  // q . k_j, then the score. All threads of a warp read the same key
+#pragma unroll
+    for (int c = 0; c < Width; ++c) S += q_reg[c] * read_padded(K, j, c);
+    S = score(problem, bias, b, h, i, j, S);  // (4.1)
     accumulate<Width>(stats, PV_reg, S, V, j);
   }
 
@@ -102,13 +94,10 @@ void forward(const Attention& a) {
          view<float>(a.L));
 }
 
-/// "" or why the grid cannot hold a problem.
-std::string refuse(const Problem& p) { return refuse_grid_beyond(p, ROWS_PER_BLOCK); }
-
 const Variant variant{.name = "fused",
                       .idea = "softmax and both products in one kernel: O is the merge's third component",
                       .forward = forward,
-                      .refuse = refuse,
+                      .refuse = [](const Problem& p) { return refuse_grid_beyond(p, ROWS_PER_BLOCK); },
                       .max_head_dim = 96};
 
 }  // namespace
