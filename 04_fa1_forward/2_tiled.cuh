@@ -51,8 +51,8 @@ inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   return {std::min(Br, (p.Nq + WARP - 1) / WARP * WARP), std::min(Bc, (p.Nk + GROUP - 1) / GROUP * GROUP)};
 }
 
-/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0). A row has two such
-/// running states: m and l, of all tiles so far, and m~ and l~, of the keys of the current tile so far.
+/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0).
+/// A row has two such running states: m and l, of all tiles so far, and m~ and l~, of the keys of the current tile so far.
 struct RowStats {
   float m;
   float l;
@@ -66,12 +66,12 @@ __device__ inline RowStats merge(RowStats a, RowStats b) {
 
 /// Adds GROUP more scores to (m~, l~) and P~ V: (4.2) by the online rule (3.2), so that no thread has to keep its row of S.
 template <int Width>
-__device__ void accumulate(RowStats& tile_stats, float4 (&PV_reg)[Width / 4], const float (&S)[GROUP],
+__device__ void accumulate(RowStats& stats, float4 (&PV_reg)[Width / 4], const float (&S)[GROUP],
                            const SharedMatrix<float>& V_smem, int key) {
-  float m = tile_stats.m;
+  float m = stats.m;
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) m = fmaxf(m, S[g]);
-  const float alpha = expf(tile_stats.m - zero_if_empty(m));  // rescales what was summed under the older maximum
+  const float alpha = expf(stats.m - zero_if_empty(m));  // rescales what was summed under the older maximum
   float P[GROUP];
   float sum = 0.0f;
 #pragma unroll
@@ -79,7 +79,7 @@ __device__ void accumulate(RowStats& tile_stats, float4 (&PV_reg)[Width / 4], co
     P[g] = expf(S[g] - zero_if_empty(m));
     sum += P[g];
   }
-  tile_stats = {m, tile_stats.l * alpha + sum};
+  stats = {m, stats.l * alpha + sum};
 #pragma unroll
   for (int c = 0; c < Width / 4; ++c) {
     float4 o = scaled(alpha, PV_reg[c]);
