@@ -59,7 +59,6 @@ def add_variant(copy):
     pages = {
         "docs/logbook/comparison.md": "| {stage} `{variant}` |",
         "docs/reference/io_complexity.md": "| {stage} | `{variant}` |",
-        "docs/chapters/04_fa1_forward.md": "counted, `{variant}`",
     }
     copy.shows(f"{stage}/mine", f"{stage}/3_mine.cuh", before, pages)
 
