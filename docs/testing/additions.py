@@ -56,10 +56,7 @@ def add_variant(copy):
     copy.follow(f"build/bin/{stage} --list", "mine")
     copy.follow(COMPARE.format("04"), f"{stage}/mine", "ok", "wrote")
     copy.expect(GENERATE)
-    pages = {
-        "docs/logbook/comparison.md": "| {stage} `{variant}` |",
-        "docs/reference/io_complexity.md": "| {stage} | `{variant}` |",
-    }
+    pages = {"docs/logbook/comparison.md": "| {stage} `{variant}` |", "docs/reference/io_complexity.md": "| {stage} | `{variant}` |"}
     copy.shows(f"{stage}/mine", f"{stage}/3_mine.cuh", before, pages)
 
 
