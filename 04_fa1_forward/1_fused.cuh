@@ -1,6 +1,6 @@
 // 04 FlashAttention-1, forward, step 1: one kernel for the whole forward pass. S and P are never stored.
 //
-//   (m, l, o) of the keys so far, merged with key j, whose triple is (S_j, 1, v_j)    (3.6)
+//   (m, l, o) of the keys so far, merged with key j, whose triple is (S_j, 1, v_j)      (3.6)
 //     S_j = scale q . k_j + bias, masked                                                (4.1)
 //     m' = max(m, S_j)
 //     l' = l exp(m - m') + exp(S_j - m')
