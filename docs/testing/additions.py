@@ -73,7 +73,9 @@ def add_stage(copy):
     readme = copy.folder / stage / "README.md"
     readme.write_text(readme.read_text().replace("01_naive", stage))
     (copy.folder / f"docs/chapters/{stage}.md").write_text(f"# 09 Mine\n\n<!-- generated: quotes.printed {stage} -->\n<!-- end -->\n")
-    copy.edit("docs/README.md", "(chapters/08_tensor_cores.md)", f"(chapters/08_tensor_cores.md) [09 Mine](chapters/{stage}.md)")
+    copy.edit(
+        "docs/README.md", "forward](chapters/08_tensor_cores.md)", f"forward](chapters/08_tensor_cores.md) [09 Mine](chapters/{stage}.md)"
+    )
     copy.follow("common/try.sh 09", f"{stage}, variant first")
     copy.expect(COMPARE.format("09"), 0, [f"{stage}/first", "ok", "wrote"])
     copy.expect(f"common/compare/report.py {ROWS} --out report.html", 0, ["wrote"])
