@@ -16,7 +16,7 @@ class Step(NamedTuple):
     stage = property(lambda step: step.name.split("/")[0])
 
 
-# What chapters 06b to 08 predict, in TFLOP/s, at d = 64 and 128: (6.9), (7.9), (8.0), and section 2 of 08's backward chapter.
+# What chapters 06b to 08 predict, in TFLOP/s, at d = 64 and 128: (6.9), (7.9), (8.0), and section 3 of 08's backward chapter.
 ALLOWED = {
     "06_fa2_forward/loop_order": (29.8, 29.8),
     "06_fa2_forward/register_tiles": (53.1, 51.6),
