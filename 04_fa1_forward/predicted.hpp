@@ -17,6 +17,20 @@ inline Tiles predicted_tiles(const FullProblem& p, const DeviceLimits& limits) {
   return {std::min(Br, up(p.Nq, 32)), std::min(longest / 8 * 8, up(p.Nk, 8))};
 }
 
+/// Step 1: each query reads the keys and values that it sees, and a warp as many as its last row sees, an element of all lanes at a time.
+/// Rows of Q and O belong to a thread each: a sector per element.
+inline Prediction predicted_fused(const FullProblem& p) {
+  const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, d = p.d, pairs = visible_pairs(p);
+  const std::int64_t broadcasts = visits(p, {.Br = 32, .Bc = 1}).tiles * d;
+  const MovedTensors moved{{"Q", {heads * Nq * d, 0, heads * Nq * d}},
+                           {"K", {heads * pairs * d, 0, heads * broadcasts}},
+                           {"V", {heads * pairs * d, 0, heads * broadcasts}},
+                           {"O", {0, heads * Nq * d, heads * Nq * d}},
+                           {"L", {0, heads * Nq}},
+                           {"bias", {p.bias == BiasKind::none ? 0 : heads * pairs, 0}}};
+  return {moved, sectors_of(moved, p), 0, 0};
+}
+
 /// (4.7)  With two barriers per pair of tiles.
 inline Prediction predicted_forward(const FullProblem& p, const DeviceLimits& limits) {
   const Visits v = visits(p, predicted_tiles(p, limits));
@@ -34,7 +48,8 @@ inline Prediction predicted_forward(const FullProblem& p, const DeviceLimits& li
 }
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const TileChoice&, const DeviceLimits& limits) {
-  return v.name == std::string_view("thread_per_row") ? predicted_forward(p, limits) : Prediction{};
+  if (v.name == std::string_view("fused")) return predicted_fused(p);
+  return v.name == std::string_view("tiled") ? predicted_forward(p, limits) : Prediction{};
 }
 
 }  // namespace flash::fa1_forward

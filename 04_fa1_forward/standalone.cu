@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(Br)
       const float4* const q = Q + (head + i) * (d / 4);
       float4* const o = O + (head + i) * (d / 4);
 
-      // q and o are read and written in HBM directly: neighbouring threads touch rows 256 bytes apart. kernel.cuh stages both
+      // q and o are read and written in HBM directly: neighbouring threads touch rows 256 bytes apart. 2_tiled.cuh stages both
       // in shared memory. The loops over c stay loops: unrolled, each would be 4096 multiply-adds of code.
       float S[Bc] = {};
 #pragma unroll 1

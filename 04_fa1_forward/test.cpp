@@ -1,5 +1,5 @@
 // What chapter 04 claims. The grid that every stage passes is in common/grid.
-#include "04_fa1_forward/kernel.cuh"
+#include "04_fa1_forward/2_tiled.cuh"
 #include "04_fa1_forward/predicted.hpp"
 #include "common/grid/prediction.hpp"
 #include "common/grid/problems.hpp"
@@ -18,6 +18,7 @@
 namespace flash::fa1_forward {
 namespace {
 
+using namespace step_2;
 using grid::causal;
 using grid::Simulated;
 
@@ -114,7 +115,7 @@ TEST_CASE("cpu: the order of threads changes no bit") {
   const Simulated gpu({.target_sm = 75});
   const FullProblem p = many_tiles();
   const Inputs inputs = make_inputs(p, InputKind::normal, 21, Pass::forward);
-  const Variant& v = grid::variants().front();
+  const Variant& v = grid::variant_named("tiled");
   const Results<float> first = grid::run(v, p, inputs, Pass::forward);
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     const Simulated order({.order = seed == 0 ? Order::reverse : Order::random, .seed = seed, .target_sm = 75});
@@ -132,14 +133,14 @@ TEST_CASE("cpu: bytes are those of the formula (4.7), and sectors and barriers a
     const Simulated gpu({.target_sm = sm});
     for (const FullProblem& p : grid::counted(problems)) {
       CHECK(predicted_tiles(p, grid::device().limits()) == tiles_of(p, grid::device().limits()));
-      grid::check_prediction(grid::variants().front(), p, Pass::forward);
+      for (const Variant& v : grid::variants_for(p)) grid::check_prediction(v, p, Pass::forward);
     }
   }
 }
 
 TEST_CASE("cpu: reading rows of shared memory meets no bank twice") {
   const FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 40, .d = 64});
-  Runner runner(grid::device(), grid::variants().front(), p, make_inputs(p, InputKind::normal, 1, Pass::forward),
+  Runner runner(grid::device(), grid::variant_named("tiled"), p, make_inputs(p, InputKind::normal, 1, Pass::forward),
                 Pass::forward);
   CHECK(runner.count().bank_conflicts == 0);
 }

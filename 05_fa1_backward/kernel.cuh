@@ -6,9 +6,8 @@
 //   P = softmax(S)           dS = P o (dP - D)              D = rowsum(dO o O)             (5.3), (5.4)
 //   S = scale Q K^T          dQ = scale dS K                dK = scale dS^T Q              (5.5), (5.6)
 //
-// The loops are the same as in chapter 04, whose kernel also runs the forward pass: tiles of K and V outside, tiles of Q
-// inside. dK and dV of the outer tile accumulate in shared memory; dQ of the inner tile is read from HBM, updated and written
-// back in every iteration.
+// The loops are those of 04/2_tiled.cuh, which also runs the forward pass: tiles of K and V outside, tiles of Q inside. dK, dV
+// of the outer tile accumulate in shared memory; dQ of the inner one is read from HBM, updated and written back each time.
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so that only this block adds
 // to dK and dV: no atomics, and each run gives the same bits.  Block: Br threads. A thread owns a row:
@@ -207,7 +206,7 @@ __global__ void __launch_bounds__(MAX_Br, 1)
     backward_kernel(Problem problem, int Br, int Bc, Tensors all, Bias bias, bool aligned) {
   const int b = blockIdx.x / problem.Hkv, kv_head = blockIdx.x % problem.Hkv;
   const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
-  const int row = threadIdx.x;
+  const int thread = threadIdx.x, row = thread;  // of the Q tile; in phase C a thread has a key, a row of the K tile
   const Matrix<const float> K = all.K.head(b, kv_head), V = all.V.head(b, kv_head);
   const SharedTiles smem = shared_tiles<Width>(Br, Bc);
 
@@ -251,12 +250,13 @@ __global__ void __launch_bounds__(MAX_Br, 1)
         //   threads        dX     A     Y     factor
         //   0 .. Bc - 1    dV     P     dO    1
         //   Bc .. 2Bc - 1  dK     dS    Q     scale
-        if (row < 2 * Bc) {
-          const bool is_dV = row < Bc;
+        if (thread < 2 * Bc) {
+          const bool is_dV = thread < Bc;
           const SharedMatrix<float> dX{is_dV ? smem.dV.data : smem.dK.data, Bc, Width, Width + PAD};
           const SharedMatrix<float> A{is_dV ? smem.P.data : smem.dS.data, Br, Bc, Bc + PAD};
           const SharedMatrix<float> Y{is_dV ? smem.dO.data : smem.Q.data, Br, Width, Width + PAD};
-          add_to_key_gradient<Width>(dX, is_dV ? row : row - Bc, is_dV ? 1.0f : problem.scale, A, Y);
+          const int key = is_dV ? thread : thread - Bc;
+          add_to_key_gradient<Width>(dX, key, is_dV ? 1.0f : problem.scale, A, Y);
         }
         // Write after read: the next tiles overwrite data still being read.
         // Read after write: line 24 stores what other threads have summed.

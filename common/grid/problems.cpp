@@ -3,6 +3,7 @@
 #include "common/grid/support.hpp"
 #include "common/harness/parse.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <utility>
@@ -43,7 +44,13 @@ constexpr Layout all_layouts[] = {Layout::bhnd, Layout::bnhd, Layout::qkv, Layou
 
 /// The same for all variants of the stage.
 Dtype stage_dtype() { return variants().front().dtypes.front(); }
-int largest_head_dim() { return variants().front().max_head_dim; }
+
+/// Of any variant of the stage; those that take less sit out the larger ones.
+int largest_head_dim() {
+  int largest = 0;
+  for (const Variant& variant : variants()) largest = std::max(largest, variant.max_head_dim);
+  return largest;
+}
 
 template <class T>
 std::vector<T> joined(std::vector<T> all, const std::vector<T>& more, bool wanted) {

@@ -70,7 +70,13 @@ void check_variant(const StageInfo& stage, const Variant& variant, const FullPro
     const bool tensor_cores = problem.dtype != Dtype::fp32 && variant.dtypes == std::vector{Dtype::fp32};
     const bool wide = problem.d > variant.max_head_dim && variant.max_head_dim < 256;
     if (tensor_cores) why += "; 08_tensor_cores takes fp16 and bf16";
-    if (wide && !tensor_cores) why += "; 08_tensor_cores takes head dimensions up to 256, in fp16 and bf16";
+    const std::vector<Variant>& list = variants(Backend::cpu);
+    const auto wider = std::find_if(list.begin(), list.end(), [&](const Variant& v) { return refusal(v, problem).empty(); });
+    if (wide && wider != list.end()) {
+      why += std::string("; variant ") + wider->name + " takes it";
+    } else if (wide && !tensor_cores) {
+      why += "; 08_tensor_cores takes head dimensions up to 256, in fp16 and bf16";
+    }
     throw UsageError(refuses + why);
   }
   if (const std::string why = refusal_on(variant, problem, limits); !why.empty()) throw DeviceError(refuses + why);

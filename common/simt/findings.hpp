@@ -20,7 +20,7 @@ struct Race {
   std::string kernel;
   bool shared = true;                   ///< shared memory; else global
   bool one_block = true;                ///< both threads are of one block
-  std::string first_line, second_line;  ///< "04_fa1_forward/kernel.cuh:37"
+  std::string first_line, second_line;  ///< "04_fa1_forward/2_tiled.cuh:37"
   bool first_writes = false, second_writes = false;
   ThreadName first, second;
 };
@@ -60,7 +60,7 @@ std::string writer_near(const void*);
 /// Can it be known? False in builds under a sanitizer, which watches by its own means.
 bool can_watch();
 
-/// "04_fa1_forward/kernel.cuh:37 writes and 04_fa1_forward/kernel.cuh:54 reads the same shared memory ...", one line.
+/// "04_fa1_forward/2_tiled.cuh:37 writes and 04_fa1_forward/2_tiled.cuh:54 reads the same shared memory ...", one line.
 std::string sentence(const Race&);
 std::string sentence(const UnwrittenRead&);
 

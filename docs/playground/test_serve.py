@@ -16,9 +16,9 @@ from pathlib import Path
 from chromium import PROGRAM, Chromium
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGE, FILE = "04_fa1_forward", "04_fa1_forward/kernel.cuh"
+STAGE, FILE = "04_fa1_forward", "04_fa1_forward/2_tiled.cuh"
 RUN = {
-    "args": "--device cpu --variant thread_per_row --seq-q 80 --seq-k 80 --head-dim 40 --heads 1 --json".split(),
+    "args": "--device cpu --variant tiled --seq-q 80 --seq-k 80 --head-dim 40 --heads 1 --json".split(),
     "env": {"FLASH_SIMT_ORDER": "forward", "FLASH_SIMT_TARGET": "90", "FLASH_SIMT_STEPS": "1"},
 }
 

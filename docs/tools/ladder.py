@@ -126,6 +126,9 @@ def types_to_read(files):
     return found
 
 
+# Steps that only explain, before the step that is timed, and the step that each changes.
+STEPS_BETWEEN = {"04_fa1_forward/tiled": ("04_fa1_forward/fused", "03_online_softmax/thread_per_row")}
+
 # Side steps, and the step that each changes.
 SIDE_STEPS = {
     "06_fa2_forward/decode": "06_fa2_forward/short_softmax",
@@ -153,7 +156,10 @@ def names_of_files(paths):
 def files():
     """What each step changes of the step before it, and how much there is to read to follow it."""
     rows = {}
-    steps = [(one.name, one.over) for every in STEPS.values() for one in every]
+    steps = []
+    for one in (one for every in STEPS.values() for one in every):
+        between = STEPS_BETWEEN.get(one.name)
+        steps += [between, (one.name, between[0])] if between else [(one.name, one.over)]
     for name, over in [*steps, *SIDE_STEPS.items()]:
         path, before = file_of(name), over and file_of(over)
         if path not in rows:  # stage 01 has both passes in one file

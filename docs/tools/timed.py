@@ -59,10 +59,11 @@ def profile(*stages):
 
 
 def pairs(file, stage, direction, variant=None, before=None):
-    """For each saved problem a stage's best variant, or a named one, and the best of all stages before it, or of a named one."""
+    """For each saved problem a stage's best variant, or a named one, and the best of all stages before it, or of a named one,
+    or a named step of one."""
     for rows in by_problem(newest(H200, file, direction=direction, having="time")):
         ours = fastest(row for row in rows if row["stage"] == stage and variant in (None, row["variant"]))
-        older = fastest(row for row in rows if row["stage"] < stage and before in (None, row["stage"]))
+        older = fastest(row for row in rows if row["stage"] < stage and before in (None, row["stage"], row.label))
         if ours and older:
             yield ours, older
 

@@ -7,7 +7,7 @@
 
 namespace flash::machine {
 
-/// "04_fa1_forward/kernel.cuh:37". A return address is looked up in the program's line table by binutils' addr2line (macOS: atos), where
+/// "04_fa1_forward/2_tiled.cuh:37". A return address is looked up in the program's line table by binutils' addr2line (macOS: atos), where
 /// it is installed; of the functions that were inlined there, the innermost that is not the simulator's counts.
 std::string source_line(const CodePlace&);
 

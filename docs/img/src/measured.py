@@ -89,7 +89,7 @@ def bounds_04():
     for file in ("compare.jsonl", "few_heads.jsonl"):
         rows = newest(H200, file, direction="forward", having="time")
         plain = fastest(row for row in rows if row["stage"] < "04")
-        fused = fastest(row for row in rows if row["stage"] == "04_fa1_forward")
+        fused = fastest(row for row in rows if row.label == "04_fa1_forward/tiled")
         problem = plain["problem"]
         heads, n, d = problem["batch"] * problem["heads"], problem["seq_q"], problem["head_dim"]
         waves = -(-heads // h200.SMS)

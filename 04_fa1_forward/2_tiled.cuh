@@ -1,22 +1,21 @@
-// 04 FlashAttention-1, forward (Dao et al. 2022, Algorithm 1): S and P never reach HBM.
+// 04 FlashAttention-1, forward, step 2: tiles in shared memory (Dao et al. 2022, Algorithm 1). S and P never reach HBM.
 // Read thread_rows.cuh first: it has the loads of tiles and the dot products.
 //
-//   for every tile j of K, V, for every tile i of Q:
-//     S_ij = scale Q_i K_j^T + bias, masked                                             (4.1)
-//     m~ = rowmax S_ij,   P~ = exp(S_ij - m~),   l~ = rowsum P~                         (4.2)
+//   for every tile of K and V, for every tile of Q and O:
+//     S = scale Q K^T + bias, masked                                                    (4.1)
+//     m~ = rowmax S,   P~ = exp(S - m~),   l~ = rowsum P~                               (4.2)
 //     m_new = max(m, m~),   l_new = e^{m - m_new} l + e^{m~ - m_new} l~                 (4.3)
-//     O_i = (l e^{m - m_new} O_i + e^{m~ - m_new} P~ V_j) / l_new                       (4.4)
+//     O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new                             (4.4)
 //   L = m + ln l                                                                        (4.5)
 //
-// New since 03: the merge (3.4) of two partial rows gets its third component, O. A row can now be finished tile by tile, and
-// no tile of S ever leaves the chip. Between tiles a row's state (O, l, m) is kept in HBM.
+// New since step 1: a block loads K and V once for all its rows, not once per row, and keeps them in shared memory. They fit
+// only a tile at a time. The loops over tiles are nested with K and V outside, so that a row's state (O, l, m) waits in HBM for
+// the next tile of keys, to be merged with (m~, l~, P~ V) of that tile: the merge (3.6) of two sets of keys.
 //
-// Indices of matrices in capitals, as in Q_i and S_ij, count tiles. In the code i is a query, j a key.
+// Grid: one block per (batch, head). Block: one thread per row of the Q tile, which takes GROUP keys at a time.
+// Shared memory: tiles of K and V [Bc, Width], of Q and O [Br, Width + PAD]; Width: d, rounded up. Registers: a row of P~ V.
 //
-// Grid: one block per (batch, head). Block: one thread per row of the Q tile.
-// Shared memory: K_j, V_j [Bc, Width], Q_i, O_i [Br, Width + PAD]; Width: d, rounded up. Registers: a row of P~ V_j.
-//
-// HBM elements per head. R counts, over all tiles j, the rows of Q tiles that see tile j (Nq Tc if not causal)          (4.7)
+// HBM elements per head. R counts, over all tiles of K, the rows of Q tiles that see it (Nq Tc if not causal)           (4.7)
 //   read     K, V: Nk d each   Q, O: R d each    l, m: R + Nq each    bias: one per visible pair
 //   written  O: (Nq + R) d     l, m: Nq + R each     L: Nq
 // Shapes: all. HBM in addition to inputs and outputs: l and m [B, H, Nq, 1], which the backward pass of chapter 05 reads.
@@ -26,14 +25,14 @@
 
 #include <algorithm>
 
-namespace flash::fa1_forward {
+namespace flash::fa1_forward::step_2 {
 namespace {
 
 constexpr int MAX_Br = 256;  // Br at most: with 255 registers each, more threads do not fit an SM
 constexpr int WARP = 32;     // Br, the block size, is a multiple of it, so that the last warp is complete
 
 /// Floats of shared memory: two tiles of Bc rows, two padded ones of Br rows.
-inline std::size_t shared_floats(const Tiles& t, int width) {
+FLASH_HOST_DEVICE constexpr std::size_t shared_floats(const Tiles& t, int width) {
   return 2 * static_cast<std::size_t>(t.Bc) * static_cast<std::size_t>(width) +
          2 * static_cast<std::size_t>(t.Br) * static_cast<std::size_t>(width + PAD);
 }
@@ -52,8 +51,8 @@ inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   return {std::min(Br, (p.Nq + WARP - 1) / WARP * WARP), std::min(Bc, (p.Nk + GROUP - 1) / GROUP * GROUP)};
 }
 
-/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0). A row has two such
-/// running states: m and l, of all tiles so far, and m~ and l~, of the keys of the current tile so far.
+/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0).
+/// A row has two such running states: m and l, of all tiles so far, and m~ and l~, of the keys of the current tile so far.
 struct RowStats {
   float m;
   float l;
@@ -67,12 +66,12 @@ __device__ inline RowStats merge(RowStats a, RowStats b) {
 
 /// Adds GROUP more scores to (m~, l~) and P~ V: (4.2) by the online rule (3.2), so that no thread has to keep its row of S.
 template <int Width>
-__device__ void accumulate(RowStats& tile_stats, float4 (&PV_reg)[Width / 4], const float (&S)[GROUP],
+__device__ void accumulate(RowStats& stats, float4 (&PV_reg)[Width / 4], const float (&S)[GROUP],
                            const SharedMatrix<float>& V_smem, int key) {
-  float m = tile_stats.m;
+  float m = stats.m;
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) m = fmaxf(m, S[g]);
-  const float alpha = expf(tile_stats.m - zero_if_empty(m));  // rescales what was summed under the older maximum
+  const float alpha = expf(stats.m - zero_if_empty(m));  // rescales what was summed under the older maximum
   float P[GROUP];
   float sum = 0.0f;
 #pragma unroll
@@ -80,7 +79,7 @@ __device__ void accumulate(RowStats& tile_stats, float4 (&PV_reg)[Width / 4], co
     P[g] = expf(S[g] - zero_if_empty(m));
     sum += P[g];
   }
-  tile_stats = {m, tile_stats.l * alpha + sum};
+  stats = {m, stats.l * alpha + sum};
 #pragma unroll
   for (int c = 0; c < Width / 4; ++c) {
     float4 o = scaled(alpha, PV_reg[c]);
@@ -90,7 +89,7 @@ __device__ void accumulate(RowStats& tile_stats, float4 (&PV_reg)[Width / 4], co
   }
 }
 
-/// (4.4)  O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new, for a row of O_i. No visible key so far: l_new = 0, O = 0.
+/// (4.4)  O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new, for a row of O. No visible key so far: l_new = 0, O = 0.
 template <int Width>
 __device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStats old_stats, RowStats tile_stats,
                              RowStats new_stats, const float4 (&PV_reg)[Width / 4]) {
@@ -119,7 +118,7 @@ __global__ void __launch_bounds__(MAX_Br, 1)
   const Matrix<float> O = O_all.head(b, h);
   const Vector<float> l = l_all.head_vector(b, h), m = m_all.head_vector(b, h), L = L_all.head_vector(b, h);
 
-  float* const shared = dynamic_shared<float>(2 * Bc * Width + 2 * Br * (Width + PAD));
+  float* const shared = dynamic_shared<float>(shared_floats(tiles, Width));
   const SharedMatrix<float> K_smem{shared, Bc, Width, Width};
   const SharedMatrix<float> V_smem{shared + Bc * Width, Bc, Width, Width};
   const SharedMatrix<float> Q_smem{shared + 2 * Bc * Width, Br, Width, Width + PAD};
@@ -150,7 +149,7 @@ __global__ void __launch_bounds__(MAX_Br, 1)
 
       // Lines 9 and 10: this thread's row of the tile, GROUP keys at a time, up to its last visible key.
       RowStats tile_stats{-INFINITY, 0.0f};  // m~, l~
-      float4 PV_reg[Width / 4] = {};         // P~ V_j
+      float4 PV_reg[Width / 4] = {};         // P~ V
       // The keys that it sees, counted from key0: negative or above Bc if the last one is in another tile.
       const int visible = i < problem.Nq ? problem.visible_keys(i) - key0 : 0;
       for (int key = 0; key < min(visible, Bc); key += GROUP) {
@@ -210,11 +209,11 @@ std::string refuse(const Problem& p) {
          "; a CUDA grid holds at most " + std::to_string(limit) + " blocks in a row";
 }
 
-const Variant variant{.name = "thread_per_row",
+const Variant variant{.name = "tiled",
                       .idea = "Algorithm 1: tiles of S stay on the chip, O, l, m wait in HBM; a thread per row",
                       .forward = forward,
                       .workspace = workspace,
                       .refuse = refuse};
 
 }  // namespace
-}  // namespace flash::fa1_forward
+}  // namespace flash::fa1_forward::step_2

@@ -1,0 +1,104 @@
+// 04 FlashAttention-1, forward, step 1: one kernel for the whole forward pass. S and P are never stored.
+//
+//   (m, l, o) of the keys so far, merged with key j, whose triple is (S_j, 1, v_j)      (3.6)
+//     S_j = scale q . k_j + bias, masked                                                (4.1)
+//     m' = max(m, S_j)
+//     l' = l exp(m - m') + exp(S_j - m')
+//     o' = o exp(m - m') + exp(S_j - m') v_j
+//   O = o / l,   L = m + ln l                                                           (4.5)
+//
+// New since 03: the merge (3.4) of two partial rows gets its third component, o, the sum of the values under the same weights.
+// It needs no second pass: when a larger score arrives, o shrinks by the factor that corrects l. A score is therefore used up
+// as soon as it is known, and the three kernels of 03 become one, with a loop over the keys.
+//
+// Registers of a thread: its row of Q and of o, m, l.
+// HBM elements per head. v: pairs of a query and a key that it sees (Nq Nk if not causal)
+//   read     Q: Nq d     K, V: v d each    bias: v
+//   written  O: Nq d     L: Nq
+// Shapes: d up to 96. The two rows of d = 128 would take 256 registers, and a thread has at most 255.
+#pragma once
+
+#include "common/device/device.cuh"
+
+namespace flash::fa1_forward::step_1 {
+namespace {
+
+constexpr int ROWS_PER_BLOCK = 64;  // one thread per row
+
+/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0).
+struct RowStats {
+  float m;
+  float l;
+};
+
+/// An element, or 0 in the columns by which d is padded to Width.
+template <class T>
+__device__ float read_padded(const Matrix<T>& M, int row, int col) {
+  return col < M.cols ? M(row, col) : 0.0f;
+}
+
+/// (3.6)  Adds key j with the score S to (m, l) and to o, which is a row of P V.
+template <int Width>
+__device__ void accumulate(RowStats& stats, float (&PV_reg)[Width], float S, const Matrix<const float>& V, int j) {
+  const float m = fmaxf(stats.m, S);
+  const float alpha = expf(stats.m - zero_if_empty(m));  // rescales what was summed under the older maximum
+  const float P = expf(S - zero_if_empty(m));
+  stats = {m, stats.l * alpha + P};
+#pragma unroll
+  for (int c = 0; c < Width; ++c) PV_reg[c] = alpha * PV_reg[c] + P * read_padded(V, j, c);
+}
+
+/// Grid: (blocks of rows, H, B). Width: d, rounded up, since registers have no addresses: all loops over c are unrolled.
+template <int Width>
+__global__ void __launch_bounds__(ROWS_PER_BLOCK)
+    forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,
+                   Tensor<float> O_all, Tensor<float> L_all) {
+  const int b = blockIdx.z;
+  const int h = blockIdx.y;
+  const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;
+  if (i >= problem.Nq) return;  // no barrier follows
+  const Matrix<const float> Q = Q_all.head(b, h);
+  const Matrix<const float> K = K_all.head(b, problem.kv_head(h));
+  const Matrix<const float> V = V_all.head(b, problem.kv_head(h));
+  const Matrix<float> O = O_all.head(b, h);
+
+  float q_reg[Width];
+#pragma unroll
+  for (int c = 0; c < Width; ++c) q_reg[c] = read_padded(Q, i, c);
+
+  // This thread's row, a key at a time, up to the last one that it sees.
+  RowStats stats{-INFINITY, 0.0f};  // m, l
+  float PV_reg[Width] = {};         // o
+  for (int j = 0; j < problem.visible_keys(i); ++j) {
+    float S = 0.0f;  // q . k_j, then the score. All threads of a warp read the same key
+#pragma unroll
+    for (int c = 0; c < Width; ++c) S += q_reg[c] * read_padded(K, j, c);
+    S = score(problem, bias, b, h, i, j, S);  // (4.1)
+    accumulate<Width>(stats, PV_reg, S, V, j);
+  }
+
+  const float inverse = stats.l == 0.0f ? 0.0f : 1.0f / stats.l;
+#pragma unroll
+  for (int c = 0; c < Width; ++c) {
+    if (c < O.cols) O(i, c) = PV_reg[c] * inverse;
+  }
+  L_all.head_vector(b, h)(i) = stats.m + logf(stats.l);  // (4.5); no key seen: -inf + -inf
+}
+
+void forward(const Attention& a) {
+  const Problem& p = a.problem;
+  const auto kernel = p.d <= 32 ? forward_kernel<32> : p.d <= 64 ? forward_kernel<64> : forward_kernel<96>;
+  launch("fa1_forward",
+         {dim3(blocks_for(p.Nq, ROWS_PER_BLOCK), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)), dim3(ROWS_PER_BLOCK)},
+         kernel, p, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), bias_of(a), view<float>(a.O),
+         view<float>(a.L));
+}
+
+const Variant variant{.name = "fused",
+                      .idea = "softmax and both products in one kernel: O is the merge's third component",
+                      .forward = forward,
+                      .refuse = [](const Problem& p) { return refuse_grid_beyond(p, ROWS_PER_BLOCK); },
+                      .max_head_dim = 96};
+
+}  // namespace
+}  // namespace flash::fa1_forward::step_1
