@@ -37,7 +37,7 @@ TEST_CASE("cpu: right when the first tiles visited see nothing") {
     }
   }
   const Checker checker(p, inputs, Pass::forward, Sample{});
-  for (const Variant& v : forward_steps()) {
+  for (const Variant& v : forward_steps(p)) {
     for (const TileChoice& choice : choices(v, p, Pass::forward)) check(checker, v, choice.tiles, p, inputs, Pass::forward);
   }
 }
@@ -47,7 +47,7 @@ TEST_CASE("cpu: a tile of Q that sees no key at all") {
   const FullProblem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 145, .Nk = 16, .d = 30}));
   const Inputs inputs = make_inputs(p, InputKind::normal, 89, Pass::forward);
   const Checker checker(p, inputs, Pass::forward, Sample{});
-  for (const Variant& v : forward_steps()) {
+  for (const Variant& v : forward_steps(p)) {
     for (const TileChoice& choice : choices(v, p, Pass::forward)) {
       CHECK((choice.tiles.Br > 128 || choice.tiles.Br <= p.Nq - p.Nk));  // taller ones have others beside them
       check(checker, v, choice.tiles, p, inputs, Pass::forward);
@@ -57,13 +57,15 @@ TEST_CASE("cpu: a tile of Q that sees no key at all") {
 
 TEST_CASE("cpu: right when a block computes one tile of Q after the other") {
   // More tiles of Q than SMs; some see no key. Blocks go round their rings several times, and wait until O has left Q's place.
-  const FullProblem p = causal(grid::problem_of({.H = 70, .Hkv = 35, .Nq = 150, .Nk = 70, .d = 12}));
-  const Inputs inputs = make_inputs(p, InputKind::normal, 90, Pass::forward);
-  const Checker checker(p, inputs, Pass::forward, Sample{});
-  for (const Variant& v : forward_steps()) {
-    if (v.name != std::string("scheduled") || grid::sanitized()) continue;
+  FullProblem p = causal(grid::problem_of({.H = 70, .Hkv = 35, .Nq = 150, .Nk = 70, .d = 12}));
+  for (const char* name : {"scheduled", "options_hopper"}) {
+    if (grid::sanitized()) continue;
+    const bool windowed = name == std::string("options_hopper");
+    if (windowed) p.window.left = 20;
+    const Inputs inputs = make_inputs(p, InputKind::normal, 90, Pass::forward);
+    const Checker checker(p, inputs, Pass::forward, Sample{});
     const Simulated order({.order = Order::random, .seed = 7});
-    check(checker, v, {64, 64}, p, inputs, Pass::forward);
+    check(checker, grid::variant_named(name), windowed ? Tiles{128, 128} : Tiles{64, 64}, p, inputs, Pass::forward);
   }
 }
 
@@ -75,7 +77,7 @@ TEST_CASE("cpu: steps 2 and 3 give the bits of step 1, and no order of threads c
     for (const char* same : {"swizzle", "pipeline"}) {
       CHECK_MESSAGE(identical(of_mma, grid::run(grid::variant_named(same), p, inputs, Pass::forward)), std::string(same));
     }
-    for (const Variant& v : forward_steps()) {
+    for (const Variant& v : forward_steps(p)) {
       Runner runner(grid::device(), v, p, inputs, Pass::forward);
       runner.run();
       const Results<float> first = runner.results();
@@ -107,7 +109,7 @@ TEST_CASE("cpu: right around the edges of tiles, with each choice of tiles, what
     for (const FullProblem& p : grid::counted(problems)) {
       const Inputs inputs = make_inputs(p, InputKind::normal, 88, Pass::forward);
       const Checker checker(p, inputs, Pass::forward, Sample{});
-      for (const Variant& v : forward_steps()) {
+      for (const Variant& v : forward_steps(p)) {
         for (const TileChoice& choice : choices(v, p, Pass::forward)) check(checker, v, choice.tiles, p, inputs, Pass::forward);
       }
     }

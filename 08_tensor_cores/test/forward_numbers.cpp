@@ -26,7 +26,7 @@ TEST_CASE("cpu: right with a scale that is zero, negative, tiny or large") {
     for (const FullProblem& p : grid::counted(problems)) {
       const Inputs inputs = make_inputs(p, InputKind::normal, 85, Pass::forward);
       const Checker checker(p, inputs, Pass::forward, Sample{});
-      for (const Variant& v : forward_steps())
+      for (const Variant& v : forward_steps(p))
         check(checker, v, choices(v, p, Pass::forward).front().tiles, p, inputs, Pass::forward);
     }
   }
@@ -45,7 +45,7 @@ TEST_CASE("cpu: L within 1e-3, O rounded as its type rounds") {
       const Inputs inputs = make_inputs(typed, InputKind::normal, 86, Pass::forward);
       const Checker checker(typed, inputs, Pass::forward, Sample{});
       const double unit = dtype == Dtype::fp16 ? std::exp2(-11) : std::exp2(-8);  // (8.10): u, of P and of O
-      for (const Variant& v : forward_steps()) {
+      for (const Variant& v : forward_steps(typed)) {
         INFO(std::string(v.name) << " on " << describe(typed));
         const CheckReport report = checker.check(grid::run(v, typed, inputs, Pass::forward));
         CHECK(report.passed);
@@ -69,7 +69,7 @@ TEST_CASE("cpu: keys with the same score weigh the same, however large it is") {
       inputs.V(0, 0, j, c) = j < p.Nk / 2 ? 1.0f : 0.0f;
     }
   }
-  for (const Variant& v : forward_steps()) {
+  for (const Variant& v : forward_steps(p)) {
     CHECK_MESSAGE(grid::run(v, p, inputs, Pass::forward).O(0, 0, 0, 0) == 0.5f, std::string(v.name));
   }
 }
@@ -89,7 +89,7 @@ TEST_CASE("cpu: keys with the same score weigh the same in each tile while the m
       inputs.V(0, 0, j, c) = j % tile != 0 && j / tile == c ? 1.0f : 0.0f;  // column c: the weight of tile c's equal keys
     }
   }
-  for (const Variant& v : forward_steps()) {
+  for (const Variant& v : forward_steps(p)) {
     if (splits_keys(v)) continue;  // merges its splits by their L, which are as large, and rounded as well
     const Results<float> got = grid::run(v, p, inputs, Pass::forward);
     for (int c = 1; c < tiles; ++c)

@@ -29,7 +29,7 @@ TEST_CASE("cpu: HBM bytes are those of the formula (8.9)") {
       with_bias(causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 129, .Nk = 192, .d = 59})), BiasKind::matrix)};
   const Simulated turing({.target_sm = 75});
   for (const FullProblem& p : grid::counted(problems)) {
-    for (const Variant& v : forward_steps()) grid::check_prediction(v, p, Pass::forward);
+    for (const Variant& v : forward_steps(p)) grid::check_prediction(v, p, Pass::forward);
   }
 }
 
@@ -45,7 +45,7 @@ TEST_CASE("cpu: products are those of the visited tiles, and of those that lazy 
     for (const InputKind kind : {InputKind::normal, InputKind::large}) {
       const Inputs inputs = make_inputs(p, kind, 81, Pass::forward);
       const Scores scores(p, inputs);
-      for (const Variant& v : forward_steps()) {
+      for (const Variant& v : forward_steps(p)) {
         if (kind == InputKind::large && !may_repeat(v)) continue;  // the scores change nothing
         for (const TileChoice& choice : choices(v, p, Pass::forward)) {
           INFO(what(v, choice.tiles, p) << ", input " << to_string(kind));
@@ -82,7 +82,7 @@ TEST_CASE("cpu: no access to a swizzled tile meets a bank twice") {
     if (d != 96) problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 35, .Nk = 77, .d = d - 8}));
   }
   for (const FullProblem& p : grid::counted(problems)) {
-    for (const Variant& v : forward_steps()) {
+    for (const Variant& v : forward_steps(p)) {
       if (v.name == std::string("mma") || (is_for_hopper(v) && p.d > 64 && p.d < 128))
         continue;  // O of two panels, not both whole
       for (const TileChoice& choice : choices(v, p, Pass::forward))
@@ -112,7 +112,7 @@ TEST_CASE("chapter: what the padding of step 1 is for") {
 
 TEST_CASE("cpu: bytes and barriers of every tile size, as predicted") {
   for (const FullProblem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 100, .Nk = 203, .d = 128})})) {
-    for (const Variant& v : forward_steps()) {
+    for (const Variant& v : forward_steps(p)) {
       for (const TileChoice& choice : choices(v, p, Pass::forward)) grid::check_prediction(v, p, Pass::forward, choice.tiles);
     }
   }
@@ -165,7 +165,7 @@ TEST_CASE("cpu: right whichever way the scores go, and computed twice where (8.7
         const Inputs inputs = with_levels(p, levels.level);
         const Checker checker(p, inputs, Pass::forward, Sample{});
         const Scores scores(p, inputs);
-        for (const Variant& v : forward_steps()) {
+        for (const Variant& v : forward_steps(p)) {
           if (!may_repeat(v) && (is_causal || dtype == Dtype::bf16)) continue;  // one path, whatever the scores
           const TileChoice choice = choices(v, p, Pass::forward).front();
           INFO(std::string(levels.name));

@@ -19,7 +19,6 @@ constexpr float LOG2_E = 1.44269504f;
 /// Where a kernel without a backward pass leaves the derivatives of the softcap.
 struct Nowhere {};
 
-
 /// How products become scores: scale Q K^T + bias, masked; for an OptionsProblem also capped, and limited to a window. Made
 /// on the host.
 template <class SomeProblem>
