@@ -52,9 +52,9 @@ struct ScoreRule {
   bool scale_first;  ///< apply() scales the scores; otherwise `late_scale` becomes part of the exponent
   float late_scale;  ///< still to be multiplied after apply(): 1 or the scale
 
-  /// Scales and adds the bias if they cannot wait, and masks. S belongs to a head (counted over all batches); it begins at query
-  /// query0 and key key0. opaque() keeps the compiler from computing addresses that few tiles need before the loop, where they
-  /// would occupy registers.
+  /// Scales and adds the bias if they cannot wait, and masks. S belongs to a head (counted over all batches); it begins at
+  /// query query0 and key key0. opaque() keeps the compiler from computing addresses that few tiles need before the loop, where
+  /// they would occupy registers.
   template <class Tile>
   __device__ void apply(Tile& S, int head, int query0, int key0) const {
     const int i0 = opaque(query0);
@@ -85,8 +85,8 @@ struct ScoreRule {
   }
 };
 
-/// The rule for a run. A bias is added to scaled scores; a scale that is not positive would turn the maximum into a minimum; and
-/// the product of a very large scale with log2 e might overflow.
+/// The rule for a run. A bias is added to scaled scores; a scale that is not positive would turn the maximum into a minimum;
+/// and the product of a very large scale with log2 e might overflow.
 ScoreRule score_rule(const Attention& a) {
   const Problem& p = a.problem;
   const bool scale_first = p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f);
