@@ -3,13 +3,13 @@
 //   Rows of V, and of O, are points of the hyperboloid, too; y = O_i, D = dO_i . y.
 //   forward    o = sum_j P_ij v_j, with its time component;  n = sqrt(o0^2 - |o|^2);  y = o / n           (9.25)
 //              L = L + ln n, which makes P = e^(S - L) weights with y = sum_j P_ij v_j                    (9.26)
-//   backward   do_i = dO_i + D y,  do0_i = -D y0, the gradient of the weighted sum                       (9.28)
-//              dP_ij = do_i . v_j + do0_i v0_j,  and rowsum(P dP) = 0                                    (9.29)
-//              dV_j = sum_i P_ij (do_i + do0_i v_j / v0_j)                                               (9.29)
+//   backward   do_sum_i = dO_i + D y,  do_time_i = -D y0, the gradient of the weighted sum (o, o0)       (9.28)
+//              dP_ij = do_sum_i . v_j + do_time_i v0_j,  and rowsum(P dP) = 0                            (9.29)
+//              dV_j = sum_i P_ij (do_sum_i + do_time_i v_j / v0_j)                                       (9.29)
 //
-// HBM: the forward pass reads V once more per query, without tiles. The backward pass has do where kernel.cuh has dO, and
-// each element of dV reads a column of P and do0 once more.
-// Workspace: do [B, H, Nq, d], in the code sum; do0 [B, H, Nq], in the code time.
+// HBM: the forward pass reads V once more per query, without tiles. The backward pass has do_sum where kernel.cuh has dO, and
+// each element of dV reads a column of P and do_time once more.
+// Workspace: do_sum [B, H, Nq, d]; do_time [B, H, Nq].
 #pragma once
 
 #include "01_naive/lorentz.cuh"
@@ -39,42 +39,42 @@ __global__ void centroid_kernel(Problem problem, Tensor<const float> V_all, Tens
   L_all.head_vector(b, h)(i) += logf(norm);
 }
 
-/// (9.28)  do and do0, the gradient of the weighted sum. A thread owns a row.  Grid: (blocks of rows, H, B).
+/// (9.28)  do_sum and do_time, the gradient of the weighted sum. A thread owns a row.  Grid: (blocks of rows, H, B).
 __global__ void sum_gradient_kernel(Problem problem, Tensor<const float> dO_all, Tensor<const float> O_all,
-                                    Tensor<float> sum_all, Tensor<float> time_all) {
+                                    Tensor<float> do_sum_all, Tensor<float> do_time_all) {
   const int b = blockIdx.z;
   const int h = blockIdx.y;
   const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;
   if (i >= problem.Nq) return;  // no barrier follows
   const Matrix<const float> dO = dO_all.head(b, h), O = O_all.head(b, h);
-  const Matrix<float> sum = sum_all.head(b, h);
+  const Matrix<float> do_sum = do_sum_all.head(b, h);
   float D = 0.0f, square = 1.0f;  // dO . y, y0^2
   for (int c = 0; c < problem.d; ++c) {
     const float y = O(i, c);
     D += dO(i, c) * y;
     square += y * y;
   }
-  for (int c = 0; c < problem.d; ++c) sum(i, c) = dO(i, c) + D * O(i, c);
-  time_all.head_vector(b, h)(i) = -D * sqrtf(square);
+  for (int c = 0; c < problem.d; ++c) do_sum(i, c) = dO(i, c) + D * O(i, c);
+  do_time_all.head_vector(b, h)(i) = -D * sqrtf(square);
 }
 
 /// (9.29)  dP, in tiles like tile_product().  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void dP_kernel(Problem problem, Tensor<const float> sum_all, Tensor<const float> time_all, Tensor<const float> V_all,
-                          Tensor<float> dP) {
-  __shared__ Tile dO_tile;
+__global__ void dP_kernel(Problem problem, Tensor<const float> do_sum_all, Tensor<const float> do_time_all,
+                          Tensor<const float> V_all, Tensor<float> dP_all) {
+  __shared__ Tile do_sum_tile;
   __shared__ Tile V_tile;
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
-  const Matrix<const float> dO = sum_all.head(b, h), V = V_all.head(b, problem.kv_head(h));
-  float dot = 0.0f, square = 1.0f;  // do . v, v0^2
+  const Matrix<const float> do_sum = do_sum_all.head(b, h), V = V_all.head(b, problem.kv_head(h));
+  float dot = 0.0f, square = 1.0f;  // do_sum . v, v0^2
   for (int c0 = 0; c0 < problem.d; c0 += TILE) {
-    load_tile(dO_tile, dO, blockIdx.y * TILE, c0);
+    load_tile(do_sum_tile, do_sum, blockIdx.y * TILE, c0);
     load_tile(V_tile, V, blockIdx.x * TILE, c0);
     // Read after write: a thread reads what others have loaded.
     __syncthreads();
     for (int c = 0; c < TILE; ++c) {
       const float v = V_tile[threadIdx.x][c];
-      dot += dO_tile[threadIdx.y][c] * v;
+      dot += do_sum_tile[threadIdx.y][c] * v;
       square += v * v;
     }
     // Write after read: the next load overwrites tiles that slower warps still read.
@@ -82,13 +82,13 @@ __global__ void dP_kernel(Problem problem, Tensor<const float> sum_all, Tensor<c
   }
   const int i = blockIdx.y * TILE + threadIdx.y;
   const int j = blockIdx.x * TILE + threadIdx.x;
-  if (i < problem.Nq && j < problem.Nk) dP.head(b, h)(i, j) = dot + time_all.head_vector(b, h)(i) * sqrtf(square);
+  if (i < problem.Nq && j < problem.Nk) dP_all.head(b, h)(i, j) = dot + do_time_all.head_vector(b, h)(i) * sqrtf(square);
 }
 
-/// (9.29)  The time components' share of dV, added to P^T do. A thread owns an element.
+/// (9.29)  The time components' share of dV, added to P^T do_sum. A thread owns an element.
 /// Grid: (tiles of d, tiles of keys, B*Hkv).
-__global__ void add_time_kernel(Problem problem, Tensor<const float> P_all, Tensor<const float> time_all,
-                                Tensor<const float> V_all, Tensor<float> dV) {
+__global__ void add_time_kernel(Problem problem, Tensor<const float> P_all, Tensor<const float> do_time_all,
+                                Tensor<const float> V_all, Tensor<float> dV_all) {
   const int b = blockIdx.z / problem.Hkv;
   const int kv_head = blockIdx.z % problem.Hkv;
   const int j = blockIdx.y * TILE + threadIdx.y;
@@ -99,10 +99,10 @@ __global__ void add_time_kernel(Problem problem, Tensor<const float> P_all, Tens
   for (int member = 0; member < problem.group_size(); ++member) {
     const int h = kv_head * problem.group_size() + member;
     const Matrix<const float> P = P_all.head(b, h);
-    const Vector<const float> time = time_all.head_vector(b, h);
-    for (int i = 0; i < problem.Nq; ++i) in_time += P(i, j) * time(i);
+    const Vector<const float> do_time = do_time_all.head_vector(b, h);
+    for (int i = 0; i < problem.Nq; ++i) in_time += P(i, j) * do_time(i);
   }
-  dV.head(b, kv_head)(j, c) += in_time * V(j, c) / lorentz::time_of(V, j);
+  dV_all.head(b, kv_head)(j, c) += in_time * V(j, c) / lorentz::time_of(V, j);
 }
 
 }  // namespace

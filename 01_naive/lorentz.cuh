@@ -66,38 +66,38 @@ __device__ inline float distance(float x) { return 2.0f * asinhf(sqrtf(0.5f * x)
 __device__ inline float slope_of_distance(float x) { return x == 0.0f ? 0.0f : 1.0f / (sqrtf(x) * sqrtf(x + 2.0f)); }
 
 /// (9.20)  S = -scale d + bias, masked.  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q, Tensor<const float> K, Bias bias,
-                              Tensor<float> S) {
+__global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Bias bias,
+                              Tensor<float> S_all) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
   const int col0 = blockIdx.x * TILE;
-  const Pair pair = tile_pair(Q.head(b, h), K.head(b, problem.kv_head(h)), row0, col0, problem.d);
+  const Pair pair = tile_pair(Q_all.head(b, h), K_all.head(b, problem.kv_head(h)), row0, col0, problem.d);
   const int i = row0 + threadIdx.y;
   const int j = col0 + threadIdx.x;
-  if (i < problem.Nq && j < problem.Nk) S.head(b, h)(i, j) = score(problem, bias, b, h, i, j, -distance(pair.x));
+  if (i < problem.Nq && j < problem.Nk) S_all.head(b, h)(i, j) = score(problem, bias, b, h, i, j, -distance(pair.x));
 }
 
 /// (9.21)  dS becomes G, and theta G is written next to it.  Grid: (tiles of keys, tiles of queries, B*H).
-__global__ void slope_kernel(Problem problem, Tensor<const float> Q, Tensor<const float> K, Tensor<float> dS_all,
-                             Tensor<float> theta_G) {
+__global__ void slope_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<float> dS_all,
+                             Tensor<float> theta_G_all) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int row0 = blockIdx.y * TILE;
   const int col0 = blockIdx.x * TILE;
-  const Pair pair = tile_pair(Q.head(b, h), K.head(b, problem.kv_head(h)), row0, col0, problem.d);
+  const Pair pair = tile_pair(Q_all.head(b, h), K_all.head(b, problem.kv_head(h)), row0, col0, problem.d);
   const int i = row0 + threadIdx.y;
   const int j = col0 + threadIdx.x;
   if (i >= problem.Nq || j >= problem.Nk) return;  // no barrier follows
   const Matrix<float> dS = dS_all.head(b, h);
   const float G = -dS(i, j) * slope_of_distance(pair.x);
   dS(i, j) = G;
-  theta_G.head(b, h)(i, j) = G * pair.theta;
+  theta_G_all.head(b, h)(i, j) = G * pair.theta;
 }
 
 /// (9.22)  dQ. A thread owns an element.  Grid: (tiles of d, tiles of queries, B*H).
 __global__ void dQ_kernel(Problem problem, Tensor<const float> G_all, Tensor<const float> theta_G_all,
-                          Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<float> dQ) {
+                          Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<float> dQ_all) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
   const int i = blockIdx.y * TILE + threadIdx.y;
@@ -111,12 +111,12 @@ __global__ void dQ_kernel(Problem problem, Tensor<const float> G_all, Tensor<con
     apart += G(i, j) * (q - K(j, c));
     in_time += theta_G(i, j);
   }
-  dQ.head(b, h)(i, c) = problem.scale * (apart - in_time * q / time_of(Q, i));
+  dQ_all.head(b, h)(i, c) = problem.scale * (apart - in_time * q / time_of(Q, i));
 }
 
 /// (9.22)  dK: the sum over a group's query heads. A thread owns an element.  Grid: (tiles of d, tiles of keys, B*Hkv).
 __global__ void dK_kernel(Problem problem, Tensor<const float> G_all, Tensor<const float> theta_G_all,
-                          Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<float> dK) {
+                          Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<float> dK_all) {
   const int b = blockIdx.z / problem.Hkv;
   const int kv_head = blockIdx.z % problem.Hkv;
   const int j = blockIdx.y * TILE + threadIdx.y;
@@ -135,7 +135,7 @@ __global__ void dK_kernel(Problem problem, Tensor<const float> G_all, Tensor<con
     }
     sum += apart + in_time * k / k0;
   }
-  dK.head(b, kv_head)(j, c) = problem.scale * sum;
+  dK_all.head(b, kv_head)(j, c) = problem.scale * sum;
 }
 
 }  // namespace

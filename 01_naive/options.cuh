@@ -100,7 +100,17 @@ struct SequenceRun {
   int sequence = 0;
 };
 
-std::vector<SequenceRun> sequences_of(const Attention& a) {
+/// [B, H, Nq, Nk]: S, P and their gradients.
+std::vector<WorkspaceSpec> pair_workspaces(const Problem& p, Pass pass) { return workspace(p, pass); }
+
+/// [B, H, Nq, .]: the gradient of the weighted sum, of its space components and of its time component.
+std::vector<WorkspaceSpec> query_workspaces(const Problem& p, Pass pass) {
+  if (pass == Pass::forward) return {};
+  return {{.name = "do_sum", .shape = {p.B, p.H, p.Nq, p.d}, .only_for = Features::centroid},
+          {.name = "do_time", .shape = {p.B, p.H, p.Nq, 1}, .only_for = Features::centroid}};
+}
+
+std::vector<SequenceRun> sequences_of(const Attention& a, Pass pass) {
   const Sequences& of = a.problem.sequences;
   if (of.empty()) return {{a}};
   Attention one = a;
@@ -114,9 +124,13 @@ std::vector<SequenceRun> sequences_of(const Attention& a) {
     one.K = rows_of(a.K, key, Nk), one.V = rows_of(a.V, key, Nk);
     one.dO = rows_of(a.dO, query, Nq), one.dQ = rows_of(a.dQ, query, Nq);
     one.dK = rows_of(a.dK, key, Nk), one.dV = rows_of(a.dV, key, Nk);
-    for (std::size_t n = 0; n < a.workspaces.size(); ++n) {  // S, P, dP, dS; do, do0
-      one.workspaces[n] = rows_of(a.workspaces[n], query, Nq, n < 4 ? key : 0);
-      if (n < 4) one.workspaces[n].shape[3] = Nk;
+    one.workspaces.clear();
+    for (const WorkspaceSpec& spec : pair_workspaces(a.problem, pass)) {
+      one.workspaces.push_back(rows_of(a.workspace(spec.name), query, Nq, key));
+      one.workspaces.back().shape[3] = Nk;
+    }
+    for (const WorkspaceSpec& spec : query_workspaces(a.problem, pass)) {
+      if (a.problem.values == Values::centroid) one.workspaces.push_back(rows_of(a.workspace(spec.name), query, Nq));
     }
     all.push_back({one, s});
   }
@@ -158,19 +172,18 @@ void backward_of_one(const SequenceRun& run) {
   const Attention& a = run.a;
   const FullProblem& p = a.problem;
   const auto Q = view<const float>(a.Q), K = view<const float>(a.K), V = view<const float>(a.V);
-  auto dO = view<const float>(a.dO);
+  const auto dO = view<const float>(a.dO);
   const auto S = view<const float>(a.workspace("S")), P = view<const float>(a.workspace("P"));
   const auto dP = a.workspace("dP"), dS = a.workspace("dS");
   if (p.dropout.probability != 0.0f)
     launch_unless_empty("softmax", row_per_thread(p), softmax_kernel, p, S, view<float>(a.workspace("P")), view<float>(a.L));
   const bool centroids = p.values == Values::centroid;
+  const auto dO_or_do_sum = centroids ? view<const float>(a.workspace("do_sum")) : dO;
   if (centroids) {
-    const auto sum = a.workspace("do"), time = a.workspace("do0");
     launch_unless_empty("sum_gradient", row_per_thread(p), centroid::sum_gradient_kernel, p, dO, view<const float>(a.O),
-                        view<float>(sum), view<float>(time));
-    dO = view<const float>(sum);  // from here on that of the weighted sum
-    launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), centroid::dP_kernel, p, dO, view<const float>(time), V,
-                        view<float>(dP));
+                        view<float>(a.workspace("do_sum")), view<float>(a.workspace("do_time")));
+    launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), centroid::dP_kernel, p, dO_or_do_sum,
+                        view<const float>(a.workspace("do_time")), V, view<float>(dP));
   } else {
     launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
   }
@@ -193,25 +206,23 @@ void backward_of_one(const SequenceRun& run) {
                         view<float>(a.dK));
   }
   drop(run, a.workspace("P"));
-  launch_unless_empty("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
+  launch_unless_empty("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO_or_do_sum, view<float>(a.dV));
   if (centroids) {
     launch_unless_empty("add_time", tiled(p.Nk, p.d, p.B * p.Hkv), centroid::add_time_kernel, p, P,
-                        view<const float>(a.workspace("do0")), V, view<float>(a.dV));
+                        view<const float>(a.workspace("do_time")), V, view<float>(a.dV));
   }
 }
 
 void forward(const Attention& a) {
-  for (const SequenceRun& run : sequences_of(a)) forward_of_one(run);
+  for (const SequenceRun& run : sequences_of(a, Pass::forward)) forward_of_one(run);
 }
 void backward(const Attention& a) {
-  for (const SequenceRun& run : sequences_of(a)) backward_of_one(run);
+  for (const SequenceRun& run : sequences_of(a, Pass::backward)) backward_of_one(run);
 }
 
-std::vector<WorkspaceSpec> workspace_with_sums(const Problem& p, Pass pass) {
-  std::vector<WorkspaceSpec> all = workspace(p, pass);
-  if (pass == Pass::forward) return all;
-  all.push_back({.name = "do", .shape = {p.B, p.H, p.Nq, p.d}, .only_for = Features::centroid});
-  all.push_back({.name = "do0", .shape = {p.B, p.H, p.Nq, 1}, .only_for = Features::centroid});
+std::vector<WorkspaceSpec> all_workspaces(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> all = pair_workspaces(p, pass);
+  for (const WorkspaceSpec& spec : query_workspaces(p, pass)) all.push_back(spec);
   return all;
 }
 
@@ -222,7 +233,7 @@ const Variant variant{
         "hyperbolic distances and centroids",
     .forward = forward,
     .backward = backward,
-    .workspace = workspace_with_sums,
+    .workspace = all_workspaces,
     .refuse = refuse_oversized_grid,
     .subtracts_max = false,
     .takes = every_kernel_takes | all_options | Features::bias_gradient | Features::lorentz | Features::centroid};

@@ -7,17 +7,14 @@
 //     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
-//   centroid: o0 = alpha o0 + P v0 in the loop; at its end the Lorentz norm replaces l    (9.25), (9.26)
 //
 // New since step 7:
 // - The product sums squares of differences instead, so that near points keep their digits (distances.cuh).
 // - A kernel computes the time components q0 and k0 first, each in two floats. They come with the tiles of Q and K.
-// - Centroid: V's rows are points, too. Their time components v0 come with the tiles of K, and o0 is one more sum per row.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form rows of 8 or 16.
-// Shared memory: as step 7, and q0 [Br, 2], k0, v0 [Bc, 2].
-// HBM: as step 7. Q and K once more, q0 and k0 written once, and read as often as Q and K; so are V and v0 for centroids.
-//   Workspace: q0, k0, v0.
+// Shared memory: as step 7, and q0 [Br, 2], k0 [Bc, 2].
+// HBM: as step 7. Q and K once more, q0 and k0 written once, and read as often as Q and K.  Workspace: q0, k0.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
@@ -61,7 +58,7 @@ struct ForwardShape {
   static constexpr int Chunk = Bc < 64 ? Bc : 64;  // keys of P in shared memory at a time
   static constexpr int WARPS = Br / (ThreadRows * (WARP / Lanes)), THREADS = WARPS * WARP;
   static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
-  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width) + Chunk * P_STRIDE + 2 * (Br + 2 * Bc);
+  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width) + Chunk * P_STRIDE + 2 * (Br + Bc);
   using Scores = ThreadTile<ThreadRows, Bc / Lanes, Lanes, WARPS, 4>;        // S, then P: [Br, Bc]
   using Output = ThreadTile<ThreadRows, Width / Lanes, Lanes, WARPS, 4, 4>;  // O: [Br, Width]
 
@@ -69,24 +66,11 @@ struct ForwardShape {
   static_assert(Bc % Chunk == 0 && Width % 32 == 0, "whole chunks; without padding all rows of a tile begin in the same bank");
 };
 
-/// (9.25), (9.27)  The sum of the weights in l becomes the Lorentz norm of the weighted sum (o0, O), in all lanes that share a
-/// row. The norm is at least that sum, whatever is left of a difference of rounded numbers.
-template <class Tile>
-__device__ void lorentz_norm(Rows<Tile::ROWS>& l, Rows<Tile::ROWS> o0, const Tile& O) {
-  Rows<Tile::ROWS> square(0.0f);
-  O.each([&](float o, int r) { square[r] += o * o; });
-  l = row_sum<Tile>(l), o0 = row_sum<Tile>(o0), square = row_sum<Tile>(square);
-  l.each([&](float& sum, int r) {
-    const float length = sqrtf(square[r]);
-    sum = sqrtf(fmaxf(sum * sum, (o0[r] - length) * (o0[r] + length)));
-  });
-}
-
-template <class Shape, bool Centroid>
+template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all,
                    Tensor<const float> q0_all, Tensor<const float> k0_all, Tensor<float> O_all, Tensor<float> L_all,
-                   bool aligned, Tensor<const float> v0_all) {
+                   bool aligned) {
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   // The last rows see the most keys.
@@ -103,11 +87,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Chunk, Shape::Br, Shape::P_STRIDE};
   const SharedMatrix<float> q0_smem{Pt_smem.data + Shape::Chunk * Shape::P_STRIDE, Shape::Br, 2, 2};
   const SharedMatrix<float> k0_smem{q0_smem.data + 2 * Shape::Br, Shape::Bc, 2, 2};
-  const SharedMatrix<float> v0_smem{k0_smem.data + 2 * Shape::Bc, Shape::Bc, 2, 2};
   const auto load_keys = [&](int key0) {
     load_async<Shape, Shape::Bc>(K_smem, K, key0, aligned);
     load_times<Shape::Bc>(k0_smem, k0, key0);
-    if constexpr (Centroid) load_times<Shape::Bc>(v0_smem, v0_all.head(b, problem.kv_head(h)), key0);
   };
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
@@ -118,9 +100,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
-  typename Shape::Output O(0.0f);          // not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);      // l: over this lane's columns only
-  [[maybe_unused]] Rows<O.ROWS> o0(0.0f);  // of this lane's keys only
+  typename Shape::Output O(0.0f);      // not normalised
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
   const float scale_log2 = rule.late_scale * LOG2_E;
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
@@ -142,15 +123,6 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * scale_log2); });
     auto& P = S;
     l = alpha * l + lane_sum(P);
-    if constexpr (Centroid) {
-      o0 = alpha * o0;
-#pragma unroll
-      for (int c = 0; c < P.COLS; ++c) {
-        const float v0 = time_of(v0_smem, P.col(c)).x;
-#pragma unroll
-        for (int r = 0; r < P.ROWS; ++r) o0[r] += P.elements[r][c] * v0;
-      }
-    }
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
@@ -173,36 +145,26 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
 
   // 3. (6.5)
-  if constexpr (Centroid) {
-    lorentz_norm(l, o0, O);
-    if (O.col(0) != 0) l = Rows<O.ROWS>(0.0f);  // write_output() adds up what the lanes of a row have
-  }
   write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, rule.late_scale, aligned);
 }
 
-/// Computes q0 and k0; runs before the other kernel.
-void launch_times(const Attention& a) {
-  const auto launch_for = [](const TensorRef& rows, const TensorRef& times) {
-    const unsigned blocks = blocks_for(static_cast<int>(rows.shape[2]), TIME_WARPS);
-    launch("time", {dim3(blocks * static_cast<unsigned>(rows.shape[0] * rows.shape[1])), dim3(TIME_WARPS * WARP)}, time_kernel,
-           view<const float>(rows), view<float>(times));
-  };
-  launch_for(a.Q, a.workspace("q0"));
-  launch_for(a.K, a.workspace("k0"));
-  if (a.problem.values == Values::centroid) launch_for(a.V, a.workspace("v0"));
+/// Computes the time components of a tensor's rows; runs before the other kernel.
+void launch_times(const TensorRef& rows, const TensorRef& times) {
+  const unsigned blocks = blocks_for(static_cast<int>(rows.shape[2]), TIME_WARPS);
+  launch("time", {dim3(blocks * static_cast<unsigned>(rows.shape[0] * rows.shape[1])), dim3(TIME_WARPS * WARP)}, time_kernel,
+         view<const float>(rows), view<float>(times));
 }
 
 template <class Shape>
 void start(const Attention& a) {
-  launch_times(a);
   const Problem& p = a.problem;
+  launch_times(a.Q, a.workspace("q0"));
+  launch_times(a.K, a.workspace("k0"));
   const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
-  const bool centroids = a.problem.values == Values::centroid;
-  launch("fa2_forward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-         centroids ? forward_kernel<Shape, true> : forward_kernel<Shape, false>, score_rule(a), view<const float>(a.Q),
-         view<const float>(a.K), view<const float>(a.V), view<const float>(a.workspace("q0")),
-         view<const float>(a.workspace("k0")), view<float>(a.O), view<float>(a.L), rows_are_aligned({a.Q, a.K, a.V, a.O}),
-         view<const float>(a.workspace(centroids ? "v0" : "k0")));
+  launch("fa2_forward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)}, forward_kernel<Shape>,
+         score_rule(a), view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V),
+         view<const float>(a.workspace("q0")), view<const float>(a.workspace("k0")), view<float>(a.O), view<float>(a.L),
+         rows_are_aligned({a.Q, a.K, a.V, a.O}));
 }
 
 template <class Shape>
@@ -223,9 +185,7 @@ constexpr CompiledShape shapes[] = {
 };
 
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass) {
-  return {{"q0", {p.B, p.H, p.Nq, 2}},
-          {"k0", {p.B, p.Hkv, p.Nk, 2}},
-          {.name = "v0", .shape = {p.B, p.Hkv, p.Nk, 2}, .only_for = Features::centroid}};
+  return {{"q0", {p.B, p.H, p.Nq, 2}}, {"k0", {p.B, p.Hkv, p.Nk, 2}}};
 }
 
 std::string refuse(const Problem& p) {
@@ -233,16 +193,15 @@ std::string refuse(const Problem& p) {
   return queries.empty() ? refuse_row_of_blocks(std::int64_t{p.B} * p.Hkv, p.Nk, TIME_WARPS) : queries;
 }
 
-const Variant variant{
-    .name = "lorentz",
-    .idea = "distances on the hyperboloid as scores: sums of squared differences, less those in time; centroids",
-    .forward = start_one_of<shapes>,
-    .workspace = workspace,
-    .refuse = refuse,
-    .tiles = choices_of<shapes>,
-    .takes = every_kernel_takes | Features::lorentz | Features::centroid,
-    .needs = Features::lorentz,
-    .only_if_fastest = true};
+const Variant variant{.name = "lorentz",
+                      .idea = "distances on the hyperboloid as scores: sums of squared differences, less those in time",
+                      .forward = start_one_of<shapes>,
+                      .workspace = workspace,
+                      .refuse = refuse,
+                      .tiles = choices_of<shapes>,
+                      .takes = every_kernel_takes | Features::lorentz,
+                      .needs = Features::lorentz,
+                      .only_if_fastest = true};
 
 }  // namespace
 }  // namespace flash::fa2_forward::step_10

@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 
   // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, /*late_scale=*/1.0f, aligned);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, aligned);
 }
 
 template <class Shape>

@@ -11,8 +11,6 @@
 // inner dimension a thread needs 8 elements of a column of Q or P. Q and P are therefore stored transposed, and a thread owns
 // rows, and columns of O, in runs of four: two loads fetch all 8. K is read along its rows, where a float4 holds four steps.
 // On average, a step of an 8 x 8 product takes 4 loads for 64 multiply-adds.
-// The code of this idea is in parts.cuh, which all later steps use: read load_transposed(), store_transposed(), KMajor and
-// MnMajor, and add_product() there, the section of step 5.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
@@ -20,7 +18,7 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
-#include "06_fa2_forward/parts.cuh"
+#include "06_fa2_forward/thread_tiles.cuh"
 
 namespace flash::fa2_forward::step_5 {
 namespace {
@@ -43,6 +41,112 @@ struct ForwardShape {
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
   static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
+
+/// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
+/// keeps to its four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of chapter 06).
+template <class Shape, int Height>
+__device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M, int row0, bool aligned) {
+  constexpr int vectors = Shape::Width / 4, rows_at_once = Shape::THREADS / vectors;
+  constexpr int steps = (Height + rows_at_once - 1) / rows_at_once;
+  const int first = threadIdx.x / vectors, col = 4 * (threadIdx.x % vectors);
+  if (first >= rows_at_once) return;  // Width 96: some threads have nothing to copy
+  if (aligned && row0 + Height <= M.rows) {
+    const bool exists = col < M.cols;
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      const int row = first + step * rows_at_once;
+      if (Height % rows_at_once != 0 && row >= Height) break;
+      cp_async_zfill<16>(tile.address(row, col), M.address(row0 + row, exists ? col : 0), exists ? 16 : 0);
+    }
+  } else {  // the last rows, or rows without 16-byte alignment: element by element
+#pragma unroll 1
+    for (int row = first; row < Height; row += rows_at_once) {
+#pragma unroll 1
+      for (int c = col; c < col + 4; ++c) {
+        const bool exists = row0 + row < M.rows && c < M.cols;
+        cp_async_zfill<4>(tile.address(row, c), M.address(exists ? row0 + row : 0, exists ? c : 0), exists ? 4 : 0);
+      }
+    }
+  }
+}
+
+/// Loads Q_i^T. A warp reads a column of Q, whose sectors stay in L1 until the next columns are read, and writes a row of Q^T.
+template <class Shape>
+__device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<const float>& Q, int row0) {
+#pragma unroll 8  // loads in flight
+  for (int e = threadIdx.x; e < Shape::Br * Shape::Width; e += Shape::THREADS) {
+    const int row = e % Shape::Br, k = e / Shape::Br;
+    Qt(k, row) = row0 + row < Q.rows && k < Q.cols ? Q(row0 + row, k) : 0.0f;
+  }
+}
+
+/// Stores P^T, with one access per run of four rows.
+template <class Tile>
+__device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P) {
+#pragma unroll
+  for (int c = 0; c < Tile::COLS; ++c) {
+#pragma unroll
+    for (int r = 0; r < Tile::ROWS; r += 4) {
+      Pt.as<float4>(P.col(c), P.row(r)) =
+          make_float4(P.elements[r][c], P.elements[r + 1][c], P.elements[r + 2][c], P.elements[r + 3][c]);
+    }
+  }
+}
+
+/// An operand whose rows run along the inner dimension k, in CUTLASS's terms K-major: a float4 holds four steps of one row.
+struct KMajor {
+  static constexpr int K_PER_LOAD = 4;  // steps of the inner dimension
+  SharedMatrix<float> tile;
+  __device__ int depth() const { return tile.cols; }
+  template <int N, class Index>
+  __device__ void load(float (&elements)[K_PER_LOAD][N], int k, Index index) const {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float4 four = tile.as<const float4>(index(i), k);
+      elements[0][i] = four.x;
+      elements[1][i] = four.y;
+      elements[2][i] = four.z;
+      elements[3][i] = four.w;
+    }
+  }
+};
+
+/// An operand whose columns run along the inner dimension, MN-major: a float4 holds one step of four columns.
+struct MnMajor {
+  static constexpr int K_PER_LOAD = 1;  // steps of the inner dimension
+  SharedMatrix<float> tile;
+  __device__ int depth() const { return tile.rows; }
+  template <int N, class Index>
+  __device__ void load(float (&elements)[K_PER_LOAD][N], int k, Index index) const {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      const float4 four = tile.as<const float4>(k, index(i));
+      elements[0][i] = four.x;
+      elements[0][i + 1] = four.y;
+      elements[0][i + 2] = four.z;
+      elements[0][i + 3] = four.w;
+    }
+  }
+};
+
+/// C += A B, as a sum of outer products over the inner dimension. In each step k a thread needs ROWS elements of A and COLS of
+/// B. A load fetches them for one step or for four, so a round of the loop takes as many steps as the longer of the two loads.
+template <class Tile, class Left, class Right>
+__device__ void add_product(Tile& C, const Left& A, const Right& B) {
+  constexpr int a_steps = Left::K_PER_LOAD, b_steps = Right::K_PER_LOAD, steps = a_steps > b_steps ? a_steps : b_steps;
+// 16 inner steps per round if B is MN-major, 8 if it is K-major: enough to start loads long before they are needed.
+#pragma unroll((b_steps == 1 ? 16 : 8) / a_steps)
+  for (int k0 = 0; k0 < A.depth(); k0 += steps) {
+    float a[a_steps][Tile::ROWS], b[b_steps][Tile::COLS];
+#pragma unroll
+    for (int k = 0; k < steps; ++k) {
+      // Each operand is loaded again when the steps of its last load are used up.
+      if (k % a_steps == 0) A.load(a, k0 + k, Tile::row);
+      if (k % b_steps == 0) B.load(b, k0 + k, Tile::col);
+      C.add_outer_product(a[k % a_steps], b[k % b_steps]);
+    }
+  }
+}
 
 /// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
 template <int N>
@@ -116,7 +220,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 
   // 3. (6.5)
-  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, /*late_scale=*/1.0f, aligned);
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, aligned);
 }
 
 template <class Shape>

@@ -11,8 +11,7 @@
 // - e^x is 2^(x log2 e), one instruction (ex2) after a multiplication, and the scale is folded into that factor. (With a bias,
 //   or a scale that is not positive or very large, scores are scaled right after the product, and c = log2 e.) The code
 //   calls c scale_log2.
-// - Only tiles that need a mask are masked: the tiles on the diagonal, and the last one if it is not full. ScoreRule does both
-//   (common/device/softmax.cuh: two lines at its top say what concerns this step).
+// - Only tiles that need a mask are masked: the tiles on the diagonal, and the last one if it is not full. ScoreRule does both.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
@@ -21,7 +20,6 @@
 #pragma once
 
 #include "06_fa2_forward/parts.cuh"
-#include "common/device/softmax.cuh"
 
 namespace flash::fa2_forward::step_6 {
 namespace {
@@ -44,6 +42,56 @@ struct ForwardShape {
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
   static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
 };
+
+constexpr float LOG2_E = 1.44269504f;
+
+/// How products become scores. Made on the host. (common/device/softmax.cuh has the rule of later steps.)
+struct ScoreRule {
+  Problem problem;
+  Bias bias;
+  bool scale_first;  ///< apply() scales the scores; otherwise `late_scale` becomes part of the exponent
+  float late_scale;  ///< still to be multiplied after apply(): 1 or the scale
+
+  /// Scales and adds the bias if they cannot wait, and masks. S belongs to a head (counted over all batches); it begins at
+  /// query query0 and key key0. opaque() keeps the compiler from computing addresses that few tiles need before the loop, where
+  /// they would occupy registers.
+  template <class Tile>
+  __device__ void apply(Tile& S, int head, int query0, int key0) const {
+    const int i0 = opaque(query0);
+    if (scale_first) scale_and_add_bias(S, opaque(head), i0, key0);
+    // The first query's keys end first: a tile that ends before them needs no mask.
+    if (key0 + Tile::WIDTH > problem.end_key(i0)) {
+      S.each_at([&](float& s, int row, int col) {
+        if (key0 + col >= problem.end_key(i0 + row)) s = -INFINITY;
+      });
+    }
+  }
+
+  template <class Tile>
+  __device__ void scale_and_add_bias(Tile& S, int head, int i0, int j0) const {
+    S.each([&](float& s, int) { s *= problem.scale; });
+    if (bias.kind == BiasKind::none) return;
+    const Matrix<const float> values = bias.values.head(head / problem.H, head % problem.H);
+    if (bias.kind == BiasKind::alibi) {
+      const float slope = values(0, 0);
+      const int first = i0 + bias.diagonal - j0;  // from key j0 to the last key that query i0 sees under a causal mask
+      S.each_at([&](float& s, int row, int col) { s -= slope * fabsf(static_cast<float>(first + row - col)); });
+    } else {
+      S.each_at([&](float& s, int row, int col) {
+        const int i = i0 + row, j = j0 + col;
+        s += i < problem.Nq && j < problem.Nk ? static_cast<float>(values(i, j)) : 0.0f;
+      });
+    }
+  }
+};
+
+/// The rule for a run. A bias is added to scaled scores; a scale that is not positive would turn the maximum into a minimum;
+/// and the product of a very large scale with log2 e might overflow.
+ScoreRule score_rule(const Attention& a) {
+  const Problem& p = a.problem;
+  const bool scale_first = p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f);
+  return {p, bias_of(a), scale_first, scale_first ? 1.0f : p.scale};
+}
 
 /// (6.2)  m = max(m, largest). Returns alpha = 2^(scale_log2 (m_old - m)), the factor that rescales sums over the old P.
 template <int N>

@@ -1,5 +1,5 @@
-// 06 FlashAttention-2, for the hyperbolic scores of step 10 and of chapter 07: sums of differences where the other kernels have
-// products. The product of chapter 06 becomes add_squares(); its gradient is add_distance_gradient().
+// 06 FlashAttention-2, for the hyperbolic scores of steps 10 and 11 and of chapter 07: sums of differences where the other
+// kernels have products. The product of chapter 06 becomes add_squares(); its gradient is add_distance_gradient().
 //
 //   q0 = sqrt(1 + |q|^2), the time component, in two floats                              (9.18)
 //   x = (|q - k|^2 - (q0 - k0)^2) / 2,   d = 2 asinh(sqrt(x / 2))                        (9.19), (9.20)
@@ -69,8 +69,8 @@ __device__ inline float distance(float x) { return 2.0f * asinhf(sqrtf(0.5f * x)
 __device__ inline float slope_of_distance(float x) { return x == 0.0f ? 0.0f : 1.0f / (sqrtf(x) * sqrtf(x + 2.0f)); }
 
 /// (9.22)  C_r += sum_k G_rk (own_r - other_k - (own time - other time) own_r / own time). The difference is taken before it is
-/// multiplied: near 0 the slopes in G are huge, and sums of the two parts would cancel. (The loads of `own` hit banks twice where
-/// four lanes share a row, as with d = 32 and 96.)
+/// multiplied: near 0 the slopes in G are huge, and sums of the two parts would cancel. (The loads of `own` hit banks twice
+/// where four lanes share a row, as with d = 32 and 96.)
 template <class Tile, class Left, class Right>
 __device__ void add_distance_gradient(Tile& C, const Left& G, const Right& others, const SharedMatrix<float>& other_times,
                                       const SharedMatrix<float>& own, const SharedMatrix<float>& own_times) {

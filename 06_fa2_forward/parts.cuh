@@ -1,5 +1,5 @@
-// 06 FlashAttention-2: what steps 5 to 10 and chapter 07 share, in the order of the steps that introduce it. Step 5 needs the
-// first two sections: load_async() is step 4's, with a branch for chapter 09; the rest is step 5's own idea.
+// 06 FlashAttention-2: what steps 4 to 6 introduce, for the later steps and chapter 07, in the order of those steps. New are a
+// branch of load_async() for chapter 09, and the chunks of P in store_transposed(), which step 7 stores.
 #pragma once
 
 #include "06_fa2_forward/thread_tiles.cuh"
@@ -61,7 +61,7 @@ __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<cons
   }
 }
 
-/// Stores P^T, with one access per run of four rows: for as many columns of P as Pt has rows, from col0 on.
+/// Stores P^T, with one access per run of four rows. Step 7 stores it in chunks: as many columns as Pt has rows, from col0 on.
 template <class Tile>
 __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P, int col0 = 0) {
 #pragma unroll

@@ -76,7 +76,7 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
 }
 
 /// Step 10: as step 7, and the time components, two floats a row. time_kernel reads Q and K, with five shuffles a row; a tile of Q that sees no
-/// key needs none. Centroids: those of V come with those of K, and the norm takes the sums of three numbers over the lanes of a row.
+/// key needs none.
 inline Prediction predicted_lorentz(const FullProblem& p, const TileChoice& choice) {
   Prediction prediction = predicted_forward(p, choice, Step::tuned);
   const Visits v = visits(p, choice.tiles);
@@ -87,19 +87,25 @@ inline Prediction predicted_lorentz(const FullProblem& p, const TileChoice& choi
   prediction.tensors["k0"] = {2 * heads * v.keys, 2 * kv_heads * Nk};
   prediction.sectors = {};
   prediction.warp_operations = *prediction.warp_operations + 5 * (heads * Nq + kv_heads * Nk);
-  if (p.values == Values::centroid) {
-    const ThreadPart& S = choice.thread.front();
-    const std::int64_t shuffles = std::int64_t{S.rows} * std::countr_zero(static_cast<unsigned>(S.lanes));
-    prediction.tensors["V"].read += kv_heads * Nk * p.d;
-    prediction.tensors["v0"] = prediction.tensors["k0"];
-    *prediction.warp_operations += 5 * kv_heads * Nk + heads * v.query_tiles * choice.threads / 32 * 3 * shuffles;
-  }
+  return prediction;
+}
+
+/// Step 11: as step 10. V's time components come with K's, and the norm takes the sums of three values over the lanes of a row.
+inline Prediction predicted_centroid(const FullProblem& p, const TileChoice& choice) {
+  Prediction prediction = predicted_lorentz(p, choice);
+  const ThreadPart& S = choice.thread.front();
+  const std::int64_t shuffles = std::int64_t{S.rows} * std::countr_zero(static_cast<unsigned>(S.lanes));
+  const std::int64_t heads = std::int64_t{p.B} * p.H, kv_rows = std::int64_t{p.B} * p.Hkv * p.Nk;
+  prediction.tensors["V"].read += kv_rows * p.d;
+  prediction.tensors["v0"] = prediction.tensors["k0"];
+  *prediction.warp_operations += 5 * kv_rows + heads * visits(p, choice.tiles).query_tiles * choice.threads / 32 * 3 * shuffles;
   return prediction;
 }
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const TileChoice& choice, const DeviceLimits&) {
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
   if (v.name == std::string_view("lorentz")) return predicted_lorentz(p, choice);
+  if (v.name == std::string_view("centroid")) return predicted_centroid(p, choice);
   if (v.name == std::string_view("options")) return predicted_forward(p, choice, Step::tuned);
   constexpr std::string_view names[] = {"loop_order",      "register_tiles", "tile_types", "async_copies",
                                         "vector_operands", "short_softmax",  "tuned"};

@@ -138,7 +138,8 @@ __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Til
   }
 }
 
-/// (6.5)  The epilogue: O = O / l and L = late_scale m + ln l, in rows row0.. of O_rows and L. l: over this lane's columns.
+/// (6.5)  The epilogue from step 6 on, where m is yet to be multiplied by late_scale: O = O / l and L = late_scale m + ln l, in
+/// rows row0.. of O_rows and L. l: over this lane's columns.
 template <class Tile>
 __device__ void write_output(const Matrix<float>& O_rows, const Vector<float>& L, int row0, Tile& O, const Rows<Tile::ROWS>& m,
                              Rows<Tile::ROWS> l, float late_scale, bool aligned) {
@@ -150,6 +151,13 @@ __device__ void write_output(const Matrix<float>& O_rows, const Vector<float>& L
   });
   O.scale_rows(l);
   write_tile(O_rows, row0, 0, O, aligned);
+}
+
+/// (6.5)  The epilogue of steps 3 to 5, whose scores are scaled from the start: L = m + ln l.
+template <class Tile>
+__device__ void write_output(const Matrix<float>& O_rows, const Vector<float>& L, int row0, Tile& O, const Rows<Tile::ROWS>& m,
+                             const Rows<Tile::ROWS>& l, bool aligned) {
+  write_output(O_rows, L, row0, O, m, l, /*late_scale=*/1.0f, aligned);
 }
 
 }  // namespace

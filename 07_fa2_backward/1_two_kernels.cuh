@@ -36,6 +36,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
+  // The matrices of each half. Half 0: S = Q K^T, dV += P^T dO. Half 1: dP = dO V^T, dK += dS^T Q.
+  const auto Q_or_dO = of_half(first_half, smem.Q, smem.dO), K_or_V = of_half(first_half, smem.K, smem.V);
+  const auto P_or_dS = of_half(first_half, smem.P, smem.dS), dO_or_Q = of_half(first_half, smem.dO, smem.Q);
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
   // least one: the last query sees every key.
@@ -57,7 +60,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
-      add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
+      add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0);
         store_P(smem, S_or_dP, rule.late_scale);
@@ -71,7 +74,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule
       __syncthreads();
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-      add_product(gradient, MnMajor{select(first_half, smem.P, smem.dS)}, MnMajor{select(first_half, smem.dO, smem.Q)});
+      add_product(gradient, MnMajor{P_or_dS}, MnMajor{dO_or_Q});
       // Write after read: the next tile overwrites Q, dO, L, D, and then P, dS.
       __syncthreads();
       const bool last_tile = query0 + Shape::Br >= problem.Nq;
@@ -100,6 +103,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
   const bool first_half = threadIdx.x < HALF_THREADS;
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
+  // The matrices of each half. Half 0: S = Q K^T. Half 1: dP = dO V^T.
+  const auto Q_or_dO = of_half(first_half, smem.Q, smem.dO), K_or_V = of_half(first_half, smem.K, smem.V);
   typename Shape::QueryGradient dQ(0.0f);  // not scaled
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
 
@@ -118,7 +123,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
 
     // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
     typename Shape::Scores S_or_dP(0.0f);
-    add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
+    add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
     if (first_half) {
       rule.apply(S_or_dP, b * problem.H + h, query0, key0);
       store_P(smem, S_or_dP, rule.late_scale);

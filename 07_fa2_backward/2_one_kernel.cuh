@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(ScoreRule r
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
   // The matrices of each half. Half 0: S = Q K^T, dV += P^T dO. Half 1: dP = dO V^T, dK += dS^T Q.
-  const auto Q_or_dO = select(first_half, smem.Q, smem.dO), K_or_V = select(first_half, smem.K, smem.V);
-  const auto P_or_dS = select(first_half, smem.P, smem.dS), dO_or_Q = select(first_half, smem.dO, smem.Q);
+  const auto Q_or_dO = of_half(first_half, smem.Q, smem.dO), K_or_V = of_half(first_half, smem.K, smem.V);
+  const auto P_or_dS = of_half(first_half, smem.P, smem.dS), dO_or_Q = of_half(first_half, smem.dO, smem.Q);
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
   // least one: the last query sees every key.

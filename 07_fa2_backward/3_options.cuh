@@ -47,9 +47,10 @@ __device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b,
   }
 }
 
-/// (9.2)  dS = slope o P o (dP - D), to shared memory. `weights`: P, or with a softcap slope o P.
+/// (9.2)  dS = slope o P o (dP - D), to shared memory. `from`: the data of the tile with P, or with a softcap slope o P.
 template <class Tile>
-__device__ void store_dS(const SharedTiles& smem, Tile& dP, const SharedMatrix<float>& weights) {
+__device__ void store_dS(const SharedTiles& smem, Tile& dP, float* from) {
+  const SharedMatrix<float> weights{from, smem.P.rows, smem.P.cols, smem.P.stride};
   const Rows<Tile::ROWS> D = of_rows<Tile>(smem.D);
   dP.each([&](float& dp, int r) { dp -= D[r]; });
   dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) = weights(row, col) * difference; });
@@ -91,8 +92,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
   const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
   // The matrices of each half. Half 0: S = Q K^T, dV += P^T dO. Half 1: dP = dO V^T, dK += dS^T Q.
-  const auto Q_or_dO = select(first_half, smem.Q, smem.dO), K_or_V = select(first_half, smem.K, smem.V);
-  const auto P_or_dS = select(first_half, smem.P, smem.dS), dO_or_Q = select(first_half, smem.dO, smem.Q);
+  const auto Q_or_dO = of_half(first_half, smem.Q, smem.dO), K_or_V = of_half(first_half, smem.K, smem.V);
+  const auto P_or_dS = of_half(first_half, smem.P, smem.dS), dO_or_Q = of_half(first_half, smem.dO, smem.Q);
   const bool has_slope = problem.softcap != 0.0f;
   constexpr bool DROPS = Drops<Rule>;
 
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       __syncthreads();
 
       // 3. Half 1: dS = slope o P o (dP - D).
-      if (!first_half) store_dS(smem, S_or_dP, select(has_slope || DROPS, smem.dS, smem.P));
+      if (!first_half) store_dS(smem, S_or_dP, has_slope || DROPS ? smem.dS.data : smem.P.data);
       // Read after write: all threads read dS.
       __syncthreads();
 

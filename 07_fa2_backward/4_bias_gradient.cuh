@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       __syncthreads();
 
       Scores S_or_dP(0.0f);
-      add_product(S_or_dP, KMajor{select(first_half, smem.Q, smem.dO)}, KMajor{select(first_half, smem.K, smem.V)});
+      add_product(S_or_dP, KMajor{of_half(first_half, smem.Q, smem.dO)}, KMajor{of_half(first_half, smem.K, smem.V)});
       if (first_half) {
         rule.apply(S_or_dP, b * problem.H + h, query0, key0);
         store_P(smem, S_or_dP, rule.late_scale);

@@ -9,21 +9,15 @@
 //     dK_j += scale sum_i G_ij (K_j - Q_i - (k0 - q0) K_j / k0)                         (9.22)
 //     dQ_i += scale sum_j G_ij (Q_i - K_j - (q0 - k0) Q_i / q0)                         (9.22)
 //
-//   centroid: dO_i becomes (dO_i + D_i y_i, -D_i y0_i), with a time component, and D_i 0         (9.28)
-//     dP = dO_i V_j^T - D_i y0_i v0_j                                                            (9.29)
-//     dV_j += P^T dO_i - sum_i P_ij D_i y0_i V_j / v0_j                                          (9.29)
-//
 // New since step 2:
 // - S is a sum of squared differences, and so dK and dQ are weighted sums of differences (06_fa2_forward/distances.cuh).
 // - The slope of the distance, and then its product with P, wait in shared memory where G will be.
 // - dQ needs the tile of Q, so the next one is loaded after it, not meanwhile.
-// - Centroid: a kernel computes the gradient of the weighted sum of V, which the others read as dO. Its time component
-//   overwrites D, in the workspace D and in smem.D.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: 8 warps (parts.cuh).
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK, dV written once per query
-//   head, which first reads the sum of the previous heads (7.7). q0 and k0 of the forward pass with Q and K, v0 with V; for
-//   centroids O and dO twice, do once.  Workspace: D, q0, k0, v0, do.
+//   head, which first reads the sum of the previous heads (7.7). q0 and k0 of the forward pass with Q and K.
+//   Workspace: D, q0, k0.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
@@ -34,12 +28,12 @@ namespace flash::fa2_backward::step_5 {
 namespace {
 
 using fa2_forward::add_distance_gradient, fa2_forward::add_squares, fa2_forward::distance, fa2_forward::load_times,
-    fa2_forward::slope_of_distance, fa2_forward::subtract_times, fa2_forward::time_of, fa2_forward::for_each_step;
+    fa2_forward::slope_of_distance, fa2_forward::subtract_times;
 
-/// With room for q0 [Br, 2], k0 and v0 [Bc, 2].
+/// With room for q0 [Br, 2] and k0 [Bc, 2].
 template <int Width, int Br, int Bc, int ScoreLanes, int KeyLanes>
 struct DistanceShape : BackwardShape<Width, Br, Bc, ScoreLanes, KeyLanes> {
-  static constexpr int SHARED_FLOATS = BackwardShape<Width, Br, Bc, ScoreLanes, KeyLanes>::SHARED_FLOATS + 2 * (Br + 2 * Bc);
+  static constexpr int SHARED_FLOATS = BackwardShape<Width, Br, Bc, ScoreLanes, KeyLanes>::SHARED_FLOATS + 2 * (Br + Bc);
 };
 
 /// Adds C to M at (row0, col0) by atomics, since other blocks add to the same elements.
@@ -65,55 +59,9 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
   }
 }
 
-/// (9.28)  The gradient of the weighted sum whose centroid is y = O: dO + D y, and its time component -D y0, which takes D's
-/// place. A warp per query.  Grid: as prepare_kernel.
-__global__ void __launch_bounds__(2 * HALF_THREADS)
-    centroid_kernel(Problem problem, Tensor<const float> O_all, Tensor<const float> dO_all, Tensor<float> D_all,
-                    Tensor<float> sum_all) {
-  const int heads = problem.B * problem.H;
-  const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
-  const int i = blockIdx.x / heads * (2 * HALF_THREADS / WARP) + threadIdx.x / WARP;
-  const int lane = threadIdx.x % WARP;
-  if (i >= problem.Nq) return;  // the whole warp leaves
-  const Matrix<const float> O = O_all.head(b, h), dO = dO_all.head(b, h);
-  const Matrix<float> sum = sum_all.head(b, h);
-  const float D = D_all.head_vector(b, h)(i);
-  float square = 0.0f;
-  for (int c = lane; c < problem.d; c += WARP) {
-    const float y = O(i, c);
-    square += y * y;
-    sum(i, c) = dO(i, c) + D * y;
-  }
-#pragma unroll
-  for (int distance = WARP / 2; distance > 0; distance /= 2) square += __shfl_xor_sync(ALL_LANES, square, distance);
-  // Write after read: all lanes have read D, which lane 0 overwrites.
-  __syncwarp();
-  if (lane == 0) D_all.head_vector(b, h)(i) = -D * sqrtf(1.0f + square);
-}
-
-/// (9.29)  dV += P^T do, for this thread's rows of V: do's time components, in smem.D, act along V / v0.
-template <class Tile>
-__device__ void add_value_gradient(Tile& dV, const SharedTiles& smem, const SharedMatrix<float>& v0) {
-  Rows<Tile::ROWS> in_time(0.0f);
-  for_each_step<Tile>(MnMajor{smem.P}, MnMajor{smem.dO}, [&](const float(&p)[Tile::ROWS], const float(&dO)[Tile::COLS], int k) {
-    dV.add_outer_product(p, dO);
-#pragma unroll
-    for (int r = 0; r < Tile::ROWS; ++r) in_time[r] += p[r] * smem.D[k];
-  });
-#pragma unroll
-  for (int r = 0; r < Tile::ROWS; ++r) {
-    float mine[1][Tile::COLS];
-    MnMajor{smem.V}.load(mine, Tile::row(r), Tile::col);
-    const float factor = in_time[r] / time_of(v0, Tile::row(r)).x;
-#pragma unroll
-    for (int c = 0; c < Tile::COLS; ++c) dV.elements[r][c] += factor * mine[0][c];
-  }
-}
-
-template <class Shape, bool Centroid>
+template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, Tensors all, Tensor<const float> q0_all, Tensor<const float> k0_all, bool aligned,
-                    Tensor<const float> v0_all) {
+    backward_kernel(ScoreRule rule, Tensors all, Tensor<const float> q0_all, Tensor<const float> k0_all, bool aligned) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
@@ -126,7 +74,6 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> Q_half{smem.Q.data + half_col, Shape::Br, Shape::Width / 2, Shape::STRIDE};
   // Time components in two floats each: [Br, 2] and [Bc, 2].
   const SharedMatrix<float> q0{smem.D + Shape::Br, Shape::Br, 2, 2}, k0{q0.data + 2 * Shape::Br, Shape::Bc, 2, 2};
-  [[maybe_unused]] const SharedMatrix<float> v0{k0.data + 2 * Shape::Bc, Shape::Bc, 2, 2};
   const auto load_tile_of_queries = [&](int h, int query0) {
     load_queries<Shape>(smem, all, b, h, query0, aligned);
     load_times<Shape::Br>(q0, q0_all.head(b, h), query0);
@@ -141,7 +88,6 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0, aligned);
   load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0, aligned);
   load_times<Shape::Bc>(k0, k0_all.head(b, kv_head), key0);
-  if constexpr (Centroid) load_times<Shape::Bc>(v0, v0_all.head(b, kv_head), key0);
   load_tile_of_queries(first_head, first_query);
   cp_async_commit();
 
@@ -168,19 +114,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       // Read after write: half 1 reads slope o P of half 0, and all warps of half 0 read P for dV.
       __syncthreads();
 
-      // 3. Half 1: G = slope o P o (dP - D), or for centroids slope o P o (dP + do0 v0), where D holds do0.
+      // 3. Half 1: G = slope o P o (dP - D).
       if (!first_half) {
         const auto D = of_rows<typename Shape::Scores>(smem.D);
-        if constexpr (Centroid) {
-#pragma unroll
-          for (int c = 0; c < S_or_dP.COLS; ++c) {
-            const float time = time_of(v0, S_or_dP.col(c)).x;
-#pragma unroll
-            for (int r = 0; r < S_or_dP.ROWS; ++r) S_or_dP.elements[r][c] += D[r] * time;
-          }
-        } else {
-          S_or_dP.each([&](float& dp, int r) { dp -= D[r]; });
-        }
+        S_or_dP.each([&](float& dp, int r) { dp -= D[r]; });
         S_or_dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) *= difference; });
       }
       // Read after write: all threads read G.
@@ -188,11 +125,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
       // 4. Half 0: dV += P^T dO. Half 1: dK.
       if (first_half) {
-        if constexpr (Centroid) {
-          add_value_gradient(gradient, smem, v0);
-        } else {
-          add_product(gradient, MnMajor{smem.P}, MnMajor{smem.dO});
-        }
+        add_product(gradient, MnMajor{smem.P}, MnMajor{smem.dO});
       } else {
         add_distance_gradient(gradient, MnMajor{smem.dS}, MnMajor{smem.Q}, q0, smem.K, k0);
       }
@@ -222,19 +155,10 @@ template <class Shape>
 void start(const Attention& a) {
   const Problem& p = a.problem;
   launch_prepare(a, /*clear_dQ=*/true);
-  const bool centroids = a.problem.values == Values::centroid;
-  Tensors tensors = tensors_of(a);
-  if (centroids) {
-    const unsigned blocks = blocks_for(p.Nq, 2 * HALF_THREADS / WARP) * static_cast<unsigned>(p.B * p.H);
-    launch("centroid", {dim3(blocks), dim3(2 * HALF_THREADS)}, centroid_kernel, p, view<const float>(a.O),
-           view<const float>(a.dO), view<float>(a.workspace("D")), view<float>(a.workspace("do")));
-    tensors.dO = view<const float>(a.workspace("do"));
-  }
   const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
-  launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-         centroids ? backward_kernel<Shape, true> : backward_kernel<Shape, false>, score_rule(a), tensors,
-         view<const float>(a.workspace("q0")), view<const float>(a.workspace("k0")), are_aligned(a),
-         view<const float>(a.workspace(centroids ? "v0" : "k0")));
+  launch("fa2_backward", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)}, backward_kernel<Shape>,
+         score_rule(a), tensors_of(a), view<const float>(a.workspace("q0")), view<const float>(a.workspace("k0")),
+         are_aligned(a));
 }
 
 template <class Shape>
@@ -260,19 +184,18 @@ std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& l
 std::vector<WorkspaceSpec> workspace_with_times(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> all = forward_pass_with_distances().workspace(p, Pass::forward);
   for (const WorkspaceSpec& spec : workspace(p, pass)) all.push_back(spec);
-  if (pass == Pass::backward) all.push_back({.name = "do", .shape = {p.B, p.H, p.Nq, p.d}, .only_for = Features::centroid});
   return all;
 }
 
 const Variant variant{.name = "lorentz",
-                      .idea = "distances on the hyperboloid as scores: dQ and dK are weighted sums of differences; centroids",
+                      .idea = "distances on the hyperboloid as scores: dQ and dK are weighted sums of differences",
                       .forward = run_forward_pass_with_distances,
                       .backward = start_one_of<shapes>,
                       .workspace = workspace_with_times,
                       .refuse = refuse,
                       .tiles = tiles,
                       .atomic_dQ = true,
-                      .takes = every_kernel_takes | Features::lorentz | Features::centroid,
+                      .takes = every_kernel_takes | Features::lorentz,
                       .needs = Features::lorentz,
                       .only_if_fastest = true};
 

@@ -101,11 +101,10 @@ __device__ SharedTiles shared_tiles() {
           .D = stats_of_rows()};
 }
 
-/// The first tile or the second, such as the one that this thread's half of the block works on. Only the pointer is selected:
-/// both have the same size.
-__device__ inline SharedMatrix<float> select(bool take_first, const SharedMatrix<float>& first,
-                                             const SharedMatrix<float>& second) {
-  return {take_first ? first.data : second.data, first.rows, first.cols, first.stride};
+/// The tile that this thread's half of the block works on. Only the pointer is selected: both have the same size.
+__device__ inline SharedMatrix<float> of_half(bool first_half, const SharedMatrix<float>& first,
+                                              const SharedMatrix<float>& second) {
+  return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};
 }
 
 /// What the kernels read and write in HBM.

@@ -45,30 +45,39 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
   return {moved, sectors, barriers, 5 * heads * Nq};
 }
 
+/// Step 5: as step 2, and the time components, two floats a row, come with Q and K.
+inline Prediction predicted_lorentz(const FullProblem& p, const TileChoice& choice) {
+  Prediction prediction = predicted_backward(p, choice, /*two_kernels=*/false);
+  prediction.tensors["q0"] = {2 * std::int64_t{p.B} * p.H * visits(p, choice.tiles).queries, 0};
+  prediction.tensors["k0"] = {2 * std::int64_t{p.B} * p.Hkv * p.Nk, 0};
+  prediction.sectors = {};
+  return prediction;
+}
+
+/// Step 6: as step 5. V's time components come with V; centroid_kernel reads O, dO and D, and the next kernel reads its result in place of
+/// dO and D.
+inline Prediction predicted_centroid(const FullProblem& p, const TileChoice& choice) {
+  Prediction prediction = predicted_lorentz(p, choice);
+  const std::int64_t heads = std::int64_t{p.B} * p.H, elements = heads * p.Nq * p.d;
+  auto& of = prediction.tensors;
+  of["do_sum"] = {of["dO"].read - elements, elements};
+  of["dO"].read = 2 * elements;
+  of["O"].read += elements;
+  of["D"] = {of["D"].read + 32 * heads * p.Nq, of["D"].written + heads * p.Nq};
+  of["v0"] = of["k0"];
+  *prediction.warp_operations += (5 + 1) * heads * p.Nq;
+  return prediction;
+}
+
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice, const DeviceLimits&) {
   const std::string_view name = v.name;
+  const bool forward = pass == Pass::forward;
+  if (name == "lorentz") return forward ? fa2_forward::predicted_lorentz(p, choice) : predicted_lorentz(p, choice);
+  if (name == "centroid") return forward ? fa2_forward::predicted_centroid(p, choice) : predicted_centroid(p, choice);
   const bool two_kernels = name == "two_kernels";
-  if (!two_kernels && name != "one_kernel" && name != "options" && name != "bias_gradient" && name != "lorentz") return {};
-  if (pass == Pass::forward && name == "lorentz") return fa2_forward::predicted_lorentz(p, choice);
-  if (pass == Pass::forward) return fa2_forward::predicted_forward(p, choice, fa2_forward::Step::tuned);
-  Prediction prediction = predicted_backward(p, choice, two_kernels);
-  if (name == "lorentz") {  // the time components, two floats a row, come with Q and K
-    const Visits visited = visits(p, choice.tiles);
-    prediction.tensors["q0"] = {2 * std::int64_t{p.B} * p.H * visited.queries, 0};
-    prediction.tensors["k0"] = {2 * std::int64_t{p.B} * p.Hkv * p.Nk, 0};
-    prediction.sectors = {};
-    if (p.values == Values::centroid) {  // centroid_kernel; the other kernel reads its result in place of dO
-      const std::int64_t heads = std::int64_t{p.B} * p.H, elements = heads * p.Nq * p.d;
-      auto& of = prediction.tensors;
-      of["do"] = {of["dO"].read - elements, elements};
-      of["dO"].read = 2 * elements;
-      of["O"].read += elements;
-      of["D"] = {of["D"].read + 32 * heads * p.Nq, of["D"].written + heads * p.Nq};
-      of["v0"] = of["k0"];
-      *prediction.warp_operations += (5 + 1) * heads * p.Nq;
-    }
-  }
-  return prediction;
+  if (!two_kernels && name != "one_kernel" && name != "options" && name != "bias_gradient") return {};
+  if (forward) return fa2_forward::predicted_forward(p, choice, fa2_forward::Step::tuned);
+  return predicted_backward(p, choice, two_kernels);
 }
 
 }  // namespace flash::fa2_backward

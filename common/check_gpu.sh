@@ -204,7 +204,8 @@ problems = {"": [small + " --causal", "--seq 33 --head-dim 59 --layout qkv --bia
             "--window": [small + " --window 20,5 --softcap 2"], "--dropout": [small + " --dropout 0.3"],
             "--lengths": ["--lengths 65:97,0,3:40 --head-dim 40 --heads 4 --kv-heads 2 --causal"],
             "--bias-gradient": ["--seq 33 --head-dim 59 --bias matrix --bias-gradient"],
-            "--score lorentz": [small + " --causal --score lorentz"]}
+            "--score lorentz": [small + " --causal --score lorentz"],
+            "--values centroid": [small + " --causal --score lorentz --values centroid"]}
 for variant in json.load(sys.stdin)["variants"]:
     for which in variant["passes"]:
         for of, texts in problems.items():

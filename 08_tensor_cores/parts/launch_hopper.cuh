@@ -98,14 +98,14 @@ template <const auto& shapes, const auto& scale_first_shapes>
 Variant hopper_step(const char* name, const char* idea) {
   Variant step = hopper_step<shapes>(name, idea);
   step.forward = [](const Attention& a) {
-    if (scales_first(a.problem)) {
+    if (scale_first(a.problem)) {
       start_one_of<scale_first_shapes>(a);
     } else {
       start_one_of<shapes>(a);
     }
   };
   step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
-    return scales_first(p) ? choices_of<scale_first_shapes>(p, pass, limits) : choices_of<shapes>(p, pass, limits);
+    return scale_first(p) ? choices_of<scale_first_shapes>(p, pass, limits) : choices_of<shapes>(p, pass, limits);
   };
   return step;
 }

@@ -70,18 +70,19 @@ function(kernel_library kernel backend result)
 endfunction()
 
 # add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh [FORWARD_WITH_OPTIONS stage/file.cuh]
-#           [FORWARD_WITH_DISTANCES stage/file.cuh]] [PREDICT flash::name::function] [TESTS file.cpp...] [APART file.cuh...]): the program and the tests of the stage in the current folder.
+#           [FORWARD_WITH_DISTANCES stage/file.cuh] [FORWARD_WITH_CENTROIDS stage/file.cuh]] [PREDICT flash::name::function] [TESTS file.cpp...] [APART file.cuh...]): the program and the tests of the stage in the current folder.
 #
 # Each kernel file, in the order of the steps, is compiled for each backend.
 # NAMESPACE (default: flash): of the variants, see add_kernel(), but for a file that names its own; a stage whose code other stages use
 #   has its own.
 # FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a step of this stage or of an earlier one.
-# FORWARD_WITH_OPTIONS, FORWARD_WITH_DISTANCES: that of the backward step that knows the options of chapter 09, or hyperbolic scores.
+# FORWARD_WITH_OPTIONS, FORWARD_WITH_DISTANCES, FORWARD_WITH_CENTROIDS: that of the backward step that knows the options of chapter 09,
+#   hyperbolic scores, or centroids.
 # PREDICT: the function of the stage's predicted.hpp that says what the kernels move (Variant::predict).
 # TESTS: default test.cpp.
 # APART: steps with a function that later steps have from a header. A source that included both would have two.
 function(add_stage)
-  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD;FORWARD_WITH_OPTIONS;FORWARD_WITH_DISTANCES;PREDICT" "KERNELS;TESTS;APART" ${ARGN})
+  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD;FORWARD_WITH_OPTIONS;FORWARD_WITH_DISTANCES;FORWARD_WITH_CENTROIDS;PREDICT" "KERNELS;TESTS;APART" ${ARGN})
   if(NOT arg_TESTS)
     set(arg_TESTS test.cpp)
   endif()
@@ -97,7 +98,8 @@ function(add_stage)
   list(TRANSFORM arg_KERNELS REPLACE "@.*" "")
   list(TRANSFORM arg_KERNELS PREPEND ${stage}/ OUTPUT_VARIABLE kernels)
   list(TRANSFORM arg_APART PREPEND ${stage}/ OUTPUT_VARIABLE FLASH_APART)
-  set(linked ${kernels} ${arg_FORWARD} ${arg_FORWARD_WITH_OPTIONS} ${arg_FORWARD_WITH_DISTANCES})
+  set(linked ${kernels} ${arg_FORWARD} ${arg_FORWARD_WITH_OPTIONS} ${arg_FORWARD_WITH_DISTANCES}
+             ${arg_FORWARD_WITH_CENTROIDS})
   list(REMOVE_DUPLICATES linked)
   set(predict nullptr)
   if(arg_PREDICT)
@@ -128,7 +130,7 @@ function(add_stage)
       kernel_library(${kernel} ${backend} library)
       list(APPEND objects $<TARGET_OBJECTS:${library}>)
     endforeach()
-    foreach(pass FORWARD FORWARD_WITH_OPTIONS FORWARD_WITH_DISTANCES)
+    foreach(pass FORWARD FORWARD_WITH_OPTIONS FORWARD_WITH_DISTANCES FORWARD_WITH_CENTROIDS)
       if(arg_${pass})
         step_name(${arg_${pass}} ${backend} step)
         string(REPLACE FORWARD forward_pass function ${pass})

@@ -24,5 +24,9 @@ inline void run_forward_pass_with_options(const Attention& a) { forward_pass_wit
 const Variant& forward_pass_with_distances();
 inline void run_forward_pass_with_distances(const Attention& a) { forward_pass_with_distances().forward(a); }
 
+/// The same for centroids: add_stage(FORWARD_WITH_CENTROIDS ...).
+const Variant& forward_pass_with_centroids();
+inline void run_forward_pass_with_centroids(const Attention& a) { forward_pass_with_centroids().forward(a); }
+
 }  // namespace
 }  // namespace flash

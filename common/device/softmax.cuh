@@ -1,9 +1,12 @@
 // The score rule: how the products Q K^T of a tile in registers become scores, scaled, with a bias and masked, without the work
-// that most tiles do not need. Step 6 of chapter 06 introduces it and uses none of its template parameters. There apply() is:
-//   1. if scale_first, S = scale S + bias; otherwise the scale waits in the exponent, as late_scale
-//   2. if the tile reaches beyond the last key that its first row sees, S = -inf there; other tiles need no mask
-// The rest comes later: Transposed with the backward pass of chapter 08, where rows are keys; Slope and OPTIONS with
-// chapter 09's softcap and window.
+// that most tiles do not need. Step 6 of chapter 06 introduces it; this is the general one. Transposed is for the backward pass
+// of chapter 08, where rows are keys; Slope and OPTIONS are for chapter 09's softcap and window. Three names say what happens
+// when:
+//   scale_first     apply() scales the scores, before a maximum is taken: with a bias, which is added to scaled scores; with a
+//                   softcap; with a scale that is not positive, which would turn the maximum into a minimum; and with a scale
+//                   whose product with log2 e might overflow
+//   late_scale      what exponents still multiply into the scores after apply(): the scale, or 1 if scale_first
+//   subtract_first  exponents subtract the maximum, or L, before they multiply: if scale_first, unless late_scale is a softcap
 #pragma once
 
 #include "common/device/ptx.cuh"
@@ -126,16 +129,15 @@ struct ScoreRuleFor {
 using ScoreRule = ScoreRuleFor<Problem>;
 using OptionsRule = ScoreRuleFor<OptionsProblem>;
 
-/// Whether scores are scaled before the maximum is taken: with a bias, which is added to scaled scores; with a scale that is
-/// not positive, which would turn the maximum into a minimum; and with a scale whose product with log2 e might overflow.
-inline bool scales_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
+/// For a problem without a softcap.
+inline bool scale_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
 
-/// The rule for a run.
+/// The rule for a run. `always`: to scale first.
 template <class Rule = ScoreRule>
-Rule score_rule(const Attention& a, bool always_scale_first = false) {
+Rule score_rule(const Attention& a, bool always = false) {
   const FullProblem& p = a.problem;
   // A softcap applies to scaled scores, too. In 16 bits it then multiplies them in the exponent, unless a bias is added first.
-  const bool capped = p.softcap != 0.0f, scale_first = always_scale_first || scales_first(p) || capped;
+  const bool capped = p.softcap != 0.0f, scale_first = always || flash::scale_first(p) || capped;
   const bool cap_late = capped && p.dtype != Dtype::fp32 && p.bias == BiasKind::none && p.softcap < 1e30f;
   return {p, bias_of(a), scale_first, cap_late ? p.softcap : scale_first ? 1.0f : p.scale};
 }

@@ -5,7 +5,7 @@ from rows import ROOT, changed, describe, latest, read
 from .formatting import table
 
 RESULTS = ROOT / "docs" / "results"
-OPTIONAL = ("options", "bias_gradient", "lorentz")  # of chapter 09
+OPTIONAL = ("options", "bias_gradient", "lorentz", "centroid")  # of chapter 09
 H200 = "nvidia_h200"
 
 

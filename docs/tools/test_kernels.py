@@ -13,7 +13,8 @@ from tools import quotes  # noqa: E402
 COPIES = [  # where it is introduced, where later steps take it from, what
     ("01_naive/kernel.cuh", "common/device/products.cuh", ("load_tile", "tile_product", "scores_kernel", "output_kernel")),
     ("06_fa2_forward/3_tile_types.cuh", "06_fa2_forward/4_async_copies.cuh", ("Transposed", "add_product", "update_max")),
-    ("06_fa2_forward/4_async_copies.cuh", "06_fa2_forward/5_vector_operands.cuh", ("update_max",)),
+    ("06_fa2_forward/4_async_copies.cuh", "06_fa2_forward/5_vector_operands.cuh", ("load_async", "update_max")),
+    ("06_fa2_forward/5_vector_operands.cuh", "06_fa2_forward/parts.cuh", ("load_transposed", "KMajor", "MnMajor", "add_product")),
     ("06_fa2_forward/6_short_softmax.cuh", "06_fa2_forward/parts.cuh", ("update_max",)),
     ("08_tensor_cores/forward/4_registers.cuh", "08_tensor_cores/parts/tile.cuh", ("Rounded",)),
     ("08_tensor_cores/forward/4_registers.cuh", "08_tensor_cores/parts/softmax.cuh", ("update_max", "exponentiate")),
