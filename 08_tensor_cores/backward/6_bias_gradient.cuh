@@ -25,7 +25,7 @@ template <class Shape5>
 struct BiasShape {
   static constexpr int Width = Shape5::Width, SIDE = Shape5::Br >= 32 ? 64 : 32, THREADS = SIDE / 16 * WARP;
   static constexpr int SHARED_ELEMENTS = Width * 4 * SIDE + 4 * SIDE;  // K, V, Q, dO; L and D: 2 rows of SIDE floats
-  static constexpr int MIN_SM = Shape5::MIN_SM, BLOCKS = COMPILED_SM < 80 ? 2 : 3;  // per SM; three would spill on sm_75
+  static constexpr int MIN_SM = Shape5::MIN_SM, BLOCKS = 2;            // per SM; three would spill
 
   static_assert(SHARED_ELEMENTS <= Shape5::SHARED_ELEMENTS, "it runs wherever step 5's kernel does");
 };
