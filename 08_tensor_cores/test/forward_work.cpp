@@ -147,7 +147,7 @@ const std::vector<Levels> all_levels{
     {"grow by 2000 a tile", [](int j) { return 2000.0f * static_cast<float>(j / 64); }, false},
     {"fall by 2000 a tile", [](int j) { return -2000.0f * static_cast<float>(j / 64); }, true},
     {"fall by 5 a tile", [](int j) { return -5.0f * static_cast<float>(j / 64); }, true},  // only together do they not fit
-    {"fall by 1 a tile", [](int j) { return -1.0f * static_cast<float>(j / 64); }, false},
+    {"fall by 0.5 a tile", [](int j) { return -0.5f * static_cast<float>(j / 64); }, false},
     {"first key huge", [](int j) { return j == 0 ? 9000.0f : 0.0f; }, true},
     {"a key in the middle huge", [](int j) { return j == 150 ? 9000.0f : 0.0f; }, true},
     {"last key huge", [](int j) { return j == 299 ? 9000.0f : 0.0f; }, false},
