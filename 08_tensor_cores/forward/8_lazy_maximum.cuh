@@ -7,7 +7,7 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 7:
-// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept while no lane's share
+// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept while no lane's part
 //   of a row of P sums to more than MAX_LANE_SUM (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2),
 //   and P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
 // - Keys are processed from last to first: under a causal mask, and with ALiBi, the largest scores tend to be at the end.
@@ -120,13 +120,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     //   lazy     m_known, and P fits      m stays, nothing is rescaled
     //   exact    not m_known              takes the true maximum, with which P always fits; l and O are rescaled
     //   repair   m_known, P too large     S is gone: a second round multiplies again (rare), then exact
-    // A loop, because the product then stands in the code once. exact: this round takes the true maximum. m_subtracted: S is
-    // S - m already, and the exponent is c S, not c S - c m.
+    // A loop, because the product then stands in the code once. Its flags:
+    //   exact          this round takes the true maximum: the first one if m is not known, the second one always
+    //   m_subtracted   S is S - m already, and the exponent is c S, not c S - c m
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S;  // [16 ROW_FRAGMENTS, Bc]
     auto& P = S;                                                 // the same registers, after (8.2)
     Rows<Output::ROWS> sum(0.0f);
-    for (int round = 0;; ++round) {
-      const bool exact = round > 0 || !m_known;
+    for (bool exact = !m_known;; exact = true) {
       S.each([](float& s, int) { s = 0.0f; });
       add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       bool m_subtracted = false;
