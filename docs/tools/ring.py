@@ -65,7 +65,8 @@ class Model:
         parts = {row["part"]: row for row in rows("ring_parts.csv")}  # the last has most rows or bytes
         self.merge = {size: float(parts[name]["ms"]) / int(parts[name]["rows"]) for size, name in ((2, "merge 16 bits"), (4, "merge fp32"))}
         self.memory, self.link = (int(parts[name]["bytes"]) / float(parts[name]["ms"]) for name in ("merge fp32", "link"))  # bytes per ms
-        smallest = min(float(row["ms"]) for row in rows("ring_parts.csv") if row["part"] == "link")
+        self.moves = sorted((int(row["bytes"]), float(row["ms"])) for row in rows("ring_parts.csv") if row["part"] == "link")
+        smallest = self.moves[0][1]
         python = min(
             float(row["ring_ms"]) - float(row["kernel_ms"])
             for row in rows("ring_world_1.csv")
@@ -97,8 +98,12 @@ class Model:
         return 3 * size * count * D / self.memory
 
     def move(self, n, kv_heads, size):
-        """Two tensors of keys to the next rank."""
-        return 2 * n * kv_heads * D * size / self.link
+        """Two tensors of keys to the next rank: a line between the two sizes measured around it, beyond the largest at its rate."""
+        count = 2 * n * kv_heads * D * size
+        for (below, least), (above, most) in zip(self.moves, self.moves[1:]):
+            if count <= above:
+                return least + (most - least) * (count - below) / (above - below)
+        return count / self.link
 
     def time(self, ranks, tokens, kv_heads, causal, which):
         return (self.forward if which == "forward" else self.both)(ranks, tokens, kv_heads, causal)
@@ -116,12 +121,12 @@ def counted(ranks=8, kv_heads=8, causal="yes"):
     model, columns = Model(), []
     for tokens in (MEASURED, MEASURED // 4):
         n, ideal = tokens // ranks, model.ideal(ranks, tokens, kv_heads, causal, "forward")
-        merges, start = (ranks - 1) * model.merge[4] * n * HEADS, model.start
+        step, move, conversions = ideal / ranks, model.move(n, kv_heads, 2), 2 * model.addition(n * HEADS, 2)
+        terms = [(ranks - 1) * max(0, move - step), (ranks - 1) * model.merge[4] * n * HEADS, conversions, model.start]
         total = model.forward(ranks, tokens, kv_heads, causal)
-        shown = [number(ideal / ranks), number(model.move(n, kv_heads, 2))]
-        columns.append([*shown, *map(number, (ideal, merges, total - ideal - merges - start, start, total)), f"**{ideal / total:.2f}**"])
-    names = ["a step", "a move, hidden behind it", f"{ranks} steps, which is the ideal time", f"{ranks - 1} merges", "O to fp32 and back"]
-    names += ["start of the call", "sum without moves", "ideal over sum"]
+        columns.append([*(number(ms) if ms else "0" for ms in (step, move, ideal, *terms, total)), f"**{ideal / total:.2f}**"])
+    names = ["a step", "a move", f"{ranks} steps, which is the ideal time", f"{ranks - 1} moves, the part that no step hides"]
+    names += [f"{ranks - 1} merges", "O to fp32 and back", "start of the call", "sum of the last five", "ideal over sum"]
     return table(f"ms | {MEASURED:,} tokens | {MEASURED // 4:,} tokens", [list(line) for line in zip(names, *columns)])
 
 

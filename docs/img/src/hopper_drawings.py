@@ -343,8 +343,8 @@ def where_08b():
     p.note(
         480,
         330,
-        f"From step 3 on, registers hold these blocks of V: {of_v}.",
-        f"Of K: {of_k}, otherwise none. Only dS moves from registers to shared memory,",
+        f"In step 3 registers hold these blocks of V: {of_v}.",
+        f"Of K: {of_k}, otherwise none. In steps 1 to 3 only dS moves from registers to shared memory,",
         "stored by the warps that computed its transpose.",
         size=15,
     )

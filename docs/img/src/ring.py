@@ -79,7 +79,7 @@ def ring_shares():
         for percent in (0, 25, 50, 75, 100):
             x = left + wide * percent / 100
             p.line(x, y - 14, x, y + 40 * len(sizes) - 6, "line" if percent in (0, 100) else "thin")
-            p.label(x, y - 20, f"{percent} %", 13, kind="dim")
+            p.label(x, y - 20, f"{percent / 100:g}", 13, kind="dim")
         for row, (tokens, kv_heads) in enumerate(sizes):
             at, ms = y + 40 * row, found[4, tokens, kv_heads, "yes", which]
             if k == 0:
@@ -96,7 +96,7 @@ def ring_shares():
         p.label(x + 30, y + 11, name, 13, "start")
     p.line(510, y - 4, 510, y + 16, "strong")
     p.label(522, y + 11, "zigzag, as predicted", 13, "start")
-    p.note(410, y + 40, "100 %: a quarter of one GPU's time. Above 131,072 tokens only zigzag was timed.")
+    p.note(410, y + 40, "1: a quarter of one GPU's time. Above 131,072 tokens only zigzag was timed.")
     return p
 
 
