@@ -243,7 +243,7 @@ def operand_bytes(rows):
         yield right + left, right, average, average / 216
 
 
-@table("chapters/08_tensor_cores_backward.md", "others per product")
+@table("chapters/08_tensor_cores_backward.md", "others per `mma`")
 def bounds_of_the_backward_pass(rows):
     for d, (br, bc), products, *_ in rows:
         yield 10 * br * bc * d / MMA_FLOPS, 3 * br * bc / WARP / products, None, None, br * bc / EX2, None, None

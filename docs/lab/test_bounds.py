@@ -198,7 +198,7 @@ def most(products, clocks):
     return products * MMA_FLOPS / clocks * SMS * CLOCK / 1e12
 
 
-@table("chapters/08_tensor_cores.md", "others per product")
+@table("chapters/08_tensor_cores.md", "others per `mma`")
 def bounds_of_08(rows):
     for d, steps, *_ in rows:
         for step in steps if isinstance(steps, tuple) else [steps]:
