@@ -237,12 +237,13 @@ def lazy_maximum(rows):
 
 @table("chapters/08_tensor_cores_backward.md", "bytes for S, dP")
 def operand_bytes(rows):
-    for _, _, (br, _), keys, *_ in rows:
-        right, left = 16 * 256 / keys, 4096 / br
-        yield right + left, right, right + left / 2, (right + left / 2) / 216
+    for at, (_, _, (br, _), owned, *_) in enumerate(rows):
+        right, left = 16 * 256 / owned, 4096 / br
+        average = right + left * (2 / 3 if at % 3 == 1 else 1 / 2)  # S and dP are two of dq_kernel's three products, or two of four
+        yield right + left, right, average, average / 216
 
 
-@table("chapters/08_tensor_cores_backward.md", "others per product")
+@table("chapters/08_tensor_cores_backward.md", "others per `mma`")
 def bounds_of_the_backward_pass(rows):
     for d, (br, bc), products, *_ in rows:
         yield 10 * br * bc * d / MMA_FLOPS, 3 * br * bc / WARP / products, None, None, br * bc / EX2, None, None

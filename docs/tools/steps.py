@@ -35,7 +35,7 @@ ALLOWED = {
     "08_tensor_cores/resident_Q": (529, 541),
     "08_tensor_cores/tuned": (529, 557),
     "08_tensor_cores/lazy_maximum": (579, 606),
-    "08_tensor_cores/two_kernels": (454, 307),
+    "08_tensor_cores/two_kernels": (364, 298),
     "08_tensor_cores/one_kernel": (636, 430),
     "08_tensor_cores/halves": (636, 636),
     "08_tensor_cores/staggered": (636, 636),

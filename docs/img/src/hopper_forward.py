@@ -153,8 +153,9 @@ def life(line, stage, producer):
         yield full, given_back, "c3", f"{stage.tile(phase)} is full, phase {phase}", stage.tile(phase)
 
 
-def timeline(file, kernel, title):
-    """Lanes of the producer and the warpgroups; below them the stages."""
+def timeline(file, kernel, title, note, above=False):
+    """Lanes of the producer and the warpgroups; below them the stages. above: waits that return at once are left out, and names of narrow
+    bars stand above them."""
     events = events_of(file, kernel)
     stages = stages_of(events)
     producer = next(e["warp"] for e in events if e["event"] == "load")
@@ -162,11 +163,14 @@ def timeline(file, kernel, title):
     end = len(line.events)
     it = Lanes(title, 0, end, letter=6)
     it.y += 18
-    it.lane(f"producer, warp {producer}", waits(line, producer, stages))
+    it.lane(f"producer, warp {producer}", [wait for wait in waits(line, producer, stages) if wait[3:] or not above])
     loads(it, line, it.y - it.row, producer, stages)
-    it.y += 10
+    it.y += 26 if above else 10
     for warp in sorted({e["warp"] // 4 * 4 for e in events if e["event"] == "wgmma"}):
         groups = groups_of(line, warp, stages)
+        for first, last, _, name, *_ in waits(line, warp, stages) if above else ():
+            if it.scale * (last - first) <= it.letter * len(name) + 8:
+                it.p.label(it.x((first + last) / 2), it.y - 6, name, TEXT)
         it.lane(f"warpgroup {warp // 4}, waits", waits(line, warp, stages))
         for left in dict.fromkeys(group["left"] for group in groups):
             kind = "c4" if left == "P" else "c2"
@@ -175,21 +179,25 @@ def timeline(file, kernel, title):
     for stage in stages:
         name = stage.name if stage.ring == 1 else f"{stage.tensor}, stage {stage.name[len(stage.tensor) :]}"
         it.lane(name, life(line, stage, producer))
-    return it.finish(
-        22,
-        70,
-        "Marks above the producer: the issue of a load. Grey bars: waits for the tile they name, or for products; narrow ones have no room.",
-        "From left to right the order in which the simulator came to each event; widths are not times.",
-    )
+    return it.finish(22, 70, note, "From left to right the order in which the simulator came to each event; widths are not times.")
 
 
 def ring_08h():
-    return timeline("ring.jsonl", "ring", "Three tiles of K through a ring of two: who issues what, and what each stage holds")
+    return timeline(
+        "ring.jsonl",
+        "ring",
+        "Three tiles of K through a ring of two: who issues what, and what each stage holds",
+        "Blue marks of the producer: the issue of a load. Grey bars: waits for the tile they name, or for products.",
+        above=True,
+    )
 
 
 def step_08h():
     return timeline(
-        "overlap.jsonl", "tensor_overlap", "Step 4: S of the next tile is issued before P V of this one; two warpgroups, rings of two"
+        "overlap.jsonl",
+        "tensor_overlap",
+        "Step 4: S of the next tile is issued before P V of this one; two warpgroups, rings of two",
+        "Marks above the producer: the issue of a load. Grey bars: waits for the tile they name, or for products; narrow ones have no room.",
     )
 
 

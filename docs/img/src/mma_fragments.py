@@ -129,13 +129,13 @@ def accumulator_to_operand():
     """Two n8 tiles of C and the A operand that they make."""
     w, h = size = (36, 19)
     p = Picture(900, 932, "Two accumulators of S become one A operand of P V")
-    p.label(450, 30, "16 rows of S, keys 16i to 16i + 15: two accumulators", 17, bold=True)
+    p.label(450, 30, "16 rows of S, keys 16k to 16k + 15: two accumulators", 17, bold=True)
     y, made = 90, set()
     below = y + 16 * h
-    for n, (prime, tile) in enumerate([("", "2i"), ("′", "2i + 1")]):
+    for n, (prime, tile) in enumerate([("", "2k"), ("′", "2k + 1")]):
         x, places = (122, 478)[n], c_places(2 * n)
         made |= {(row, 8 * n + col, lane, register) for row, col, _, _, lane, register in places}
-        p.label(x + 4 * w, y - 26, f"n8 tile {tile} of S, fp32", 15, bold=True)
+        p.label(x + 4 * w, y - 26, f"fragment n = {tile} of S, fp32", 15, bold=True)
         cells(p, x, y, size, places)
         ticks(p, x, y, size, 16, 8, step_col=2)
         for pair in range(2):

@@ -11,7 +11,7 @@ LEFT, SCALE = 200, 0.36  # where cycles begin; points per cycle
 
 def balance_08():
     """The table of (8.0) for d = 64, as bars."""
-    rows = [list(map(value, row)) for row in rows_of("chapters/08_tensor_cores.md", "others per product")]
+    rows = [list(map(value, row)) for row in rows_of("chapters/08_tensor_cores.md", "others per `mma`")]
     rows = [row for row in rows if row[0] == 64]
     p = Picture(960, 110 + 92 * len(rows), "Cycles of an SM for 128 × 64 scores at d = 64, unit by unit, in the eight steps")
     p.label(480, 28, "128 × 64 scores, d = 64: cycles that each unit is busy", 16, bold=True)
@@ -69,7 +69,7 @@ def lazy_08():
         p.line(x(-0.6), y, x(10.4), y, "thin")
         if name == "lazy":
             p.rect(x(2), y - 14, x(limit) - x(2), 28, "c0")
-            p.note((x(4.4) + x(limit)) / 2, y + 5, "P at most 2¹⁰: keep m", size=13)
+            p.note((x(4.4) + x(limit)) / 2, y + 5, "a lane's sum of P at most 2¹⁰: keep m", size=13)
             p.note(x(limit) + 8, y - 1, "beyond: raise m,", "repeat the tile", size=13, anchor="start")
         for tile, scores, kind in ((0, (1, 2), "c1"), (1, (4, 0), "c3")):
             for score in scores:
