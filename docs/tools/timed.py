@@ -107,7 +107,7 @@ def busy(*names):
         for row in rows
         for kernel in row["profile"]
     ]
-    head = "step | kernel | µs | instructions of warps, millions | issue slots used, % | L1 and shared memory, % of peak | HBM, % of peak"
+    head = "step | kernel | µs | warp instructions, millions | issue slots used, % | L1 and shared memory, % of peak | HBM, % of peak"
     return section("{pass}, {problem}", head, lines, rows)
 
 
