@@ -77,7 +77,7 @@ def named(d, length, causal, *dtype):
 
 def in_turns(rows):
     torch = ", ".join(sorted({row["torch"] for of_problem in rows.values() for row in of_problem[1:] if row}))
-    return f"; torch {torch} in the same run, in turns" if torch else ""
+    return f"; torch {torch} in the same run, alternating" if torch else ""
 
 
 def rates(title, head, found):

@@ -78,7 +78,7 @@ def cycles_04():
 def cycles_05():
     """What the five products keep busy, per column and 256 pairs: the table of section 6."""
     rows = rows_of("chapters/05_fa1_backward.md", "per column and 256 pairs")
-    (*shared, busy), (*arithmetic, needed) = ([value(row[column]) for row in rows] for column in (1, 2))
+    (*shared, busy), (*arithmetic, needed) = ([value(row[column]) for row in rows] for column in (-2, -1))
     names, kinds = ["A: S, dP", "B: dQ", "C: dV", "C: dK"], ["c1", "c3", "c4", "c2"]
     p = Picture(820, 214, f"Shared memory is busy for {busy} cycles, arithmetic for {needed:g} of them")
     p.label(410, 30, f"Per column and 256 pairs: shared memory is busy {busy} cycles, arithmetic {needed:g}", 17, bold=True)

@@ -154,6 +154,8 @@ def gains():
             p.label(56, y + 15, str(number_of_step), 13, "end")
             p.label(70, y + 15, f"{step.stage[:2]} {step.variant}", 13, "start")
             p.rect(min(at(gain), left), y + 3, max(abs(at(gain) - left), 1), 16, "c1")
+            if gain < 0.99:
+                p.label(at(max(1, step.bounds or 1, step.estimate or 1)) + 10, y + 15, f"{gain:.2f}", 12, "start")
             if step.bounds:
                 p.line(at(step.bounds), y, at(step.bounds), y + 22, "strong")
             if step.estimate:

@@ -10,7 +10,7 @@ def memory_hierarchy():
     """Capacities as numbers, bandwidths as bars, to scale."""
     levels = [
         ("registers", h200.SMS * h200.REGISTER_KB_PER_SM / 1024, "MiB", h200.REGISTER_BYTES_PER_SECOND / 1e12, "c1"),
-        ("shared memory, L1", h200.SMS * h200.SHARED_KB_PER_SM / 1024, "MiB", h200.SHARED_BYTES_PER_SECOND / 1e12, "c3"),
+        ("shared memory", h200.SMS * h200.SHARED_KB_PER_SM / 1024, "MiB", h200.SHARED_BYTES_PER_SECOND / 1e12, "c3"),
         ("L2 cache", h200.L2_MB, "MiB", None, "c2"),
         ("HBM", h200.HBM_GB, "GB", h200.HBM_BYTES_PER_SECOND / 1e12, "c4"),
     ]

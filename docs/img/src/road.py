@@ -56,7 +56,7 @@ def road():
     p.note(
         LEFT,
         ROWS[2] + 36,
-        "An arrow leads from a chapter to one that needs it.",
+        "An arrow points from each chapter to those that build on it.",
         "Times are for reading, not for all exercises.",
         anchor="start",
     )
