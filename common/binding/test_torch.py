@@ -88,6 +88,7 @@ class OnCPU(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "there are: ") as caught:
             flash_steps.attention(*self.tensors(*[(1, 1, 8, 64)] * 3, dtype=torch.float16), variant="none")
         steps = str(caught.exception).split("there are: ")[1].split(", ")
+        steps.remove("bias_gradient")  # only for problems with that gradient, which the binding does not ask for
         for problem in OF_STAGE_08:
             self.steps_agree(steps, *problem)
 
