@@ -16,6 +16,11 @@ ACCESS = re.compile(r"^( +)(?:tail |notail )?call [^@\n]*@__tsan_(?!func|init)\w
 SIMULATOR = re.compile(r"(^|/)common/simt/(?!test/)")
 
 
+def size_of(text):
+    """The bytes of a constant, its final zero included: LLVM writes those beyond ASCII as \\C3."""
+    return len(re.sub(r"\\[0-9A-F]{2}", "?", text)) + 1
+
+
 class Places:
     def __init__(self, module):
         self.nodes = {number: (kind, text) for number, kind, text in NODE.findall(module)}
@@ -51,14 +56,13 @@ def with_places(module):
         text = next(text for text, n in places.texts.items() if n == number)
         constant = f"@.flash_place.{number}"
         if not opaque:
-            constant = f"bitcast ([{len(text.encode()) + 1} x i8]* {constant} to i8*)"
+            constant = f"bitcast ([{size_of(text)} x i8]* {constant} to i8*)"
         return f"{access[1]}store {pointer} {constant}, {pointers} @flash_simt_place\n{access[0]}"
 
     module = ACCESS.sub(note, module)
     constants = [f"@flash_simt_place = external global {pointer}"]
     for text, number in places.texts.items():
-        size = len(text.encode()) + 1
-        constants.append(f'@.flash_place.{number} = private unnamed_addr constant [{size} x i8] c"{text}\\00"')
+        constants.append(f'@.flash_place.{number} = private unnamed_addr constant [{size_of(text)} x i8] c"{text}\\00"')
     return module + "\n".join(constants) + "\n" if places.texts else module
 
 

@@ -186,6 +186,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             size = int(self.headers.get("Content-Length", "-1"))
             if not 0 <= size <= LARGEST:
+                self.rfile.read(max(0, min(size, 8 * LARGEST)))  # a connection closed with bytes unread is broken, and the answer lost
                 return self.answer(413, {"error": f"a request has at most {LARGEST:,} bytes"})
             told = json.loads(self.rfile.read(size))
             if path == "save":

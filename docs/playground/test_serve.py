@@ -151,16 +151,16 @@ class Serve(unittest.TestCase):
             for width, theme in ((1280, "light"), (400, "dark")):
                 browser.look(width, 900, theme)
                 browser.open(self.url)
-                self.assertTrue(browser.wait(f"{verdict} === 'Right, without a race'", 60))
+                self.assertTrue(browser.wait(f"{verdict} === 'Right, without a race'", 240))
                 self.assertLessEqual(browser.value("document.documentElement.scrollWidth"), width)
             browser.value(edit.format("__syncthreads();", ""))
             self.assertEqual((self.root / FILE).read_text(), self.kernel)  # nothing is written before a save
             browser.value(save)
-            self.assertTrue(browser.wait(f"{verdict}.includes('Race')", 60))
+            self.assertTrue(browser.wait(f"{verdict}.includes('Race')", 240))
             self.assertGreater(browser.value("document.querySelectorAll('#lines .hit').length"), 0)
             browser.value(edit.format("#pragma once", "nowhere"))
             browser.value(save)
-            self.assertTrue(browser.wait(f"{verdict} === 'It does not compile'", 60))
+            self.assertTrue(browser.wait(f"{verdict} === 'It does not compile'", 240))
             self.assertTrue(browser.wait("document.querySelector('#lines .hit')?.textContent", 5))
             (self.root / FILE).write_text(self.kernel)
             browser.value(edit.format("nowhere", "elsewhere"))
@@ -168,7 +168,7 @@ class Serve(unittest.TestCase):
             self.assertTrue(browser.wait("document.querySelector('#saving').textContent.includes('has changed on disk')", 10))
             self.assertEqual((self.root / FILE).read_text(), self.kernel)
             browser.value("document.querySelector('#saving span button').click()")
-            self.assertTrue(browser.wait(f"{verdict} === 'Right, without a race'", 60))
+            self.assertTrue(browser.wait(f"{verdict} === 'Right, without a race'", 240))
             self.assertEqual([p for p in browser.problems if "409" not in p], [])
 
 
