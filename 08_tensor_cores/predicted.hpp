@@ -176,7 +176,7 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
       if (unseen == 0) moved["dQ_accum"].written = added;
       const std::int64_t blocks = subgroups * kv_heads * (up(Nk, Bc) / Bc);
       // Each block draws a ticket, and one of them sets the tickets back.
-      moved["tickets"] = {blocks + 1, blocks + 1};
+      moved["counter"] = {blocks + 1, blocks + 1};
       moved["turns"] = {heads * v.tiles, heads * v.tiles};  // passed on, or set back; how often blocks ask nobody knows
     }
   }

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
     add_product(St, K_smem.left(warp_row), Q.transposed());                          // (8.11)
     rule.apply</*Transposed=*/true>(St, b * problem.H + at.h, at.query0, key0 + warp_row);
-    exponentiate(St, stats, rule);
+    exponentiate(St, stats, rule.late_scale, rule.scale_first);
     auto& Pt = St;                                    // in the same registers
     add_product(dV, rounded<T>(Pt), dO.right(col0));  // (8.14)
 
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     Accumulators<1, KEYS / 8> S(0.0f), dP(0.0f);                        // [16, KEYS]
     add_product(S, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
     rule.apply(S, order.head, query0 + warp_row, j * KEYS);
-    exponentiate_rows(S, L, rule);
+    exponentiate_rows(S, L, rule.late_scale, rule.scale_first);
     auto& P = S;                                                          // in the same registers
     add_product(dP, dO_smem.left(warp_row), V_smem(j % 2).transposed());  // (8.12)
     dP.each([&](float& dp, int r) { dp -= D[r]; });                       // (8.13)

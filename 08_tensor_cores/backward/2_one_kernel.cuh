@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
     add_product(St, K_smem.left(warp_row), Q.transposed());                          // (8.11)
     rule.apply</*Transposed=*/true>(St, b * problem.H + at.h, at.query0, key0 + warp_row);
-    exponentiate(St, stats, rule);
+    exponentiate(St, stats, rule.late_scale, rule.scale_first);
     auto& Pt = St;                                    // in the same registers
     add_product(dV, rounded<T>(Pt), dO.right(col0));  // (8.14)
 

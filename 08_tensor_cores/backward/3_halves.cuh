@@ -8,8 +8,8 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: the products form pairs that share no operand, so the warps form two halves, as in chapter 07, with one
-// pair and one gradient each.
+// New since step 2: S^T and dP^T share no operand, nor do dV and dK. Two halves of the warps compute one of each, as in chapter
+// 07, and load no operand twice for it.
 //   half 0:     S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,            dV += P^T dO
 //   half 1:     dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> overwrites P^T,      dK += dS^T Q
 //   all warps:  dQ += dS K
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     add_product(scores, keys.left(warp_row), for_scores(stage).transposed());  // (8.11), (8.12)
     if (first_half) {
       rule.apply</*Transposed=*/true>(scores, b * problem.H + at.h, at.query0, key0 + warp_row);
-      exponentiate(scores, stats, rule);
+      exponentiate(scores, stats, rule.late_scale, rule.scale_first);
       store_in_lane_order(handover_rows, InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2>(weights));
     } else {
       scores.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)

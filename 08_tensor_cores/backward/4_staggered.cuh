@@ -90,8 +90,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   };
   // The newest tile, for which half 0 computes P, and the oldest one, two iterations behind, which is added to dQ.
   QueryTile newest = queries.first(problem), oldest = newest;
-  const auto add_oldest_to_dQ = [&](int tile) {
-    if (tile >= 0) add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0, handover(tile % Shape::STAGES), K_smem);
+  const auto add_oldest_to_dQ = [&](int oldest_tile) {
+    if (oldest_tile < 0) return;
+    add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0, handover(oldest_tile % Shape::STAGES), K_smem);
   };
 
   // 1. K, V, and the first tiles of Q, dO.
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       add_product(scores, keys.left(warp_row), for_scores(stage).transposed());  // (8.11), (8.12)
       if (first_half) {
         rule.apply</*Transposed=*/true>(scores, b * problem.H + newest.h, newest.query0, key0 + warp_row);
-        exponentiate(scores, stats, rule);
+        exponentiate(scores, stats, rule.late_scale, rule.scale_first);
       } else {
         scores.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
         multiply_by_Pt(scores, handover_rows);

@@ -86,15 +86,15 @@ __device__ int row_of(const Rule& rule, int query) {
 /// The tiles that a block of keys [key0, key0 + Bc) loops over, as QueryTiles: with a window they have a last query, too.
 template <class Shape>
 struct TilesInWindow {
-  int kv_head, first_query, end_query, iterations;  // perhaps none
+  int group, first_query, end_query, iterations;  // perhaps none
 
-  __device__ TilesInWindow(const OptionsProblem& p, int head, int key0)
-      : kv_head(head),
+  __device__ TilesInWindow(const OptionsProblem& p, int kv_head, int key0)
+      : group(kv_head),
         first_query(p.first_query(key0, Shape::Br)),
         end_query(p.end_query(min(key0 + Shape::Bc, p.Nk) - 1)),
         iterations(max(0, end_query - first_query + Shape::Br - 1) / Shape::Br * p.group_size()) {}
 
-  __device__ QueryTile first(const Problem& p) const { return {kv_head * p.group_size(), first_query}; }
+  __device__ QueryTile first(const Problem& p) const { return {group * p.group_size(), first_query}; }
   __device__ QueryTile after(QueryTile at) const {
     return at.query0 + Shape::Br < end_query ? QueryTile{at.h, at.query0 + Shape::Br} : QueryTile{at.h + 1, first_query};
   }
@@ -185,8 +185,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 2. P^T, and dV.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);  // transposed: [16 ROW_FRAGMENTS, Br]
     add_product(St, K_smem.left(warp_row), Q.transposed());                          // (8.11)
-    rule.template apply<true>(St, b * problem.H + at.h, at.query0, key0 + warp_row, slopes);
-    exponentiate(St, stats, ScoreRule{problem, rule.bias, rule.subtract_first(), rule.late_scale});
+    // Write after read: the barrier at the top also lets the slopes overwrite the previous dS^T.
+    rule.template apply</*Transposed=*/true>(St, b * problem.H + at.h, at.query0, key0 + warp_row, slopes);
+    exponentiate(St, stats, rule.late_scale, rule.subtract_first());
     auto& Pt = St;  // in the same registers
     mark_dropped(rule, Pt, b * problem.H + at.h, at.query0, key0 + warp_row);
     add_product(dV, rounded<T>(kept_weights(rule, Pt)), dO.right(col0));  // (8.14), (9.12)
@@ -196,6 +197,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     keep_gradients(rule, dPt, Pt);                             // (9.13); Pt loses its marks
     softmax_backward(dPt, Pt, stats);
     auto& dSt = dPt;
+    // No barrier: each lane reads the slopes that it wrote itself, and then store() puts dS^T in their place.
     if (problem.softcap != 0.0f) slopes.multiply_into(dSt);
     store(dSt_smem.below(warp_row), dSt);
     add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)

@@ -20,7 +20,7 @@
 namespace flash::tensor_cores::backward_6 {
 namespace {
 
-/// The square tile of a block, next to step 5's tiles: tall ones, for each head loads both operands of a tile anew.
+/// The tile of a block, SIDE x SIDE, as large as fits wherever step 5's kernel runs: each head loads its four operands anew.
 template <class Shape5>
 struct BiasShape {
   static constexpr int Width = Shape5::Width, SIDE = Shape5::Br >= 32 ? 64 : 32, THREADS = SIDE / 16 * WARP;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       Accumulators<1, SIDE / 8> St(0.0f), dPt(0.0f);
       add_product(St, K_smem.left(warp_row), Q_smem.transposed());  // (8.11)
       rule.template apply</*Transposed=*/true>(St, b * problem.H + h, query0, key0 + warp_row);
-      exponentiate(St, stats, ScoreRule{problem, rule.bias, rule.subtract_first(), rule.late_scale});
+      exponentiate(St, stats, rule.late_scale, rule.subtract_first());
       auto& Pt = St;
       mark_dropped(rule, Pt, b * problem.H + h, query0, key0 + warp_row);
       add_product(dPt, V_smem.left(warp_row), dO_smem.transposed());  // (8.12)
@@ -92,10 +92,10 @@ void start(const Attention& a) {
   using Shape = BiasShape<Shape5>;
   in_type_of(a, [&]<class T>(T) {
     const FullProblem& p = a.problem;
-    const BackwardTensors<T> all{padded_by_forward<T>(a, a.Q, "Q_padded"),
-                                 padded_by_forward<T>(a, a.K, "K_padded"),
-                                 padded_by_forward<T>(a, a.V, "V_padded"),
-                                 padded_by_forward<T>(a, a.dO, "dO_padded"),
+    const BackwardTensors<T> all{padded_before<T>(a, a.Q, "Q_padded"),
+                                 padded_before<T>(a, a.K, "K_padded"),
+                                 padded_before<T>(a, a.V, "V_padded"),
+                                 padded_before<T>(a, a.dO, "dO_padded"),
                                  {},
                                  {},
                                  {},

@@ -34,7 +34,7 @@ struct ForwardShape {
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
-  static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q
+  static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers a lane: more would spill, next to S and O
   static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);          // Q, and two tiles each of K and V
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2 && Width >= 64);
 
@@ -92,8 +92,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     copy_V.load_async(V_smem(j % 2), Shape::Bc);
   };
 
-  // 1. Q and the first tiles of K and V.
-  if (visible_tiles > 0 || Shape::Q_STAYS) {  // warps load Q into registers even where no product needs it
+  // 1. Q and the first tiles of K and V. Unlike in step 7, Q is also loaded where no tile is visible, but for the register
+  // kernels alone: without Q_STAYS no barrier would separate the copy from the writes of O, which is staged in the buffer of Q.
+  if (visible_tiles > 0 || Shape::Q_STAYS) {
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
   }
   if (visible_tiles > 0) load_tile(0);
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncthreads();
     if (j + 1 < visible_tiles) load_tile(j + 1);
     const int key0 = first_key + j * Shape::Bc;
-    if (rule.hides(query0 + warp_row, Output::HEIGHT, key0, Shape::Bc)) continue;  // from this warp, not from all
+    if (rule.hides(query0 + warp_row, Output::HEIGHT, key0, Shape::Bc)) continue;  // other warps may see it
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]

@@ -49,13 +49,13 @@ struct Left {
   __device__ void load(unsigned (&A)[4], int i, int k) const {
     const int lane = threadIdx.x % WARP;
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      A[r] = tile.template as<unsigned>(16 * i + fragment::a_row(lane, r), 16 * k + fragment::a_col(lane, r));
+    for (int reg = 0; reg < 4; ++reg) {
+      A[reg] = tile.template as<unsigned>(16 * i + fragment::a_row(lane, reg), 16 * k + fragment::a_col(lane, reg));
     }
   }
 };
 
-// A block of B, 16 x 16, is two 16 x 8 fragments side by side: r / 2 is the fragment, r % 2 its register, which holds two
+// A block of B, 16 x 16, is two 16 x 8 fragments side by side: reg / 2 is the fragment, reg % 2 its register, which holds two
 // neighbours in a column: rows 2 t and 2 t + 1, or 2 t + 8 and 2 t + 9, with t = lane % 4.
 
 /// The transpose of a tile as right operand B: neighbours in a column of K^T are neighbours in a row of K, one register.
@@ -66,8 +66,9 @@ struct Transposed {
   __device__ void load(unsigned (&B)[4], int j, int k) const {
     const int lane = threadIdx.x % WARP;
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      B[r] = tile.template as<unsigned>(16 * j + r / 2 * 8 + fragment::b_col(lane), 16 * k + fragment::b_row(lane, r % 2));
+    for (int reg = 0; reg < 4; ++reg) {
+      B[reg] =
+          tile.template as<unsigned>(16 * j + reg / 2 * 8 + fragment::b_col(lane), 16 * k + fragment::b_row(lane, reg % 2));
     }
   }
 };
@@ -80,11 +81,11 @@ struct Right {
   __device__ void load(unsigned (&B)[4], int j, int k) const {
     const int lane = threadIdx.x % WARP;
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const int row = 16 * k + fragment::b_row(lane, r % 2), col = 16 * j + r / 2 * 8 + fragment::b_col(lane);
+    for (int reg = 0; reg < 4; ++reg) {
+      const int row = 16 * k + fragment::b_row(lane, reg % 2), col = 16 * j + reg / 2 * 8 + fragment::b_col(lane);
       const unsigned short first = tile.template as<unsigned short>(row, col);
       const unsigned short second = tile.template as<unsigned short>(row + 1, col);
-      B[r] = first | static_cast<unsigned>(second) << 16;
+      B[reg] = first | static_cast<unsigned>(second) << 16;
     }
   }
 };

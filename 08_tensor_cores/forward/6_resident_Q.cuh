@@ -8,6 +8,7 @@
 //
 // New since step 5, with the same tiles:
 // - Q stays in registers if there is room: it is loaded from shared memory once, not with every tile of K.
+// - Step 5's tiles, operands and Copier are in parts/tile.cuh from here on, since the backward pass uses them, too.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -29,7 +30,7 @@ struct ForwardShape {
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
-  static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q
+  static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers a lane: more would spill, next to S and O
   static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);          // Q, and two tiles each of K and V
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2 && Width >= 64);
 

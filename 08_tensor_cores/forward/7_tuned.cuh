@@ -31,7 +31,7 @@ struct ForwardShape {
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
-  static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q
+  static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers a lane: more would spill, next to S and O
   static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);          // Q, and two tiles each of K and V
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2 && Width >= 64);
 

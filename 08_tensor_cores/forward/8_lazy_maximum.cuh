@@ -34,7 +34,7 @@ struct ForwardShape {
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;                                  // per SM (occupancy); they share its registers
-  static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers for a warp's rows of Q
+  static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // registers a lane: more would spill, next to S and O
   static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);          // Q, and two tiles each of K and V
   // With 192 accumulators of S and O per lane nvcc spills on sm_80.
   static constexpr bool SPILLS = ROW_FRAGMENTS * (KEY_FRAGMENTS + COL_FRAGMENTS) * 4 >= 192;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int visible_tiles = (key_end + Shape::Bc - 1) / Shape::Bc;
 
-  // Every row sees all keys of the tiles before this one, where apply() would change nothing; 0 with a bias.
+  // Every row sees all keys of the tiles before this one, where apply() would change nothing; 0 with a bias or a scale <= 0.
   const int unmasked_tiles = rule.scale_first ? 0 : problem.visible_keys(query0) / Shape::Bc;
   bool m_known = false;  // m is a maximum in all rows of the warp, and c m is not large: P may be computed with it
 
@@ -116,21 +116,20 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     if (j > 0) load_tile(j - 1);
 
     // 3. P with the current m, if it is known and P fits. All lanes of the warp take the same path:
-    //   path     when                     what it does
-    //   lazy     m_known, and P fits      m stays, nothing is rescaled
-    //   exact    not m_known              takes the true maximum, with which P always fits; l and O are rescaled
-    //   repair   m_known, P too large     S is gone: a second round multiplies again (rare), then exact
-    // A loop, because the product then stands in the code once. Its flags:
-    //   exact          this round takes the true maximum: the first one if m is not known, the second one always
-    //   m_subtracted   S is S - m already, and the exponent is c S, not c S - c m
+    //   path     when                   rounds
+    //   lazy     m_known, P fits        one: m stays, nothing is rescaled
+    //   exact    not m_known            one, with the true maximum, for which P always fits: l and O are rescaled
+    //   repair   m_known, P too large   two: the first overwrote S with P, so the second multiplies again and is exact (rare)
+    // A loop, because the product then stands in the code once.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S;  // [16 ROW_FRAGMENTS, Bc]
     auto& P = S;                                                 // the same registers, after (8.2)
     Rows<Output::ROWS> sum(0.0f);
     for (bool exact = !m_known;; exact = true) {
       S.each([](float& s, int) { s = 0.0f; });
-      add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
-      bool m_subtracted = false;
-      if (exact || j >= unmasked_tiles) {  // one test guards all the rare work, which gains 4 % at d = 64
+      add_product(S, Q, K_smem(j % 2).transposed());        // (8.1)
+      bool m_subtracted = false;                            // S is S - m already: the exponent is c S, not c S - c m
+      const bool rare_work = exact || j >= unmasked_tiles;  // one test for all of it, which gains 4 % at d = 64
+      if (rare_work) {
         rule.apply(S, order.head, query0 + warp_row, j * Shape::Bc);
         if (exact) {
           const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)

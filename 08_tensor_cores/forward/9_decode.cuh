@@ -14,7 +14,8 @@
 // - Blocks share the keys. One query has one tile of rows, and one block per head would leave most of the GPU idle.
 // - The query heads of a group are rows of one tile, because they read the same K and V.
 // - Warps share the keys of a tile: 16 rows, the fewest that mma.sync takes, are enough for one warp only.
-// - Memory sets the pace, not products: copies are in flight all the time, and the softmax is the plain one of step 1.
+// - Memory sets the pace, not products: copies are in flight all the time, and the softmax is the plain one, with a maximum in
+//   every tile.
 //
 // Grid: (tiles of rows * B * Hkv, splits). Block: WARPS; a row is shared by the 4 lanes of a quad.
 // Shared memory: STAGES tiles each of K and V [Bc, Width], later the warps' O and L in fp32.
@@ -32,8 +33,8 @@
 namespace flash::tensor_cores::forward_9 {
 namespace {
 
-/// Width: d, rounded up. Stages: tiles in the ring, of which all but one are in flight. Blocks: per SM, each with 64 KB of it.
-/// Busy: this many per SM are enough (measured).
+/// Width: d, rounded up. Stages: tiles in the ring, of which all but one are in flight. Blocks: per SM, of whose shared memory
+/// each takes 64 KB. Busy: this many per SM are enough (measured).
 template <int Width_, int Warps, int Stages, int Blocks, int Busy>
 struct DecodeShape {
   static constexpr int Width = Width_, Br = 16, WARPS = Warps, THREADS = WARPS * WARP, STAGES = Stages;
@@ -60,11 +61,11 @@ struct PackedOperand {
   __device__ void load(unsigned (&A)[4], int, int k) const {
     const int lane = threadIdx.x % WARP;
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const int row = fragment::a_row(lane, r), col = 16 * k + fragment::a_col(lane, r);
-      A[r] = 0;
+    for (int reg = 0; reg < 4; ++reg) {
+      const int row = fragment::a_row(lane, reg), col = 16 * k + fragment::a_col(lane, reg);
+      A[reg] = 0;
       if (rows.exists(row) && col < Q_all.cols) {
-        A[r] = Q_all.head(rows.b, rows.head(row)).template as<unsigned>(rows.query(row), col);
+        A[reg] = Q_all.head(rows.b, rows.head(row)).template as<unsigned>(rows.query(row), col);
       }
     }
   }

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule);
+    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
     auto& Pt = St;  // in the same registers
 
     // 4. dS^T, for all warps.
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
     dQ_share.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
-    // Write after read: this warpgroup has read the tiles.
+    // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 2: one warp loads, the others compute.
+// 08 Tensor cores, Hopper backward, step 2: one thread loads, whole warpgroups compute.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,8 +8,8 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 1, with the same tiles and the same order of products:
-// - Warp specialisation: one thread of an additional warpgroup, the producer, loads tile after tile into rings (produce() of
+// New since step 1, with the same tiles and order of products (steps 3, 4 and 6 start from this one, 5 from 4, 7 from 5):
+// - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile into rings (produce() of
 //   panels_backward.cuh). It waits for "empty", the consumers wait for "full" (Hopper forward, step 3).
 // - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that each thread gets at launch.
 // - Two tiles of dS: a warpgroup stores one while the other warpgroup still reads the previous one for dQ. This leaves one
@@ -88,7 +88,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule);
+    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.
@@ -122,7 +122,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
     dQ_share.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
-    // Write after read: this warpgroup has read the tiles.
+    // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
   }

@@ -8,9 +8,9 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2 (3, 4 and 6 start from 2, and 5 from 4): V, the left operand of dP^T, stays in registers up to the
-// register limit: half of it at d = 128. If registers are left, K does too. Shared memory bandwidth is the bottleneck, and an
-// operand in shared memory is read again in every iteration.
+// New since step 2: V, the left operand of dP^T, stays in registers up to the register limit: all of it at d = 64, half of it at
+// 128. If registers are left, K does too. Shared memory bandwidth is the bottleneck, and an operand in shared memory is read
+// again in every iteration.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer.
@@ -125,7 +125,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule);
+    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.
@@ -159,7 +159,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
     dQ_share.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
-    // Write after read: this warpgroup has read the tiles.
+    // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
   }

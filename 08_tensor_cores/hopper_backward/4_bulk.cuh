@@ -110,7 +110,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule);
+    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.
@@ -149,7 +149,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
     fence_proxy_async();
     commit(storage.full_dQ[stage]);
-    // Write after read: this warpgroup has read the tiles.
+    // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
   }

@@ -19,7 +19,7 @@
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per tile but
-//   the first, and once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum; the ticket and the turns, zero before and
+//   the first, and once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum; the counter and the turns, zero before and
 //   after. Launches that run at the same time must not share it: with mixed tickets an adder might wait for ever.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
@@ -138,7 +138,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule);
+    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.
@@ -177,7 +177,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
     fence_proxy_async();
     commit(storage.full_dQ[stage]);
-    // Write after read: this warpgroup has read the tiles.
+    // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
   }
@@ -191,7 +191,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    Tensor<int> tickets, Tensor<int> turns, int heads_at_once) {
+                    Tensor<int> counter, Tensor<int> turns, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   auto& storage = shared.storage;
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     for (Mbarrier& full : storage.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
     for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
     shared.initialize();
-    const auto next_ticket = tickets.head(0, 0).address(0, 0);
+    const auto next_ticket = counter.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
     storage.ticket = atomicAdd(next_ticket, 1);
     if (storage.ticket == end - 1) atomicSub(next_ticket, end);  // the last of all: reset for the next launch
@@ -236,7 +236,7 @@ void start(const Attention& a) {
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_ordered", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), view<int>(a.workspace("tickets")),
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), view<int>(a.workspace("counter")),
            view<int>(a.workspace("turns")), heads_in_turns<Shape>(a, p, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });

@@ -84,7 +84,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     // Read after write: S^T is complete.
     wgmma_wait<0>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule);
+    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
     auto& Pt = St;  // in the same registers
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 
@@ -105,7 +105,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     wgmma_fence();
     dV.issue(Pt_reg, shared.dO(stage));  // (8.14)
     wgmma_commit();
-    // Write after read: this warpgroup has read Q_i and dO_i.
+    // Write after read: this warp's products have read Q_i and dO_i.
     wgmma_wait<0>(registers(dV.left), registers(dV.right));
     release(storage.empty[stage]);
   }
@@ -163,7 +163,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wgmma_fence();
     dK.issue(dSt_reg, shared.Q(stage));  // (8.15)
     wgmma_commit();
-    // Write after read: this warpgroup has read dO_i and Q_i.
+    // Write after read: this warp's products have read dO_i and Q_i.
     wgmma_wait<0>(registers(dK.left), registers(dK.right));
     release(storage.empty[stage]);
   }
@@ -174,8 +174,8 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
 
 /// The third warpgroup: dQ, some columns at a time.
 template <class T, class Shape>
-__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
-                       const KeyWork<Shape>& work) {
+__device__ void multiply_and_add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem,
+                                    const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
 
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     }
     case ADD_DQ:
       setmaxnreg_dec<Shape::DQ_REGISTERS>();
-      add_dQ(shared, rule.problem, dQ_accum, work);
+      multiply_and_add_dQ(shared, rule.problem, dQ_accum, work);
       break;
     case PRODUCE:
       setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();

@@ -12,7 +12,7 @@
 // - Short sequences with few key/value heads make fewer tiles of keys than there are SMs. With n subgroups per group there are n
 //   times as many blocks.
 // - For the kernel a subgroup is a group: the host passes it a problem with n times as many key/value heads (divided()). The
-//   kernel differs in two lines: which K and V a block loads, and where its dK and dV go.
+//   kernel differs in two places: which K and V a block loads, and where its dK and dV go.
 // - dK and dV of a subgroup are partial sums. Blocks write them in fp32, and sum_parts_kernel adds them up in a fixed order.
 // - n comes from an estimate that depends on the problem alone (parts/subgroups.cuh), as the workspace does.
 //
@@ -20,7 +20,7 @@
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
 // HBM: K, V n times; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per tile but
 //   the first, and once at the end; dK_parts, dV_parts written and read once; dQ, dK, dV once. Workspace: L and D; dQ_accum;
-//   the parts; the ticket and the turns, zero before and after. Launches that run at the same time must not share it: with
+//   the parts; the counter and the turns, zero before and after. Launches that run at the same time must not share it: with
 //   mixed tickets an adder might wait for ever.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
@@ -140,7 +140,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule);
+    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.
@@ -179,12 +179,10 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
     fence_proxy_async();
     commit(storage.full_dQ[stage]);
-    // Write after read: this warpgroup has read the tiles.
+    // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
   }
-  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
-  named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_part(parts.dV.head(work.b, work.group), work.key0 + warp_row, dV);
   write_part(parts.dK.head(work.b, work.group), work.key0 + warp_row, dK);
@@ -193,7 +191,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    Tensor<int> tickets, Tensor<int> turns, int heads_at_once, PartialGradients parts) {
+                    Tensor<int> counter, Tensor<int> turns, int heads_at_once, PartialGradients parts) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   auto& storage = shared.storage;
@@ -202,7 +200,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     for (Mbarrier& full : storage.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
     for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
     shared.initialize();
-    const auto next_ticket = tickets.head(0, 0).address(0, 0);
+    const auto next_ticket = counter.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
     storage.ticket = atomicAdd(next_ticket, 1);
     if (storage.ticket == end - 1) atomicSub(next_ticket, end);  // the last of all: reset for the next launch
@@ -234,14 +232,15 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const PartialGradients parts = partial_gradients(a);
     ScoreRule rule = score_rule(a);
-    const Problem& p = rule.problem = divided(a.problem, parts.subgroups);
+    rule.problem = divided(a.problem, parts.subgroups);  // for the kernel a subgroup is a group
+    const Problem& p = rule.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
     // No block stores dQ of queries that see no key: clear it here.
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_divided", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, rule, maps, all, view<float>(dQ_accum), view<int>(a.workspace("tickets")),
+           backward_kernel<T, Shape>, rule, maps, all, view<float>(dQ_accum), view<int>(a.workspace("counter")),
            view<int>(a.workspace("turns")), heads_in_turns<Shape>(a, p, tiles), parts);
     sum_parts<T, Shape::Width>(a, parts.subgroups);
     convert<T, Shape::Width>(a, dQ_accum);

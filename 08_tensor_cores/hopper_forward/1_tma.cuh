@@ -92,13 +92,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));
   for (int j = 0; j < work.visible_tiles; ++j) {
     // 2. The prefetch of the next tiles starts.
-    const int parity = j / 2 % 2;  // each stage has one phase per two tiles
     // Write after read: no warp still reads K_(j-1), V_(j-1).
     __syncthreads();
     if (threadIdx.x == 0 && j + 1 < work.visible_tiles) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc] in each warp
+    const int parity = j / 2 % 2;                                      // each stage has one phase per two tiles
     // Read after write: K_j has landed.
     wait_full(storage.full_K[j % 2], parity);
     add_product(S, Q, shared.K(j % 2).transposed());  // (8.1)

@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(j % 2).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     // Read after write: O is complete.
-    // Write after read: this warpgroup has read V_j.
+    // Write after read: this warp's part of the product has read V_j.
     wgmma_wait<0>(registers(O));
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper forward, step 3: one thread loads, the other warpgroups compute.
+// 08 Tensor cores, Hopper forward, step 3: one thread loads, whole warpgroups compute.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
@@ -7,10 +7,10 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 2, with the same tiles:
-// - Warp specialisation: one thread of an additional warpgroup, the producer, loads tile after tile into rings of buffers
+// - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile into rings of buffers
 //   (parts/panels.cuh). It waits until a buffer is empty, the other warpgroups, the consumers, until it is full. The loop has
 //   no block-wide barrier any more, so that one warpgroup can compute its softmax while another multiplies.
-// - setmaxnreg moves the producer's registers to the consumers.
+// - setmaxnreg moves the registers of the producer's warpgroup to the consumers.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
@@ -48,9 +48,9 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   auto& storage = shared.storage;
   mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
   shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
-  PipelineState<Shape::STAGES> state;
-  for (int j = 0; j < work.visible_tiles; ++j, state.next()) {
-    const int stage = state.stage(), parity = state.parity();
+  PipelineState<Shape::STAGES> KV_state;
+  for (int j = 0; j < work.visible_tiles; ++j, KV_state.next()) {
+    const int stage = KV_state.stage(), parity = KV_state.parity();
     // Write after read: all consumers have read the previous K of this stage.
     wait_empty(storage.empty_K[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
@@ -76,9 +76,9 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
   // Read after write: Q has landed.
   if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
-  PipelineState<Shape::STAGES> state;
-  for (int j = 0; j < work.visible_tiles; ++j, state.next()) {
-    const int stage = state.stage(), parity = state.parity();
+  PipelineState<Shape::STAGES> KV_state;
+  for (int j = 0; j < work.visible_tiles; ++j, KV_state.next()) {
+    const int stage = KV_state.stage(), parity = KV_state.parity();
 
     // 1. S = Q K^T, and the softmax of its rows.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
@@ -89,7 +89,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
-    // Write after read: this warpgroup has read K_j; the producer may overwrite it.
+    // Write after read: this warp's part of the product has read K_j, which the producer overwrites when all consumer warps have
+    // released it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[stage]);
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
@@ -108,7 +109,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     // Read after write: O is complete.
-    // Write after read: this warpgroup has read V_j; the producer may overwrite it.
+    // Write after read: this warp's part of the product has read V_j.
     wgmma_wait<0>(registers(O));
     release(storage.empty_V[stage]);
   }

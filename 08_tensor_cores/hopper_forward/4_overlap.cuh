@@ -48,9 +48,9 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   auto& storage = shared.storage;
   mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
   shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
-  PipelineState<Shape::STAGES> state;
-  for (int j = 0; j < work.visible_tiles; ++j, state.next()) {
-    const int stage = state.stage(), parity = state.parity();
+  PipelineState<Shape::STAGES> KV_state;
+  for (int j = 0; j < work.visible_tiles; ++j, KV_state.next()) {
+    const int stage = KV_state.stage(), parity = KV_state.parity();
     // Write after read: all consumers have read the previous K of this stage.
     wait_empty(storage.empty_K[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
@@ -87,24 +87,24 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     // 1. S of the first tile, and P.
     // Read after write: Q has landed.
     wait_full(storage.full_Q[0], 0);
-    PipelineState<Shape::STAGES> state;
+    PipelineState<Shape::STAGES> KV_state;
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
     // Read after write: K has landed.
-    wait_full(storage.full_K[state.stage()], state.parity());
+    wait_full(storage.full_K[KV_state.stage()], KV_state.parity());
     wgmma_fence();  // hands the registers of S to wgmma
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(KV_state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
-    // Write after read: this warpgroup has read K; the producer may overwrite it.
+    // Write after read: this warp's part of the product has read K.
     wgmma_wait<0>(registers(S));
-    release(storage.empty_K[state.stage()]);
+    release(storage.empty_K[KV_state.stage()]);
     softmax(S, 0);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
     for (int j = 1; j < work.visible_tiles; ++j) {
-      const int stage_V = state.stage(), parity_V = state.parity();  // of tile j - 1
-      state.next();
-      const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
+      const int stage_V = KV_state.stage(), parity_V = KV_state.parity();  // of tile j - 1
+      KV_state.next();
+      const int stage_K = KV_state.stage(), parity_K = KV_state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j-1) are issued.
       // Read after write: K_j has landed.
@@ -122,12 +122,12 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
       // 3. The softmax of S, while P V is in flight.
       // Read after write: S is complete, O may not be.
-      // Write after read: this warpgroup has read K_j; the producer may overwrite it.
+      // Write after read: this warp's part of the product has read K_j.
       wgmma_wait<1>(registers(S));
       release(storage.empty_K[stage_K]);
       const auto alpha = softmax(S, j);
       // Read after write: O is complete.
-      // Write after read: the product has read P_reg, and this warpgroup has read V.
+      // Write after read: this warp's part of the product has read P_reg and V.
       wgmma_wait<0>(registers(O));
       release(storage.empty_V[stage_V]);
       O.scale_rows(alpha);
@@ -136,14 +136,15 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
 
     // 4. O += P V of the last tile.
     // Read after write: V has landed.
-    wait_full(storage.full_V[state.stage()], state.parity());
+    wait_full(storage.full_V[KV_state.stage()], KV_state.parity());
     // Read after write: O has been rescaled and P packed.
     wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (6.4)
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(KV_state.stage()).mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     // Read after write: O is complete.
+    // Write after read: this warp's part of the product has read V.
     wgmma_wait<0>(registers(O));
-    release(storage.empty_V[state.stage()]);
+    release(storage.empty_V[KV_state.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);

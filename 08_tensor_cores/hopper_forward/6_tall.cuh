@@ -54,9 +54,9 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   auto& storage = shared.storage;
   mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
   shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
-  PipelineState<Shape::STAGES> state;
-  for (int j = work.visible_tiles - 1; j >= 0; --j, state.next()) {
-    const int stage = state.stage(), parity = state.parity();
+  PipelineState<Shape::STAGES> KV_state;
+  for (int j = work.visible_tiles - 1; j >= 0; --j, KV_state.next()) {
+    const int stage = KV_state.stage(), parity = KV_state.parity();
     // Write after read: all consumers have read the previous K of this stage.
     wait_empty(storage.empty_K[stage], parity);
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
@@ -80,7 +80,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);                   // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);                                   // l: over this lane's columns only
 
-  // Each warp decides for itself how tile j becomes P. At first lazy_end counts the tiles without a mask in the warp's rows.
+  // Each warp decides for itself how tile j becomes P. lazy_end begins as the number of tiles without a mask in
+  // the warp's rows, and only falls.
   //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
   //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
   //   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
@@ -104,30 +105,30 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   // Read after write: Q has landed.
   // Write after write: even a warpgroup without a visible tile waits, since it stages O where Q lands.
   if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
-  PipelineState<Shape::STAGES> state;
+  PipelineState<Shape::STAGES> KV_state;
 
   // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
   const int warpgroup_visible_tiles = work.tiles_visible_to(rule.problem, work.query0 + Q_rows.row0, WARPGROUP_ROWS);
-  for (int j = work.visible_tiles - 1; j >= warpgroup_visible_tiles; --j, state.next()) skip(storage, state);
+  for (int j = work.visible_tiles - 1; j >= warpgroup_visible_tiles; --j, KV_state.next()) skip(storage, KV_state);
   if (warpgroup_visible_tiles > 0) {
     // 1. S of the last tile, and P.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
     auto& P = S;                              // the same registers, after the softmax
     // Read after write: K has landed.
-    wait_full(storage.full_K[state.stage()], state.parity());
+    wait_full(storage.full_K[KV_state.stage()], KV_state.parity());
     wgmma_fence();  // hands the registers of S to wgmma
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(state.stage()).k_major(), /*add=*/false);  // (8.1)
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(KV_state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
-    // Write after read: this warpgroup has read K; the producer may overwrite it.
+    // Write after read: this warp's part of the product has read K.
     wgmma_wait<0>(registers(S));
-    release(storage.empty_K[state.stage()]);
+    release(storage.empty_K[KV_state.stage()]);
     exact_softmax(S, warpgroup_visible_tiles - 1);  // O is still 0: nothing to rescale
     InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
     for (int j = warpgroup_visible_tiles - 2; j >= 0; --j) {
-      const int stage_V = state.stage(), parity_V = state.parity();  // of tile j + 1
-      state.next();
-      const int stage_K = state.stage(), parity_K = state.parity();  // of tile j
+      const int stage_V = KV_state.stage(), parity_V = KV_state.parity();  // of tile j + 1
+      KV_state.next();
+      const int stage_K = KV_state.stage(), parity_K = KV_state.parity();  // of tile j
 
       // 2. S = Q K_j^T and O += P V_(j+1) are issued.
       // Read after write: K_j has landed.
@@ -147,22 +148,22 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
       const bool lazy = j < lazy_end;
-      bool done = false;  // P is final
+      bool P_is_final = false;
       if (lazy) {
         Rows<2> scaled_m = m;
         scaled_m.each([&](float& x, int) { x *= scale_log2; });
         S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
         const auto sum = lane_sum(P);
-        done = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
-        if (done) l = l + sum;                                                 // (8.3)
+        P_is_final = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
+        if (P_is_final) l = l + sum;                                                 // (8.3)
       }
       // Read after write: O is complete.
-      // Write after read: the product has read P_reg, and this warpgroup has read V.
+      // Write after read: this warp's part of the product has read P_reg and V.
       wgmma_wait<0>(registers(O));
       release(storage.empty_V[stage_V]);
 
       // 4. Exact: P with the true maximum. After a lazy attempt S is overwritten, and this warp recomputes it alone (rare).
-      if (!done) {
+      if (!P_is_final) {
         if (lazy) {  // repair
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
@@ -170,21 +171,22 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      // Write after read: this warp will not read K_j again; the producer may overwrite it.
+      // Write after read: this warp will not read K_j again.
       release(storage.empty_K[stage_K]);
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
 
     // 5. O += P V_0.
     // Read after write: V_0 has landed.
-    wait_full(storage.full_V[state.stage()], state.parity());
+    wait_full(storage.full_V[KV_state.stage()], KV_state.parity());
     // Read after write: O has been rescaled and P packed.
     wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(state.stage()).mn_major(), /*add=*/true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(KV_state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
     // Read after write: O is complete.
+    // Write after read: this warp's part of the product has read V.
     wgmma_wait<0>(registers(O));
-    release(storage.empty_V[state.stage()]);
+    release(storage.empty_V[KV_state.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);

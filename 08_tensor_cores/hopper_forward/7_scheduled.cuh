@@ -87,7 +87,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);                   // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);                                   // l: over this lane's columns only
 
-  // Each warp decides for itself how tile j becomes P. At first lazy_end counts the tiles without a mask in the warp's rows.
+  // Each warp decides for itself how tile j becomes P. lazy_end begins as the number of tiles without a mask in
+  // the warp's rows, and only falls.
   //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
   //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
   //   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
@@ -121,7 +122,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(KV_state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
-    // Write after read: this warpgroup has read K; the producer may overwrite it.
+    // Write after read: this warp's part of the product has read K.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[KV_state.stage()]);
     exact_softmax(S, warpgroup_visible_tiles - 1);  // O is still 0: nothing to rescale
@@ -149,22 +150,22 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
       // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
       const bool lazy = j < lazy_end;
-      bool done = false;  // P is final
+      bool P_is_final = false;
       if (lazy) {
         Rows<2> scaled_m = m;
         scaled_m.each([&](float& x, int) { x *= scale_log2; });
         S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
         const auto sum = lane_sum(P);
-        done = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
-        if (done) l = l + sum;                                                 // (8.3)
+        P_is_final = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
+        if (P_is_final) l = l + sum;                                                 // (8.3)
       }
       // Read after write: O is complete.
-      // Write after read: the product has read P_reg, and this warpgroup has read V.
+      // Write after read: this warp's part of the product has read P_reg and V.
       wgmma_wait<0>(registers(O));
       release(storage.empty_V[stage_V]);
 
       // 4. Exact: P with the true maximum. After a lazy attempt S is overwritten, and this warp recomputes it alone (rare).
-      if (!done) {
+      if (!P_is_final) {
         if (lazy) {  // repair
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
@@ -172,7 +173,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      // Write after read: this warp will not read K_j again; the producer may overwrite it.
+      // Write after read: this warp will not read K_j again.
       release(storage.empty_K[stage_K]);
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
@@ -185,7 +186,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(KV_state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
     // Read after write: O is complete.
-    // Write after read: this warpgroup has read V_0; the producer may overwrite it.
+    // Write after read: this warp's part of the product has read V_0.
     wgmma_wait<0>(registers(O));
     release(storage.empty_V[KV_state.stage()]);
     KV_state.next();

@@ -8,7 +8,7 @@
 //
 // New since step 7:
 // - Only tiles in the window are loaded. A warpgroup skips those on either side of its own, and masks at both edges.
-// - A softcap turns complete products into tanh(scale S / c); its c is the scale that waits in the exponent.
+// - A softcap turns complete products into tanh(scale S / cap). The cap then takes the place of the scale in c and in L.
 //
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q whose window they are in, O and L written once. Workspace: as step 7.
@@ -132,7 +132,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const OptionsRule& rule,
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(KV_state.stage()).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
-    // Write after read: this warpgroup has read K; the producer may overwrite it.
+    // Write after read: this warp's part of the product has read K.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[KV_state.stage()]);
     if (capped) rule.cap(S, Nowhere{});  // (9.7)
@@ -162,22 +162,22 @@ __device__ void consume(const Shared<T, Shape>& shared, const OptionsRule& rule,
       wgmma_wait<1>(registers(S));
       if (capped) rule.cap(S, Nowhere{});  // (9.7)
       const bool lazy = lazy_begin <= j && j < lazy_end;
-      bool done = false;  // P is final
+      bool P_is_final = false;
       if (lazy) {
         Rows<2> scaled_m = m;
         scaled_m.each([&](float& x, int) { x *= scale_log2; });
         S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
         const auto sum = lane_sum(P);
-        done = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
-        if (done) l = l + sum;                                                 // (8.3)
+        P_is_final = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
+        if (P_is_final) l = l + sum;                                                 // (8.3)
       }
       // Read after write: O is complete.
-      // Write after read: the product has read P_reg, and this warpgroup has read V.
+      // Write after read: this warp's part of the product has read P_reg and V.
       wgmma_wait<0>(registers(O));
       release(storage.empty_V[stage_V]);
 
       // 4. Exact: P with the true maximum. After a lazy attempt S is overwritten, and this warp recomputes it alone (rare).
-      if (!done) {
+      if (!P_is_final) {
         if (lazy) {  // repair
           S.each([](float& s, int) { s = 0.0f; });
           add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
@@ -186,7 +186,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const OptionsRule& rule,
         }
         O.scale_rows(exact_softmax(S, j));
       }
-      // Write after read: this warp will not read K_j again; the producer may overwrite it.
+      // Write after read: this warp will not read K_j again.
       release(storage.empty_K[stage_K]);
       P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
     }
@@ -199,7 +199,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const OptionsRule& rule,
     issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(KV_state.stage()).mn_major(), /*add=*/true);  // (8.4)
     wgmma_commit();
     // Read after write: O is complete.
-    // Write after read: this warpgroup has read V; the producer may overwrite it.
+    // Write after read: this warp's part of the product has read V.
     wgmma_wait<0>(registers(O));
     release(storage.empty_V[KV_state.stage()]);
     KV_state.next();

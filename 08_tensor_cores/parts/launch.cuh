@@ -24,8 +24,8 @@ constexpr int min_sm(std::size_t shared_bytes, bool fills_registers) {
   return shared_bytes > 64 << 10 || fills_registers ? 80 : 75;
 }
 
-/// The tile and the head (counted over all batches) that a block works on. Blocks launch in index order: so many heads at once,
-/// which share L2, every head's first tile, then every head's second tile; then the next heads.
+/// The tile and the head (counted over all batches) that a block works on. Blocks start in the order of their index: the first
+/// tile of each of heads_at_once heads, whose K and V share L2, then the second tile of each, and so on; then the next heads.
 struct BlockOrder {
   int tiles_of_head, tile, head;
 

@@ -75,9 +75,9 @@ Tensor<const T> pad_if_unaligned(const Attention& a, const TensorRef& t, const c
   return view<const T>(aligned_tensor<T>(a, t, name));
 }
 
-/// `t` if its rows are aligned, otherwise the copy that the forward pass has made.
+/// `t` if its rows are aligned, otherwise the copy that an earlier launch of this run has made.
 template <class T>
-Tensor<const T> padded_by_forward(const Attention& a, const TensorRef& t, const char* name) {
+Tensor<const T> padded_before(const Attention& a, const TensorRef& t, const char* name) {
   return view<const T>(aligned(a.problem) ? t : a.workspace(name));
 }
 

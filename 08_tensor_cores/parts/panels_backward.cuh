@@ -27,10 +27,11 @@ struct KeyWork : QueryTiles<Shape::Br> {
         key0(order.tile * Shape::Bc) {}
 };
 
-/// The same for steps 5 and 7, where blocks take turns at a tile of dQ: from the last tile of queries to the first, and each for
-/// all heads of the group before the next. Every tile of keys sees the last queries, so blocks that start together reach them
-/// one after another and stay one tile apart. From first to last, under a causal mask, a block would wait until its predecessors
-/// reach its diagonal; head by head, a block with fewer tiles would reach the next head too early, and wait there.
+/// The same for steps 5 and 7, where blocks take turns at a tile of dQ. Order: the last tile of queries first, and at each tile
+/// all heads of the group.
+/// - Last first, because every tile of keys sees the last queries: all blocks begin at the same tile, and then follow each
+///   other, one tile apart. First first, under a causal mask a block would wait until its predecessors come to its diagonal.
+/// - Heads inside: head by head, a block with fewer tiles would reach the next head before its predecessors, and wait there.
 template <class Shape>
 struct OrderedWork : KeyWork<Shape> {
   using KeyWork<Shape>::KeyWork;
@@ -177,7 +178,7 @@ struct ShareOfDQ {
       atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
-  /// Bulk and ordered: stores to shared memory, in the layout of dQ_accum.
+  /// From step 4 on: stores to shared memory, in the layout of dQ_accum.
   __device__ void store(float (&tile)[Shape::Br * Shape::Width], const Accumulators<1, COLS / 8>& dQ) const {
     const SharedMatrix<float> dQ_smem{tile, 1, Shape::Br * Shape::Width, Shape::Br * Shape::Width};
 #pragma unroll
@@ -226,11 +227,11 @@ BackwardMaps backward_maps(const Attention& a) {
           map(a.dO, "dO_padded", Shape::Br)};
 }
 
-/// Steps 5 and 7, whose blocks take turns: the sum of dQ; the ticket; a turn per tile of queries of any height.
+/// Steps 5 and 7, whose blocks take turns: the sum of dQ; the counter of tickets; a turn per tile of queries of any height.
 inline std::vector<WorkspaceSpec> workspace_of_turns(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
   if (pass == Pass::forward) return list;
-  list.push_back({.name = "tickets", .shape = {1, 1, 1, 1}, .zeroed = true});
+  list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});
   list.push_back({.name = "turns", .shape = {p.B, p.H, 1, padded_queries(p) / WARPGROUP_ROWS}, .zeroed = true});
   return list;
 }
@@ -252,7 +253,7 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
-/// Whether the heads of a group share keys under a causal mask, where step 5 is the fastest for d above 64 (KeyWork).
+/// Whether the heads of a group share keys under a causal mask, where step 5 is the fastest for d above 64.
 inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
 
 template <const auto& shapes>

@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
       const unsigned O_reg[4] = {O_chunk.x, O_chunk.y, O_chunk.z, O_chunk.w};
       const unsigned dO_reg[4] = {dO_chunk.x, dO_chunk.y, dO_chunk.z, dO_chunk.w};
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const float2 o = unpack<T>(O_reg[r]), g = unpack<T>(dO_reg[r]);
+      for (int reg = 0; reg < 4; ++reg) {
+        const float2 o = unpack<T>(O_reg[reg]), g = unpack<T>(dO_reg[reg]);
         D += o.x * g.x + o.y * g.y;
       }
     } else {
@@ -104,9 +104,9 @@ BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum, const 
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width, Rule>, rule, view<const T>(a.O),
          view<const T>(a.dO), view<const float>(a.L), view<float>(L_and_D),
          view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum), dQ_accum != nullptr, aligned(p));
-  return {padded_by_forward<T>(a, a.Q, "Q_padded"),
-          padded_by_forward<T>(a, a.K, "K_padded"),
-          padded_by_forward<T>(a, a.V, "V_padded"),
+  return {padded_before<T>(a, a.Q, "Q_padded"),
+          padded_before<T>(a, a.K, "K_padded"),
+          padded_before<T>(a, a.V, "V_padded"),
           pad_if_unaligned<T>(a, a.dO, "dO_padded"),
           view<T>(a.dQ),
           view<T>(a.dK),
@@ -188,20 +188,20 @@ template <class T, int RowFragments, int ColFragments>
 __device__ void multiply_block(Accumulators<RowFragments, ColFragments>& C, int i, int k, const uint4& block) {
   const unsigned pairs[4] = {block.x, block.y, block.z, block.w};
 #pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    const float2 factors = unpack<T>(pairs[r]);
-    float* const pair = &C.elements[i][2 * k + r / 2][2 * (r % 2)];
+  for (int reg = 0; reg < 4; ++reg) {
+    const float2 factors = unpack<T>(pairs[reg]);
+    float* const pair = &C.elements[i][2 * k + reg / 2][2 * (reg % 2)];
     pair[0] *= factors.x;
     pair[1] *= factors.y;
   }
 }
 
-/// (8.11)  Transposed scores become P^T = e^(late_scale S^T - L).
+/// (8.11)  Transposed scores become P^T = e^(late_scale S^T - L). subtract_first: L is subtracted before the factor log2(e).
 template <class Scores>
-__device__ void exponentiate(Scores& St, const QueryStats& stats, const ScoreRule& rule) {
-  const float late_scale = rule.late_scale, scale_log2 = late_scale * LOG2_E;
-  // The large-L rule: where log2(e) L would lose precision, or overflow, L is subtracted first.
-  if (rule.scale_first || any_large<Scores::WIDTH>(stats)) {
+__device__ void exponentiate(Scores& St, const QueryStats& stats, float late_scale, bool subtract_first) {
+  const float scale_log2 = late_scale * LOG2_E;
+  // The large-L rule: so it is, too, where log2(e) L would lose precision, or overflow.
+  if (subtract_first || any_large<Scores::WIDTH>(stats)) {
     St.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(late_scale, s, -stats.L(query))); });
   } else {
     St.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * stats.L(query))); });
@@ -210,12 +210,11 @@ __device__ void exponentiate(Scores& St, const QueryStats& stats, const ScoreRul
 
 /// (8.11)  Scores, not transposed, become P = e^(late_scale S - L). Each lane applies the large-L rule to its own rows.
 template <class Scores>
-__device__ void exponentiate_rows(Scores& S, const Rows<Scores::ROWS>& L, const ScoreRule& rule) {
-  const float late_scale = rule.late_scale, scale_log2 = late_scale * LOG2_E;
-  bool large = rule.scale_first;
+__device__ void exponentiate_rows(Scores& S, const Rows<Scores::ROWS>& L, float late_scale, bool subtract_first) {
+  const float scale_log2 = late_scale * LOG2_E;
 #pragma unroll
-  for (int r = 0; r < Scores::ROWS; ++r) large = large || fabsf(L[r]) > LARGE_L;
-  if (large) {
+  for (int r = 0; r < Scores::ROWS; ++r) subtract_first = subtract_first || fabsf(L[r]) > LARGE_L;
+  if (subtract_first) {
     S.each([&](float& s, int r) { s = exp2_approx(LOG2_E * fmaf(late_scale, s, -L[r])); });
   } else {
     S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * L[r])); });

@@ -37,13 +37,13 @@ __device__ inline MnMajor<Rows> mn_major(const void* tile, int col = 0) {
   return mn_major_at<Rows>(shared_address(tile), col);
 }
 
-/// Required after ordinary code has touched registers of D or A, and when the accumulators change; otherwise ptxas inserts a
-/// fence and a wait (its messages C7519 and C7517).
+/// Required after ordinary code has touched registers of D or A, and before a product into other accumulators than the last
+/// one's; otherwise ptxas inserts a fence and a wait (its messages C7519 and C7517).
 __device__ inline void wgmma_fence() { FLASH_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Closes a group: the products since the previous group.
 __device__ inline void wgmma_commit() { FLASH_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-/// Waits until all but the Newest groups are complete; the accumulators named here are among them and may be touched.
+/// Waits until all but the Newest groups are complete. The accumulators named here belong to complete groups and may be touched.
 template <int Newest, int... Registers>
 __device__ inline void wgmma_wait(float (&... complete)[Registers]) {
   FLASH_SM90A("wgmma.wait_group.sync.aligned %0;" ::"n"(Newest) : "memory");
