@@ -2,7 +2,7 @@
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     x = (|Q_i - K_j|^2 - (q0 - k0)^2) / 2                 [Br, d] x [d, Bc]           (9.19)
-//     S = -2 asinh(sqrt(x / 2))                                                         (9.20)
+//     S = -2 asinh(sqrt(x / 2)), masked                                                 (9.20)
 //     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
 //     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(TIME_WARPS* WARP) time_kernel(Tensor<const flo
     square += x * x;
   }
 #pragma unroll
-  for (int distance = WARP / 2; distance > 0; distance /= 2) square += __shfl_xor_sync(ALL_LANES, square, distance);
+  for (int lanes = WARP / 2; lanes > 0; lanes /= 2) square += __shfl_xor_sync(ALL_LANES, square, lanes);
   const double time = sqrt(1.0 + square);
   const float first = static_cast<float>(time);
   if (lane == 0) times_all.head(b, h).as<float2>(row, 0) = make_float2(first, static_cast<float>(time - first));
@@ -55,15 +55,15 @@ constexpr int PAD = 4;
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
-  static constexpr int Chunk = Bc < 64 ? Bc : 64;  // keys of P in shared memory at a time
+  static constexpr int CHUNK = Bc < 64 ? Bc : 64;  // keys of P in shared memory at a time
   static constexpr int WARPS = Br / (ThreadRows * (WARP / Lanes)), THREADS = WARPS * WARP;
   static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
-  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width) + Chunk * P_STRIDE + 2 * (Br + Bc);
+  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width) + CHUNK * P_STRIDE + 2 * (Br + Bc);
   using Scores = ThreadTile<ThreadRows, Bc / Lanes, Lanes, WARPS, 4>;        // S, then P: [Br, Bc]
   using Output = ThreadTile<ThreadRows, Width / Lanes, Lanes, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Bc % Chunk == 0 && Width % 32 == 0, "whole chunks; without padding all rows of a tile begin in the same bank");
+  static_assert(Bc % CHUNK == 0 && Width % 32 == 0, "whole chunks; PAD supposes rows of whole 32 banks");
 };
 
 template <class Shape>
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
   const SharedMatrix<float> K_smem{Qt_smem.data + Shape::Width * Shape::Br, Shape::Bc, Shape::Width, Shape::STRIDE};
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
-  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Chunk, Shape::Br, Shape::P_STRIDE};
-  const SharedMatrix<float> q0_smem{Pt_smem.data + Shape::Chunk * Shape::P_STRIDE, Shape::Br, 2, 2};
+  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::CHUNK, Shape::Br, Shape::P_STRIDE};
+  const SharedMatrix<float> q0_smem{Pt_smem.data + Shape::CHUNK * Shape::P_STRIDE, Shape::Br, 2, 2};
   const SharedMatrix<float> k0_smem{q0_smem.data + 2 * Shape::Br, Shape::Bc, 2, 2};
   const auto load_keys = [&](int key0) {
     load_async<Shape, Shape::Bc>(K_smem, K, key0, aligned);
@@ -133,13 +133,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     cp_async_commit();
 
 #pragma unroll
-    for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::Chunk) {
+    for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::CHUNK) {
       // Write after read: slower lanes still read the previous chunk.
       if (col0 > 0) __syncwarp();
       store_transposed(Pt_smem, P, col0);
       // Read after write: a lane reads elements of P that other lanes of its warp have written.
       __syncwarp();
-      const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::Chunk, Shape::Width, Shape::Width};
+      const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::CHUNK, Shape::Width, Shape::Width};
       add_product(O, MnMajor{Pt_smem}, MnMajor{V_chunk});  // (6.4)
     }
   }

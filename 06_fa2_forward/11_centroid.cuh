@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
   const SharedMatrix<float> K_smem{Qt_smem.data + Shape::Width * Shape::Br, Shape::Bc, Shape::Width, Shape::STRIDE};
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
-  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Chunk, Shape::Br, Shape::P_STRIDE};
-  const SharedMatrix<float> q0_smem{Pt_smem.data + Shape::Chunk * Shape::P_STRIDE, Shape::Br, 2, 2};
+  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::CHUNK, Shape::Br, Shape::P_STRIDE};
+  const SharedMatrix<float> q0_smem{Pt_smem.data + Shape::CHUNK * Shape::P_STRIDE, Shape::Br, 2, 2};
   const SharedMatrix<float> k0_smem{q0_smem.data + 2 * Shape::Br, Shape::Bc, 2, 2};
   const SharedMatrix<float> v0_smem{k0_smem.data + 2 * Shape::Bc, Shape::Bc, 2, 2};
   const auto load_keys = [&](int key0) {
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     o0 = alpha * o0;  // (9.25)
 #pragma unroll
     for (int c = 0; c < P.COLS; ++c) {
-      const float v0 = time_of(v0_smem, P.col(c)).x;
+      const float v0 = time_of(v0_smem, P.col(c)).x;  // nothing is subtracted from it: its first float is enough
 #pragma unroll
       for (int r = 0; r < P.ROWS; ++r) o0[r] += P.elements[r][c] * v0;
     }
@@ -120,13 +120,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     cp_async_commit();
 
 #pragma unroll
-    for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::Chunk) {
+    for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::CHUNK) {
       // Write after read: slower lanes still read the previous chunk.
       if (col0 > 0) __syncwarp();
       store_transposed(Pt_smem, P, col0);
       // Read after write: a lane reads elements of P that other lanes of its warp have written.
       __syncwarp();
-      const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::Chunk, Shape::Width, Shape::Width};
+      const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::CHUNK, Shape::Width, Shape::Width};
       add_product(O, MnMajor{Pt_smem}, MnMajor{V_chunk});  // (6.4)
     }
   }

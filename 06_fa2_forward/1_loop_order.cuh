@@ -9,7 +9,8 @@
 //
 // New since 04: a thread keeps its row from the first key to the last. O, m and l stay in registers instead of HBM, O is
 // divided by l once at the end, and only L is stored. Tiles of Q are independent, so each gets a block: the grid grows with
-// the sequence length, whereas 04 has one block per head.
+// the sequence length, whereas 04 has one block per head. Tile sizes are template parameters, with a kernel for each line of
+// `shapes`; start_one_of<shapes> picks one (common/device/compiled.hpp).
 //
 // Grid: Tr*B*H. Block: one thread per row of the Q tile, which takes GROUP keys at a time.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], rows padded. Registers: a row of O, and its m, l.
@@ -132,7 +133,8 @@ void start(const Attention& a) {
 
 template <class Shape>
 constexpr CompiledShape compiled(const char* why) {
-  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS, Shape::SHARED_FLOATS * sizeof(float), 75, why, start<Shape>};
+  return {Shape::Width, {Shape::Br, Shape::Bc}, Shape::THREADS, Shape::SHARED_FLOATS * sizeof(float), /*min_sm=*/75, why,
+          start<Shape>};
 }
 
 constexpr CompiledShape shapes[] = {

@@ -1,7 +1,7 @@
 // 06 FlashAttention-2, forward, step 6: a short softmax.
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
-//     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
+//     S = Q_i K_j^T, masked                                 [Br, d] x [d, Bc]           (6.1)
 //     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
 //     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
@@ -11,7 +11,8 @@
 // - e^x is 2^(x log2 e), one instruction (ex2) after a multiplication, and the scale is folded into that factor. (With a bias,
 //   or a scale that is not positive or very large, scores are scaled right after the product, and c = log2 e.) The code
 //   calls c scale_log2.
-// - Only tiles that need a mask are masked: the tiles on the diagonal, and the last one if it is not full. ScoreRule does both.
+// - Only tiles that need a mask are masked: the tiles on the diagonal, and the last one if it is not full.
+// ScoreRule says which tiles to mask, and whether the scale can wait.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of 8.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
@@ -40,7 +41,7 @@ struct ForwardShape {
   using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD supposes rows of whole 32 banks");
 };
 
 constexpr float LOG2_E = 1.44269504f;

@@ -1,7 +1,7 @@
 // 06 FlashAttention-2, forward, step 7: tile sizes, occupancy, launch order.
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
-//     S = Q_i K_j^T                                         [Br, d] x [d, Bc]           (6.1)
+//     S = Q_i K_j^T, masked                                 [Br, d] x [d, Bc]           (6.1)
 //     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
 //     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
@@ -14,7 +14,7 @@
 // - Under a causal mask the longest blocks start first, so that no long block starts when the others have finished.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form rows of 8 or 16.
-// Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Chunk, Br]; rows of K and P^T padded.
+// Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [CHUNK, Br]; rows of K and P^T padded.
 // HBM: as step 1 (6.6), but the bias is read for every pair of a visited tile, masked or not.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
@@ -34,16 +34,16 @@ constexpr int PAD = 4;
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
-  static constexpr int Chunk = Bc < 64 ? Bc : 64;  // keys of P in shared memory at a time
+  static constexpr int CHUNK = Bc < 64 ? Bc : 64;  // keys of P in shared memory at a time
   static constexpr int WARPS = Br / (ThreadRows * (WARP / Lanes)), THREADS = WARPS * WARP;
   static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
-  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width) + Chunk * P_STRIDE;
+  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width) + CHUNK * P_STRIDE;
   using Scores = ThreadTile<ThreadRows, Bc / Lanes, Lanes, WARPS, 4>;        // S, then P: [Br, Bc]
   using Output = ThreadTile<ThreadRows, Width / Lanes, Lanes, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Bc % Chunk == 0, "whole chunks of keys");
-  static_assert(Br % 32 == 0 && Width % 32 == 0, "without padding all rows of a tile begin in the same bank");
+  static_assert(Bc % CHUNK == 0, "whole chunks of keys");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD supposes rows of whole 32 banks");
 };
 
 template <class Shape>
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    Tensor<float> O_all, Tensor<float> L_all, bool aligned) {
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  // The last rows see the most keys.
+  // Heads vary fastest, so that the longest tiles of all heads start first: under a causal mask the last rows see the most keys.
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   const int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
   const SharedMatrix<float> K_smem{Qt_smem.data + Shape::Width * Shape::Br, Shape::Bc, Shape::Width, Shape::STRIDE};
   const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width, Shape::Width};
-  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Chunk, Shape::Br, Shape::P_STRIDE};
+  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::CHUNK, Shape::Br, Shape::P_STRIDE};
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
@@ -100,13 +100,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     cp_async_commit();
 
 #pragma unroll
-    for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::Chunk) {
+    for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::CHUNK) {
       // Write after read: slower lanes still read the previous chunk.
       if (col0 > 0) __syncwarp();
       store_transposed(Pt_smem, P, col0);
       // Read after write: a lane reads elements of P that other lanes of its warp have written.
       __syncwarp();
-      const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::Chunk, Shape::Width, Shape::Width};
+      const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::CHUNK, Shape::Width, Shape::Width};
       add_product(O, MnMajor{Pt_smem}, MnMajor{V_chunk});  // (6.4)
     }
   }
@@ -129,8 +129,9 @@ constexpr CompiledShape compiled(const char* why, double speed = 0, int per_sm =
   return compiled_shape<Shape>(why, start<Shape>, speed, per_sm);
 }
 
-// Fastest first per width; speeds as measured with --tune on an H200. The 0.9 was 0.95: for steps of 64 keys, estimated_time()
-// supposes too short a start here.
+// Fastest first per width. The second argument is the speed of a full SM relative to the first line (measured with --tune on an
+// H200; left out: 3/4 of the line above), the third the blocks per SM where more fit than Blocks. The 0.9 was measured as 0.95:
+// it makes up for an error of the estimate, which takes the start of a block with 64 keys for too short.
 constexpr CompiledShape shapes[] = {
     compiled<ForwardShape<32, 128, 64, 8, 8, 2>>("8 x 8 scores a thread, two blocks on an SM"),
     compiled<ForwardShape<32, 64, 32, 4, 8, 4>>("twice as many blocks"),

@@ -156,10 +156,11 @@ void forward(const Attention& a) {
   const Problem& p = a.problem;
   in_shape_for(p, [&]<class Shape>(Shape) {
     const unsigned tiles = blocks_for(rows_of_group(p), Shape::Br) * static_cast<unsigned>(p.B * p.Hkv);
-    const auto splits = static_cast<unsigned>(splits_of(p, a.tiles.Bc));
+    const int split_keys = a.tiles.Bc;  // keys of a split, not of a tile
+    const auto splits = static_cast<unsigned>(splits_of(p, split_keys));
     launch("decode_split", {dim3(tiles, splits), dim3(Shape::THREADS), Shape::SHARED_BYTES}, split_kernel<Shape>, p, bias_of(a),
            view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), view<float>(a.workspace("part_O")),
-           view<float>(a.workspace("part_L")), a.tiles.Bc, rows_are_aligned({a.K, a.V}));
+           view<float>(a.workspace("part_L")), split_keys, rows_are_aligned({a.K, a.V}));
   });
   merge_splits<float>(a);
 }

@@ -10,7 +10,7 @@
 namespace flash::fa2_forward {
 namespace {
 
-/// Starts copying the time components of Count rows; 0 for those that do not exist.
+/// Starts copying the time components of Count rows, a thread each; 0 for those that do not exist.
 template <int Count>
 __device__ void load_times(const SharedMatrix<float>& times, const Matrix<const float>& all, int row0) {
   const int row = threadIdx.x;
@@ -30,13 +30,13 @@ template <class Tile, class Left, class Right, class Step>
 __device__ void for_each_step(const Left& A, const Right& B, Step step) {
   constexpr int a_steps = Left::K_PER_LOAD, b_steps = Right::K_PER_LOAD, steps = a_steps > b_steps ? a_steps : b_steps;
 #pragma unroll(8 / a_steps)
-  for (int k0 = 0; k0 < A.depth(); k0 += steps) {
+  for (int first = 0; first < A.depth(); first += steps) {
     float a[a_steps][Tile::ROWS], b[b_steps][Tile::COLS];
 #pragma unroll
     for (int k = 0; k < steps; ++k) {
-      if (k % a_steps == 0) A.load(a, k0 + k, Tile::row);
-      if (k % b_steps == 0) B.load(b, k0 + k, Tile::col);
-      step(a[k % a_steps], b[k % b_steps], k0 + k);
+      if (k % a_steps == 0) A.load(a, first + k, Tile::row);
+      if (k % b_steps == 0) B.load(b, first + k, Tile::col);
+      step(a[k % a_steps], b[k % b_steps], first + k);
     }
   }
 }

@@ -19,7 +19,7 @@ namespace flash::fa2_forward {
 namespace {
 
 /// A thread's part of a matrix [HEIGHT, WIDTH] in registers: Rows x Cols elements. Lanes: lanes per row. Warps: the warps that
-/// divide the rows. Runs: how many neighbouring rows or columns a thread takes at a time.
+/// divide the rows. Runs: how many neighbouring rows or columns a thread takes at a time (from step 5 on).
 template <int Rows_, int Cols_, int Lanes, int Warps, int RowRun = 1, int ColRun = 1>
 struct ThreadTile {
   static constexpr int ROWS = Rows_, COLS = Cols_, LANES = Lanes, ROW_RUN = RowRun, COL_RUN = ColRun;
@@ -98,7 +98,7 @@ constexpr ThreadPart part_of(const char* matrix) {
 template <class Shape>
 constexpr ThreadPart held_by_a_thread[] = {part_of<typename Shape::Scores>("S"), part_of<typename Shape::Output>("O")};
 
-/// speed, per_sm: as in CompiledShape.
+/// speed, per_sm: as in CompiledShape (from step 7 on).
 template <class Shape>
 constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&), double speed = 0, int per_sm = 1) {
   return {.width = Shape::Width,
@@ -113,7 +113,7 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
           .speed = speed};
 }
 
-/// Writes C to M at (row0, col0), or adds it; elements beyond the last row and column are left out. Runs of four columns are
+/// Writes C to M at (row0, col0), or adds it (chapter 07); elements beyond the last row and column are left out. Runs of four columns are
 /// one access if all rows are 16-byte `aligned`.
 template <class Tile>
 __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Tile& C, bool aligned, bool add = false) {

@@ -12,8 +12,10 @@
 // dV and dK sum over queries, dQ sums over keys: a block can own dK and dV or dQ, not both. So we run both loops, one kernel
 // each, and compute S and dP in both: seven products. No two blocks add to the same element, so every run gives the same bits.
 //
-// P is recomputed from Q, K and L, the one value per row that the forward pass stores next to O; L replaces the m and l of
-// FlashAttention-1. Tiles with no visible pair are skipped: dk_dv begins at the first query that sees a key of its tile, dq
+// New since 05: L replaces m and l, and prepare_kernel computes D once per query. Tiles in registers and copies ahead come from
+// 06, and a block is two halves with one product of each pair (parts.cuh).
+//
+// P is recomputed from Q, K and L, the one value per row that the forward pass stores next to O. Tiles with no visible pair are skipped: dk_dv begins at the first query that sees a key of its tile, dq
 // ends at the last key that a query of its tile sees.
 //
 // Grids: Tc*B*Hkv, where a block loops over all query heads that share its key/value head; Tr*B*H. Block: 8 warps (parts.cuh).

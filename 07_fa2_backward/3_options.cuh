@@ -2,9 +2,9 @@
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     S = scale Q_i K_j^T, capped, + bias, masked;   P = e^(S - L_i)                    (7.1)
-//     dP = dO_i V_j^T                                                                   (7.2)
+//     dP = Z o (dO_i V_j^T)                                                      (7.2), (9.13)
 //     dS = slope o P o (dP - D_i)   with D = rowsum(dO o O) from prepare_kernel  (7.3), (9.2)
-//     dV_j += P^T dO_i                                                                  (7.4)
+//     dV_j += (P o Z)^T dO_i                                                     (7.4), (9.12)
 //     dK_j += scale dS^T Q_i                                                            (7.5)
 //     dQ_i += scale dS K_j                                                              (7.6)
 //
@@ -23,13 +23,14 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
-#include "07_fa2_backward/parts.cuh"
+#include "07_fa2_backward/atomics.cuh"
 #include "common/device/options.cuh"
 
 namespace flash::fa2_backward::step_3 {
 namespace {
 
-/// Starts copying the tiles of Q, dO, L and D that begin at query0, a row of the sequence.
+/// Starts copying the tiles of Q, dO, L and D that begin at query0, a row of the sequence. Tensors are narrowed to the sequence
+/// wherever they are used: a kernel that writes to its parameter `all` has it in local memory (432 bytes).
 template <class Shape, class Rule>
 __device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool aligned,
                              const Rule& rule) {
@@ -54,29 +55,6 @@ __device__ void store_dS(const SharedTiles& smem, Tile& dP, float* from) {
   const Rows<Tile::ROWS> D = of_rows<Tile>(smem.D);
   dP.each([&](float& dp, int r) { dp -= D[r]; });
   dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) = weights(row, col) * difference; });
-}
-
-/// Adds C to M at (row0, col0) by atomics, since other blocks add to the same elements.
-template <class Tile>
-__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool aligned) {
-#pragma unroll
-  for (int r = 0; r < Tile::ROWS; ++r) {
-    const int row = row0 + Tile::row(r);
-    if (row >= M.rows) continue;
-#pragma unroll
-    for (int c = 0; c < Tile::COLS; c += 4) {
-      const int col = col0 + Tile::col(c);
-      const float* const run = &C.elements[r][c];
-      if (aligned && col < M.cols) {
-        atomic_add4(M.address(row, col), make_float4(run[0], run[1], run[2], run[3]));
-        continue;
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if (col + e < M.cols) atomicAdd(M.address(row, col + e), run[e]);
-      }
-    }
-  }
 }
 
 template <class Shape, class Rule>

@@ -22,7 +22,7 @@
 #pragma once
 
 #include "06_fa2_forward/distances.cuh"
-#include "07_fa2_backward/parts.cuh"
+#include "07_fa2_backward/atomics.cuh"
 
 namespace flash::fa2_backward::step_5 {
 namespace {
@@ -35,29 +35,6 @@ template <int Width, int Br, int Bc, int ScoreLanes, int KeyLanes>
 struct DistanceShape : BackwardShape<Width, Br, Bc, ScoreLanes, KeyLanes> {
   static constexpr int SHARED_FLOATS = BackwardShape<Width, Br, Bc, ScoreLanes, KeyLanes>::SHARED_FLOATS + 2 * (Br + Bc);
 };
-
-/// Adds C to M at (row0, col0) by atomics, since other blocks add to the same elements.
-template <class Tile>
-__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool aligned) {
-#pragma unroll
-  for (int r = 0; r < Tile::ROWS; ++r) {
-    const int row = row0 + Tile::row(r);
-    if (row >= M.rows) continue;
-#pragma unroll
-    for (int c = 0; c < Tile::COLS; c += 4) {
-      const int col = col0 + Tile::col(c);
-      const float* const run = &C.elements[r][c];
-      if (aligned && col < M.cols) {
-        atomic_add4(M.address(row, col), make_float4(run[0], run[1], run[2], run[3]));
-        continue;
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if (col + e < M.cols) atomicAdd(M.address(row, col + e), run[e]);
-      }
-    }
-  }
-}
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)

@@ -28,7 +28,6 @@ namespace {
 
 using fa2_forward::add_distance_gradient, fa2_forward::add_squares, fa2_forward::distance, fa2_forward::load_times,
     fa2_forward::slope_of_distance, fa2_forward::subtract_times, fa2_forward::time_of, fa2_forward::for_each_step;
-using step_5::add_atomically;
 
 /// That of step 5, with room for v0 [Bc, 2].
 template <int Width, int Br, int Bc, int ScoreLanes, int KeyLanes>
@@ -56,7 +55,7 @@ __global__ void __launch_bounds__(2 * HALF_THREADS)
     do_sum(i, c) = dO(i, c) + D * y;
   }
 #pragma unroll
-  for (int apart = WARP / 2; apart > 0; apart /= 2) square += __shfl_xor_sync(ALL_LANES, square, apart);
+  for (int lanes = WARP / 2; lanes > 0; lanes /= 2) square += __shfl_xor_sync(ALL_LANES, square, lanes);
   // Write after read: all lanes have read D, which lane 0 overwrites.
   __syncwarp();
   if (lane == 0) D_all.head_vector(b, h)(i) = -D * sqrtf(1.0f + square);
@@ -145,7 +144,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         const auto do_time = of_rows<typename Shape::Scores>(smem.D);
 #pragma unroll
         for (int c = 0; c < S_or_dP.COLS; ++c) {
-          const float time = time_of(v0, S_or_dP.col(c)).x;  // v0 of the thread's c-th key
+          const float time = time_of(v0, S_or_dP.col(c)).x;  // v0 of the thread's c-th key; its first float is enough
 #pragma unroll
           for (int r = 0; r < S_or_dP.ROWS; ++r) S_or_dP.elements[r][c] += do_time[r] * time;
         }

@@ -23,19 +23,19 @@ constexpr int HALF_THREADS = 4 * WARP;
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. A half's 4 warps divide the rows:
 ///   tile            elements per thread                   lanes per row    runs (rows x columns)
-///   Scores          ScoreRows x Bc / ScoreLanes           ScoreLanes       SCORE_RUN x 1
-///   KeyGradient     KeyRows x Width / KeyLanes            KeyLanes         4 x 4
-///   QueryGradient   QueryRows x Width / 2 / QueryLanes    QueryLanes       1 x 4
+///   Scores          SCORE_ROWS x Bc / ScoreLanes           ScoreLanes       SCORE_RUN x 1
+///   KeyGradient     KEY_ROWS x Width / KeyLanes            KeyLanes         4 x 4
+///   QueryGradient   QUERY_ROWS x Width / 2 / QUERY_LANES    QUERY_LANES       1 x 4
 template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = 2 * HALF_THREADS;
-  static constexpr int QueryLanes = Width % 64 == 0 ? 8 : 4;  // per row of a half of dQ
-  static constexpr int ScoreRows = Br * ScoreLanes / HALF_THREADS, KeyRows = Bc * KeyLanes / HALF_THREADS,
-                       QueryRows = Br * QueryLanes / HALF_THREADS;
-  static constexpr int SCORE_RUN = ScoreRows < ScoreLanes / 4 ? ScoreRows : ScoreLanes / 4;
-  using Scores = ThreadTile<ScoreRows, Bc / ScoreLanes, ScoreLanes, 4, SCORE_RUN>;           // S, P or dP, dS: [Br, Bc]
-  using KeyGradient = ThreadTile<KeyRows, Width / KeyLanes, KeyLanes, 4, 4, 4>;              // dV or dK: [Bc, Width]
-  using QueryGradient = ThreadTile<QueryRows, Width / 2 / QueryLanes, QueryLanes, 4, 1, 4>;  // half of dQ: [Br, Width / 2]
+  static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of a half of dQ
+  static constexpr int SCORE_ROWS = Br * ScoreLanes / HALF_THREADS, KEY_ROWS = Bc * KeyLanes / HALF_THREADS,
+                       QUERY_ROWS = Br * QUERY_LANES / HALF_THREADS;
+  static constexpr int SCORE_RUN = SCORE_ROWS < ScoreLanes / 4 ? SCORE_ROWS : ScoreLanes / 4;
+  using Scores = ThreadTile<SCORE_ROWS, Bc / ScoreLanes, ScoreLanes, 4, SCORE_RUN>;             // S, P or dP, dS: [Br, Bc]
+  using KeyGradient = ThreadTile<KEY_ROWS, Width / KeyLanes, KeyLanes, 4, 4, 4>;                // dV or dK: [Bc, Width]
+  using QueryGradient = ThreadTile<QUERY_ROWS, Width / 2 / QUERY_LANES, QUERY_LANES, 4, 1, 4>;  // half of dQ: [Br, Width / 2]
 
   // STRIDE: each row of a tile starts 4 banks after the previous row, so that 8 lanes that read 16 bytes each of 8 rows hit all
   // 32 banks once.
@@ -46,7 +46,7 @@ struct BackwardShape {
   static constexpr int SHARED_FLOATS = (2 * Bc + 2 * Br) * STRIDE + 2 * Br * P_STRIDE + 2 * Br;
 
   static_assert(Bc % 32 == 0 && P_STRIDE % 4 == 0, "rows of P and dS begin ScoreLanes / SCORE_RUN banks apart, and are float4");
-  static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && ScoreRows >= 1, "S is dealt out evenly");
+  static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && SCORE_ROWS >= 1, "S is dealt out evenly");
   static_assert(KeyGradient::HEIGHT == Bc && KeyGradient::WIDTH == Width, "dK, dV are dealt out evenly, in fours");
   static_assert(QueryGradient::HEIGHT == Br && QueryGradient::WIDTH == Width / 2,
                 "dQ is dealt out evenly, in fours of columns");
