@@ -171,6 +171,7 @@ TEST_CASE("cpu: the only key of a query weighs 1, however large its score is") {
   };
   for (const auto& [dtype, q, k, rest] : {OfScore{Dtype::fp16, 1024, 768, 1}, OfScore{Dtype::bf16, 1024, 768, 1},
                                           OfScore{Dtype::fp16, 4096, 3014, 335}, OfScore{Dtype::bf16, 0x1p64f, 0x1.7p63f, 0}}) {
+    const float score = q * k + rest;
     FullProblem p = scaled(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 1, .d = 64}), 1.0f);  // whole tiles of queries
     p.dtype = dtype;
     Inputs inputs = make_inputs(p, InputKind::ones, 75, Pass::backward);
@@ -183,7 +184,7 @@ TEST_CASE("cpu: the only key of a query weighs 1, however large its score is") {
     for (const Variant& v : grid::variants()) {
       if (v.backward == nullptr || v.needs != Features::none || (is_for_hopper(v) && grid::device().limits().sm != 90))
         continue;
-      INFO(std::string(v.name) << ", S = " << q * k + rest);
+      INFO(std::string(v.name) << ", S = " << score);
       const Results<float> got = grid::run(v, p, inputs, Pass::backward);
       CHECK(got.dV(0, 0, 0, 0) == 128.0f);
       CHECK(largest(got.dQ) == 0.0f);
