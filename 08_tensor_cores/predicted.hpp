@@ -80,7 +80,7 @@ inline MovedTensors predicted_specialized(std::string_view step, const FullProbl
   return moved;
 }
 
-/// (K.5)  Step 8. Q is read by each warp of each split, the parts' L by each thread of the second kernel. Barriers: one per tile of keys,
+/// (K.5)  Step 9. Q is read by each warp of each split, the parts' L by each thread of the second kernel. Barriers: one per tile of keys,
 /// and two around the warps' parts. Warp operations: in each tile 4 products and 2 ldmatrix for 16 columns of d, and two halvings of the maxima
 /// of a lane's two rows; of their sums once.
 inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choice) {

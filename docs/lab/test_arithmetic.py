@@ -237,7 +237,7 @@ def lazy_maximum(rows):
 
 @table("chapters/08_tensor_cores_backward.md", "bytes for S, dP")
 def operand_bytes(rows):
-    for at, (_, _, (br, _), owned, *_) in enumerate(rows):
+    for at, (_, _, _, br, owned, *_) in enumerate(rows):
         right, left = 16 * 256 / owned, 4096 / br
         average = right + left * (2 / 3 if at % 3 == 1 else 1 / 2)  # S and dP are two of dq_kernel's three products, or two of four
         yield right + left, right, average, average / 216

@@ -114,9 +114,9 @@ def five_questions():
 
 def split_keys():
     """Keys of a decode step on the blocks of a GPU, with one block per head and with splits."""
-    p = Picture(900, 330, "A decode step of 8 heads of keys: one block per head leaves most SMs idle, splits give every SM a block")
+    p = Picture(900, 330, "A decode step of 32 heads on 8 heads of keys: one block per query head leaves most SMs idle, splits give every SM a block")
     heads, splits, long, high = 8, 16, 360, 20
-    for left, title, parts in [(50, "one block per head of keys", 1), (490, f"each head's keys in {splits} splits", splits)]:
+    for left, title, parts in [(50, "one block per query head", 1), (490, f"each head's keys in {splits} splits", splits)]:
         p.label(left + long / 2, 32, title, 16, bold=True)
         for h in range(heads):
             y = 58 + 26 * h
@@ -126,7 +126,7 @@ def split_keys():
                 p.note(left - 8, y + 15, f"{h}", size=14, anchor="end")
         p.arrow(left, 282, left + long, 282)
         p.note(left + long / 2, 277, "keys", size=14)
-    p.note(230, 306, "8 blocks on 132 SMs, each reads all keys of a head")
+    p.note(230, 306, "32 blocks on 132 SMs: four read all keys of each head")
     p.note(670, 306, f"{heads * splits} blocks on 132 SMs; a second kernel merges each row")
     return p
 
