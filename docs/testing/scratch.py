@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 300  # what a command may take
+SECONDS = 900  # what a command may take, the build of a stage included
 
 
 class Wrong(Exception):
