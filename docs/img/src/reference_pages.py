@@ -114,7 +114,11 @@ def five_questions():
 
 def split_keys():
     """Keys of a decode step on the blocks of a GPU, with one block per head and with splits."""
-    p = Picture(900, 330, "A decode step of 32 heads on 8 heads of keys: one block per query head leaves most SMs idle, splits give every SM a block")
+    p = Picture(
+        900,
+        330,
+        "A decode step of 32 heads on 8 heads of keys: one block per query head leaves most SMs idle, splits give every SM a block",
+    )
     heads, splits, long, high = 8, 16, 360, 20
     for left, title, parts in [(50, "one block per query head", 1), (490, f"each head's keys in {splits} splits", splits)]:
         p.label(left + long / 2, 32, title, 16, bold=True)
