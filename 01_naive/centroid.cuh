@@ -1,6 +1,7 @@
 // 01 naive, centroids: the kernels that options.cuh launches for --values centroid, after and between its own.
 //
-//   Rows of V, and of O, are points of the hyperboloid, too; y = O_i, D = dO_i . y.
+//   Rows of V, and of O, are points of the hyperboloid, too; y = O_i, D = dO_i . y. (The D of dS_kernel, rowsum(P o dP), is 0
+//   for this dP by (9.29), and is subtracted all the same.)
 //   forward    o = sum_j P_ij v_j, with its time component;  n = sqrt(o0^2 - |o|^2);  y = o / n           (9.25)
 //              L = L + ln n, which makes P = e^(S - L) weights with y = sum_j P_ij v_j                    (9.26)
 //   backward   do_sum_i = dO_i + D y,  do_time_i = -D y0, the gradient of the weighted sum (o, o0)       (9.28)

@@ -13,15 +13,19 @@
 // block of TILE x TILE threads computes a TILE x TILE tile of the result, one element per thread. The two row-wise kernels
 // give each thread a row.
 //
-// HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk], in the backward pass also dP and dS: 16 Nq Nk bytes per head.
-// Shared memory: two tiles, 8.25 KB.  Shapes: all. exp() overflows once a score exceeds 88.7; chapter 02 fixes that.
+// HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk], 8 Nq Nk bytes per head; backward also dP and dS, 16 Nq Nk.
+// Shared memory: two tiles, 8.25 KiB.  Shapes: all. exp() overflows once a score exceeds 88.7, and loses rows whose scores are
+// all below -104; chapter 02 fixes both.
 //
 // Names that every kernel file uses:
+//   B, H, Hkv; Nq, Nk, d     batch, query heads, key/value heads (H / Hkv query heads share head problem.kv_head(h) of K and
+//                            V); queries, keys, columns of a head.  i: a query, j: a key, c: a column
 //   Tensor, Matrix, Vector   pointers with sizes and strides (common/device/view.cuh): Q_all.head(b, h) is a head's matrix,
 //                            and Q_all.head(b, h)(i, c) one element
 //   Problem, score()         Problem has the sizes; score() scales a product, adds the bias and masks (common/device/score.cuh)
 //   launch(), Variant        launch(name, {grid, block}, kernel, arguments...) is kernel<<<grid, block>>>(arguments...), with
-//                            errors checked; the Variant at the end of the file tells the programs what the file offers
+//                            errors checked; view<float>(a.workspace("S")) is a matrix in HBM that the Variant at the end of
+//                            the file asks for. The Variant tells the programs what the file offers
 #pragma once
 
 #include "common/device/device.cuh"
@@ -95,7 +99,7 @@ __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tenso
 
   float l = 0.0f;
   for (int j = 0; j < problem.Nk; ++j) l += expf(S(i, j));
-  const float inverse = l == 0.0f ? 0.0f : 1.0f / l;  // a row that sees no key: P = 0, not 0/0
+  const float inverse = l == 0.0f ? 0.0f : 1.0f / l;  // no key, or every exp underflowed: P = 0, not 0/0
   for (int j = 0; j < problem.Nk; ++j) P(i, j) = expf(S(i, j)) * inverse;
   L_all.head_vector(b, h)(i) = logf(l);
 }

@@ -7,8 +7,8 @@
 //              dQ_i = scale sum_j G_ij (q_i - k_j - theta_ij q_i / q0_i)                 (9.22)
 //              dK_j = scale sum_i G_ij (k_j - q_i + theta_ij k_j / k0_j)                 (9.22)
 //
-// HBM: scores and slopes read Q and K as a product does. The gradients read G and theta G for each of their elements: a thread
-// computes one, without tiles.
+// HBM: scores and slopes read Q and K as a product does. For an element of a gradient a thread reads a row or column of G, of
+// theta G and of the other matrix, and its own row once more for time_of(), without tiles.
 #pragma once
 
 #include "01_naive/kernel.cuh"
@@ -18,7 +18,7 @@ namespace {
 
 /// What a pair of rows is to each other.
 struct Pair {
-  float x;      ///< cosh of the distance, less 1
+  float x;      ///< cosh(distance) - 1
   float theta;  ///< q0 - k0
 };
 
@@ -37,8 +37,8 @@ __device__ inline float time_of(const Matrix<const float>& M, int row) {
 __device__ inline Pair tile_pair(const Matrix<const float>& Q, const Matrix<const float>& K, int row0, int col0, int d) {
   __shared__ Tile Q_tile;
   __shared__ Tile K_tile;
-  float apart = 0.0f;                      // |q - k|^2
-  float longer = 0.0f;                     // (q - k) . (q + k) = q0^2 - k0^2
+  float squared_difference = 0.0f;         // |q - k|^2
+  float difference_of_squares = 0.0f;      // (q - k) . (q + k) = q0^2 - k0^2
   float q_square = 1.0f, k_square = 1.0f;  // q0^2, k0^2
   for (int c0 = 0; c0 < d; c0 += TILE) {
     load_tile(Q_tile, Q, row0, c0);
@@ -47,16 +47,16 @@ __device__ inline Pair tile_pair(const Matrix<const float>& Q, const Matrix<cons
     __syncthreads();
     for (int c = 0; c < TILE; ++c) {
       const float q = Q_tile[threadIdx.y][c], k = K_tile[threadIdx.x][c];
-      apart += (q - k) * (q - k);
-      longer += (q - k) * (q + k);
+      squared_difference += (q - k) * (q - k);
+      difference_of_squares += (q - k) * (q + k);
       q_square += q * q;
       k_square += k * k;
     }
     // Write after read: the next load overwrites tiles that slower warps still read.
     __syncthreads();
   }
-  const float theta = longer / (sqrtf(q_square) + sqrtf(k_square));
-  return {fmaxf(0.5f * (apart - theta * theta), 0.0f), theta};
+  const float theta = difference_of_squares / (sqrtf(q_square) + sqrtf(k_square));
+  return {fmaxf(0.5f * (squared_difference - theta * theta), 0.0f), theta};
 }
 
 /// (9.20)  The distance of two points.
@@ -106,12 +106,12 @@ __global__ void dQ_kernel(Problem problem, Tensor<const float> G_all, Tensor<con
   const Matrix<const float> G = G_all.head(b, h), theta_G = theta_G_all.head(b, h), Q = Q_all.head(b, h),
                             K = K_all.head(b, problem.kv_head(h));
   const float q = Q(i, c);
-  float apart = 0.0f, in_time = 0.0f;
+  float space_sum = 0.0f, time_sum = 0.0f;
   for (int j = 0; j < problem.Nk; ++j) {
-    apart += G(i, j) * (q - K(j, c));
-    in_time += theta_G(i, j);
+    space_sum += G(i, j) * (q - K(j, c));
+    time_sum += theta_G(i, j);
   }
-  dQ_all.head(b, h)(i, c) = problem.scale * (apart - in_time * q / time_of(Q, i));
+  dQ_all.head(b, h)(i, c) = problem.scale * (space_sum - time_sum * q / time_of(Q, i));
 }
 
 /// (9.22)  dK: the sum over a group's query heads. A thread owns an element.  Grid: (tiles of d, tiles of keys, B*Hkv).
@@ -128,12 +128,12 @@ __global__ void dK_kernel(Problem problem, Tensor<const float> G_all, Tensor<con
   for (int member = 0; member < problem.group_size(); ++member) {
     const int h = kv_head * problem.group_size() + member;
     const Matrix<const float> G = G_all.head(b, h), theta_G = theta_G_all.head(b, h), Q = Q_all.head(b, h);
-    float apart = 0.0f, in_time = 0.0f;
+    float space_sum = 0.0f, time_sum = 0.0f;
     for (int i = 0; i < problem.Nq; ++i) {
-      apart += G(i, j) * (k - Q(i, c));
-      in_time += theta_G(i, j);
+      space_sum += G(i, j) * (k - Q(i, c));
+      time_sum += theta_G(i, j);
     }
-    sum += apart + in_time * k / k0;
+    sum += space_sum + time_sum * k / k0;
   }
   dK_all.head(b, kv_head)(j, c) = problem.scale * sum;
 }

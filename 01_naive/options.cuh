@@ -60,14 +60,14 @@ __global__ void slope_kernel(OptionsProblem problem, Tensor<const float> S_all, 
 /// (9.12), (9.13)  A = A o Z, for A = P or dP. A thread owns the four elements that share a call of Philox.
 /// Grid: (tiles of 2 TILE keys, tiles of 2 TILE queries, B*H).
 __global__ void drop_kernel(Problem problem, DropMask mask, int sequence, Tensor<float> A_all) {
-  constexpr int apart = DropMask::APART;
+  constexpr int key_stride = DropMask::APART;
   const Matrix<float> A = A_all.head(blockIdx.z / problem.H, blockIdx.z % problem.H);
   const int x = blockIdx.x * TILE + threadIdx.x;
   const int i0 = 2 * (blockIdx.y * TILE + threadIdx.y);
-  const int j0 = x + x / apart * apart;  // the next 16 keys belong to the same threads
+  const int j0 = x + x / key_stride * key_stride;  // the next 16 keys belong to the same threads
   const FourWords drawn = mask.draw(sequence * problem.H + blockIdx.z, i0, j0);
   for (int n = 0; n < 4; ++n) {
-    const int i = i0 + n / 2, j = j0 + n % 2 * apart;
+    const int i = i0 + n / 2, j = j0 + n % 2 * key_stride;
     if (i < problem.Nq && j < problem.Nk) A(i, j) *= mask.factor(drawn, i, j);
   }
 }
@@ -75,15 +75,15 @@ __global__ void drop_kernel(Problem problem, DropMask mask, int sequence, Tensor
 /// (9.16)  dBias = the sum of dS, before the slope, over the heads that share the bias, always in the same order.
 /// A thread owns an element.  Grid: (tiles of keys, tiles of queries, matrices of the bias).
 __global__ void bias_gradient_kernel(Problem problem, Tensor<const float> dS_all, Tensor<float> dBias_all) {
-  const SharingHeads of = sharing_heads(problem, blockIdx.z);
+  const SharingHeads sharing = sharing_heads(problem, blockIdx.z);
   const int i = blockIdx.y * TILE + threadIdx.y;
   const int j = blockIdx.x * TILE + threadIdx.x;
   if (i >= problem.Nq || j >= problem.Nk) return;  // no barrier follows
   float sum = 0.0f;
-  for (int b = of.first_b; b < of.end_b; ++b) {
-    for (int h = of.first_h; h < of.end_h; ++h) sum += dS_all.head(b, h)(i, j);
+  for (int b = sharing.first_b; b < sharing.end_b; ++b) {
+    for (int h = sharing.first_h; h < sharing.end_h; ++h) sum += dS_all.head(b, h)(i, j);
   }
-  dBias_all.head(of.b, of.h)(i, j) = sum;
+  dBias_all.head(sharing.b, sharing.h)(i, j) = sum;
 }
 
 /// Rows of a tensor in fp32, from a column on.
@@ -111,13 +111,14 @@ std::vector<WorkspaceSpec> query_workspaces(const Problem& p, Pass pass) {
 }
 
 std::vector<SequenceRun> sequences_of(const Attention& a, Pass pass) {
-  const Sequences& of = a.problem.sequences;
-  if (of.empty()) return {{a}};
+  const Sequences& sequences = a.problem.sequences;
+  if (sequences.empty()) return {{a}};
   Attention one = a;
   one.problem.sequences = {};
   std::vector<SequenceRun> all;
-  for (int s = 0; s < of.count(); ++s) {
-    const int query = of.queries[static_cast<std::size_t>(s)], key = of.keys[static_cast<std::size_t>(s)];
+  for (int s = 0; s < sequences.count(); ++s) {
+    const auto at = static_cast<std::size_t>(s);
+    const int query = sequences.queries[at], key = sequences.keys[at];
     static_cast<OptionsProblem&>(one.problem) = a.problem.sequence(s);
     const auto [Nq, Nk] = std::pair{one.problem.Nq, one.problem.Nk};
     one.Q = rows_of(a.Q, query, Nq), one.O = rows_of(a.O, query, Nq), one.L = rows_of(a.L, query, Nq);
@@ -167,7 +168,14 @@ void forward_of_one(const SequenceRun& run) {
   }
 }
 
-/// Runs after forward_of_one(), which left S and P o Z in their workspaces; leaves the same.
+/// Runs after forward_of_one(), which left S and P o Z in their workspaces, and leaves them there. Six steps, of which most runs
+/// need few:
+/// 1. P without Z. Dropout multiplied it in place, and dS needs it as it was. (Writes the same L again.)
+/// 2. dP, for a centroid with do_sum for dO, and then Z o dP.
+/// 3. dS, and dBias from it, before any slope.
+/// 4. dS times the slope of the softcap.
+/// 5. dQ and dK. With --score lorentz dS first becomes G in place, and theta G takes the place of dP, which has been used up.
+/// 6. P o Z again, for dV.
 void backward_of_one(const SequenceRun& run) {
   const Attention& a = run.a;
   const FullProblem& p = a.problem;
@@ -175,8 +183,10 @@ void backward_of_one(const SequenceRun& run) {
   const auto dO = view<const float>(a.dO);
   const auto S = view<const float>(a.workspace("S")), P = view<const float>(a.workspace("P"));
   const auto dP = a.workspace("dP"), dS = a.workspace("dS");
+  // 1.
   if (p.dropout.probability != 0.0f)
     launch_unless_empty("softmax", row_per_thread(p), softmax_kernel, p, S, view<float>(a.workspace("P")), view<float>(a.L));
+  // 2.
   const bool centroids = p.values == Values::centroid;
   const auto dO_or_do_sum = centroids ? view<const float>(a.workspace("do_sum")) : dO;
   if (centroids) {
@@ -188,16 +198,19 @@ void backward_of_one(const SequenceRun& run) {
     launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
   }
   drop(run, dP);
+  // 3.
   launch_unless_empty("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
   if (p.bias_gradient) {
     launch_unless_empty("bias_gradient", tiled(p.Nq, p.Nk, bias_matrices(p)), bias_gradient_kernel, p, view<const float>(dS),
                         view<float>(a.dBias));
   }
+  // 4.
   if (p.softcap != 0.0f) launch_unless_empty("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
+  // 5.
   if (p.score == Score::lorentz) {
     launch_unless_empty("slope_of_distance", tiled(p.Nq, p.Nk, p.B * p.H), lorentz::slope_kernel, p, Q, K, view<float>(dS),
                         view<float>(dP));
-    const auto G = view<const float>(dS), theta_G = view<const float>(dP);
+    const auto G = view<const float>(dS), theta_G = view<const float>(dP);  // in their places
     launch_unless_empty("dQ", tiled(p.Nq, p.d, p.B * p.H), lorentz::dQ_kernel, p, G, theta_G, Q, K, view<float>(a.dQ));
     launch_unless_empty("dK", tiled(p.Nk, p.d, p.B * p.Hkv), lorentz::dK_kernel, p, G, theta_G, Q, K, view<float>(a.dK));
   } else {
@@ -205,6 +218,7 @@ void backward_of_one(const SequenceRun& run) {
     launch_unless_empty("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q,
                         view<float>(a.dK));
   }
+  // 6.
   drop(run, a.workspace("P"));
   launch_unless_empty("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO_or_do_sum, view<float>(a.dV));
   if (centroids) {

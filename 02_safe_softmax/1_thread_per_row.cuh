@@ -10,7 +10,8 @@
 //
 // Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. A thread owns a row: it
 // reads S three times and writes P once. Neighbouring threads read neighbouring rows, Nk elements apart: each load of a
-// warp touches 32 sectors of HBM, 1,024 bytes, to use 128.
+// warp touches 32 sectors, 1,024 bytes, to use 128. L1 has the other bytes for the next seven iterations, but must look up 32
+// lines per load instead of one.
 //
 // HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
 #pragma once

@@ -6,7 +6,7 @@
 //   L = m + ln l                                        (2.6)
 //
 // New since step 1: a warp reads its row together. Lane t takes the columns t, t + 32, t + 64, ...: one load of the warp
-// touches four sectors of HBM instead of 32. Each lane then holds the max or sum of its columns; five shuffles combine the 32
+// touches four sectors instead of 32. Each lane then holds the max or sum of its columns; five shuffles combine the 32
 // partial results, in every lane (2.7).
 //
 // Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. S is read three times, P
@@ -16,12 +16,11 @@
 #pragma once
 
 #include "common/device/products.cuh"
+#include "common/device/warp.cuh"
 
 namespace flash {
 namespace {
 
-constexpr int WARP = 32;
-constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int ROWS_PER_BLOCK = 4;  // one warp per row
 
 /// The maximum over the warp, in every lane (2.7). After a step each lane holds the maximum of 32 / distance lanes.

@@ -28,8 +28,8 @@ struct RowStats {
   float l;
 };
 
-/// (3.2)  The statistics after one more score. One of the two exponents is 0; a branch could skip that exp, but the loads of
-/// the next scores would then wait for the branch.
+/// (3.2)  The statistics after one more score. One of the two exps is e^0 = 1, unless all scores so far are masked. A branch
+/// could skip it, but the loads of the next scores would then wait for the branch.
 __device__ inline RowStats extend(RowStats stats, float score) {
   const float m = fmaxf(stats.m, score);
   const float shift = m == -INFINITY ? 0.0f : m;  // only masked scores: exp(-inf - 0) = 0, not NaN

@@ -9,10 +9,12 @@
 //
 // New since 03: the merge (3.4) of two partial rows gets its third component, o, the sum of the values under the same weights.
 // It needs no second pass: when a larger score arrives, o shrinks by the factor that corrects l. A score is therefore used up
-// as soon as it is known, and the three kernels of 03 become one, with a loop over the keys.
+// as soon as it is known, and the three kernels of 03 become one, with a loop over the keys. From here on P is e^(S - m), not
+// divided by l until the end. zero_if_empty(m) is the `shift` of 02 and 03.
 //
 // Registers of a thread: its row of Q and of o, m, l.
-// HBM elements per head. v: pairs of a query and a key that it sees (Nq Nk if not causal)
+// Elements that threads read and write, per head. A warp's 32 threads read the same key in one access, so HBM sees at most a
+// 32nd of K and V. v: pairs of a query and a key that it sees (Nq Nk if not causal)
 //   read     Q: Nq d     K, V: v d each    bias: v
 //   written  O: Nq d     L: Nq
 // Shapes: d up to 96. The two rows of d = 128 would take 256 registers, and a thread has at most 255.
@@ -37,15 +39,15 @@ __device__ float read_padded(const Matrix<T>& M, int row, int col) {
   return col < M.cols ? M(row, col) : 0.0f;
 }
 
-/// (3.6)  Adds key j with the score S to (m, l) and to o, which is a row of P V.
+/// (3.6)  Adds key j with the score S to (m, l) and to o.
 template <int Width>
-__device__ void accumulate(RowStats& stats, float (&PV_reg)[Width], float S, const Matrix<const float>& V, int j) {
+__device__ void accumulate(RowStats& stats, float (&o_reg)[Width], float S, const Matrix<const float>& V, int j) {
   const float m = fmaxf(stats.m, S);
   const float alpha = expf(stats.m - zero_if_empty(m));  // rescales what was summed under the older maximum
   const float P = expf(S - zero_if_empty(m));
   stats = {m, stats.l * alpha + P};
 #pragma unroll
-  for (int c = 0; c < Width; ++c) PV_reg[c] = alpha * PV_reg[c] + P * read_padded(V, j, c);
+  for (int c = 0; c < Width; ++c) o_reg[c] = alpha * o_reg[c] + P * read_padded(V, j, c);
 }
 
 /// Grid: (blocks of rows, H, B). Width: d, rounded up, since registers have no addresses: all loops over c are unrolled.
@@ -66,21 +68,22 @@ __global__ void __launch_bounds__(ROWS_PER_BLOCK)
 #pragma unroll
   for (int c = 0; c < Width; ++c) q_reg[c] = read_padded(Q, i, c);
 
-  // This thread's row, a key at a time, up to the last one that it sees.
+  // This thread's row, a key at a time, up to the last one that it sees. All threads of a warp read the same key, so that one
+  // access serves the warp.
   RowStats stats{-INFINITY, 0.0f};  // m, l
-  float PV_reg[Width] = {};         // o
+  float o_reg[Width] = {};
   for (int j = 0; j < problem.visible_keys(i); ++j) {
-    float S = 0.0f;  // q . k_j, then the score. All threads of a warp read the same key
+    float S = 0.0f;  // q . k_j, then the score
 #pragma unroll
     for (int c = 0; c < Width; ++c) S += q_reg[c] * read_padded(K, j, c);
     S = score(problem, bias, b, h, i, j, S);  // (4.1)
-    accumulate<Width>(stats, PV_reg, S, V, j);
+    accumulate<Width>(stats, o_reg, S, V, j);
   }
 
   const float inverse = stats.l == 0.0f ? 0.0f : 1.0f / stats.l;
 #pragma unroll
   for (int c = 0; c < Width; ++c) {
-    if (c < O.cols) O(i, c) = PV_reg[c] * inverse;
+    if (c < O.cols) O(i, c) = o_reg[c] * inverse;
   }
   L_all.head_vector(b, h)(i) = stats.m + logf(stats.l);  // (4.5); no key seen: -inf + -inf
 }

@@ -44,11 +44,14 @@ FLASH_HOST_DEVICE constexpr std::size_t shared_floats(const Tiles& t, int width)
 ///   keys at a time, and d threads would be too few to keep an SM busy;
 /// - Br is a multiple of the warp size, Bc a multiple of GROUP, and neither is larger than the problem needs.
 inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
+  const auto round_up = [](int n, int unit) { return (n + unit - 1) / unit * unit; };
   const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
   const int longest = M / (4 * (width_of(p.d) + PAD));
-  const int Bc = longest / GROUP * GROUP;
-  const int Br = std::max(std::min(longest, MAX_Br) / WARP, 1) * WARP;
-  return {std::min(Br, (p.Nq + WARP - 1) / WARP * WARP), std::min(Bc, (p.Nk + GROUP - 1) / GROUP * GROUP)};
+  int Br = std::max(std::min(longest, MAX_Br) / WARP * WARP, WARP);
+  int Bc = longest / GROUP * GROUP;
+  Br = std::min(Br, round_up(p.Nq, WARP));
+  Bc = std::min(Bc, round_up(p.Nk, GROUP));
+  return {Br, Bc};
 }
 
 /// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has (-inf, 0).
@@ -111,7 +114,7 @@ __global__ void __launch_bounds__(MAX_Br, 1)
                    Tensor<float> L_all, bool aligned) {
   const int b = blockIdx.x / problem.H;
   const int h = blockIdx.x % problem.H;
-  const int Br = tiles.Br, Bc = tiles.Bc, row = threadIdx.x;
+  const int Br = tiles.Br, Bc = tiles.Bc, row = threadIdx.x;  // of the tile of Q
   const Matrix<const float> Q = Q_all.head(b, h);
   const Matrix<const float> K = K_all.head(b, problem.kv_head(h));
   const Matrix<const float> V = V_all.head(b, problem.kv_head(h));
@@ -138,7 +141,8 @@ __global__ void __launch_bounds__(MAX_Br, 1)
     load_tile<Width>(K_smem, K, key0, aligned);        // line 6
     load_tile<Width>(V_smem, V, key0, aligned);
 
-    for (int query0 = problem.first_query(key0, Br); query0 < problem.Nq; query0 += Br) {  // line 7
+    for (int query0 = problem.first_query(key0, Br); query0 < problem.Nq;
+         query0 += Br) {  // line 7; first_query() is a multiple of Br
       const int i = query0 + row;
       load_tile<Width>(Q_smem, Q, query0, aligned);  // line 8
       load_tile<Width>(O_smem, O, query0, aligned);
@@ -164,8 +168,8 @@ __global__ void __launch_bounds__(MAX_Br, 1)
 
       const RowStats new_stats = merge(old_stats, tile_stats);  // line 11
       merge_output<Width>(O_smem, row, old_stats, tile_stats, new_stats, PV_reg);
-      // Read after write: store_tile() reads elements of O_smem that other threads have written. Write after read: the next
-      // tiles overwrite data that slower warps still read.
+      // Read after write: store_tile() reads elements of O_smem that other threads have written.
+      // Write after read: the next tiles overwrite data that slower warps still read.
       __syncthreads();
       store_tile<Width>(O, query0, O_smem, aligned);  // line 12
       if (i < problem.Nq) {                           // line 13

@@ -6,8 +6,10 @@
 //   P = softmax(S)           dS = P o (dP - D)              D = rowsum(dO o O)             (5.3), (5.4)
 //   S = scale Q K^T          dQ = scale dS K                dK = scale dS^T Q              (5.5), (5.6)
 //
-// The loops are those of 04/2_tiled.cuh, which also runs the forward pass: tiles of K and V outside, tiles of Q inside. dK, dV
-// of the outer tile accumulate in shared memory; dQ of the inner one is read from HBM, updated and written back each time.
+// The loops are those of 04/2_tiled.cuh, whose Q_smem is smem.Q here and whose Q_all is all.Q: tiles of K and V outside, tiles
+// of Q inside. dK, dV of the outer tile accumulate in shared memory; dQ of the inner one takes the place of O: read from HBM,
+// updated and written back each time. Phase A is dot_products() and accumulate() with m and l known; phase B is P V with dS and
+// K; phase C, the transposed products, is new. D is computed anew for every tile of K (line 19); 07 computes it once.
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so that only this block adds
 // to dK and dV: no atomics, and each run gives the same bits.  Block: Br threads. A thread owns a row:
@@ -45,9 +47,8 @@ FLASH_HOST_DEVICE constexpr int shared_floats(const Tiles& t, int width) {
 /// (5.8)  For M floats of shared memory the paper takes Bc = M/(4d), Br = min(Bc, d), which ignores P, dS, dK and dV. Here
 /// - every array in shared memory is counted: 4 shared_floats() <= the bytes available to a block;
 /// - Br = 2 Bc, so that a block has one thread per row of dV and one per row of dK;
-/// - Bc is the largest multiple of 16 that fits, so that Br is a multiple of the warp size, up to MAX_Bc and no larger than the
-///   problem needs. If not even 16 fits (d > 96 on a GPU with 64 KB), Bc = 8 and Br = 32: half of the threads then idle in
-///   phase C.
+/// - Bc is the largest multiple of 16 that fits, up to MAX_Bc and no larger than the problem needs. If not even 16 fits (d > 96
+///   on a GPU with 64 KB), Bc = 8 and Br = 32: half of the threads then idle in phase C.
 inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
   const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
   const int needed = std::max(p.Nk, (p.Nq - 1) / 2 + 1);
@@ -89,20 +90,20 @@ __device__ SharedTiles shared_tiles(int Br, int Bc) {
 
 /// Like load_tile() of chapter 04, with the same elements per thread, but with LOADS_IN_FLIGHT loads before the first wait.
 template <int Width, class T>
-__device__ void load_tile_batched(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool aligned) {
-  constexpr int LENGTH = Width / 4;
-  const int count = tile.rows * LENGTH;
+__device__ void load_tile_ahead(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool aligned) {
+  constexpr int PER_ROW = Width / 4;  // float4
+  const int count = tile.rows * PER_ROW;
   for (int first = threadIdx.x; first < count; first += LOADS_IN_FLIGHT * blockDim.x) {
     float4 loaded[LOADS_IN_FLIGHT];
 #pragma unroll
     for (int k = 0; k < LOADS_IN_FLIGHT; ++k) {
-      const int e = first + k * blockDim.x, row = row0 + e / LENGTH;
-      loaded[k] = e < count && row < M.rows ? read_four(M, row, e % LENGTH * 4, aligned) : float4{};
+      const int e = first + k * blockDim.x, row = row0 + e / PER_ROW;
+      loaded[k] = e < count && row < M.rows ? read_four(M, row, e % PER_ROW * 4, aligned) : float4{};
     }
 #pragma unroll
     for (int k = 0; k < LOADS_IN_FLIGHT; ++k) {
       const int e = first + k * blockDim.x;
-      if (e < count) tile.as<float4>(e / LENGTH, e % LENGTH * 4) = loaded[k];
+      if (e < count) tile.as<float4>(e / PER_ROW, e % PER_ROW * 4) = loaded[k];
     }
   }
 }
@@ -116,19 +117,19 @@ __device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix
   return D;
 }
 
-/// What phase A knows of the thread's row of the Q tile.
+/// What phase A knows of the thread's row of the Q tile. Beyond the last query it sees nothing.
 struct QueryRow {
-  int b, h, i;             // query i of head h
-  int row;                 // of the tile
-  int visible;             // keys it sees, counted from key0; negative or above Bc if the last one is in another tile
-  float m, one_over_l, D;  // of the query; m = 0 if it sees no key
+  int b, h, i, row;  // query i of head h; row of the tile
+  int visible = 0;   // keys it sees from key0 on; negative or above Bc if the last one is in another tile
+  float m = 0.0f, one_over_l = 0.0f, D = 0.0f;  // of the query; m = 0 if it sees no key
 };
 
 /// Phase A, a row of the Q tile, to shared memory:  dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3).
 template <int Width>
 __device__ void store_P_and_dS(const Problem& problem, const Bias& bias, const SharedTiles& smem, int key0,
                                const QueryRow& query) {
-  const auto [b, h, i, row, visible, m, one_over_l, D] = query;
+  const int b = query.b, h = query.h, i = query.i, row = query.row, visible = query.visible;
+  const float m = query.m, one_over_l = query.one_over_l, D = query.D;
   for (int key = 0; key < smem.K.rows; key += GROUP) {
     float qk[GROUP] = {}, dP[GROUP] = {};
 #pragma unroll 2
@@ -161,8 +162,8 @@ __device__ inline void add_row(float4 (&sum)[COLS / 4], float weight, const Shar
 }
 
 /// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), read from HBM and written back. Differentiates S = scale Q K^T
-/// by Q. As in phase C, each tile is summed separately: a single chain of additions over all tiles would lose two more bits
-/// (chapter 05, section 5).
+/// by Q. (Threads read rows, not elements, side by side: staging dQ, as 04 does O, would take another tile.) Each tile is summed
+/// separately, as in phase C: a single chain of additions over all tiles would lose two more bits (chapter 05, section 5).
 template <int Width>
 __device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& smem, int row, bool aligned) {
   for (int c0 = 0; c0 < Width; c0 += COLS) {
@@ -216,45 +217,44 @@ __global__ void __launch_bounds__(MAX_Br, 1)
     for (int query0 = 0; query0 < problem.Nq; query0 += Br) store_tile<Width>(all.dQ.head(b, h), query0, smem.Q, aligned);
   }
 
-  for (int key0 = 0; key0 < problem.Nk; key0 += Bc) {    // line 6
-    load_tile_batched<Width>(smem.K, K, key0, aligned);  // line 7
-    load_tile_batched<Width>(smem.V, V, key0, aligned);
+  for (int key0 = 0; key0 < problem.Nk; key0 += Bc) {  // line 6
+    load_tile_ahead<Width>(smem.K, K, key0, aligned);  // line 7
+    load_tile_ahead<Width>(smem.V, V, key0, aligned);
     clear_tile<Width>(smem.dK);  // line 8
     clear_tile<Width>(smem.dV);
 
     for (int h = first_head; h < end_head; ++h) {
       for (int query0 = problem.first_query(key0, Br); query0 < problem.Nq; query0 += Br) {  // line 9
         const int i = query0 + row;
-        load_tile_batched<Width>(smem.Q, all.Q.head(b, h), query0, aligned);  // line 10
-        load_tile_batched<Width>(smem.dO, all.dO.head(b, h), query0, aligned);
+        load_tile_ahead<Width>(smem.Q, all.Q.head(b, h), query0, aligned);  // line 10
+        load_tile_ahead<Width>(smem.dO, all.dO.head(b, h), query0, aligned);
         // Read after write: tiles that other threads have loaded, and zeros that they have written.
         __syncthreads();
 
         // Phase A: S (line 11), mask (12), P (13), dP (17), D (19), dS (20). If the row sees no key, l = 0, m = -inf: P = 0.
-        int visible = 0;
-        float m = 0.0f, l = 0.0f, D = 0.0f;
+        QueryRow query{.b = b, .h = h, .i = i, .row = row};
         if (i < problem.Nq) {
-          visible = problem.visible_keys(i) - key0;
-          m = all.m.head_vector(b, h)(i), l = all.l.head_vector(b, h)(i);
-          D = row_D<Width>(smem.dO, row, all.O.head(b, h), i, aligned);
+          const float l = all.l.head_vector(b, h)(i);
+          query.visible = problem.visible_keys(i) - key0;
+          query.m = zero_if_empty(all.m.head_vector(b, h)(i));
+          query.one_over_l = l == 0.0f ? 0.0f : 1.0f / l;
+          query.D = row_D<Width>(smem.dO, row, all.O.head(b, h), i, aligned);
         }
-        const float one_over_l = l == 0.0f ? 0.0f : 1.0f / l;
-        store_P_and_dS<Width>(problem, bias, smem, key0, {b, h, i, row, visible, zero_if_empty(m), one_over_l, D});
+        store_P_and_dS<Width>(problem, bias, smem, key0, query);
 
         // Line 21, phase B. A thread reads only the row of dS that it has just written.
         if (i < problem.Nq) add_to_dQ<Width>(all.dQ.head(b, h), i, problem.scale, smem, row, aligned);
         // Read after write: a column of P or dS has an element from every thread.
         __syncthreads();
 
-        // Lines 16 and 22, phase C. Only pointers are selected: both matrices of a column have the same size.
+        // Lines 16 and 22, phase C.
         //   threads        dX     A     Y     factor
         //   0 .. Bc - 1    dV     P     dO    1
         //   Bc .. 2Bc - 1  dK     dS    Q     scale
         if (thread < 2 * Bc) {
           const bool is_dV = thread < Bc;
-          const SharedMatrix<float> dX{is_dV ? smem.dV.data : smem.dK.data, Bc, Width, Width + PAD};
-          const SharedMatrix<float> A{is_dV ? smem.P.data : smem.dS.data, Br, Bc, Bc + PAD};
-          const SharedMatrix<float> Y{is_dV ? smem.dO.data : smem.Q.data, Br, Width, Width + PAD};
+          const auto dX = either(is_dV, smem.dV, smem.dK), A = either(is_dV, smem.P, smem.dS),
+                     Y = either(is_dV, smem.dO, smem.Q);
           const int key = is_dV ? thread : thread - Bc;
           add_to_key_gradient<Width>(dX, key, is_dV ? 1.0f : problem.scale, A, Y);
         }
