@@ -253,8 +253,8 @@ __global__ void __launch_bounds__(MAX_Br, 1)
         //   Bc .. 2Bc - 1  dK     dS    Q     scale
         if (thread < 2 * Bc) {
           const bool is_dV = thread < Bc;
-          const auto dX = either(is_dV, smem.dV, smem.dK), A = either(is_dV, smem.P, smem.dS),
-                     Y = either(is_dV, smem.dO, smem.Q);
+          const auto either = [&](const SharedMatrix<float>& a, const SharedMatrix<float>& b) { return is_dV ? a : b; };
+          const auto dX = either(smem.dV, smem.dK), A = either(smem.P, smem.dS), Y = either(smem.dO, smem.Q);
           const int key = is_dV ? thread : thread - Bc;
           add_to_key_gradient<Width>(dX, key, is_dV ? 1.0f : problem.scale, A, Y);
         }
