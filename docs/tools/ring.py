@@ -126,7 +126,7 @@ def counted(ranks=8, kv_heads=8, causal="yes"):
         total = model.forward(ranks, tokens, kv_heads, causal)
         columns.append([*(number(ms) if ms else "0" for ms in (step, move, ideal, *terms, total)), f"**{ideal / total:.2f}**"])
     names = ["a step", "a move", f"{ranks} steps, which is the ideal time", f"{ranks - 1} moves, the part that no step hides"]
-    names += [f"{ranks - 1} merges", "O to fp32 and back", "start of the call", "sum of the last five", "ideal over sum"]
+    names += [f"{ranks - 1} merges", "O to fp32 and back", "start of the call", "sum of the five rows above", "ideal over sum"]
     return table(f"ms | {MEASURED:,} tokens | {MEASURED // 4:,} tokens", [list(line) for line in zip(names, *columns)])
 
 

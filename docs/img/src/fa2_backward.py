@@ -49,7 +49,7 @@ def owners_07():
     p.note(
         450,
         bottom + 46,
-        f"Nq = Nk = {n}, causal, tiles of {s.tiles}. Tiles above the diagonal are invisible and not visited.",
+        f"Nq = Nk = {n}, causal, tiles of {s.tiles}. The two colours only separate neighbouring blocks; grey tiles are not visited.",
         "1st, 2nd, ...: the order in which blocks launch, the longest first. One kernel has the left picture alone, and each column adds to dQ.",
     )
     return p

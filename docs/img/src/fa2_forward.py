@@ -27,7 +27,7 @@ def blocks_06():
     p.note(
         430,
         72 + 11 * cell + 48,
-        f"Tiles of 128 × 128 under a causal mask, if blocks n and n + 132 share an SM. Orange: more than the mean of {mean:.0f}.",
+        f"Tiles of 128 × 128, causal, rounded, if blocks n and n + 132 share an SM. Orange: more than the mean of {mean:.0f}.",
         size=14,
     )
     return p
@@ -173,45 +173,50 @@ def instructions_06():
     return p
 
 
-def lanes_06():
-    """A warp of the last step for d = 64 and for d = 128."""
-    p = Picture(960, 604, "Steps 5 to 7: the rows and columns of S and O that one lane of a warp holds, for d = 64 and, in step 7, d = 128")
-    lane_y, lane_x, y, high = 1, 5, 96, 6
-    for width in (64, 128):
-        s = FORWARD[width]
-        scores, outputs = s.thread["S"], s.thread["O"]
-        warp_rows, lane = scores.warp_rows, lane_y * scores.lanes + lane_x
-        p.label(
-            480,
-            y - 46,
-            f"d = {width}: {scores.along} × {scores.lanes} lanes, {warp_rows} rows per warp, {s.warps} warps per block",
-            16,
-            bold=True,
-        )
-        below = y + warp_rows * high
-        for left, cols, tile, name, text in [
-            (30, s.bc, scores, "S, then P", f"columns x + {scores.lanes} c: {scores} scores per lane"),
-            (500, width, outputs, "O", f"columns 4x to 4x + 3 of each {4 * outputs.lanes}: {outputs} outputs per lane"),
-        ]:
-            held = tile.places(lane)
-            p.rect(left, y, 430, warp_rows * high, "c0")
-            for row in range(warp_rows):
-                for col in range(cols):
-                    if (row, col) in held or row == tile.row(lane, 0):
-                        p.rect(left + col * 430 / cols, y + row * high, 430 / cols, high, "c3" if (row, col) in held else "c2")
-            for row in range(4, warp_rows, 4):
-                p.line(left, y + row * high, left + 430, y + row * high, "thin")
-            p.label(left + 215, y - 10, f"{name}   [{warp_rows}, {cols}]", bold=True)
-            p.note(left + 215, below + 22, text, size=14)
-        y = below + 128
+def lanes(width, steps):
+    """A warp of the last step."""
+    s, lane_y, lane_x, y, high = FORWARD[width], 1, 5, 96, 6
+    scores, outputs = s.thread["S"], s.thread["O"]
+    warp_rows, lane = scores.warp_rows, lane_y * scores.lanes + lane_x
+    below = y + warp_rows * high
+    p = Picture(960, below + 100, f"{steps}: the rows and columns of S and O that one lane of a warp holds, for d = {width}")
+    p.label(
+        480,
+        y - 46,
+        f"d = {width}: {scores.along} × {scores.lanes} lanes, {warp_rows} rows per warp, {s.warps} warps per block",
+        16,
+        bold=True,
+    )
+    for left, cols, tile, name, text in [
+        (30, s.bc, scores, "S, then P", f"columns x + {scores.lanes} c: {scores} scores per lane"),
+        (500, width, outputs, "O", f"columns 4x to 4x + 3 of each {4 * outputs.lanes}: {outputs} outputs per lane"),
+    ]:
+        held = tile.places(lane)
+        p.rect(left, y, 430, warp_rows * high, "c0")
+        for row in range(warp_rows):
+            for col in range(cols):
+                if (row, col) in held or row == tile.row(lane, 0):
+                    p.rect(left + col * 430 / cols, y + row * high, 430 / cols, high, "c3" if (row, col) in held else "c2")
+        for row in range(4, warp_rows, 4):
+            p.line(left, y + row * high, left + 430, y + row * high, "thin")
+        p.label(left + 215, y - 10, f"{name}   [{warp_rows}, {cols}]", bold=True)
+        p.note(left + 215, below + 22, text, size=14)
     p.note(
         480,
-        568,
+        below + 64,
         f"Blocks four rows high: the elements of lane (y, x) = ({lane_y}, {lane_x}), rows 4y to 4y + 3 of each group, the same in S and O.",
         "Thin line across: the rest of its first row, held by the lanes of the same y, among which shuffles find the maximum.",
         size=14,
     )
     return p
+
+
+def lanes_06():
+    return lanes(64, "Steps 5 to 7")
+
+
+def lanes_06_wide():
+    return lanes(128, "Step 7")
 
 
 def masked_tiles():
@@ -251,7 +256,7 @@ def k_banks():
         middle = left + fours * cell / 2
         p.label(middle, 32, title, 17, bold=True)
         for half in range(0, fours, 8):
-            p.note(left + (half + 4) * cell, 60, "banks 0 to 31", size=text)
+            p.note(left + (half + 4) * cell, 60, "8 float4: banks 0 to 31", size=text)
             p.line(left + half * cell + 2, 68, left + (half + 8) * cell - 4, 68)
         for row in range(8):
             y = 76 + row * cell
@@ -299,4 +304,4 @@ def serpentine():
     return p
 
 
-PICTURES = [blocks_06, tail_06, register_tile_06, operands_06, instructions_06, lanes_06, masked_tiles, k_banks, serpentine]
+PICTURES = [blocks_06, tail_06, register_tile_06, operands_06, instructions_06, lanes_06, lanes_06_wide, masked_tiles, k_banks, serpentine]

@@ -95,7 +95,7 @@ def hyperboloid():
     p.note(qx - 12, qy + 42, "q₀ = 1", size=14, anchor="end")
     p.label(kx + 16, ky + 14, "k = (1)", 15, "start", bold=True)
     p.note(kx + 8, (ky + base) / 2 + 20, "k₀ = √2", size=14, anchor="start")
-    p.note(qx + 32, qy + 22, "distance 0.881", size=14, anchor="start")
+    p.note(qx + 32, qy + 22, "distance 0.881", "(Lorentz metric)", size=14, anchor="start")
     return p
 
 

@@ -128,9 +128,9 @@ def ragged():
     for keys, s, first in sorted(tiles, key=lambda tile: -tile[0]):
         p.label(x, y + 20, f"s = {s}, row {first}", 14, "start")
         for n in range(keys):
-            p.rect(x + 122 + n * wide, y, wide - 4, 30, kinds[s])
+            p.box(x + 122 + n * wide, y, wide - 4, 30, kinds[s], f"key {n * ROWS}", 12)
         y += 42
-    p.note(x, y + 16, "a bar per tile of 3 keys that the block visits", size=14, anchor="start")
+    p.note(x, y + 16, "a bar per tile of 3 keys, with the first of them", size=14, anchor="start")
     p.note(x, y + 44, "rows count from the beginning of the sequence", size=14, anchor="start")
     return p
 

@@ -62,8 +62,10 @@ def ring_steps():
         for rank in range(ranks):
             x, keys = left + cell[0] * rank, (rank - step) % ranks
             p.box(x, y, cell[0] - 40, cell[1] - 10, f"c{1 + keys}", f"keys {keys}", 14)
-            if step + 1 < ranks and rank + 1 < ranks:
+            if step + 1 < ranks:
                 p.arrow(x + cell[0] - 40, y + 22, x + cell[0], y + cell[1] + 16)
+                if rank + 1 == ranks:
+                    p.note(x + cell[0] + 6, y + cell[1] + 20, "to rank 0", anchor="start")
     p.note(450, 312, "Each move overlaps the computation of its step. The last rank's keys go on to rank 0.", size=14)
     return p
 
@@ -85,11 +87,11 @@ def ring_shares():
             if k == 0:
                 p.label(192, at + 11, f"{tokens:,} tokens", 13, "end")
                 p.note(192, at + 27, f"{kv_heads} key heads", anchor="end")
-            for scheme, kind, top, high in (("zigzag", "c1", 0, 14), ("ulysses", "c3", 15, 6), ("ring", "c2", 22, 6)):
+            for scheme, kind, top, high in (("zigzag", "c1", 0, 10), ("ulysses", "c3", 11, 10), ("ring", "c2", 22, 10)):
                 if scheme in ms:
                     p.rect(left, at + top, wide * ms["ideal"] / ms[scheme], high, kind)
             x = left + wide * model.share((4, tokens, kv_heads, "yes", which), ms["ideal"])
-            p.line(x, at - 4, x, at + 18, "strong")
+            p.line(x, at - 4, x, at + 13, "strong")
     y += 40 * len(sizes) + 24
     for x, kind, name in ((150, "c1", "zigzag"), (260, "c3", "Ulysses"), (370, "c2", "plain ring")):
         p.rect(x, y, 22, 12, kind)
