@@ -54,26 +54,6 @@ int sequence_of(const std::vector<int>& offsets, int row) {
   return static_cast<int>(std::upper_bound(offsets.begin(), offsets.end(), row) - offsets.begin()) - 1;
 }
 
-std::string check_offsets(const char* what, const std::vector<int>& offsets, int rows) {
-  if (offsets.size() >= 2 && offsets.front() == 0 && offsets.back() == rows && std::is_sorted(offsets.begin(), offsets.end()))
-    return "";
-  return std::string("the offsets of ") + what + " do not ascend from 0 to " + std::to_string(rows);
-}
-
-std::string check_sequences(const FullProblem& p) {
-  const auto& [queries, keys] = p.sequences;
-  if (p.B != 1) return option("batch", p.B) + " with --lengths: allowed: 1, since the sequences are the batch";
-  if (p.bias == BiasKind::vector || p.bias == BiasKind::matrix) {
-    return std::string("--bias ") + to_string(p.bias) + " with --lengths: allowed: none, alibi";
-  }
-  if (queries.size() != keys.size()) {
-    return std::to_string(queries.size()) + " offsets of queries with " + std::to_string(keys.size()) +
-           " of keys: every sequence has both";
-  }
-  std::string error = check_offsets("queries", queries, p.Nq);
-  return error.empty() ? check_offsets("keys", keys, p.Nk) : error;
-}
-
 }  // namespace
 
 OptionsProblem FullProblem::sequence(int s) const {
@@ -179,7 +159,9 @@ std::string check_options(const FullProblem& p) {
   if (p.values == Values::centroid && p.dropout.probability != 0.0f)
     return "--values centroid with --dropout; allowed: one of them, since a row that lost all its weights would have no "
            "centroid";
-  return p.sequences.empty() ? "" : check_sequences(p);
+  if (!p.sequences.empty() && (p.bias == BiasKind::vector || p.bias == BiasKind::matrix))
+    return std::string("--bias ") + to_string(p.bias) + " with --lengths: allowed: none, alibi";
+  return "";
 }
 
 float default_scale(int d) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))); }

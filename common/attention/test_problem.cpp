@@ -97,6 +97,10 @@ TEST_CASE("options that are none are refused in one line") {
   p.score = Score::lorentz;
   p.dropout.probability = 0.1f;
   CHECK(check_options(p).starts_with("--values centroid with --dropout"));
+  p = {};
+  p.sequences = {{0, 28, 128}, {0, 28, 128}};
+  p.bias = BiasKind::matrix;
+  CHECK(check_options(p) == "--bias matrix with --lengths: allowed: none, alibi");
 }
 
 TEST_CASE("a problem with an option is not plain, and its line says which") {
@@ -129,27 +133,6 @@ TEST_CASE("a problem with an option is not plain, and its line says which") {
   p.sequences.queries.push_back(128);
   p.sequences.keys.push_back(128);
   check(p, " lengths=0,... (13) fp32 bhnd bias=none");
-}
-
-TEST_CASE("sequences must cover the tensors of a batch of 1, and a bias per key is refused") {
-  FullProblem p;  // Nq = Nk = 128
-  p.sequences = {{0, 0, 100, 128}, {0, 28, 128, 128}};
-  CHECK(check_options(p) == "");
-  const auto refused = [&](const Sequences& sequences, const std::string& error) {
-    FullProblem other = p;
-    other.sequences = sequences;
-    CHECK(check_options(other) == error);
-  };
-  const std::string of_queries = "the offsets of queries do not ascend from 0 to 128";
-  for (const std::vector<int>& wrong : {std::vector{1, 50, 100, 128}, {0, 100, 50, 128}, {0, 50, 100, 127}})
-    refused({wrong, p.sequences.keys}, of_queries);
-  refused({p.sequences.queries, {0, 128, 127, 128}}, "the offsets of keys do not ascend from 0 to 128");
-  refused({{0, 128}, p.sequences.keys}, "2 offsets of queries with 4 of keys: every sequence has both");
-  p.bias = BiasKind::matrix;
-  CHECK(check_options(p) == "--bias matrix with --lengths: allowed: none, alibi");
-  p.bias = BiasKind::alibi;
-  p.B = 2;
-  CHECK(check_options(p) == "--batch 2 with --lengths: allowed: 1, since the sequences are the batch");
 }
 
 }  // namespace flash
