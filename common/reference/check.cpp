@@ -36,7 +36,7 @@ Checker::Checker(const FullProblem& p, const Inputs& inputs, Pass pass, const Sa
                                    : measure_sample(p, inputs, pass, sample);
   Tolerances tolerated = tolerances(p, inputs, measured);
 
-  // The rows, in the order in which reference() and measure_sample() give them.
+  // The rows, in the order in which exact_results() and measure_sample() give them.
   std::vector<Row> queries, keys;
   if (sample.whole) {
     for (int b = 0; b < p.B; ++b) {

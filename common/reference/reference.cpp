@@ -153,14 +153,8 @@ Exact exact_results(const FullProblem& p, const InputsOf<T>& inputs, Pass pass) 
   return whole;
 }
 
-template <class T>
-Results<double> reference(const FullProblem& problem, const InputsOf<T>& inputs, Pass pass) {
-  return exact_results(problem, inputs, pass).results;
-}
-
-template Results<double> reference(const FullProblem&, const InputsOf<float>&, Pass);
-template Results<double> reference(const FullProblem&, const InputsOf<double>&, Pass);
 template Exact exact_results(const FullProblem&, const InputsOf<float>&, Pass);
+template Exact exact_results(const FullProblem&, const InputsOf<double>&, Pass);
 template void add_head(const exact::Head<float>&, Pass, const Sample::Slice&, std::size_t, std::int64_t, std::int64_t, Exact&,
                        Stored*);
 

@@ -1,6 +1,6 @@
 // The reference against three things that know nothing of it: the definition summed up in scalar loops, cases with a known
 // answer, and finite differences.
-#include "common/reference/reference.hpp"
+#include "common/reference/measure.hpp"
 #include "common/reference/test_inputs.hpp"
 
 #include <doctest/doctest.h>
@@ -121,7 +121,7 @@ double time_of(const HostTensor<double>& points, int b, int h, int row) {
 
 /// O and L straight from the definition, without subtracting a max.
 void check_forward(const FullProblem& p, const InputsOf<double>& in) {
-  const Results<double> got = reference(p, in, Pass::forward);
+  const Results<double> got = exact_results(p, in, Pass::forward).results;
   CHECK(got.dQ.empty());
   for (int b = 0; b < p.B; ++b) {
     for (int h = 0; h < p.H; ++h) {
@@ -153,7 +153,7 @@ void check_forward(const FullProblem& p, const InputsOf<double>& in) {
 
 /// The number whose gradients dQ, dK, dV are: sum of O o dO.
 double loss(const FullProblem& p, const InputsOf<double>& in) {
-  const Results<double> results = reference(p, in, Pass::forward);
+  const Results<double> results = exact_results(p, in, Pass::forward).results;
   double sum = 0;
   for (std::size_t n = 0; n < results.O.values.size(); ++n) sum += results.O.values[n] * in.dO.values[n];
   return sum;
@@ -162,7 +162,7 @@ double loss(const FullProblem& p, const InputsOf<double>& in) {
 /// Every component of dQ, dK, dV and, if asked for, dBias against (loss(x + step) - loss(x - step)) / (2 step), whose error is about step^2.
 void check_gradients(const FullProblem& p, InputsOf<double> in, double tolerance = 2e-7) {
   constexpr double step = 1e-4;
-  const Results<double> got = reference(p, in, Pass::backward);
+  const Results<double> got = exact_results(p, in, Pass::backward).results;
   const auto check = [&](HostTensor<double>& input, const HostTensor<double>& gradient) {
     REQUIRE(gradient.values.size() == input.values.size());
     double worst = 0;
@@ -215,7 +215,7 @@ TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all 
     }
     check_forward(p, in);
     check_gradients(p, in);
-    const Results<double> got = reference(p, in, Pass::backward);
+    const Results<double> got = exact_results(p, in, Pass::backward).results;
     CHECK(got.L(0, 1, 3, 0) == -infinity);
     for (int c = 0; c < p.d; ++c) {
       CHECK(got.O(0, 1, 3, c) == 0.0);
