@@ -14,6 +14,13 @@ namespace {
 // Offsets are 64-bit and signed. 2^62 bytes leave room to add two of them.
 constexpr std::int64_t largest_tensor_bytes = std::int64_t{1} << 62;
 
+/// "0.25" of a value, with so many digits.
+std::string number(float value, int digits) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*g", digits, static_cast<double>(value));
+  return text;
+}
+
 std::string option(const char* name, std::int64_t value) { return std::string("--") + name + " " + std::to_string(value); }
 
 std::string check_range(const char* name, std::int64_t value, std::int64_t largest) {
@@ -45,26 +52,6 @@ std::string check_layout(Layout layout, const RequestedSizes& sizes, std::int64_
 /// The sequence of a row; empty sequences have none.
 int sequence_of(const std::vector<int>& offsets, int row) {
   return static_cast<int>(std::upper_bound(offsets.begin(), offsets.end(), row) - offsets.begin()) - 1;
-}
-
-std::string check_offsets(const char* what, const std::vector<int>& offsets, int rows) {
-  if (offsets.size() >= 2 && offsets.front() == 0 && offsets.back() == rows && std::is_sorted(offsets.begin(), offsets.end()))
-    return "";
-  return std::string("the offsets of ") + what + " do not ascend from 0 to " + std::to_string(rows);
-}
-
-std::string check_sequences(const FullProblem& p) {
-  const auto& [queries, keys] = p.sequences;
-  if (p.B != 1) return option("batch", p.B) + " with --lengths: allowed: 1, since the sequences are the batch";
-  if (p.bias == BiasKind::vector || p.bias == BiasKind::matrix) {
-    return std::string("--bias ") + to_string(p.bias) + " with --lengths: allowed: none, alibi";
-  }
-  if (queries.size() != keys.size()) {
-    return std::to_string(queries.size()) + " offsets of queries with " + std::to_string(keys.size()) +
-           " of keys: every sequence has both";
-  }
-  std::string error = check_offsets("queries", queries, p.Nq);
-  return error.empty() ? check_offsets("keys", keys, p.Nk) : error;
 }
 
 }  // namespace
@@ -160,14 +147,10 @@ std::string check_options(const FullProblem& p) {
     }
   }
   if (p.softcap != 0.0f && !(p.softcap > 0.0f && std::isfinite(p.softcap) && std::isfinite(1.0f / p.softcap))) {
-    char cap[32];
-    std::snprintf(cap, sizeof cap, "%.9g", static_cast<double>(p.softcap));
-    return std::string("--softcap is ") + cap + "; allowed: a positive number with a finite inverse, or 0 for none";
+    return "--softcap is " + number(p.softcap, 9) + "; allowed: a positive number with a finite inverse, or 0 for none";
   }
   if (!(p.dropout.probability >= 0.0f && p.dropout.probability < 1.0f)) {
-    char probability[32];
-    std::snprintf(probability, sizeof probability, "%.9g", static_cast<double>(p.dropout.probability));
-    return std::string("--dropout is ") + probability + "; allowed: a probability from 0, for none, to less than 1";
+    return "--dropout is " + number(p.dropout.probability, 9) + "; allowed: a probability from 0, for none, to less than 1";
   }
   if (p.bias_gradient && p.bias != BiasKind::matrix)
     return std::string("--bias-gradient with --bias ") + to_string(p.bias) + "; allowed: --bias matrix";
@@ -176,7 +159,9 @@ std::string check_options(const FullProblem& p) {
   if (p.values == Values::centroid && p.dropout.probability != 0.0f)
     return "--values centroid with --dropout; allowed: one of them, since a row that lost all its weights would have no "
            "centroid";
-  return p.sequences.empty() ? "" : check_sequences(p);
+  if (!p.sequences.empty() && (p.bias == BiasKind::vector || p.bias == BiasKind::matrix))
+    return std::string("--bias ") + to_string(p.bias) + " with --lengths: allowed: none, alibi";
+  return "";
 }
 
 float default_scale(int d) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))); }
@@ -216,20 +201,12 @@ std::string to_string(const Sequences& sequences) {
 std::string describe(const FullProblem& p) {
   std::string line = "B=" + std::to_string(p.B) + " H=" + std::to_string(p.H) + " Hkv=" + std::to_string(p.Hkv) +
                      " Nq=" + std::to_string(p.Nq) + " Nk=" + std::to_string(p.Nk) + " d=" + std::to_string(p.d);
-  if (p.scale != default_scale(p.d)) {
-    char scale[32];
-    std::snprintf(scale, sizeof scale, " scale=%.6g", static_cast<double>(p.scale));
-    line += scale;
-  }
+  if (p.scale != default_scale(p.d)) line += " scale=" + number(p.scale, 6);
   if (p.score != Score::dot) line += std::string(" score=") + to_string(p.score);
   if (p.values != Values::tangent) line += std::string(" values=") + to_string(p.values);
   if (p.causal) line += " causal";
   if (!p.window.is_open()) line += " window=" + to_string(p.window);
-  if (p.softcap != 0.0f) {
-    char cap[32];
-    std::snprintf(cap, sizeof cap, " softcap=%.6g", static_cast<double>(p.softcap));
-    line += cap;
-  }
+  if (p.softcap != 0.0f) line += " softcap=" + number(p.softcap, 6);
   if (!p.sequences.empty()) {
     const std::string lengths = to_string(p.sequences);
     const bool few = p.sequences.count() <= 12;
@@ -237,9 +214,7 @@ std::string describe(const FullProblem& p) {
                 : " lengths=" + lengths.substr(0, lengths.find(',')) + ",... (" + std::to_string(p.sequences.count()) + ")";
   }
   if (p.dropout.probability != 0.0f) {
-    char dropout[64];
-    std::snprintf(dropout, sizeof dropout, " dropout=%.6g (seed ", static_cast<double>(p.dropout.probability));
-    line += dropout + std::to_string(p.dropout.seed) + ")";
+    line += " dropout=" + number(p.dropout.probability, 6) + " (seed " + std::to_string(p.dropout.seed) + ")";
   }
   line += std::string(" ") + to_string(p.dtype) + " " + to_string(p.layout) + " bias=" + to_string(p.bias);
   if (p.bias != BiasKind::none) {

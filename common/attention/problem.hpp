@@ -167,8 +167,8 @@ struct RequestedSizes {
 std::string set_sizes(Problem& problem, const RequestedSizes& sizes);
 
 /// "" or why these can be no options: bounds of a window are Window::open or 0..2^30-1, a softcap is 0 or a positive finite number whose
-/// inverse is finite too, a weight is dropped with a probability below 1, only the gradient of a matrix can be asked for, and sequences
-/// cover the tensors of a batch of 1, without a bias per key.
+/// inverse is finite too, a weight is dropped with a probability below 1, only the gradient of a matrix can be asked for, and no bias per
+/// key with sequences. These cover the tensors of a batch of 1: parse_lengths() and load_inputs() see to it.
 std::string check_options(const FullProblem&);
 
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.

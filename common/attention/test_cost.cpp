@@ -24,6 +24,7 @@ TEST_CASE("a mask and a window: bounds, pairs and visited tiles agree with its d
             for (int j = 0; j < p.Nk; ++j) {
               const bool sees = (left < 0 || own - left <= j) && (right < 0 || j <= own + right) && (!causal || j <= own);
               CHECK(p.visible(i, j) == sees);
+              CHECK((p.lowest() <= j - i && j - i <= p.highest()) == sees);
               CHECK((p.first_key(i) <= j && j < p.end_key(i)) == sees);
               CHECK((p.first_query(j) <= i && i < p.end_query(j)) == sees);
               pairs += sees;

@@ -26,17 +26,6 @@ TEST_CASE("dropout: Philox4x32-10 gives the three answers that its authors publi
   }
 }
 
-TEST_CASE("dropout: two neighbouring queries and two keys that are 16 apart share a call and take a word each") {
-  const DropMask mask({0.5f, 2026});
-  for (int i = 0; i < 4; ++i) {
-    for (int j = 0; j < 64; ++j) {
-      const FourWords own =
-          philox({{static_cast<std::uint32_t>(j % 16 + j / 32 * 32), static_cast<std::uint32_t>(i / 2), 5, 0}}, 2026);
-      CHECK(mask(5, i, j) == (own.word[2 * (i % 2) + j / 16 % 2] < 0x80000000 ? 0.0f : 2.0f));
-    }
-  }
-}
-
 TEST_CASE("dropout: the smallest probability can drop a weight, and the largest can keep one") {
   CHECK(DropMask({1e-12f, 0}).threshold == 1);
   CHECK(DropMask({std::nextafter(1.0f, 0.0f), 0}).threshold == 0xFFFFFF00);

@@ -79,10 +79,6 @@ class OnCPU(unittest.TestCase):
             with self.subTest(stage=stage):
                 self.agrees(*self.tensors((2, 2, 9, 16), (2, 2, 13, 16), (2, 2, 13, 16)), causal=True, stage=stage)
 
-    def test_16_bits(self):
-        for dtype in (torch.float16, torch.bfloat16):
-            self.agrees(*self.tensors(*[(1, 2, 40, 32)] * 3, dtype=dtype), causal=True)
-
     def test_every_step_of_stage_08(self):
         """Within 2 times the error of plain torch in 16 bits, 3 times for gradients, as the tests of FlashAttention allow."""
         with self.assertRaisesRegex(ValueError, "there are: ") as caught:
@@ -121,9 +117,6 @@ class OnCPU(unittest.TestCase):
 
     def test_rows_that_are_not_aligned(self):
         self.agrees(*self.tensors(*[(1, 1, 20, 20)] * 3, dtype=torch.float16), causal=True)
-
-    def test_scale_and_shared_heads(self):
-        self.agrees(*self.tensors((1, 4, 8, 8), (1, 2, 8, 8), (1, 2, 8, 8)), scale=0.5, stage="07")
 
     def test_a_variant_for_each_pass(self):
         """Hopper's fastest ones have workspaces that are zero when they begin."""

@@ -11,6 +11,7 @@ namespace flash {
 namespace {
 
 using exact::Matrix;
+using exact::rows_of;
 using exact::Vector;
 
 /// The heads whose scores contain this matrix of the bias, in the order in which they are summed.
@@ -24,47 +25,36 @@ std::vector<std::pair<int, int>> sharing_heads(const FullProblem& p, int b, int 
   return heads;
 }
 
-Eigen::Map<Matrix> rows_of(HostTensor<double>& tensor, std::int64_t first, std::size_t count) {
-  return {tensor.values.data() + first * tensor.shape[3], static_cast<Eigen::Index>(count),
-          static_cast<Eigen::Index>(tensor.shape[3])};
-}
-
 /// Adds a head's part of some rows, which begin at row `first` of the results.
 template <class T>
 void add_block(const exact::Head<T>& head, const std::vector<int>& queries, std::int64_t first, Exact& exact) {
   const FullProblem& p = head.problem;
+  const auto rows = static_cast<std::int64_t>(queries.size());
   const exact::Forward forward = exact::forward(head, queries);
   const Matrix dO = exact::take_rows(head.dO, queries);
   // Without the slope of a softcap: the bias is added after it.
   const exact::ScoreGradient gradient =
       exact::score_gradient(forward.P, Matrix(), forward.Z, exact::output_gradient(p, dO, forward.O), head.V);
-  rows_of(exact.results.dBias, first, queries.size()) += gradient.dS;
+  rows_of(exact.results.dBias, first, rows) += gradient.dS;
 
   const double u = exact::unit_32(p.dtype);
   const Vector errors = u * (1 + forward.score_terms.array().min(exact::hopeless_score)) + forward.sum_errors.array();
   const Vector largest = gradient.dS.cwiseAbs().rowwise().maxCoeff(), largest_P = forward.P.rowwise().maxCoeff();
-  rows_of(exact.biases.own, first, queries.size()) +=
-      Vector(errors.cwiseProduct(largest) + u * gradient.dP_terms.rowwise().maxCoeff() +
-             largest_P.cwiseProduct(exact::D_errors(p, dO, forward)));
-  auto score = rows_of(exact.biases.score, first, queries.size());
+  rows_of(exact.biases.own, first, rows) += Vector(errors.cwiseProduct(largest) + u * gradient.dP_terms.rowwise().maxCoeff() +
+                                                   largest_P.cwiseProduct(exact::D_errors(p, dO, forward)));
+  auto score = rows_of(exact.biases.score, first, rows);
   score = score.cwiseMax(Matrix(forward.score_terms));
 }
 
 }  // namespace
 
-std::vector<BiasRows> bias_rows(const FullProblem& p, Pass pass) {
-  std::vector<BiasRows> all;
-  if (!p.bias_gradient || pass == Pass::forward) return all;
-  const auto shape = bias_shape(p);
-  for (int b = 0; b < shape[0]; ++b) {
-    for (int h = 0; h < shape[1]; ++h) all.push_back({b, h, naive::all_rows(p.Nq)});
-  }
-  return all;
-}
-
 std::vector<BiasRows> bias_rows(const FullProblem& p, Pass pass, const Sample& sample) {
   std::vector<BiasRows> all;
   if (!p.bias_gradient || pass == Pass::forward) return all;
+  const auto shape = bias_shape(p);
+  for (int b = 0; sample.whole && b < shape[0]; ++b) {
+    for (int h = 0; h < shape[1]; ++h) all.push_back({b, h, naive::all_rows(p.Nq)});
+  }
   for (const Sample::Slice& slice : sample.slices)
     all.push_back({p.bias_per_batch ? slice.b : 0, p.bias_per_head ? slice.h : 0, slice.queries});
   return all;

@@ -14,9 +14,8 @@ struct BiasRows {
   std::vector<int> queries;
 };
 
-/// All rows, in the order of a tensor in the bias's shape; those of a sample's slices. None unless the problem asks for the gradient.
-std::vector<BiasRows> bias_rows(const FullProblem&, Pass);
-std::vector<BiasRows> bias_rows(const FullProblem&, Pass, const Sample&);
+/// All rows, in the order of a tensor in the bias's shape, or those of a sample's slices. None unless the problem asks for the gradient.
+std::vector<BiasRows> bias_rows(const FullProblem&, Pass, const Sample& = {});
 
 /// Fills dBias and its terms in `exact`: in the bias's shape, or of a sample [1, 1, rows, Nk].
 template <class T>

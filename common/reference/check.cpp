@@ -36,7 +36,7 @@ Checker::Checker(const FullProblem& p, const Inputs& inputs, Pass pass, const Sa
                                    : measure_sample(p, inputs, pass, sample);
   Tolerances tolerated = tolerances(p, inputs, measured);
 
-  // The rows, in the order in which reference() and measure_sample() give them.
+  // The rows, in the order in which exact_results() and measure_sample() give them.
   std::vector<Row> queries, keys;
   if (sample.whole) {
     for (int b = 0; b < p.B; ++b) {
@@ -67,7 +67,7 @@ Checker::Checker(const FullProblem& p, const Inputs& inputs, Pass pass, const Sa
   expect("dk", &Results<float>::dK, p.dtype, key_shape, keys, exact.dK, tolerated.dK);
   expect("dv", &Results<float>::dV, p.dtype, key_shape, keys, exact.dV, tolerated.dV);
   std::vector<Row> biases;
-  for (const BiasRows& rows : sample.whole ? bias_rows(p, pass) : bias_rows(p, pass, sample)) {
+  for (const BiasRows& rows : bias_rows(p, pass, sample)) {
     for (const int i : rows.queries) biases.push_back({rows.b, rows.h, i});
   }
   expect("dbias", &Results<float>::dBias, Dtype::fp32, bias_shape(p), biases, exact.dBias, tolerated.dBias);

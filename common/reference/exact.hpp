@@ -128,6 +128,12 @@ RowTerms key_terms(const FullProblem&, const Matrix& P, const Matrix& Z, const S
 Matrix take_rows(const Matrix&, const std::vector<int>& rows);
 Matrix take_columns(const Matrix&, const std::vector<int>& columns);
 
+/// Some rows of a tensor as a matrix; they are counted over all its heads.
+inline Eigen::Map<Matrix> rows_of(HostTensor<double>& tensor, std::int64_t first, std::int64_t count) {
+  const auto index = [](std::int64_t n) { return static_cast<Eigen::Index>(n); };  // which may have 32 bits
+  return {tensor.values.data() + first * tensor.shape[3], index(count), index(tensor.shape[3])};
+}
+
 /// Some queries in blocks, in their order, small enough that a few matrices [rows, Nk] take some ten megabytes.
 std::vector<std::vector<int>> query_blocks(const FullProblem&, const std::vector<int>& queries);
 

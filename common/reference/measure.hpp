@@ -34,7 +34,8 @@ template <class T>
 void add_head(const exact::Head<T>&, Pass, const Sample::Slice&, std::size_t strands, std::int64_t query, std::int64_t key,
               Exact& exact, Stored* stored = nullptr);
 
-/// reference() with the largest terms that occurred in each row.
+/// Results in double precision (Eigen), threaded over (batch, key/value head), with the largest terms that occurred in each row.
+/// A query without visible keys gets O = 0, L = -inf and zero gradients. T is float, or double for finite differences.
 template <class T>
 Exact exact_results(const FullProblem&, const InputsOf<T>&, Pass);
 

@@ -15,15 +15,10 @@ namespace flash {
 
 using exact::Matrix;
 using exact::product;
+using exact::rows_of;
 using exact::Vector;
 
 namespace {
-
-/// Some rows of a tensor as a matrix; they are counted over all its heads.
-Eigen::Map<Matrix> rows_of(HostTensor<double>& tensor, std::int64_t first, std::int64_t count) {
-  const auto index = [](std::int64_t n) { return static_cast<Eigen::Index>(n); };  // which may have 32 bits
-  return {tensor.values.data() + first * tensor.shape[3], index(count), index(tensor.shape[3])};
-}
 
 /// All rows, whose keys are in `part`.
 Eigen::Map<Matrix> rows_of(HostTensor<double>& tensor) { return rows_of(tensor, 0, tensor.shape[2]); }
@@ -158,14 +153,8 @@ Exact exact_results(const FullProblem& p, const InputsOf<T>& inputs, Pass pass) 
   return whole;
 }
 
-template <class T>
-Results<double> reference(const FullProblem& problem, const InputsOf<T>& inputs, Pass pass) {
-  return exact_results(problem, inputs, pass).results;
-}
-
-template Results<double> reference(const FullProblem&, const InputsOf<float>&, Pass);
-template Results<double> reference(const FullProblem&, const InputsOf<double>&, Pass);
 template Exact exact_results(const FullProblem&, const InputsOf<float>&, Pass);
+template Exact exact_results(const FullProblem&, const InputsOf<double>&, Pass);
 template void add_head(const exact::Head<float>&, Pass, const Sample::Slice&, std::size_t, std::int64_t, std::int64_t, Exact&,
                        Stored*);
 

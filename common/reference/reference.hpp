@@ -12,14 +12,9 @@
 
 namespace flash {
 
-/// O, L and, for Pass::backward, dQ, dK, dV, and dBias if the problem asks for it, in double precision (Eigen), threaded over
-/// (batch, key/value head).
-/// A query without visible keys gets O = 0, L = -inf and zero gradients. T is float, or double for finite differences.
-template <class T>
-Results<double> reference(const FullProblem&, const InputsOf<T>&, Pass);
-
-/// The same by a straightforward implementation that rounds as one in problem.dtype would: fp32 arithmetic and sequential fp32
-/// sums; with fp16/bf16 also P, dS and every output rounded to that type (L stays fp32). Sets the tolerance.
+/// O, L and, for Pass::backward, dQ, dK, dV, and dBias if the problem asks for it, by a straightforward implementation that rounds as
+/// one in problem.dtype would: fp32 arithmetic and sequential fp32 sums; with fp16/bf16 also P, dS and every output rounded to that
+/// type (L stays fp32). Sets the tolerance.
 Results<float> naive_same_precision(const FullProblem&, const Inputs&, Pass);
 
 /// The scores of query i against all keys as a plain implementation has them in fp32, with their bias; -inf where a mask hides the key.

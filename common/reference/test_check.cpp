@@ -1,5 +1,6 @@
-// The comparison: what it lets pass, and what it finds and where.
-#include "common/reference/test_fixture.hpp"
+// The comparison: what it lets pass, what it finds and where. Each typical mistake of a kernel must fail in every dtype.
+#include "common/reference/reference.hpp"
+#include "common/reference/test_inputs.hpp"
 #include "common/reference/tolerance.hpp"
 
 #include <doctest/doctest.h>
@@ -9,17 +10,40 @@
 #include <limits>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace flash {
 namespace {
 
-using test::failed;
-using test::Fixture;
 using test::infinity;
-using test::whole;
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+const Sample whole;  ///< every row
+
+/// Names of the tensors that failed: "dq dk ".
+std::string failed(const CheckReport& report) {
+  std::string names;
+  for (const TensorCheck& check : report.tensors) {
+    if (!check.passed) names += check.tensor + " ";
+  }
+  CHECK(report.passed == names.empty());
+  return names;
+}
+
+/// GQA, more queries than keys, and queries that see no key.
+struct Fixture {
+  explicit Fixture(Dtype dtype = Dtype::fp32) {
+    p = test::make_problem(2, 4, 2, 23, 19, 16);
+    p.causal = true;
+    p.dtype = dtype;
+    inputs = test::random_inputs<float>(p, Pass::backward);
+    right = naive_same_precision(p, inputs, Pass::backward);
+  }
+  CheckReport check(const Results<float>& got) const { return check_results(p, inputs, Pass::backward, got, Sample{}); }
+  FullProblem p;
+  Inputs inputs;
+  Results<float> right;
+};
 
 const TensorCheck& tensor(const CheckReport& report, std::string_view name) {
   for (const TensorCheck& check : report.tensors) {
@@ -28,6 +52,70 @@ const TensorCheck& tensor(const CheckReport& report, std::string_view name) {
   FAIL("no tensor " << name);
   return report.tensors.front();
 }
+
+struct Mistake {
+  const char* name;
+  Results<float> (*results)(const Fixture&);  ///< what a kernel with this mistake would give
+  const char* failing;                        ///< the tensors that must fail
+};
+
+Results<float> naive(const FullProblem& p, const Inputs& inputs) { return naive_same_precision(p, inputs, Pass::backward); }
+
+const Mistake mistakes[] = {
+    {"causal mask missing",
+     [](const Fixture& f) {
+       FullProblem p = f.p;
+       p.causal = false;
+       return naive(p, f.inputs);
+     },
+     "o lse dq dk dv "},
+    {"the last query misses its first key: a window that begins one too late",
+     [](const Fixture& f) {
+       FullProblem p = f.p;
+       p.window.left = f.p.Nk - 2;  // hides the first key from the last query
+       return naive(p, f.inputs);
+     },
+     "o lse dq dk dv "},
+    {"each query sees one key too few",
+     [](const Fixture& f) {
+       FullProblem p = f.p;
+       Inputs inputs = f.inputs;
+       p.bias = BiasKind::matrix;
+       inputs.bias = HostTensor<float>({1, 1, p.Nq, p.Nk}, 0.0f);
+       for (int i = p.Nq - p.Nk; i < p.Nq; ++i) inputs.bias(0, 0, i, i + p.Nk - p.Nq) = -infinity;
+       return naive(p, inputs);
+     },
+     "o lse dq dk dv "},
+    {"two rows of V swapped",
+     [](const Fixture& f) {
+       Inputs inputs = f.inputs;
+       for (int c = 0; c < f.p.d; ++c) std::swap(inputs.V(1, 1, 3, c), inputs.V(1, 1, 4, c));
+       return naive(f.p, inputs);
+     },
+     "o dq dk "},
+    {"dV from a wrong row of dO",
+     [](const Fixture& f) {
+       Inputs inputs = f.inputs;
+       for (int c = 0; c < f.p.d; ++c) std::swap(inputs.dO(1, 3, 10, c), inputs.dO(1, 3, 11, c));
+       Results<float> got = f.right;
+       got.dV = naive(f.p, inputs).dV;
+       return got;
+     },
+     "dv "},
+    {"dK and dV lack one query head of the group",
+     [](const Fixture& f) {
+       Inputs inputs = f.inputs;
+       for (int i = 0; i < f.p.Nq; ++i) {
+         for (int c = 0; c < f.p.d; ++c) inputs.dO(1, 1, i, c) = 0.0f;
+       }
+       const Results<float> spoiled = naive(f.p, inputs);
+       Results<float> got = f.right;
+       got.dK = spoiled.dK;
+       got.dV = spoiled.dV;
+       return got;
+     },
+     "dk dv "},
+};
 
 }  // namespace
 
@@ -170,38 +258,11 @@ TEST_CASE("weights that are alike are rounded alike as they are added up: by no 
   }
   CHECK(worst <= bound);
   CHECK(worst > 0.7 * bound);
-}
-
-TEST_CASE("an input of ones: exp(S) added up loses what exp(S - m) = 1 does not, and passes") {
-  const FullProblem p = test::make_problem(1, 1, 1, 2, 3000, 32);
-  Inputs inputs = test::random_inputs<float>(p, Pass::backward);
-  const std::vector<float> random_K = inputs.K.values;
-  for (HostTensor<float>* tensor : {&inputs.Q, &inputs.K, &inputs.V})
-    std::fill(tensor->values.begin(), tensor->values.end(), 1.0f);
-  // As stage 01 does it: l, O and D = sum_j P_ij dP_ij are sums of equal terms.
-  Results<float> got = naive_same_precision(p, inputs, Pass::backward);
-  const float weight = std::exp(p.scale * static_cast<float>(p.d));
-  float l = 0;
-  for (int j = 0; j < p.Nk; ++j) l += weight;
-  for (int i = 0; i < p.Nq; ++i) {
-    float dP = 0, D = 0, O = 0;
-    for (int c = 0; c < p.d; ++c) dP += inputs.dO(0, 0, i, c);
-    for (int j = 0; j < p.Nk; ++j) D += weight / l * dP, O += weight / l;
-    got.L(0, 0, i, 0) = std::log(l);
-    for (int c = 0; c < p.d; ++c) got.O(0, 0, i, c) = O, got.dQ(0, 0, i, c) = p.scale * (dP - D);
-  }
-  const Checker checker(p, inputs, Pass::backward, whole);
-  CHECK(failed(checker.check(got)) == "");
-  const Sample two{.whole = false, .slices = {{0, 0, {0, 1}, {0, 2999}}}};
-  CHECK(failed(check_results(p, inputs, Pass::backward, got, two)) == "");
-  CHECK(tensor(checker.check(got), "lse").max_abs > exact::sum_error(p.Nk, 0));  // more than a random walk
-  for (float& value : got.O.values) value += 2e-4f;
-  CHECK(failed(checker.check(got)) == "o ");
   // Weights that differ do not get that allowance.
-  inputs.K.values = random_K;
-  const Measured measured{exact_results(p, inputs, Pass::backward), naive_same_precision(p, inputs, Pass::backward)};
-  for (const double sum : measured.exact.queries.sum.values) CHECK(sum == exact::sum_error(p.Nk, 0));
-  for (const double sum : measured.exact.keys.sum.values) CHECK(sum == exact::sum_error(p.Nk, 0));
+  const FullProblem p = test::make_problem(1, 1, 1, 2, n, 32);
+  const Exact exact = exact_results(p, test::random_inputs<float>(p, Pass::backward), Pass::backward);
+  for (const double sum : exact.queries.sum.values) CHECK(sum == exact::sum_error(n, 0));
+  for (const double sum : exact.keys.sum.values) CHECK(sum == exact::sum_error(n, 0));
 }
 
 TEST_CASE("a bias of -1e9 in one row swallows its scores: its O may be any mean of rows of V, and no other row profits") {
@@ -234,6 +295,17 @@ TEST_CASE("a value too large for fp16 agrees with infinity and with nothing else
   for (const float wrong : {-infinity, 65504.0f, nan}) {
     got.dV.values[0] = wrong;
     CHECK_FALSE(tensor(checker.check(got), "dv").passed);
+  }
+}
+
+TEST_CASE("typical mistakes of kernels fail in every dtype, in the tensors that they touch and in no others") {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
+    const Fixture f(dtype);
+    CAPTURE(to_string(dtype));
+    for (const Mistake& mistake : mistakes) {
+      CAPTURE(mistake.name);
+      CHECK(failed(f.check(mistake.results(f))) == mistake.failing);
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 // The reference against three things that know nothing of it: the definition summed up in scalar loops, cases with a known
 // answer, and finite differences.
-#include "common/reference/reference.hpp"
+#include "common/reference/measure.hpp"
 #include "common/reference/test_inputs.hpp"
 
 #include <doctest/doctest.h>
@@ -121,7 +121,7 @@ double time_of(const HostTensor<double>& points, int b, int h, int row) {
 
 /// O and L straight from the definition, without subtracting a max.
 void check_forward(const FullProblem& p, const InputsOf<double>& in) {
-  const Results<double> got = reference(p, in, Pass::forward);
+  const Results<double> got = exact_results(p, in, Pass::forward).results;
   CHECK(got.dQ.empty());
   for (int b = 0; b < p.B; ++b) {
     for (int h = 0; h < p.H; ++h) {
@@ -153,7 +153,7 @@ void check_forward(const FullProblem& p, const InputsOf<double>& in) {
 
 /// The number whose gradients dQ, dK, dV are: sum of O o dO.
 double loss(const FullProblem& p, const InputsOf<double>& in) {
-  const Results<double> results = reference(p, in, Pass::forward);
+  const Results<double> results = exact_results(p, in, Pass::forward).results;
   double sum = 0;
   for (std::size_t n = 0; n < results.O.values.size(); ++n) sum += results.O.values[n] * in.dO.values[n];
   return sum;
@@ -162,7 +162,7 @@ double loss(const FullProblem& p, const InputsOf<double>& in) {
 /// Every component of dQ, dK, dV and, if asked for, dBias against (loss(x + step) - loss(x - step)) / (2 step), whose error is about step^2.
 void check_gradients(const FullProblem& p, InputsOf<double> in, double tolerance = 2e-7) {
   constexpr double step = 1e-4;
-  const Results<double> got = reference(p, in, Pass::backward);
+  const Results<double> got = exact_results(p, in, Pass::backward).results;
   const auto check = [&](HostTensor<double>& input, const HostTensor<double>& gradient) {
     REQUIRE(gradient.values.size() == input.values.size());
     double worst = 0;
@@ -201,54 +201,6 @@ TEST_CASE("gradients agree with central finite differences, on every option") {
   }
 }
 
-TEST_CASE("hyperbolic distances: known ones, near and far points keep their digits, and the kink at 0 has the subgradient 0") {
-  FullProblem p = make_problem(1, 1, 1, 1, 2, 2);
-  p.score = Score::lorentz;
-  p.scale = 1;
-  InputsOf<double> in = random_inputs<double>(p, Pass::backward);
-  const auto put = [](HostTensor<double>& tensor, int row, double x, double y) {
-    tensor(0, 0, row, 0) = x, tensor(0, 0, row, 1) = y;
-  };
-  for (const double r :
-       {1e-9, 1e-3, 1.0, 3.0}) {  // along a line through the origin the distance is that of the arguments of sinh
-    put(in.Q, 0, std::sinh(1.0), 0), put(in.K, 0, std::sinh(1.0), 0), put(in.K, 1, std::sinh(1.0 + r), 0);
-    const Results<double> got = reference(p, in, Pass::backward);
-    const double L = std::log1p(std::exp(-r));
-    CHECK(got.L(0, 0, 0, 0) == doctest::Approx(L).epsilon(1e-13));
-    // dS of the two keys add up to 0; the first one's distance is 0 and gives nothing.
-    const double P = std::exp(-r - L);
-    double dP_difference = 0;
-    for (int c = 0; c < 2; ++c) dP_difference += in.dO(0, 0, 0, c) * (in.V(0, 0, 1, c) - in.V(0, 0, 0, c));
-    const double dS = P * (1 - P) * dP_difference;
-    // -d falls as q moves towards the key, by 1 / cosh per unit of the coordinate.
-    CHECK(got.dQ(0, 0, 0, 0) == doctest::Approx(dS / std::cosh(1.0)).epsilon(1e-6));
-    CHECK(got.dK(0, 0, 1, 0) == doctest::Approx(-dS / std::cosh(1.0 + r)).epsilon(1e-6));
-    CHECK(got.dK(0, 0, 0, 0) == 0.0);
-  }
-  put(in.Q, 0, 1e100, 0), put(in.K, 1, -1e100, 1);
-  for (const double value : reference(p, in, Pass::backward).dQ.values) CHECK(std::isfinite(value));
-}
-
-TEST_CASE("centroids: the midpoint of a geodesic, no further than the values, and gradients of points that are far apart") {
-  FullProblem p = make_problem(1, 1, 1, 1, 2, 2);
-  p.score = Score::lorentz;
-  p.values = Values::centroid;
-  InputsOf<double> in = random_inputs<double>(p, Pass::backward);
-  for (int c = 0; c < 2; ++c) in.K(0, 0, 1, c) = in.K(0, 0, 0, c);  // equal weights
-  for (const double r : {1e-3, 1.0, 8.0}) {
-    in.V(0, 0, 0, 0) = std::sinh(1.0), in.V(0, 0, 1, 0) = std::sinh(1.0 + 2 * r);
-    in.V(0, 0, 0, 1) = in.V(0, 0, 1, 1) = 0;
-    const Results<double> got = reference(p, in, Pass::forward);
-    CHECK(got.O(0, 0, 0, 0) == doctest::Approx(std::sinh(1.0 + r)).epsilon(1e-8));
-    CHECK(got.O(0, 0, 0, 1) == 0.0);
-  }
-  in.V(0, 0, 1, 0) = std::sinh(4.0), in.V(0, 0, 0, 1) = 0.5;
-  check_gradients(p, in, 1e-5);
-  for (int c = 0; c < 2; ++c)
-    in.V(0, 0, 0, c) = in.V(0, 0, 1, c) = 1e4;  // all that cancels is lost, and the norm is at least 1
-  for (const double value : reference(p, in, Pass::backward).dV.values) CHECK(std::isfinite(value));
-}
-
 TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all their keys") {
   FullProblem p = make_problem(2, 2, 1, 5, 6, 3);
   for (const bool causal : {false, true}) {
@@ -263,7 +215,7 @@ TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all 
     }
     check_forward(p, in);
     check_gradients(p, in);
-    const Results<double> got = reference(p, in, Pass::backward);
+    const Results<double> got = exact_results(p, in, Pass::backward).results;
     CHECK(got.L(0, 1, 3, 0) == -infinity);
     for (int c = 0; c < p.d; ++c) {
       CHECK(got.O(0, 1, 3, c) == 0.0);
@@ -277,18 +229,6 @@ TEST_CASE("-inf in a bias is a mask: forward, gradients, and rows that lose all 
     check_forward(p, in);
     check_gradients(p, in);
   }
-}
-
-TEST_CASE("known answers: a dominant key gives its row of V, though no type holds the exponentials of its scores") {
-  const FullProblem p = make_problem(1, 1, 1, 2, 4, 2);
-  InputsOf<double> in = random_inputs<double>(p, Pass::forward);
-  for (int c = 0; c < p.d; ++c) {
-    in.Q(0, 0, 0, c) = 1000;
-    for (int j = 0; j < p.Nk; ++j) in.K(0, 0, j, c) = j == 2 ? 1000 : -1000;
-  }
-  const Results<double> got = reference(p, in, Pass::forward);
-  CHECK(got.O(0, 0, 0, 0) == in.V(0, 0, 2, 0));
-  CHECK(got.L(0, 0, 0, 0) == doctest::Approx(static_cast<double>(p.scale) * 2e6));
 }
 
 TEST_CASE("more rows than one block of queries") {

@@ -24,9 +24,6 @@ CASES = [
 ]
 BIAS_GRADIENT_PROGRAMS = ("01_naive", "07_fa2_backward", "08_tensor_cores")
 FP16_PROGRAMS = ("08_tensor_cores",)
-CENTROID = ["--score", "lorentz", "--values", "centroid"]
-CENTROID_CASE = ("distances and centroids, causal, grouped heads, more queries", 2, 4, 2, 33, 29, 8, True, None, np.float32)
-CENTROID_PROGRAMS = ("01_naive", "06_fa2_forward", "07_fa2_backward")
 
 
 def softmax_attention(q, k, v, do, bias, causal):
@@ -58,45 +55,6 @@ def softmax_attention(q, k, v, do, bias, causal):
     return {"o": o, "lse": lse, "dq": scale * ds @ keys, "dk": dk, "dv": dv, "dbias": ds}
 
 
-def times(x):
-    return np.sqrt(1 + (x * x).sum(axis=-1))
-
-
-def centroid_attention(q, k, v, do, causal):
-    """The same by --score lorentz --values centroid: softmax first, then the centroid, and the quotient rule."""
-    group = q.shape[1] // k.shape[1]
-    keys, values = (np.repeat(x, group, axis=1) for x in (k, v))
-    nq, nk, scale = q.shape[2], k.shape[2], 1 / np.sqrt(q.shape[3])
-    q0, k0, v0 = times(q)[..., None], times(keys)[..., None], times(values)[..., None]
-    cosh = q0 * k0.swapaxes(2, 3) - q @ keys.swapaxes(2, 3)
-    s = -scale * np.arccosh(cosh)
-    if causal:
-        s = np.where(np.arange(nk) <= np.arange(nq)[:, None] + nk - nq, s, -np.inf)
-    m = s.max(axis=3, keepdims=True)
-    seen = np.isfinite(m)
-    e = np.exp(s - np.where(seen, m, 0))
-    total = e.sum(axis=3, keepdims=True)
-    p = np.divide(e, total, out=np.zeros_like(e), where=seen)
-    mean, time = p @ values, p @ v0
-    norm = np.where(seen, np.sqrt(time**2 - (mean * mean).sum(axis=3, keepdims=True)), 1)
-    o = mean / norm
-    with np.errstate(divide="ignore"):
-        lse = (np.where(seen, m, 0) + np.log(total) + np.log(norm))[..., 0]
-    by_norm = -(do * o).sum(axis=3, keepdims=True) / norm
-    dmean, dtime = do / norm - by_norm * mean / norm, by_norm * time / norm
-    dp = dmean @ values.swapaxes(2, 3) + dtime @ v0.swapaxes(2, 3)
-    ds = p * (dp - (p * dp).sum(axis=3, keepdims=True))
-    dcosh = -scale * ds / np.sqrt(cosh**2 - 1)
-
-    def sum_groups(x):
-        return x.reshape(k.shape[0], k.shape[1], group, nk, k.shape[3]).sum(axis=2)
-
-    dq = dcosh @ k0 * q / q0 - dcosh @ keys
-    dk = sum_groups(dcosh.swapaxes(2, 3) @ q0 * keys / k0 - dcosh.swapaxes(2, 3) @ q)
-    dv = sum_groups(p.swapaxes(2, 3) @ dmean + p.swapaxes(2, 3) @ dtime * values / v0)
-    return {"o": o, "lse": lse, "dq": dq, "dk": dk, "dv": dv}
-
-
 def run(program, arguments):
     result = subprocess.run([program, "--device", "cpu", "--no-watch", *arguments], capture_output=True, text=True, check=False)
     if result.returncode != 0:
@@ -110,7 +68,7 @@ def passes_in_fp32(program):
     return sorted({p for v in variants for p in v["passes"]}, reverse=True)  # forward first
 
 
-def check_case(program, case, backward, options=(), kind="fp32"):
+def check_case(program, case, backward, kind="fp32"):
     name, b, h, hkv, nq, nk, d, causal, bias_shape, dtype = case
     rng = np.random.default_rng(2)
     q, k, v, do = (rng.standard_normal(shape).astype(dtype) for shape in ((b, h, nq, d), (b, hkv, nk, d), (b, hkv, nk, d), (b, h, nq, d)))
@@ -126,13 +84,13 @@ def check_case(program, case, backward, options=(), kind="fp32"):
                 np.save(inputs / f"{stem}.npy", array)
         arguments = ["--load", str(inputs), "--save", str(outputs), "--pass", "backward" if backward else "forward"]
         with_dbias = backward and bias_shape is not None and pathlib.Path(program).name in BIAS_GRADIENT_PROGRAMS
-        arguments += ["--dtype", kind, *options] + (["--causal"] if causal else []) + (["--bias-gradient"] if with_dbias else [])
+        arguments += ["--dtype", kind] + (["--causal"] if causal else []) + (["--bias-gradient"] if with_dbias else [])
         run(program, arguments)
 
         # The program works on float32 or float16: files of more bits are rounded first, as it does.
         rounded = [x.astype(np.float16 if kind == "fp16" else np.float32).astype(np.float64) for x in (q, k, v, do)]
         tolerance = 2e-2 if kind == "fp16" else 2e-5
-        expected = centroid_attention(*rounded, causal) if options else softmax_attention(*rounded, bias, causal)
+        expected = softmax_attention(*rounded, bias, causal)
         names = ["o", "lse"] + (["dq", "dk", "dv"] if backward else []) + (["dbias"] if with_dbias else [])
         if with_dbias:  # the sum over what the bias is broadcast over
             shared = tuple(axis for axis in (0, 1) if bias_shape[axis] == 1)
@@ -152,8 +110,6 @@ def main():
         for direction in passes_in_fp32(program):
             for case in CASES:
                 check_case(str(program), case, direction == "backward")
-            if program.name in CENTROID_PROGRAMS:
-                check_case(str(program), CENTROID_CASE, direction == "backward", CENTROID)
         if program.name in FP16_PROGRAMS:
             check_case(str(program), CASES[2], backward=True, kind="fp16")
 

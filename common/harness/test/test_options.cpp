@@ -72,20 +72,15 @@ TEST_CASE("options: everything at once, and the problem handed on as arguments")
   }
 }
 
-TEST_CASE("options: centroids handed on as arguments") {
-  const flash::Options first = options_of("--score lorentz --values centroid");
-  const flash::RequestedSizes sizes = first.problem.sizes.over({});
-  CHECK(parse(flash::to_arguments(first.problem, sizes)).options.problem.values == flash::Values::centroid);
-}
-
-TEST_CASE("options: lengths of queries, and of keys where they differ, handed on as arguments") {
-  const flash::ProblemOptions first = options_of("--lengths 9,0,4:7,0:2 --causal --heads 3").problem;
+TEST_CASE("options: lengths of queries, and of keys where they differ, and centroids handed on as arguments") {
+  const flash::ProblemOptions first =
+      options_of("--lengths 9,0,4:7,0:2 --causal --heads 3 --score lorentz --values centroid").problem;
   CHECK(first.sequences.queries == std::vector{0, 9, 9, 13, 13});
   CHECK(first.sequences.keys == std::vector{0, 9, 9, 16, 18});
   const flash::ProblemOptions second = parse(flash::to_arguments(first, first.sizes.over({}))).options.problem;
   for (const flash::ProblemOptions& options : {first, second}) {
     CHECK(flash::describe(flash::make_problem(options, options.sizes.over({}))) ==
-          "B=1 H=3 Hkv=3 Nq=13 Nk=18 d=64 causal lengths=9,0,4:7,0:2 fp32 bhnd bias=none");
+          "B=1 H=3 Hkv=3 Nq=13 Nk=18 d=64 score=lorentz values=centroid causal lengths=9,0,4:7,0:2 fp32 bhnd bias=none");
   }
 }
 

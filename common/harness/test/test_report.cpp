@@ -176,15 +176,6 @@ TEST_CASE("report: no line is longer than a terminal's") {
   CHECK_MESSAGE(words(list).find(run.variant.idea) != std::string::npos, list);
 }
 
-TEST_CASE("console: a long line is broken at spaces, with an indent, and a long word stays whole") {
-  const std::string ten = "123456789 ", eighty = ten + ten + ten + ten + ten + ten + ten + "1234567890";
-  CHECK(wrapped(eighty, 4) == eighty);
-  CHECK(wrapped(eighty + "1", 4) == eighty.substr(0, 69) + "\n    12345678901");
-  const std::string word(100, 'w');
-  CHECK(wrapped("a  b " + word + " " + word, 2) == "a  b\n  " + word + "\n  " + word);
-  CHECK(wrapped(word + "  ", 2) == word + "  ");
-}
-
 TEST_CASE("report: --list tells what a thread holds, where a kernel says so") {
   Variant variant = gpu_run().variant;
   variant.tiles = [](const Problem&, Pass, const DeviceLimits&) {
