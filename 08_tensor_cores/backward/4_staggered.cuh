@@ -91,8 +91,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // The newest tile, for which half 0 computes P, and the oldest one, two iterations behind, which is added to dQ.
   QueryTile newest = queries.first(problem), oldest = newest;
   const auto add_oldest_to_dQ = [&](int oldest_tile) {
-    if (oldest_tile < 0) return;
-    add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0, handover(oldest_tile % Shape::STAGES), K_smem);
+    if (oldest_tile >= 0) {
+      add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0, handover(oldest_tile % Shape::STAGES), K_smem);
+    }
   };
 
   // 1. K, V, and the first tiles of Q, dO.
