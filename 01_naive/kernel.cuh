@@ -18,6 +18,7 @@
 // all below -104; chapter 02 fixes both.
 //
 // Names that every kernel file uses:
+//   A B, A o B               matrix product, elementwise product
 //   B, H, Hkv; Nq, Nk, d     batch, query heads, key/value heads (H / Hkv query heads share head problem.kv_head(h) of K and
 //                            V); queries, keys, columns of a head.  i: a query, j: a key, c: a column
 //   Tensor, Matrix, Vector   pointers with sizes and strides (common/device/view.cuh): Q_all.head(b, h) is a head's matrix,
@@ -52,7 +53,7 @@ __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int r
 /// Each element of a tile is read TILE times from shared memory, so traffic from HBM falls by a factor of TILE (1.6).
 template <bool TransposeA, bool TransposeB>
 __device__ float tile_product(const Matrix<const float>& A, const Matrix<const float>& B, int row0, int col0, int depth) {
-  __shared__ Tile A_tile;  // [TILE rows, TILE of depth], or the transpose if A is stored transposed
+  __shared__ Tile A_tile;  // [TILE rows, TILE of depth]; with TransposeA as A is stored, [TILE of depth, TILE rows]
   __shared__ Tile B_tile;  // [TILE of depth, TILE columns], or the transpose
   const int row = threadIdx.y;
   const int col = threadIdx.x;
@@ -118,7 +119,7 @@ __global__ void output_kernel(Problem problem, Tensor<const float> P_all, Tensor
 
 // ---- backward --------------------------------------------------------------------------------------------------------------
 
-/// (1.11)  dP = dO V^T    [Nq, d] x [d, Nk]: differentiates O = P V by P.  Grid: (tiles of keys, tiles of queries, B*H).
+/// (1.11)  dP = dO V^T    [Nq, d] x [d, Nk]: from O = P V, with respect to P.  Grid: (tiles of keys, tiles of queries, B*H).
 __global__ void dP_kernel(Problem problem, Tensor<const float> dO_all, Tensor<const float> V_all, Tensor<float> dP_all) {
   const int b = blockIdx.z / problem.H;
   const int h = blockIdx.z % problem.H;
@@ -130,7 +131,7 @@ __global__ void dP_kernel(Problem problem, Tensor<const float> dO_all, Tensor<co
   if (i < problem.Nq && j < problem.Nk) dP_all.head(b, h)(i, j) = dot;
 }
 
-/// (1.12)  dS = P o (dP - rowsum(P o dP)): differentiates P = softmax(S). Masked pairs have P = 0, so dS = 0.
+/// (1.12)  dS = P o (dP - rowsum(P o dP)): from P = softmax(S). Masked pairs have P = 0, so dS = 0.
 /// A thread owns a row. D = rowsum(P o dP) needs all of P and dP; (5.4) computes it without either, from dO and O.
 /// Grid: (blocks of rows, H, B).
 __global__ void dS_kernel(Problem problem, Tensor<const float> P_all, Tensor<const float> dP_all, Tensor<float> dS_all) {
@@ -147,7 +148,7 @@ __global__ void dS_kernel(Problem problem, Tensor<const float> P_all, Tensor<con
   for (int j = 0; j < problem.Nk; ++j) dS(i, j) = P(i, j) * (dP(i, j) - D);
 }
 
-/// (1.13)  dQ = scale dS K    [Nq, Nk] x [Nk, d]: differentiates S = scale Q K^T by Q.
+/// (1.13)  dQ = scale dS K    [Nq, Nk] x [Nk, d]: from S = scale Q K^T, with respect to Q.
 /// Grid: (tiles of d, tiles of queries, B*H).
 __global__ void dQ_kernel(Problem problem, Tensor<const float> dS_all, Tensor<const float> K_all, Tensor<float> dQ_all) {
   const int b = blockIdx.z / problem.H;

@@ -62,7 +62,7 @@ __device__ inline Pair tile_pair(const Matrix<const float>& Q, const Matrix<cons
 /// (9.20)  The distance of two points.
 __device__ inline float distance(float x) { return 2.0f * asinhf(sqrtf(0.5f * x)); }
 
-/// (9.21)  Its derivative by x; where the points coincide it has a kink, and 0 is a subgradient.
+/// (9.21)  Its derivative with respect to x; where the points coincide it has a kink, and 0 is a subgradient.
 __device__ inline float slope_of_distance(float x) { return x == 0.0f ? 0.0f : 1.0f / (sqrtf(x) * sqrtf(x + 2.0f)); }
 
 /// (9.20)  S = -scale d + bias, masked.  Grid: (tiles of keys, tiles of queries, B*H).

@@ -94,7 +94,7 @@ TensorRef rows_of(TensorRef t, int first, int count, int col = 0) {
   return t;
 }
 
-/// The attention of a sequence by itself, with views of its rows of all tensors.
+/// A run of the kernels, and the number of its sequence in the batch, for dropout's random numbers.
 struct SequenceRun {
   Attention a;
   int sequence = 0;
@@ -110,6 +110,7 @@ std::vector<WorkspaceSpec> query_workspaces(const Problem& p, Pass pass) {
           {.name = "do_time", .shape = {p.B, p.H, p.Nq, 1}, .only_for = Features::centroid}};
 }
 
+/// One run per sequence if the batch is ragged, with views of the sequence's rows of all tensors and workspaces; else one.
 std::vector<SequenceRun> sequences_of(const Attention& a, Pass pass) {
   const Sequences& sequences = a.problem.sequences;
   if (sequences.empty()) return {{a}};
@@ -168,14 +169,9 @@ void forward_of_one(const SequenceRun& run) {
   }
 }
 
-/// Runs after forward_of_one(), which left S and P o Z in their workspaces, and leaves them there. Six steps, of which most runs
-/// need few:
-/// 1. P without Z. Dropout multiplied it in place, and dS needs it as it was. (Writes the same L again.)
-/// 2. dP, for a centroid with do_sum for dO, and then Z o dP.
-/// 3. dS, and dBias from it, before any slope.
-/// 4. dS times the slope of the softcap.
-/// 5. dQ and dK. With --score lorentz dS first becomes G in place, and theta G takes the place of dP, which has been used up.
-/// 6. P o Z again, for dV.
+/// Runs after forward_of_one(), which left S and P o Z in their workspaces, and leaves them there. Dropout multiplies P in
+/// place, and dS needs it as it was, hence 1 and 6 (1 writes the same L again). With --score lorentz dS becomes G in place,
+/// and theta G takes the place of dP, which has been used up.
 void backward_of_one(const SequenceRun& run) {
   const Attention& a = run.a;
   const FullProblem& p = a.problem;
@@ -183,10 +179,10 @@ void backward_of_one(const SequenceRun& run) {
   const auto dO = view<const float>(a.dO);
   const auto S = view<const float>(a.workspace("S")), P = view<const float>(a.workspace("P"));
   const auto dP = a.workspace("dP"), dS = a.workspace("dS");
-  // 1.
+  // 1. P again without Z. Never with a centroid, whose norm this would undo.
   if (p.dropout.probability != 0.0f)
     launch_unless_empty("softmax", row_per_thread(p), softmax_kernel, p, S, view<float>(a.workspace("P")), view<float>(a.L));
-  // 2.
+  // 2. dP, then Z o dP.
   const bool centroids = p.values == Values::centroid;
   const auto dO_or_do_sum = centroids ? view<const float>(a.workspace("do_sum")) : dO;
   if (centroids) {
@@ -198,15 +194,15 @@ void backward_of_one(const SequenceRun& run) {
     launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
   }
   drop(run, dP);
-  // 3.
+  // 3. dS, and dBias before any slope.
   launch_unless_empty("dS", row_per_thread(p), dS_kernel, p, P, view<const float>(dP), view<float>(dS));
   if (p.bias_gradient) {
     launch_unless_empty("bias_gradient", tiled(p.Nq, p.Nk, bias_matrices(p)), bias_gradient_kernel, p, view<const float>(dS),
                         view<float>(a.dBias));
   }
-  // 4.
+  // 4. dS times the slope of the cap.
   if (p.softcap != 0.0f) launch_unless_empty("slope", row_per_thread(p), slope_kernel, p, S, bias_of(a), view<float>(dS));
-  // 5.
+  // 5. dQ and dK.
   if (p.score == Score::lorentz) {
     launch_unless_empty("slope_of_distance", tiled(p.Nq, p.Nk, p.B * p.H), lorentz::slope_kernel, p, Q, K, view<float>(dS),
                         view<float>(dP));
@@ -218,7 +214,7 @@ void backward_of_one(const SequenceRun& run) {
     launch_unless_empty("dK", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, p.scale, view<const float>(dS), Q,
                         view<float>(a.dK));
   }
-  // 6.
+  // 6. P o Z again, and dV.
   drop(run, a.workspace("P"));
   launch_unless_empty("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P, dO_or_do_sum, view<float>(a.dV));
   if (centroids) {

@@ -6,7 +6,7 @@
 //   L = m + ln l                                        (2.6)
 //
 // The result is the same as in chapter 01: adding a constant to a row does not change its softmax (2.2). Every exponent is
-// at most 0 and the largest is exactly 0, so 1 <= l <= Nk.
+// at most 0 and the largest is exactly 0, so 1 <= l <= Nk in a row that sees a key.
 //
 // Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. A thread owns a row: it
 // reads S three times and writes P once. Neighbouring threads read neighbouring rows, Nk elements apart: each load of a

@@ -43,8 +43,8 @@ __device__ inline RowStats merge(RowStats a, RowStats b) {
   return {m, a.l * expf(a.m - shift) + b.l * expf(b.m - shift)};
 }
 
-/// The merge of all 32 lanes, in every lane: the shuffles of warp_max() in 02/2_warp_per_row.cuh (2.7), with merge() instead of
-/// the maximum.
+/// The merge of all 32 lanes, in every lane, equal up to rounding: the shuffles of warp_max() in 02/2_warp_per_row.cuh (2.7),
+/// with merge() instead of the maximum.
 __device__ inline RowStats warp_merge(RowStats stats) {
   for (int distance = WARP / 2; distance > 0; distance /= 2) {
     const RowStats other{__shfl_xor_sync(ALL_LANES, stats.m, distance), __shfl_xor_sync(ALL_LANES, stats.l, distance)};

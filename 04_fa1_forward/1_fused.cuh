@@ -14,8 +14,8 @@
 //
 // Registers of a thread: its row of Q and of o, m, l.
 // Elements that threads read and write, per head. A warp's 32 threads read the same key in one access, so HBM sees at most a
-// 32nd of K and V. v: pairs of a query and a key that it sees (Nq Nk if not causal)
-//   read     Q: Nq d     K, V: v d each    bias: v
+// 32nd of K and V. n: pairs of a query and a key that it sees (Nq Nk if not causal)
+//   read     Q: Nq d     K, V: n d each    bias: n
 //   written  O: Nq d     L: Nq
 // Shapes: d up to 96. The two rows of d = 128 would take 256 registers, and a thread has at most 255.
 #pragma once
@@ -50,7 +50,8 @@ __device__ void accumulate(RowStats& stats, float (&o_reg)[Width], float S, cons
   for (int c = 0; c < Width; ++c) o_reg[c] = alpha * o_reg[c] + P * read_padded(V, j, c);
 }
 
-/// Grid: (blocks of rows, H, B). Width: d, rounded up, since registers have no addresses: all loops over c are unrolled.
+/// Grid: (blocks of rows, H, B). Width: d, rounded up; a constant, because an array stays in registers only if every index is
+/// one: all loops over c are unrolled.
 template <int Width>
 __global__ void __launch_bounds__(ROWS_PER_BLOCK)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all, Tensor<const float> V_all, Bias bias,

@@ -10,7 +10,9 @@
 //
 // New since step 1: a block loads K and V once for all its rows, not once per row, and keeps them in shared memory. They fit
 // only a tile at a time. The loops over tiles are nested with K and V outside, so that a row's state (O, l, m) waits in HBM for
-// the next tile of keys, to be merged with (m~, l~, P~ V) of that tile: the merge (3.6) of two sets of keys.
+// the next tile of keys, to be merged with (m~, l~, P~ V) of that tile: the merge (3.6) of two sets of keys. A thread takes
+// GROUP keys at a time and reads rows as float4. Br, Bc: rows of a tile of Q, of K; Tr, Tc: how many tiles. Algorithm 1 calls
+// tiles Q_i and K_j; in the code i and j are a query and a key.
 //
 // Grid: one block per (batch, head). Block: one thread per row of the Q tile, which takes GROUP keys at a time.
 // Shared memory: tiles of K and V [Bc, Width], of Q and O [Br, Width + PAD]; Width: d, rounded up. Registers: a row of P~ V.
@@ -141,8 +143,8 @@ __global__ void __launch_bounds__(MAX_Br, 1)
     load_tile<Width>(K_smem, K, key0, aligned);        // line 6
     load_tile<Width>(V_smem, V, key0, aligned);
 
-    for (int query0 = problem.first_query(key0, Br); query0 < problem.Nq;
-         query0 += Br) {  // line 7; first_query() is a multiple of Br
+    // Line 7. first_query() is a multiple of Br.
+    for (int query0 = problem.first_query(key0, Br); query0 < problem.Nq; query0 += Br) {
       const int i = query0 + row;
       load_tile<Width>(Q_smem, Q, query0, aligned);  // line 8
       load_tile<Width>(O_smem, O, query0, aligned);
@@ -171,6 +173,7 @@ __global__ void __launch_bounds__(MAX_Br, 1)
       // Read after write: store_tile() reads elements of O_smem that other threads have written.
       // Write after read: the next tiles overwrite data that slower warps still read.
       __syncthreads();
+      // No barrier after it: load_tile() gives each thread the elements of O_smem and of O that it stores here.
       store_tile<Width>(O, query0, O_smem, aligned);  // line 12
       if (i < problem.Nq) {                           // line 13
         l(i) = new_stats.l;

@@ -19,7 +19,7 @@
 // HBM elements per query head. R counts, over all tiles j, the rows of Q tiles that see tile j (Nq Tc if not causal)     (5.9)
 //   read   Q, O, dO: R d each   l, m: R each   dQ: R d   bias: one per visible pair     written   dQ: (Nq + R) d
 // and per key/value head: K, V read, dK, dV written, Nk d each.
-// Shared memory (5.8): 4 tiles [Bc, Width], 2 [Br, Width], 2 [Br, Bc]; 204 KB at d = 64 on sm_90.  Shapes: all, d up to 128.
+// Shared memory (5.8): 4 tiles [Bc, Width], 2 [Br, Width], 2 [Br, Bc]; 204 KiB at d = 64 on sm_90.  Shapes: all, d up to 128.
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
@@ -161,9 +161,10 @@ __device__ inline void add_row(float4 (&sum)[COLS / 4], float weight, const Shar
   for (int k = 0; k < COLS / 4; ++k) sum[k] = add_scaled(sum[k], weight, Y.as<const float4>(row, c0 + 4 * k));
 }
 
-/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), read from HBM and written back. Differentiates S = scale Q K^T
-/// by Q. (Threads read rows, not elements, side by side: staging dQ, as 04 does O, would take another tile.) Each tile is summed
-/// separately, as in phase C: a single chain of additions over all tiles would lose two more bits (chapter 05, section 5).
+/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), read from HBM and written back. From S = scale Q K^T,
+/// with respect to Q. (Not coalesced, as a thread reads a row: staging dQ, as 04 does O, would take another tile.) Each tile
+/// is summed separately, as in phase C: a single chain of additions over all tiles would lose two more bits (chapter 05,
+/// section 5).
 template <int Width>
 __device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& smem, int row, bool aligned) {
   for (int c0 = 0; c0 < Width; c0 += COLS) {
@@ -182,8 +183,8 @@ __device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const Sha
   }
 }
 
-/// Phase C, row `key` of the K tile:  dX_j += factor sum_i A_ij Y_i. With dX = dV, A = P, Y = dO and factor 1 it differentiates
-/// O = P V by V (5.1); with dX = dK, A = dS, Y = Q and factor scale it differentiates S = scale Q K^T by K (5.6).
+/// Phase C, row `key` of the K tile:  dX_j += factor sum_i A_ij Y_i. With dX = dV, A = P, Y = dO and factor 1 it comes
+/// from O = P V (5.1); with dX = dK, A = dS, Y = Q and factor scale from S = scale Q K^T (5.6).
 template <int Width>
 __device__ void add_to_key_gradient(const SharedMatrix<float>& dX, int key, float factor, const SharedMatrix<float>& A,
                                     const SharedMatrix<float>& Y) {
@@ -248,15 +249,14 @@ __global__ void __launch_bounds__(MAX_Br, 1)
         __syncthreads();
 
         // Lines 16 and 22, phase C.
-        //   threads        dX     A     Y     factor
-        //   0 .. Bc - 1    dV     P     dO    1
-        //   Bc .. 2Bc - 1  dK     dS    Q     scale
+        //   threads 0 .. Bc - 1      dV += P^T dO
+        //   threads Bc .. 2 Bc - 1   dK += scale dS^T Q    by the same instructions: a warp may have threads of both kinds
         if (thread < 2 * Bc) {
           const bool is_dV = thread < Bc;
-          const auto either = [&](const SharedMatrix<float>& a, const SharedMatrix<float>& b) { return is_dV ? a : b; };
-          const auto dX = either(smem.dV, smem.dK), A = either(smem.P, smem.dS), Y = either(smem.dO, smem.Q);
+          const auto either = [&](const SharedMatrix<float>& v, const SharedMatrix<float>& k) { return is_dV ? v : k; };
+          const auto dV_or_dK = either(smem.dV, smem.dK), P_or_dS = either(smem.P, smem.dS), dO_or_Q = either(smem.dO, smem.Q);
           const int key = is_dV ? thread : thread - Bc;
-          add_to_key_gradient<Width>(dX, key, is_dV ? 1.0f : problem.scale, A, Y);
+          add_to_key_gradient<Width>(dV_or_dK, key, is_dV ? 1.0f : problem.scale, P_or_dS, dO_or_Q);
         }
         // Write after read: the next tiles overwrite data still being read.
         // Read after write: line 24 stores what other threads have summed.

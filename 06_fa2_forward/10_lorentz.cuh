@@ -63,7 +63,7 @@ struct ForwardShape {
   using Output = ThreadTile<ThreadRows, Width / Lanes, Lanes, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Bc % CHUNK == 0 && Width % 32 == 0, "whole chunks; PAD supposes rows of whole 32 banks");
+  static_assert(Bc % CHUNK == 0 && Width % 32 == 0, "whole chunks; PAD assumes rows of whole 32 banks");
 };
 
 template <class Shape>
@@ -73,7 +73,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    bool aligned) {
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  // The last rows see the most keys.
+  // Heads vary fastest, so that the longest tiles of all heads start first: under a causal mask the last rows see the most
+  // keys.
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   const int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;

@@ -2,7 +2,7 @@
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     x = (|Q_i - K_j|^2 - (q0 - k0)^2) / 2                 [Br, d] x [d, Bc]           (9.19)
-//     S = -2 asinh(sqrt(x / 2))                                                         (9.20)
+//     S = -2 asinh(sqrt(x / 2)), masked                                                 (9.20)
 //     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
 //     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
 //     o0 = alpha o0 + P v0                                  [Br, Bc] x [Bc]             (9.25)
@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    bool aligned, Tensor<const float> v0_all) {
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  // The last rows see the most keys.
+  // Heads vary fastest, so that the longest tiles of all heads start first: under a causal mask the last rows see the most
+  // keys.
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   const int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;

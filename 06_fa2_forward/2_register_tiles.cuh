@@ -42,7 +42,7 @@ struct ForwardShape {
   static constexpr ThreadPart thread[2] = {{"S", ROWS, KEYS, LANES, 1, 1}, {"O", ROWS, COLS, LANES, 1, 1}};  // for --list
 
   static_assert(Br % (ROWS * LANE_ROWS) == 0, "a warp owns whole rows");
-  static_assert(Bc % 32 == 0 && Width % 32 == 0, "PAD supposes rows of whole 32 banks");
+  static_assert(Bc % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
 };
 
 template <class Shape>

@@ -41,7 +41,7 @@ struct ForwardShape {
   using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Bc % 32 == 0 && Width % 32 == 0, "PAD supposes rows of whole 32 banks");
+  static_assert(Bc % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
 };
 
 /// The transpose of a tile, for use as the right operand of a product.

@@ -40,7 +40,7 @@ struct ForwardShape {
   using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Bc % 32 == 0 && Width % 32 == 0, "PAD supposes rows of whole 32 banks");
+  static_assert(Bc % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
 };
 
 /// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread

@@ -39,7 +39,7 @@ struct ForwardShape {
   using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD supposes rows of whole 32 banks");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
 };
 
 /// Starts copying rows row0, row0 + 1, ... of M to a tile [Height, Width], with zeros beyond M's last row and column. A thread
@@ -132,11 +132,11 @@ struct MnMajor {
 /// C += A B, as a sum of outer products over the inner dimension. In each step k a thread needs ROWS elements of A and COLS of
 /// B. A load fetches them for one step or for four, so a round of the loop takes as many steps as the longer of the two loads.
 /// So many steps are unrolled that loads start long before they are needed:
-///   A x B                 steps per round   rounds   steps unrolled
-///   MN x K    S = Q K^T          4             8           32
-///   MN x MN   O += P V           1            16           16
-///   K x MN    dQ += dS K         4             4           16
-///   K x K     S, dP in 07        4             2            8
+///   A x B                 steps per round   rounds unrolled   steps
+///   MN x K    S = Q K^T          4               8             32
+///   MN x MN   O += P V           1              16             16
+///   K x MN    dQ += dS K         4               4             16
+///   K x K     S, dP in 07        4               2              8
 template <class Tile, class Left, class Right>
 __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   constexpr int a_steps = Left::K_PER_LOAD, b_steps = Right::K_PER_LOAD, steps = a_steps > b_steps ? a_steps : b_steps;

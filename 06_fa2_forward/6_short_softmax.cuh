@@ -41,7 +41,7 @@ struct ForwardShape {
   using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
-  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD supposes rows of whole 32 banks");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
 };
 
 constexpr float LOG2_E = 1.44269504f;
@@ -60,7 +60,7 @@ struct ScoreRule {
   __device__ void apply(Tile& S, int head, int query0, int key0) const {
     const int i0 = opaque(query0);
     if (scale_first) scale_and_add_bias(S, opaque(head), i0, key0);
-    // The first query's keys end first: a tile that ends before them needs no mask.
+    // The first query sees the fewest keys. If it sees the whole tile, all do: no mask. (Rows beyond Nq are never written.)
     if (key0 + Tile::WIDTH > problem.end_key(i0)) {
       S.each_at([&](float& s, int row, int col) {
         if (key0 + col >= problem.end_key(i0 + row)) s = -INFINITY;

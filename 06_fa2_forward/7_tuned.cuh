@@ -43,7 +43,7 @@ struct ForwardShape {
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
   static_assert(Bc % CHUNK == 0, "whole chunks of keys");
-  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD supposes rows of whole 32 banks");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
 };
 
 template <class Shape>
@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    Tensor<float> O_all, Tensor<float> L_all, bool aligned) {
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  // Heads vary fastest, so that the longest tiles of all heads start first: under a causal mask the last rows see the most keys.
+  // Heads vary fastest, so that the longest tiles of all heads start first: under a causal mask the last rows see the most
+  // keys.
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   const int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
@@ -130,8 +131,8 @@ constexpr CompiledShape compiled(const char* why, double speed = 0, int per_sm =
 }
 
 // Fastest first per width. The second argument is the speed of a full SM relative to the first line (measured with --tune on an
-// H200; left out: 3/4 of the line above), the third the blocks per SM where more fit than Blocks. The 0.9 was measured as 0.95:
-// it makes up for an error of the estimate, which takes the start of a block with 64 keys for too short.
+// H200; left out: 3/4 of the line above), the third the blocks per SM where more fit than Blocks. The 0.9 was measured
+// as 0.95 and lowered, because the estimate of choices() takes the start of a block with 64 keys for too short.
 constexpr CompiledShape shapes[] = {
     compiled<ForwardShape<32, 128, 64, 8, 8, 2>>("8 x 8 scores a thread, two blocks on an SM"),
     compiled<ForwardShape<32, 64, 32, 4, 8, 4>>("twice as many blocks"),

@@ -18,7 +18,7 @@
 // Grid: (tiles of rows * B * Hkv, splits). Block: WARPS; 16 lanes share a row of S and O.
 // Shared memory: Q^T [Width, Br]; K_j [Bc, Width], later the warps' O and L; V_j [Bc, Width]; P^T [Bc, Br]; K and P^T padded.
 // HBM: K and V once per tile of Br rows, Q once per split, the splits' O and L written and read once.
-// Tiles: Br packed rows, and as Bc the keys of a split.
+// --tiles: Br packed rows; Bc is the keys of a split (not Shape::Bc, the keys of a tile).
 // Shapes: all; d is padded with zeros to 64 or 128.  No backward pass: with few queries there is nothing to train.
 #pragma once
 

@@ -8,7 +8,8 @@
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
 // New since step 7:
-// - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores and hides what is outside the window.
+// - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores, for which they are scaled first (then
+//   c = log2 e), and hides what is outside the window.
 // - A window begins at first_key(), so that the tiles before it are never loaded.
 // - A block of a ragged batch looks up its sequence and narrows the tensors to it. Each sequence has a last tile, so the last
 //   rows, too, are copied 16 bytes at a time.
@@ -45,7 +46,7 @@ struct ForwardShape {
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width, "tiles are dealt out evenly");
   static_assert(Bc % CHUNK == 0, "whole chunks of keys");
-  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD supposes rows of whole 32 banks");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
 };
 
 template <class Shape, class Rule>
@@ -54,7 +55,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    Tensor<float> O_all, Tensor<float> L_all, bool aligned) {
   const auto& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  // The last rows see the most keys.
+  // Heads vary fastest, so that the longest tiles of all heads start first: under a causal mask the last rows see the most
+  // keys.
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;

@@ -65,7 +65,7 @@ __device__ void subtract_times(Tile& S, const SharedMatrix<float>& q0, const Sha
 /// (9.20)  The distance of two points.
 __device__ inline float distance(float x) { return 2.0f * asinhf(sqrtf(0.5f * x)); }
 
-/// (9.21)  Its derivative by x; where the points coincide it has a kink, and 0 is a subgradient.
+/// (9.21)  Its derivative with respect to x; where the points coincide it has a kink, and 0 is a subgradient.
 __device__ inline float slope_of_distance(float x) { return x == 0.0f ? 0.0f : 1.0f / (sqrtf(x) * sqrtf(x + 2.0f)); }
 
 /// (9.22)  C_r += sum_k G_rk (own_r - other_k - (own time - other time) own_r / own time). The difference is taken before it is
@@ -89,7 +89,7 @@ __device__ void add_distance_gradient(Tile& C, const Left& G, const Right& other
   });
 #pragma unroll
   for (int r = 0; r < Tile::ROWS; ++r) {
-    const float factor = in_time[r] / time_of(own_times, Tile::row(r)).x;
+    const float factor = in_time[r] / time_of(own_times, Tile::row(r)).x;  // 0 / 0 in rows beyond the last, which nobody writes
 #pragma unroll
     for (int c = 0; c < Tile::COLS; ++c) C.elements[r][c] -= factor * mine[r][0][c];
   }

@@ -43,7 +43,8 @@ struct ThreadTile {
     return ColRun * x + c % ColRun + ColRun * Lanes * (c / ColRun);
   }
 
-  /// Calls f(element, r) for every element; r is its row.
+  /// Calls f(element, r) for every element. r = 0 .. ROWS - 1 counts the thread's rows, as the index of m[r]; row(r) is its
+  /// position.
   template <class F>
   __device__ void each(F f) {
     visit(*this, f);
@@ -113,8 +114,8 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
           .speed = speed};
 }
 
-/// Writes C to M at (row0, col0), or adds it (chapter 07); elements beyond the last row and column are left out. Runs of four columns are
-/// one access if all rows are 16-byte `aligned`.
+/// Writes C to M at (row0, col0), or adds it (chapter 07); elements beyond the last row and column are left out. Runs of four
+/// columns are one access if all rows are 16-byte `aligned`.
 template <class Tile>
 __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Tile& C, bool aligned, bool add = false) {
 #pragma unroll

@@ -15,8 +15,8 @@
 // New since 05: L replaces m and l, and prepare_kernel computes D once per query. Tiles in registers and copies ahead come from
 // 06, and a block is two halves with one product of each pair (parts.cuh).
 //
-// P is recomputed from Q, K and L, the one value per row that the forward pass stores next to O. Tiles with no visible pair are skipped: dk_dv begins at the first query that sees a key of its tile, dq
-// ends at the last key that a query of its tile sees.
+// P is recomputed from Q, K and L. Tiles with no visible pair are skipped: dk_dv begins at the first query that sees a key of
+// its tile, dq ends at the last key that a query of its tile sees.
 //
 // Grids: Tc*B*Hkv, where a block loops over all query heads that share its key/value head; Tr*B*H. Block: 8 warps (parts.cuh).
 // HBM: K, V once, Q, dO, L, D once per tile of K that they see; then Q, dO, L, D once, K, V once per tile of Q that sees them;

@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       // Read after write: all threads read dS.
       __syncthreads();
 
-      // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
+      // 4. Half 0: dV += (P o Z)^T dO. Half 1: dK += dS^T Q.
       add_product(gradient, MnMajor{P_or_dS}, MnMajor{dO_or_Q});
       // Write after read: the next tile overwrites Q, dO, L, D.
       __syncthreads();

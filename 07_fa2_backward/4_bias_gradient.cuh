@@ -2,7 +2,7 @@
 //
 //   for every pair of tiles of a matrix of the bias (one block each), for every head that shares it:
 //     S = scale Q_i K_j^T, capped, + bias, masked;   P = e^(S - L_i)                    (7.1)
-//     dP = dO_i V_j^T                                                                   (7.2)
+//     dP = Z o (dO_i V_j^T)                                                      (7.2), (9.13)
 //     dBias_ij += P o (dP - D_i)                                                        (9.16)
 //
 // New since step 3:

@@ -45,8 +45,8 @@ struct BackwardShape {
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a share of dQ");
 };
 
-/// (8.16)  The warp's share of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/sum_of_dQ.cuh. col0: the block's
-/// first column.
+/// (8.16)  The warp's share of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in parts/sum_of_dQ.cuh. col0: the
+/// block's first column.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, int col0, const Tile<T, Shape::Br>& dSt_smem,
                           const Tile<T, Shape::Width>& K_smem) {

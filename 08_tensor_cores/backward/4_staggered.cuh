@@ -116,7 +116,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     __syncthreads();
     if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, newest));
 
-    if (!first_half) add_oldest_to_dQ(iteration - 2);   // 2. Half 1: dQ += dS K.
+    // 2. Half 1: dQ += dS K.
+    if (!first_half) add_oldest_to_dQ(iteration - 2);
     const int tile = iteration - (first_half ? 0 : 1);  // half 1 is one tile behind
     if (tile >= 0 && tile < queries.iterations) {
       // 3. Half 0: P^T. Half 1: dS^T, which overwrites it.
@@ -146,7 +147,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
       add_product(gradient, weights_reg, for_gradient(stage).right());
     }
-    if (first_half) add_oldest_to_dQ(iteration - 2);  // 5. Half 0: dQ += dS K.
+    // 5. Half 0: dQ += dS K.
+    if (first_half) add_oldest_to_dQ(iteration - 2);
     newest = queries.after(problem, newest);
     if (iteration >= 2) oldest = queries.after(problem, oldest);
   }

@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     copy_V.load_async(V_smem(j % 2), Shape::Bc);
   };
 
-  // 1. Q and the first tiles of K and V. Unlike in step 7, Q is also loaded where no tile is visible, but for the register
-  // kernels alone: without Q_STAYS no barrier would separate the copy from the writes of O, which is staged in the buffer of Q.
+  // 1. Q and the first tiles of K and V. With Q_STAYS Q is loaded even if no tile is visible, because operand_of_Q() reads it
+  // in any case. Without, no barrier would separate the copy from the writes of O, which is staged in the buffer of Q.
   if (visible_tiles > 0 || Shape::Q_STAYS) {
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(Q_all.head(b, h), query0).load_async(Q_smem);
   }

@@ -175,8 +175,8 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
     launch("tensor_swizzle", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, forward_kernel<T, Shape>,
-           score_rule(a, /*always=*/true), pad_if_unaligned<T>(a, a.Q, "Q_padded"), pad_if_unaligned<T>(a, a.K, "K_padded"),
-           pad_if_unaligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
+           score_rule(a, /*scale_first=*/true), pad_if_unaligned<T>(a, a.Q, "Q_padded"),
+           pad_if_unaligned<T>(a, a.K, "K_padded"), pad_if_unaligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
   });
 }
 

@@ -8,7 +8,8 @@
 //
 // New since step 5, with the same tiles:
 // - Q stays in registers if there is room: it is loaded from shared memory once, not with every tile of K.
-// - Step 5's tiles, operands and Copier are in parts/tile.cuh from here on, since the backward pass uses them, too.
+// - Step 5's tiles, operands and Copier are in parts/tile.cuh from here on, since the backward pass uses them, too. In the diff
+//   skip the deleted lines: new are Q_STAYS, operand_of_Q() and phase 1.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.

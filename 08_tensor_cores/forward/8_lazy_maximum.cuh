@@ -7,10 +7,12 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 7:
-// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). So m is kept while no lane's part
-//   of a row of P sums to more than MAX_LANE_SUM (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2),
-//   and P is recomputed. Most tiles need no maximum, no shuffle and no rescaling.
+// - Any m that keeps P from overflowing gives the same O and L, because it cancels in (8.5). (It cannot be too large either:
+//   it is a score that the row has seen, so l >= 1.) So m is kept while no lane's part of a row of P sums to more than
+//   MAX_LANE_SUM (8.7). Otherwise m becomes the true maximum, O and l are rescaled as in (6.2), and P is recomputed. Most
+//   tiles need no maximum, no shuffle and no rescaling.
 // - Keys are processed from last to first: under a causal mask, and with ALiBi, the largest scores tend to be at the end.
+// - Tiles at d = 128 have 64 keys where registers allow (SPILLS).
 // - One test per tile guards the rare work: mask, bias, a new maximum. It is true from tile unmasked_tiles on, or if a row has
 //   no maximum yet.
 //

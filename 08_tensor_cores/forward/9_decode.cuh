@@ -1,4 +1,5 @@
-// 08 Tensor cores, forward, step 9: decode. Few queries, many keys: every byte is read once (docs/reference/decode.md).
+// 08 Tensor cores, forward, step 9: decode. Few queries, many keys: K and V are read once if a group fits in a tile
+// (docs/reference/decode.md).
 //
 //   for every tile of 16 packed rows and every split of its keys (one block each), for every tile j of the split's keys:
 //     each warp with its 16 keys of the tile, and an m, l and O of its own:
@@ -21,7 +22,7 @@
 // Shared memory: STAGES tiles each of K and V [Bc, Width], later the warps' O and L in fp32.
 // HBM: K and V once per tile of 16 rows, Q once per warp and split, the splits' O and L written and read once.
 // Workspace: the splits' O and L in fp32; padded copies if d % 8 != 0.
-// Tiles: 16 packed rows, and as Bc the keys of a split.
+// --tiles: Br is 16, Bc the keys of a split (not Shape::Bc, the keys of a tile).
 // Shapes: all; d is padded with zeros to 64, 128 or 256.  No backward pass: with few queries there is nothing to train.
 #pragma once
 

@@ -12,13 +12,13 @@
 // differs, so read this file by itself.
 // - The reason: dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. Here a thread sums one gradient
 //   only, in d / 2 registers.
-//     first:   S^T = K Q^T,    P^T   -> shared memory,    dV += P^T dO
-//     second:  dP^T = V dO^T,  dS^T  -> shared memory,    dK += dS^T Q
-//     third:                                              dQ += dS K
-// - P^T and dS^T have two buffers each. P^T needs no layout: thread t of the second warpgroup needs exactly the elements that
-//   thread t of the first one has. dS therefore uses P as rounded for dV, not in fp32 as in step 2.
-// - No barrier in the loop: a warpgroup waits for what it needs, and can be two tiles ahead of the next one. While the first
-//   computes exponentials the other two multiply.
+//     dV:  S^T = K Q^T,    P^T   -> shared memory,    dV += P^T dO
+//     dK:  dP^T = V dO^T,  dS^T  -> shared memory,    dK += dS^T Q
+//     dQ:                                             dQ += dS K
+// - P^T and dS^T have two buffers each. P^T needs no layout: thread t of the dK warpgroup needs exactly the elements that
+//   thread t of the dV warpgroup has. dS therefore uses P as rounded for dV, not in fp32 as in step 2.
+// - No barrier in the loop: a warpgroup waits for what it needs, and can be two tiles ahead of the next one. While the dV
+//   warpgroup computes exponentials the other two multiply.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: four warpgroups, one per Role.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
@@ -58,7 +58,7 @@ struct BackwardShape {
 
 enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };  // of the warpgroups, by their index
 
-/// The first warpgroup: P^T, which it hands on, and dV. Returns dV.
+/// The dV warpgroup: P^T, which it hands on, and dV. Returns dV.
 template <class T, class Shape>
 __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
@@ -88,7 +88,7 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     auto& Pt = St;  // in the same registers
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 
-    // 2. P^T for the second warpgroup.
+    // 2. P^T for the dK warpgroup.
     // Write after read: it has read the P^T of two tiles ago.
     wait_empty(storage.empty_Pt[stage], parity);
 #pragma unroll
@@ -109,12 +109,12 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     wgmma_wait<0>(registers(dV.left), registers(dV.right));
     release(storage.empty[stage]);
   }
-  // Write after read: this warp's products have read K; the second warpgroup stages dK there.
+  // Write after read: this warp's products have read K; the dK warpgroup stages dK there.
   arrive_warp(storage.done_K);
   return dV;
 }
 
-/// The second warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
+/// The dK warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
 template <class T, class Shape>
 __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Shape>& work) {
   auto& storage = shared.storage;
@@ -136,7 +136,7 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wgmma_commit();
     // Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
-    // Read after write: the first warpgroup has stored P^T.
+    // Read after write: the dV warpgroup has stored P^T.
     wait_full(storage.full_Pt[stage], parity);
     dPt.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
 #pragma unroll
@@ -144,11 +144,11 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
       multiply_block<T>(dPt, 0, k, storage.Pt(stage).template as<uint4>(k, 4 * thread));
     }
     auto& dSt = dPt;  // in the same registers
-    // Write after read: this warp has read P^T; the first warpgroup may overwrite it.
+    // Write after read: this warp has read P^T; the dV warpgroup may overwrite it.
     release(storage.empty_Pt[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
 
-    // 2. dS^T for the third warpgroup.
+    // 2. dS^T for the dQ warpgroup.
     // Write after read: it has read the dS^T of two tiles ago.
     wait_empty(storage.empty_dSt[stage], parity);
     store_operand(shared.dSt(stage).below(warp_row).left(), dSt_reg);
@@ -167,12 +167,12 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wgmma_wait<0>(registers(dK.left), registers(dK.right));
     release(storage.empty[stage]);
   }
-  // Write after read: this warp's products have read V; the first warpgroup stages dV there.
+  // Write after read: this warp's products have read V; the dV warpgroup stages dV there.
   arrive_warp(storage.done_V);
   return dK;
 }
 
-/// The third warpgroup: dQ, some columns at a time.
+/// The dQ warpgroup: dQ, some columns at a time.
 template <class T, class Shape>
 __device__ void multiply_and_add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem,
                                     const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
@@ -184,7 +184,7 @@ __device__ void multiply_and_add_dQ(const BackwardShared<T, Shape>& shared, cons
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    // Read after write: the second warpgroup has stored dS^T.
+    // Read after write: the dK warpgroup has stored dS^T.
     wait_full(storage.full_dSt[state.stage()], state.parity());
 #pragma unroll 1  // the registers hold one dQ at a time
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
@@ -206,10 +206,10 @@ __device__ void multiply_and_add_dQ(const BackwardShared<T, Shape>& shared, cons
         atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
       }
     }
-    // Write after read: this warp's products have read dS^T; the second warpgroup may overwrite it.
+    // Write after read: this warp's products have read dS^T; the dK warpgroup may overwrite it.
     release(storage.empty_dSt[state.stage()]);
   }
-  // Write after read: this warp's products have read K; the second warpgroup stages dK there.
+  // Write after read: this warp's products have read K; the dK warpgroup stages dK there.
   arrive_warp(storage.done_K);
 }
 
@@ -226,9 +226,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // A tile of P or dS is stored and read by four warps. Before initialize(), whose fence publishes these mbarriers too.
     for (Mbarrier* const handed : {storage.full_Pt, storage.empty_Pt, storage.full_dSt, storage.empty_dSt})
       for (int stage = 0; stage < Shape::STAGES; ++stage) init_for_warps(handed[stage], 4);
-    init_for_warps(storage.done_K, 2 * 4);         // K is read by the first and the third warpgroup
-    init_for_warps(storage.done_V, 4);             // V by the second
-    shared.initialize(/*releasing_warps=*/2 * 4);  // of the first and the second warpgroup
+    init_for_warps(storage.done_K, 2 * 4);         // K is read by the dV and the dQ warpgroup
+    init_for_warps(storage.done_V, 4);             // V by the dK warpgroup
+    shared.initialize(/*releasing_warps=*/2 * 4);  // of the dV and the dK warpgroup
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();

@@ -9,8 +9,8 @@
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 5: a block loops over a part of the query heads that share its key/value head, a *subgroup*.
-// - Short sequences with few key/value heads make fewer tiles of keys than there are SMs. With n subgroups per group there are n
-//   times as many blocks.
+// - Short sequences with few key/value heads make fewer tiles of keys than there are SMs. With n subgroups per group there are
+//   n times as many blocks.
 // - For the kernel a subgroup is a group: the host passes it a problem with n times as many key/value heads (divided()). The
 //   kernel differs in two places: which K and V a block loads, and where its dK and dV go.
 // - dK and dV of a subgroup are partial sums. Blocks write them in fp32, and sum_parts_kernel adds them up in a fixed order.
@@ -91,11 +91,13 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
       bulk_reduce_add(target, dQ_smem, BYTES);
     }
     bulk_commit();
-    // Read after write: the next block has to see the addition with its turn, so wait until it is complete, not only read.
+    // Read after write: the next block has to see the addition with its turn. Unlike bulk_wait_read, bulk_wait says that it is
+    // complete.
     // Write after read: the TMA has read dQ_i, whose buffer the consumers fill next.
     bulk_wait<0>();
     mbarrier_arrive(storage.empty_dQ[stage]);
-    // The turn of (head, tile of queries) equals `key_tile` here. The last block sets it back to 0, the others pass it on.
+    // The turn of (head, tile of queries) is key_tile now. + 1 lets the next block add; the last one resets it for the next
+    // launch.
     const bool last = work.key0 + Shape::Bc >= problem.visible_keys(min(at.query0 + Shape::Br, problem.Nq) - 1);
     add_release(turns.address(0, query_tile), last ? -key_tile : 1);
     parity ^= 1;

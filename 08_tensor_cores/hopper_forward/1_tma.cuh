@@ -11,7 +11,7 @@
 //   column; the other threads copy nothing. In the same way the TMA stores O.
 // - The TMA counts landed bytes on an mbarrier, and every thread waits on that one object, instead of waiting for its own
 //   copies and then at a barrier for the other threads' copies (phases and their parity: common/device/hopper.cuh). K and V
-//   have an mbarrier each, so that Q K^T starts before V has landed.
+//   have an mbarrier each, so that Q K^T starts before V has landed. A barrier remains, for write after read.
 // - P is packed before the wait for V (InRegisters), while V is still on its way.
 // - Tiles consist of panels of 64 columns (parts/panels.cuh). A width need only be a multiple of 16, so 80 is available.
 // - Storage, work and epilogue, which later steps share, are in parts/panels.cuh and parts/launch_hopper.cuh.

@@ -7,7 +7,7 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 4, with the same tiles: the rule of forward step 8, by which most tiles need no maximum, no shuffle and no
-// rescaling. Any m gives the same O and L; it may stay while no lane's share of a row of P sums to more than MAX_LANE_SUM (8.7).
+// rescaling. m may stay while no lane's share of a row of P sums to more than MAX_LANE_SUM (8.7).
 // - Each warp decides for itself, not for its warpgroup.
 // - When P is too large, S is already overwritten. The warp multiplies its 16 rows of Q by K again, with mma.sync, which needs
 //   no other warp; tiles and accumulators have the same layout. K is released only after that.

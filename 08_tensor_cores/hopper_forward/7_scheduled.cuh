@@ -13,7 +13,7 @@
 // Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once. Workspace: the counter, zero before
 //   and after, which launches that run at the same time must not share; padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128, 160, 192 or 256. Needs sm_90a.
+// Shapes: all; d is padded with zeros to 64, 80, 96, 128, 160, 192 or 256, with a bias to 64, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"

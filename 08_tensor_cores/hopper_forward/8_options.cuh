@@ -102,8 +102,8 @@ __device__ void consume(const Shared<T, Shape>& shared, const OptionsRule& rule,
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);                   // [16, Width] in each warp, not normalised
   Rows<2> m(-INFINITY), l(0.0f);                                   // l: over this lane's columns only
 
-  // Each warp decides for itself how tile j becomes P, as in step 7. Tiles before lazy_begin or from lazy_end on may need a mask
-  // in the warp's rows, and are exact.
+  // Each warp decides for itself how tile j becomes P, as in step 7. Tiles before lazy_begin or from lazy_end on may need a
+  // mask in the warp's rows, and are exact.
   int lazy_end = rule.problem.end_key(work.query0 + warp_row) / Shape::Bc;
   const int lazy_begin = (rule.problem.first_key(work.query0 + warp_row + 15) + Shape::Bc - 1) / Shape::Bc;
   const bool capped = rule.problem.softcap != 0.0f;

@@ -15,8 +15,8 @@ __device__ Tile<T, Width> of_half(bool first_half, const Tile<T, Width>& first, 
 }
 
 // P^T goes from half 0 to half 1 in lane order, in the memory of the warp's rows of a tile: a lane stores its four registers of
-// each 16 x 16 block, and the same lane of half 1 reads them back, as one 16-byte access without bank conflicts. Row order, with
-// 4-byte accesses, costs 2 % at d = 64.
+// each 16 x 16 block, and the same lane of half 1 reads them back, as one 16-byte access without bank conflicts. Row order,
+// with 4-byte accesses, costs 2 % at d = 64.
 template <class T, int Width, int RowFragments, int Depth>
 __device__ void store_in_lane_order(const Tile<T, Width>& rows, const InRegisters<T, RowFragments, Depth>& Pt) {
   constexpr int count = RowFragments * Depth;

@@ -43,7 +43,7 @@ Schedule schedule_of(const Problem& p) {
   return {tiles, heads_in_L2(heads, bytes_of_KV / p.group_size()), tiles * heads};
 }
 
-/// Step 7: the forward pass's workspace, and the counter of its work.
+/// `scheduled` and `options_hopper`: the forward pass's workspace, and the counter of its work.
 inline std::vector<WorkspaceSpec> workspace_with_counter(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = padded_operands(p, pass);
   list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});

@@ -107,7 +107,7 @@ __device__ void issue_product(Accumulators<1, ColFragments>& C, const Left& A, c
 
 // ---- The epilogue ----------------------------------------------------------------------------------------------------------
 
-/// (8.5)  The epilogue by TMA, as step 1 introduces it: a warp's rows of O, and L, from query0 on. Staging: its rows of Q,
+/// (8.5)  The epilogue by TMA, as `tma` introduces it: a warp's rows of O, and L, from query0 on. Staging: its rows of Q,
 /// which nobody reads any more.
 template <class T, class Output, int N, class Rule, class Tile>
 __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, const Rule& rule, const TensorMap& O_map,
@@ -122,12 +122,12 @@ __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, cons
     if (threadIdx.x % WARP == 0) {
       staging.store(O_map, query0, h, b);
       bulk_commit();
-      // The TMA has read O. Before that the block must not end, nor, in step 7, may the next Q land here.
+      // The TMA has read O. Before that the block must not end, nor, in `scheduled`, may the next Q land here.
       bulk_wait_read<0>();
     }
   } else {  // rows of O are not 16-byte aligned: the TMA cannot store them
     write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
-    // Write after write: in step 7 the TMA loads the next Q where this thread has stored O.
+    // Write after write: in `scheduled` the TMA loads the next Q where this thread has stored O.
     fence_proxy_async();
   }
 }
@@ -164,7 +164,8 @@ __device__ inline void release(Mbarrier& empty) { arrive_warp(empty); }
 __device__ inline void commit(Mbarrier& full) { arrive_warp(full); }
 
 /// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers.
-/// Steps 1 and 2 initialise the empty ones too, but nobody waits for them: there a block-wide barrier says that a stage is empty.
+/// `tma` and `wgmma` initialise the empty ones too, but nobody waits for them: there a block-wide barrier says that a stage is
+/// empty.
 template <int Width, int Br, int Bc, int Stages, int QStages = 1>
 struct SharedStorage {
   unsigned short Q[QStages][tile_elements(Br, Width)];
@@ -209,7 +210,7 @@ struct PipelineState {
   __device__ void next() { position = position + 1 < 2 * Stages ? position + 1 : 0; }
 };
 
-/// From forward step 6 on: releases K and V without reading them. Waits until they are full first: an arrival counts for the
+/// From `tall` on: releases K and V without reading them. Waits until they are full first: an arrival counts for the
 /// current phase, which could otherwise still be the previous tile's.
 template <class Storage, int Stages>
 __device__ void skip(Storage& storage, const PipelineState<Stages>& state) {

@@ -11,11 +11,11 @@ namespace {
 
 // ---- Work -------------------------------------------------------------------------------------------------------------------
 
-/// A block's work: a tile of keys, and the tiles of queries to loop over, of all heads of a group. The first keys, visible to the
-/// most queries under a causal mask, start first.
+/// A block's work: a tile of keys, and the tiles of queries to loop over, of all heads of a group. The first keys, visible to
+/// the most queries under a causal mask, start first.
 template <class Shape>
 struct KeyWork : QueryTiles<Shape::Br> {
-  int b, kv_head;  // of K and V; kv_head is the group's index, except in step 7
+  int b, kv_head;  // of K and V; kv_head is the group's index, except in `divided`
   int key0;        // the first key
 
   __device__ KeyWork(const Problem& p, int heads_at_once, int work_id)
@@ -27,10 +27,11 @@ struct KeyWork : QueryTiles<Shape::Br> {
         key0(order.tile * Shape::Bc) {}
 };
 
-/// The same for steps 5 and 7, where blocks take turns at a tile of dQ. Order: the last tile of queries first, and at each tile
-/// all heads of the group.
-/// - Last first, because every tile of keys sees the last queries: all blocks begin at the same tile, and then follow each
-///   other, one tile apart. First first, under a causal mask a block would wait until its predecessors come to its diagonal.
+/// The same for `ordered` and `divided`, where blocks take turns at a tile of dQ. Order: the last tile of queries first, and
+/// at each tile all heads of the group.
+/// - Last first, because the last queries see every tile of keys: all blocks begin at the same tile, and then follow each
+///   other, one tile apart. In the other order, under a causal mask, a block would wait until its predecessors come to its
+///   diagonal.
 /// - Heads inside: head by head, a block with fewer tiles would reach the next head before its predecessors, and wait there.
 template <class Shape>
 struct OrderedWork : KeyWork<Shape> {
@@ -53,7 +54,7 @@ struct BackwardMaps {
 // ---- Tiles ------------------------------------------------------------------------------------------------------------------
 
 /// The layout of a block's shared memory. Tiles of 16-bit elements begin at multiples of 1024 bytes. L is loaded with Q and D
-/// with dO, on the same mbarriers. Step 1 initialises `empty` too, but nobody waits for it: there a barrier says so.
+/// with dO, on the same mbarriers. `warpgroups` initialises `empty` too, but nobody waits for it: there a barrier says so.
 template <int Width, int Br, int Bc, int Stages, int DSStages>
 struct BackwardStorage {
   unsigned short K[tile_elements(Bc, Width)], V[tile_elements(Bc, Width)];
@@ -81,7 +82,7 @@ struct BackwardShared {
   __device__ QueryStats stats(int stage) const { return {{storage.L_and_D[stage], 2, Shape::Br, Shape::Br}}; }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of the warps that read Q and dO,
-  /// which are those of all consumers except in step 6.
+  /// which are those of all consumers except in `relay`.
   __device__ void initialize(int releasing_warps = Shape::CONSUMERS * 4) const {
     mbarrier_init(storage.full_K, 1);
     mbarrier_init(storage.full_V, 1);
@@ -117,7 +118,7 @@ struct BackwardShared {
   }
 };
 
-/// From step 2 on, one thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
+/// From `ring` on, one thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape, class Work>
 __device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& L_and_D, const Work& work) {
@@ -178,7 +179,7 @@ struct ShareOfDQ {
       atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
-  /// From step 4 on: stores to shared memory, in the layout of dQ_accum.
+  /// From `bulk` on: stores to shared memory, in the layout of dQ_accum.
   __device__ void store(float (&tile)[Shape::Br * Shape::Width], const Accumulators<1, COLS / 8>& dQ) const {
     const SharedMatrix<float> dQ_smem{tile, 1, Shape::Br * Shape::Width, Shape::Br * Shape::Width};
 #pragma unroll
@@ -192,8 +193,8 @@ struct ShareOfDQ {
 
 // ---- dK and dV of wide heads ------------------------------------------------------------------------------------------------
 
-/// Step 6: dK or dV [16, Width] in each warp, in two pieces: an instruction for all columns would name 128 registers, more than
-/// ptxas allows in a kernel of 512 threads, whatever setmaxnreg says.
+/// `relay`: dK or dV [16, Width] in each warp, in two pieces: an instruction for all columns would name 128 registers, more
+/// than ptxas allows in a kernel of 512 threads, whatever setmaxnreg says.
 template <class Shape>
 struct WideGradient {
   static constexpr int LEFT = 128, RIGHT = Shape::Width - LEFT;  // columns
@@ -227,7 +228,8 @@ BackwardMaps backward_maps(const Attention& a) {
           map(a.dO, "dO_padded", Shape::Br)};
 }
 
-/// Steps 5 and 7, whose blocks take turns: the sum of dQ; the counter of tickets; a turn per tile of queries of any height.
+/// `ordered` and `divided`, whose blocks take turns: the sum of dQ; the counter of tickets; a turn per tile of queries of any
+/// height.
 inline std::vector<WorkspaceSpec> workspace_of_turns(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
   if (pass == Pass::forward) return list;
@@ -253,7 +255,7 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
-/// Whether the heads of a group share keys under a causal mask, where step 5 is the fastest for d above 64.
+/// Whether the heads of a group share keys under a causal mask, where `ordered` is the fastest for d above 64.
 inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
 
 template <const auto& shapes>

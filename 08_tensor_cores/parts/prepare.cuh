@@ -1,5 +1,5 @@
-// 08 Tensor cores, backward, what all steps share: the kernel that computes D of all queries before a step's own, the order of the
-// tiles of queries, P from scores and L, and dS.
+// 08 Tensor cores, backward, what all steps share: the kernel that computes D of all queries before a step's own, the order of
+// the tiles of queries, P from scores and L, and dS.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -11,8 +11,9 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, then D. Its rows are the queries, padded to a multiple of
-/// ROW_BLOCK; in a ragged batch (step 5) each sequence is padded by itself, and begins at a multiple of ROW_BLOCK.
+/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, then D. Its rows are the queries, padded to a multiple
+/// of ROW_BLOCK; in a ragged batch (`options_backward`) each sequence is padded by itself, and begins at a multiple of
+/// ROW_BLOCK.
 template <class T>
 struct BackwardTensors {
   Tensor<const T> Q, K, V, dO;
@@ -34,9 +35,9 @@ __device__ float2 unpack(unsigned pair) {
   }
 }
 
-/// The head that a block works on, and the block's index among the blocks of that head, which have equally many rows each. Heads
-/// run from last to first, because L2 keeps recently used data: the step's kernel, which takes heads from first to last, begins
-/// with what prepare_kernel has just cleared and ends with what convert_kernel reads next.
+/// The head that a block works on, and the block's index among the blocks of that head, which have equally many rows each.
+/// Heads run from last to first, because L2 keeps recently used data: the step's kernel, which takes heads from first to last,
+/// begins with what prepare_kernel has just cleared and ends with what convert_kernel reads next.
 struct BlockOfHead {
   int head, index;  // head: counted over all batches
 
@@ -200,7 +201,8 @@ __device__ void multiply_block(Accumulators<RowFragments, ColFragments>& C, int 
 template <class Scores>
 __device__ void exponentiate(Scores& St, const QueryStats& stats, float late_scale, bool subtract_first) {
   const float scale_log2 = late_scale * LOG2_E;
-  // The large-L rule: so it is, too, where log2(e) L would lose precision, or overflow.
+  // The large-L rule: L is subtracted first also if any |L| of the tile exceeds LARGE_L, since log2(e) L would lose precision,
+  // or overflow.
   if (subtract_first || any_large<Scores::WIDTH>(stats)) {
     St.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(late_scale, s, -stats.L(query))); });
   } else {

@@ -26,7 +26,7 @@ __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int r
 /// Each element of a tile is read TILE times from shared memory, so traffic from HBM falls by a factor of TILE (1.6).
 template <bool TransposeA, bool TransposeB>
 __device__ float tile_product(const Matrix<const float>& A, const Matrix<const float>& B, int row0, int col0, int depth) {
-  __shared__ Tile A_tile;  // [TILE rows, TILE of depth], or the transpose if A is stored transposed
+  __shared__ Tile A_tile;  // [TILE rows, TILE of depth]; with TransposeA as A is stored, [TILE of depth, TILE rows]
   __shared__ Tile B_tile;  // [TILE of depth, TILE columns], or the transpose
   const int row = threadIdx.y;
   const int col = threadIdx.x;
