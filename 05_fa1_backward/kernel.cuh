@@ -6,10 +6,9 @@
 //   P = softmax(S)           dS = P o (dP - D)              D = rowsum(dO o O)             (5.3), (5.4)
 //   S = scale Q K^T          dQ = scale dS K                dK = scale dS^T Q              (5.5), (5.6)
 //
-// The loops are those of 04/2_tiled.cuh, whose Q_smem is smem.Q here and whose Q_all is all.Q: tiles of K and V outside, tiles
-// of Q inside. dK, dV of the outer tile accumulate in shared memory; dQ of the inner one takes the place of O: read from HBM,
-// updated and written back each time. Phase A is dot_products() and accumulate() with m and l known; phase B is P V with dS and
-// K; phase C, the transposed products, is new. D is computed anew for every tile of K (line 19); 07 computes it once.
+// The loops are those of 04/2_tiled.cuh (its Q_smem is smem.Q here, its Q_all is all.Q): tiles of K and V outside, of Q inside.
+// dK, dV of the outer tile accumulate in shared memory; dQ of the inner one, where 04 has O, is read from HBM and written back.
+// Phases A and B are 04's two products; C, the transposed ones, is new. D is computed for every tile of K; 07 does it once.
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so that only this block adds
 // to dK and dV: no atomics, and each run gives the same bits.  Block: Br threads. A thread owns a row:
@@ -117,11 +116,11 @@ __device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix
   return D;
 }
 
-/// What phase A knows of the thread's row of the Q tile. Beyond the last query it sees nothing.
+/// What phase A knows of the thread's row of the Q tile.
 struct QueryRow {
-  int b, h, i, row;  // query i of head h; row of the tile
-  int visible = 0;   // keys it sees from key0 on; negative or above Bc if the last one is in another tile
-  float m = 0.0f, one_over_l = 0.0f, D = 0.0f;  // of the query; m = 0 if it sees no key
+  int b, h, i, row;        // query i of head h; row of the tile
+  int visible;             // keys it sees from key0 on; negative or above Bc if the last one is in another tile
+  float m, one_over_l, D;  // of the query; m = 0 if it sees no key
 };
 
 /// Phase A, a row of the Q tile, to shared memory:  dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3).
@@ -161,10 +160,9 @@ __device__ inline void add_row(float4 (&sum)[COLS / 4], float weight, const Shar
   for (int k = 0; k < COLS / 4; ++k) sum[k] = add_scaled(sum[k], weight, Y.as<const float4>(row, c0 + 4 * k));
 }
 
-/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), read from HBM and written back. From S = scale Q K^T,
-/// with respect to Q. (Not coalesced, as a thread reads a row: staging dQ, as 04 does O, would take another tile.) Each tile
-/// is summed separately, as in phase C: a single chain of additions over all tiles would lose two more bits (chapter 05,
-/// section 5).
+/// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), in HBM. Not coalesced, as a thread reads a row: staging dQ, as
+/// 04 does O, would take another tile. Each tile is summed separately, as in phase C: a single chain of additions over all tiles
+/// would lose two more bits (chapter 05, section 5).
 template <int Width>
 __device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale, const SharedTiles& smem, int row, bool aligned) {
   for (int c0 = 0; c0 < Width; c0 += COLS) {
@@ -233,14 +231,16 @@ __global__ void __launch_bounds__(MAX_Br, 1)
         __syncthreads();
 
         // Phase A: S (line 11), mask (12), P (13), dP (17), D (19), dS (20). If the row sees no key, l = 0, m = -inf: P = 0.
-        QueryRow query{.b = b, .h = h, .i = i, .row = row};
+        int visible = 0;
+        float m = 0.0f, l = 0.0f, D = 0.0f;
         if (i < problem.Nq) {
-          const float l = all.l.head_vector(b, h)(i);
-          query.visible = problem.visible_keys(i) - key0;
-          query.m = zero_if_empty(all.m.head_vector(b, h)(i));
-          query.one_over_l = l == 0.0f ? 0.0f : 1.0f / l;
-          query.D = row_D<Width>(smem.dO, row, all.O.head(b, h), i, aligned);
+          visible = problem.visible_keys(i) - key0;
+          m = all.m.head_vector(b, h)(i), l = all.l.head_vector(b, h)(i);
+          D = row_D<Width>(smem.dO, row, all.O.head(b, h), i, aligned);
         }
+        const float one_over_l = l == 0.0f ? 0.0f : 1.0f / l;
+        const QueryRow query{
+            .b = b, .h = h, .i = i, .row = row, .visible = visible, .m = zero_if_empty(m), .one_over_l = one_over_l, .D = D};
         store_P_and_dS<Width>(problem, bias, smem, key0, query);
 
         // Line 21, phase B. A thread reads only the row of dS that it has just written.
@@ -248,13 +248,13 @@ __global__ void __launch_bounds__(MAX_Br, 1)
         // Read after write: a column of P or dS has an element from every thread.
         __syncthreads();
 
-        // Lines 16 and 22, phase C.
-        //   threads 0 .. Bc - 1      dV += P^T dO
-        //   threads Bc .. 2 Bc - 1   dK += scale dS^T Q    by the same instructions: a warp may have threads of both kinds
+        // Lines 16 and 22, phase C: threads 0 .. Bc - 1 do dV += P^T dO, threads Bc .. 2 Bc - 1 dK += scale dS^T Q, by the same
+        // instructions, since a warp may have threads of both kinds.
         if (thread < 2 * Bc) {
           const bool is_dV = thread < Bc;
-          const auto either = [&](const SharedMatrix<float>& v, const SharedMatrix<float>& k) { return is_dV ? v : k; };
-          const auto dV_or_dK = either(smem.dV, smem.dK), P_or_dS = either(smem.P, smem.dS), dO_or_Q = either(smem.dO, smem.Q);
+          const SharedMatrix<float> dV_or_dK{is_dV ? smem.dV.data : smem.dK.data, Bc, Width, Width + PAD};
+          const SharedMatrix<float> P_or_dS{is_dV ? smem.P.data : smem.dS.data, Br, Bc, Bc + PAD};
+          const SharedMatrix<float> dO_or_Q{is_dV ? smem.dO.data : smem.Q.data, Br, Width, Width + PAD};
           const int key = is_dV ? thread : thread - Bc;
           add_to_key_gradient<Width>(dV_or_dK, key, is_dV ? 1.0f : problem.scale, P_or_dS, dO_or_Q);
         }
