@@ -142,8 +142,8 @@ if part sweep "sweep"; then
 fi
 
 if part tune "tile sizes"; then
-  for run in "06_fa2_forward tuned forward fp32" "07_fa2_backward one_kernel backward fp32" \
-    "08_tensor_cores scheduled forward fp16" "08_tensor_cores relay backward fp16"; do
+  for run in "06_fa2_forward tuned forward fp32" "07_fa2_backward one_kernel backward fp32" "08_tensor_cores lazy_maximum forward fp16" \
+    "08_tensor_cores scheduled forward fp16" "08_tensor_cores staggered backward fp16" "08_tensor_cores bulk backward fp16"; do
     read -r stage variant pass dtype <<<"$run"
     for d in 32 64 96 128 256; do
       for mask in "" --causal; do
