@@ -26,9 +26,9 @@ class Messages(unittest.TestCase):
         self.assertIn("A thread goes on and on. Does the variable of each loop change", endless)
         self.assertNotIn("FLASH_SIMT", endless)
         divided = self.told(NAME, "  int n = problem.Nk - problem.Nk;\n  P(i, 0) = S(i, problem.Nk / n);\n")
-        self.assertIn("integer division of 4 by zero at 01_softmax.cuh:98 An integer divided by zero", divided)
+        self.assertRegex(divided, r"integer division of 4 by zero at 01_softmax\.cuh:\d+ An integer divided by zero")
         array = self.told(NAME, "  float x[4];\n  for (int j = 0; j < problem.Nk + 1; ++j) x[j] = 1.0f;\n  P(i, 0) = x[0];\n")
-        self.assertIn("does not exist at 01_softmax.cuh:98 The kernel touched an element that does not exist", array)
+        self.assertRegex(array, r"does not exist at 01_softmax\.cuh:\d+ The kernel touched an element that does not exist")
         e = exercise.load("06_rows_in_registers")
         unwritten = self.told(e.name, e.parts()[1].replace("    load_tile<Shape::Width>(V_smem, V, key0, aligned);\n", ""))
         self.assertIn("Shared memory holds nothing until a thread writes to it", unwritten)
@@ -91,7 +91,7 @@ class Messages(unittest.TestCase):
         barrier = e.parts()[1].rindex("    __syncthreads();")
         told = self.told(e.name, e.parts()[1][:barrier] + "\n" + e.parts()[1][barrier:].partition("\n")[2])
         self.assertRegex(
-            told, r"The simulator found a race: .* 01_tile_product.cuh:43 is the project's: tile\[threadIdx.y\]\[threadIdx.x\] ="
+            told, r"The simulator found a race: .* 01_tile_product.cuh:\d+ is the project's: tile\[threadIdx.y\]\[threadIdx.x\] ="
         )
         said = "07_fa2_backward/parts.cuh:1 writes and absent.cuh:1 reads the same shared memory at 06_outer_product.cuh:999"
         told = words.whose(e, said, "mine\n")
