@@ -137,6 +137,7 @@ constexpr CompiledShape compiled(const char* why) {
           start<Shape>};
 }
 
+// Width, Br, Bc.
 constexpr CompiledShape shapes[] = {
     compiled<ForwardShape<32, 128, 32>>("K and V move once for each 128 queries"),
     compiled<ForwardShape<32, 64, 32>>("twice as many blocks"),

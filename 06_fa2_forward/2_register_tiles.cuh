@@ -177,6 +177,7 @@ constexpr CompiledShape compiled(const char* why) {
           why,          start<Shape>,           Shape::thread};
 }
 
+// Width, Br, Bc, rows per thread.
 constexpr CompiledShape shapes[] = {
     compiled<ForwardShape<32, 128, 64, 8>>("8 x 8 scores a thread"),
     compiled<ForwardShape<32, 64, 32, 4>>("twice as many blocks, little shared memory"),

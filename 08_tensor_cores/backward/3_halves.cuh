@@ -161,6 +161,7 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
 }
 
+// Width, Br, Bc, warps.
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 128, 8>("32 keys a warp"),      compiled<32, 64, 128, 8>("fits the registers of sm_80"),
     compiled<32, 64, 64, 8>("little shared memory"),  compiled<64, 128, 128, 8>("32 keys a warp"),

@@ -234,6 +234,7 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
 }
 
+// Width, Br, Bc, row fragments per warp, blocks per SM.
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 64, 2, 2>("32 rows a warp"),
     compiled<64, 128, 64, 2, 2>("32 rows a warp"),

@@ -173,6 +173,7 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
+// Width, Br, Bc.
 constexpr CompiledShape shapes[] = {
     compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
     compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.65),

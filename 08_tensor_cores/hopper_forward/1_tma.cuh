@@ -135,6 +135,7 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
 }
 
+// Width, Br, Bc, row fragments per warp, blocks per SM.
 constexpr CompiledShape shapes[] = {
     compiled<64, 128, 64, 2, 2>("32 rows a warp, Q in registers"),
     compiled<64, 64, 64, 1, 3>("twice as many blocks, three on an SM"),

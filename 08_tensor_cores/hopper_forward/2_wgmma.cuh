@@ -131,6 +131,7 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
 }
 
+// Width, Br, Bc.
 constexpr CompiledShape shapes[] = {
     compiled<64, 128, 128>("two warpgroups share K and V"),
     compiled<64, 64, 64>("twice as many blocks, little shared memory"),

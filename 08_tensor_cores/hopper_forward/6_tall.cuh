@@ -228,6 +228,7 @@ constexpr CompiledShape compiled(const char* why) {
   return compiled_shape<Shape>(why, start<Shape>);
 }
 
+// Width, Br, Bc, stages.
 constexpr CompiledShape shapes[] = {
     compiled<64, 192, 96, 3>("three warpgroups: with Bc = 96 a fourth would spill"),
     compiled<64, 64, 64, 2>("little shared memory"),

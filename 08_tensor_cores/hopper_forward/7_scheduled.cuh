@@ -261,7 +261,7 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<Shape>(why, start<Shape>, speed);
 }
 
-// Fastest first per width; speeds as measured with --tune on an H200, those at 160 and 192 taken from 128.
+// Width, Br, Bc, stages; speeds by --tune on an H200, fastest first per width, those at 160 and 192 taken from 128.
 constexpr CompiledShape shapes[] = {
     compiled<64, 256, 64, 3>("four warpgroups"),
     compiled<64, 192, 96, 3>("three warpgroups", 0.96),

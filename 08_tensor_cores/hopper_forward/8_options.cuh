@@ -274,7 +274,7 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed);
 }
 
-// Those of step 7 that have registers to spare, and their speeds.
+// Width, Br, Bc, stages: those of step 7 that have registers to spare, and their speeds.
 constexpr CompiledShape shapes[] = {
     compiled<64, 192, 96, 3>("three warpgroups; a fourth would leave too few registers"),
     compiled<64, 128, 128, 2>("two warpgroups", 0.93),
