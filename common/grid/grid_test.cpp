@@ -4,6 +4,7 @@
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
+#include "common/harness/tiles.hpp"
 #include "common/simt/findings.hpp"
 #include "common/simt/options.hpp"
 
@@ -49,6 +50,62 @@ TEST_CASE("grid: every problem by every variant") {  // at night
 }
 TEST_CASE("grid: every compiled tile size") { check_every_tile_on(every_tile()); }
 
+/// The rows of one sequence of a tensor with a row per query, or per key.
+HostTensor<float> rows_of(const HostTensor<float>& packed, const std::vector<int>& offsets, int s) {
+  if (packed.empty()) return {};
+  const int first = offsets[static_cast<std::size_t>(s)], end = offsets[static_cast<std::size_t>(s) + 1];
+  HostTensor<float> rows({1, packed.shape[1], end - first, packed.shape[3]});
+  for (int h = 0; h < rows.shape[1]; ++h) {
+    for (int i = first; i < end; ++i) {
+      for (int c = 0; c < rows.shape[3]; ++c) rows(0, h, i - first, c) = packed(0, h, i, c);
+    }
+  }
+  return rows;
+}
+
+TEST_CASE("grid: a sequence of a ragged batch has the bits of a run of its own") {
+  for (const FullProblem& problem : sequences_of_a_tile()) {
+    for (const Variant& variant : variants_for(problem)) {
+      const Pass pass = deepest_pass(variant);
+      const Inputs inputs = make_inputs(problem, InputKind::normal, 37, pass);
+      const auto tiles = [&, limits = device().limits()](const FullProblem& p, Pass of) {
+        return choose_tiles(variant, p, of, limits, {});
+      };
+      Runner runner(device(), variant, problem, inputs, pass, tiles(problem, pass));
+      runner.run();
+      const Results<float> all = runner.results();
+      const auto& [queries, keys] = problem.sequences;
+      for (int s = 0; s < problem.sequences.count(); ++s) {
+        const FullProblem one{problem.sequence(s), {}};
+        const Results<float> expected{rows_of(all.O, queries, s), rows_of(all.L, queries, s), rows_of(all.dQ, queries, s),
+                                      rows_of(all.dK, keys, s), rows_of(all.dV, keys, s)};
+        INFO(std::string(variant.name) << ", sequence " << s << " of " << describe(problem));
+        if (one.Nq == 0 || one.Nk == 0) {  // no run has that: nothing is seen
+          for (const HostTensor<float>* zero : {&expected.O, &expected.dQ, &expected.dK, &expected.dV}) {
+            for (const float value : zero->values) CHECK(value == 0.0f);
+          }
+          for (const float value : expected.L.values) CHECK(value == -std::numeric_limits<float>::infinity());
+          continue;
+        }
+        const Inputs alone{rows_of(inputs.Q, queries, s),
+                           rows_of(inputs.K, keys, s),
+                           rows_of(inputs.V, keys, s),
+                           rows_of(inputs.dO, queries, s),
+                           inputs.bias,
+                           inputs.kind,
+                           inputs.seed};
+        // The sums of O and L depend on the tiles of the forward pass, which are the default in a backward one.
+        REQUIRE(tiles(one, Pass::forward) == tiles(problem, Pass::forward));
+        Runner single(device(), variant, one, alone, pass, tiles(problem, pass));
+        single.run();
+        Results<float> got = single.results();
+        if (variant.atomic_dQ) got.dQ = expected.dQ;
+        CHECK(identical(got, expected));
+      }
+    }
+  }
+}
+
 TEST_CASE("grid: hyperbolic scores of points that are one, almost one, or at the edge of what fp32 tells apart") {
   FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = 33, .d = 24});
   problem.score = Score::lorentz;
@@ -78,6 +135,24 @@ TEST_CASE("grid: centroids of values that are one, almost one, or so far out tha
         for (std::size_t n = 0; n < inputs.V.values.size(); ++n)
           inputs.V.values[n] = size * (inputs.V.values[n % 24] + (n < 24 ? 0.0f : step * inputs.V.values[n]));
         checked_run(variant, problem, inputs, deepest_pass(variant));
+      }
+    }
+  }
+}
+
+TEST_CASE("grid: rows that see no key give O = 0, L = -inf and zero gradients") {
+  for (const FullProblem& problem : fully_masked_rows()) {
+    for (const Variant& variant : variants_for(problem)) {
+      const Pass pass = deepest_pass(variant);
+      const Results<float> got = checked_run(variant, problem, make_inputs(problem, InputKind::normal, 3, pass), pass);
+      for (int h = 0; h < problem.H; ++h) {
+        for (int i = 0; i < problem.Nq - problem.Nk; ++i) {
+          CHECK(got.L(0, h, i, 0) == -std::numeric_limits<float>::infinity());
+          for (int c = 0; c < problem.d; ++c) {
+            CHECK(got.O(0, h, i, c) == 0.0f);
+            if (pass == Pass::backward) CHECK(got.dQ(0, h, i, c) == 0.0f);
+          }
+        }
       }
     }
   }

@@ -141,6 +141,16 @@ std::vector<FullProblem> heads_and_layouts() {
   return problems;
 }
 
+std::vector<FullProblem> fully_masked_rows() {
+  std::vector<FullProblem> problems;
+  for (const auto& [Nq, Nk] : {std::pair{5, 2}, std::pair{40, 33}, std::pair{70, 5}, std::pair{130, 64}}) {
+    if ((small_shapes && Nq > 100) || (few_shapes && Nq > 50)) continue;
+    problems.push_back(problem_of({.H = 2, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = 16}));
+    problems.back().causal = true;
+  }
+  return problems;
+}
+
 std::vector<FullProblem> windows() {
   struct Case {
     int Nq, Nk;
@@ -297,6 +307,20 @@ std::vector<FullProblem> ragged() {
     p.causal = c.causal, p.window = c.window, p.softcap = c.softcap, p.bias = c.bias, p.layout = c.layout;
   }
   if (few_shapes) problems.resize(2);
+  return problems;
+}
+
+std::vector<FullProblem> sequences_of_a_tile() {
+  std::vector<FullProblem> problems;
+  for (const bool with_options : {false, true}) {
+    const Sequences sequences = parse_lengths("lengths", "100,128:97,0:5,7:0,120");
+    problems.push_back(problem_of({.H = 2, .Hkv = 1, .Nq = sequences.queries.back(), .Nk = sequences.keys.back(), .d = 64}));
+    FullProblem& p = problems.back();
+    p.sequences = sequences;
+    if (!with_options) continue;
+    p.causal = true, p.softcap = 3.0f, p.bias = BiasKind::alibi;
+  }
+  if (few_shapes) problems.resize(1);
   return problems;
 }
 

@@ -14,7 +14,7 @@ struct Shape {
 };
 FullProblem problem_of(const Shape&);
 
-/// Lengths around tile edges, single rows, Nq < Nk and Nq > Nk, whose first queries see nothing if causal; causal and not. In 16 bits, where tiles are larger, more of them.
+/// Lengths around tile edges, single rows, Nq < Nk and Nq > Nk; causal and not. In 16 bits, where tiles are larger, more of them.
 std::vector<FullProblem> lengths();
 
 /// Head dimensions that are and are not multiples of 4, 8, 16, 32, up to what the stage takes; every second one causal.
@@ -25,6 +25,9 @@ std::vector<FullProblem> biases();
 
 /// MHA, GQA, MQA, several batches, in each layout that can hold them.
 std::vector<FullProblem> heads_and_layouts();
+
+/// Causal problems with more queries than keys: the first Nq - Nk queries see nothing.
+std::vector<FullProblem> fully_masked_rows();
 
 /// Windows around tile edges, with Nq unlike Nk, with queries that see nothing and keys that nobody sees, and with the other options.
 std::vector<FullProblem> windows();
@@ -44,6 +47,9 @@ std::vector<FullProblem> hyperbolic();
 /// Ragged batches around tile edges: empty sequences, sequences without queries or without keys, more of one than of the other, with the
 /// options that go with them.
 std::vector<FullProblem> ragged();
+
+/// Ragged batches of which each sequence alone takes the tiles that the batch takes.
+std::vector<FullProblem> sequences_of_a_tile();
 
 /// Draws from everything above at once, reproducibly.
 std::vector<FullProblem> random_mixture(int count, std::uint64_t seed);
