@@ -150,7 +150,7 @@ class Serve(unittest.TestCase):
         with Chromium(self.url) as browser:
             for width, theme in ((1280, "light"), (400, "dark")):
                 browser.look(width, 900, theme)
-                browser.open(self.url)
+                browser.open(self.url + "#variant=tiled")
                 self.assertTrue(browser.wait(f"{verdict} === 'Right, without a race'", 240))
                 self.assertLessEqual(browser.value("document.documentElement.scrollWidth"), width)
             browser.value(edit.format("__syncthreads();", ""))
