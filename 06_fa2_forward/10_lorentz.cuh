@@ -73,8 +73,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    bool aligned) {
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  // Heads vary fastest, so that the longest tiles of all heads start first: under a causal mask the last rows see the most
-  // keys.
+  // Heads vary fastest, so that all heads' longest tiles start first: under a causal mask the last rows see the most keys.
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   const int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;

@@ -8,10 +8,9 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: V, the left operand of dP^T, stays in registers up to the register limit: all of it at d = 64, half of it
-// at
-// 128. If registers are left, K does too. Shared memory bandwidth is the bottleneck, and an operand in shared memory is read
-// again in every iteration.
+// New since step 2: V, the left operand of dP^T, stays in registers up to the register limit: all of it at d = 64, half at 128.
+// If registers are left, K does too. Shared memory bandwidth is the bottleneck, and an operand in shared memory is read again in
+// every iteration.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer.

@@ -89,13 +89,11 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
       bulk_reduce_add(target, dQ_smem, BYTES);
     }
     bulk_commit();
-    // Read after write: the next block has to see the addition with its turn. Unlike bulk_wait_read, bulk_wait says that it is
-    // complete.
+    // Read after write: the next block has to see the addition with its turn. bulk_wait_read would not say that it is complete.
     // Write after read: the TMA has read dQ_i, whose buffer the consumers fill next.
     bulk_wait<0>();
     mbarrier_arrive(storage.empty_dQ[stage]);
-    // The turn of (head, tile of queries) is key_tile now. + 1 lets the next block add; the last one resets it for the next
-    // launch.
+    // The turn of (head, tile of queries) is key_tile now. + 1 lets the next block add; the last one resets it to 0.
     const bool last = work.key0 + Shape::Bc >= problem.visible_keys(min(at.query0 + Shape::Br, problem.Nq) - 1);
     add_release(turns.address(0, query_tile), last ? -key_tile : 1);
     parity ^= 1;

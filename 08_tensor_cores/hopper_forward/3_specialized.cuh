@@ -89,8 +89,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, c
     issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), /*add=*/false);  // (8.1)
     wgmma_commit();
     // Read after write: S is complete.
-    // Write after read: this warp's part of the product has read K_j, which the producer overwrites when all consumer warps
-    // have released it.
+    // Write after read: this warp's part of the product has read K_j. The producer waits until all consumer warps released it.
     wgmma_wait<0>(registers(S));
     release(storage.empty_K[stage]);
     rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);

@@ -30,8 +30,7 @@ struct KeyWork : QueryTiles<Shape::Br> {
 /// The same for `ordered` and `divided`, where blocks take turns at a tile of dQ. Order: the last tile of queries first, and
 /// at each tile all heads of the group.
 /// - Last first, because the last queries see every tile of keys: all blocks begin at the same tile, and then follow each
-///   other, one tile apart. In the other order, under a causal mask, a block would wait until its predecessors come to its
-///   diagonal.
+///   other, one tile apart. In the other order, under a causal mask, a block would wait for its predecessors at its diagonal.
 /// - Heads inside: head by head, a block with fewer tiles would reach the next head before its predecessors, and wait there.
 template <class Shape>
 struct OrderedWork : KeyWork<Shape> {
@@ -228,8 +227,7 @@ BackwardMaps backward_maps(const Attention& a) {
           map(a.dO, "dO_padded", Shape::Br)};
 }
 
-/// `ordered` and `divided`, whose blocks take turns: the sum of dQ; the counter of tickets; a turn per tile of queries of any
-/// height.
+/// `ordered` and `divided`, whose blocks take turns: the sum of dQ; the counter of tickets; a turn per tile of queries.
 inline std::vector<WorkspaceSpec> workspace_of_turns(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
   if (pass == Pass::forward) return list;
