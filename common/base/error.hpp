@@ -15,7 +15,8 @@ struct DeviceError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The simulator stopped a kernel that does something a GPU does not define: exit code 1, like any wrong result.
+/// A kernel asks for more than the GPU has, or does something a GPU does not define, where the simulator stops it: exit code 1, like any
+/// wrong result.
 struct KernelError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

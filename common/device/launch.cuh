@@ -17,7 +17,7 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
 };
 
-/// Throws DeviceError, naming kernel and shape, if the running GPU cannot hold such a launch; raises the kernel's limit of
+/// Throws KernelError, naming kernel and shape, if the running GPU cannot hold such a launch; raises the kernel's limit of
 /// dynamic shared memory beyond 48 KB where needed.
 void prepare_launch(const char* name, const LaunchShape& shape, const void* kernel);
 

@@ -18,6 +18,7 @@ struct LaunchShape {
   dim3 grid;                     ///< blocks
   dim3 block;                    ///< threads of a block
   std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
+  Site site = Site::here();      ///< the line that gives the shape
 };
 
 /// A kernel with its arguments: invoke(call) runs it for the current CUDA thread.
@@ -30,8 +31,8 @@ struct KernelCall {
   std::span<const volatile void* const> pointers;  ///< among its arguments
 };
 
-/// Runs all threads of all blocks to their end. Throws DeviceError if the target GPU could not hold the launch, KernelError
-/// if no GPU could or the kernel did something that CUDA does not define.
+/// Runs all threads of all blocks to their end. Throws KernelError if the target GPU could not hold the launch or the
+/// kernel did something that CUDA does not define.
 void run_kernel(const KernelCall&);
 
 /// Runs kernel(args...) on every thread of the grid. No argument may narrow.

@@ -1,6 +1,7 @@
 #include "common/simt/machine/limits.hpp"
 
 #include "common/base/error.hpp"
+#include "common/simt/machine/messages.hpp"
 
 #include <string>
 
@@ -21,16 +22,16 @@ void check_limits(const KernelCall& kernel, int target_sm) {
   const LaunchShape& shape = kernel.shape;
   const auto message = [&](const std::string& limit) {
     return "kernel " + std::string(kernel.name) + ", grid " + words(shape.grid) + ", block " + words(shape.block) + ", " +
-           std::to_string(shape.shared_bytes) + " bytes of dynamic shared memory: " + limit;
+           std::to_string(shape.shared_bytes) + " bytes of dynamic shared memory: " + limit + ", launched at " +
+           words(shape.site);
   };
   const dim3 grid_limit(2147483647u, 65535u, 65535u), block_limit(1024u, 1024u, 64u);
-  // No GPU takes these: the kernel is wrong. More shared memory than this GPU has may be right for another.
   if (!within(shape.grid, grid_limit)) throw KernelError(message("CUDA allows a grid of 1 to " + words(grid_limit)));
   if (!within(shape.block, block_limit) || std::uint64_t{shape.block.x} * shape.block.y * shape.block.z > 1024) {
     throw KernelError(message("CUDA allows a block of 1 to " + words(block_limit) + ", 1024 threads in all"));
   }
   if (const std::size_t most = shared_bytes_limit(target_sm); shape.shared_bytes > most) {
-    throw DeviceError(message("a GPU of sm_" + std::to_string(target_sm) + " allows " + std::to_string(most) + " bytes"));
+    throw KernelError(message("a GPU of sm_" + std::to_string(target_sm) + " allows " + std::to_string(most) + " bytes"));
   }
 }
 
@@ -49,7 +50,7 @@ void check_static_shared(const KernelCall& kernel, const std::vector<SharedVaria
                       ", and more only as dynamic shared memory");
   }
   if (const std::size_t most = shared_bytes_limit(target_sm), dynamic = kernel.shape.shared_bytes; sum + dynamic > most) {
-    throw DeviceError(what + " and " + std::to_string(dynamic) + " of dynamic: a GPU of sm_" + std::to_string(target_sm) +
+    throw KernelError(what + " and " + std::to_string(dynamic) + " of dynamic: a GPU of sm_" + std::to_string(target_sm) +
                       " allows " + std::to_string(most) + " together");
   }
 }

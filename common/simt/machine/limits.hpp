@@ -22,7 +22,7 @@ constexpr DeviceLimits limits_of(int target_sm) {
   return {.sm = target_sm, .multiprocessors = multiprocessors, .shared_bytes = block, .shared_bytes_sm = block + system};
 }
 
-/// Throws, naming kernel and shape: KernelError if no GPU can hold the launch, DeviceError if the target cannot.
+/// Throws KernelError, naming kernel and shape, if the target cannot hold the launch: a variant refuses a GPU before it launches.
 void check_limits(const KernelCall&, int target_sm);
 /// The same once it is known which static __shared__ variables the kernel has.
 void check_static_shared(const KernelCall&, const std::vector<SharedVariable>&, int target_sm);
