@@ -1,8 +1,10 @@
 #include "common/harness/diagnosis.hpp"
 
+#include "common/harness/hypotheses.hpp"
 #include "common/harness/thread_orders.hpp"
 #include "common/simt/findings.hpp"
 #include "common/simt/options.hpp"
+#include "common/simt/print.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -21,12 +23,12 @@ bool is_wrong(const CheckReport& check, const char* name) {
   return tensor != nullptr && !tensor->passed;
 }
 
-/// "every element is -1 times what it should be": "" if no one factor explains the result.
+/// "the elements of o are about -1 times what they should be": "" if no one factor explains the result.
 std::string factor_words(const TensorCheck& tensor) {
   if (tensor.passed || !tensor.factor) return "";
   char number[32];
   std::snprintf(number, sizeof number, "%.4g", *tensor.factor);
-  return "every element of " + tensor.tensor + " is " + number + " times what it should be" +
+  return "the elements of " + tensor.tensor + " are about " + number + " times what they should be" +
          (*tensor.factor == -1 ? ": a sign" : "");
 }
 
@@ -85,34 +87,21 @@ Unwritten unwritten_of(const TensorRef& t) {
   return found;
 }
 
-/// "" or which other problem the results solve: that without the scale, say.
-std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
-  FullProblem unscaled = p, scaled_twice = p, unmasked = p, unbiased = p, wide = p, uncapped = p, whole = p, undropped = p,
-              by_product = p, tangent = p;
-  unscaled.scale = 1.0f;
-  scaled_twice.scale = p.scale * p.scale;
-  unmasked.causal = false;
-  unbiased.bias = BiasKind::none;
-  wide.window = {};
-  uncapped.softcap = 0.0f;
-  whole.sequences = {};
-  undropped.dropout = {};
-  by_product.score = Score::dot, by_product.values = Values::tangent;
-  tangent.values = Values::tangent;
-  const auto solve = [&](const FullProblem& other) { return check_results(other, inputs, Pass::forward, got, sample).passed; };
-  if (p.scale != 1.0f && solve(unscaled)) return "o and lse are right for scale = 1: the scores are not multiplied by scale";
-  if (p.scale != 1.0f && solve(scaled_twice))
-    return "o and lse are right for scale squared: the scores are multiplied by scale twice";
-  if (p.causal && solve(unmasked)) return "o and lse are right without the causal mask: it is not applied";
-  if (!p.window.is_open() && solve(wide)) return "o and lse are right without the window: it is not applied";
-  if (p.softcap != 0.0f && solve(uncapped)) return "o and lse are right without the softcap: it is not applied";
-  if (!p.sequences.empty() && solve(whole)) return "o and lse are right for one sequence: queries see keys of other sequences";
-  if (p.dropout.probability != 0.0f && solve(undropped)) return "o and lse are right without dropout: it is not applied";
-  if (p.score != Score::dot && solve(by_product)) return "o and lse are right for --score dot: the distance is not computed";
-  if (p.values != Values::tangent && solve(tangent))
-    return "o and lse are right for --values tangent: the centroid is not computed";
-  if (p.bias != BiasKind::none && solve(unbiased)) return "o and lse are right without the bias: it is not added";
-  return "";
+const TensorCheck* first_wrong_of(const RunRecord& run) {
+  if (!run.check) return nullptr;
+  const auto found = std::ranges::find(run.check->tensors, false, &TensorCheck::passed);
+  return found == run.check->tensors.end() ? nullptr : &*found;
+}
+
+/// Where the worst element of a tensor lies.
+const void* address_of(const Attention& a, const TensorCheck& check) {
+  const std::pair<const char*, const TensorRef*> tensors[] = {{"o", &a.O},   {"lse", &a.L}, {"dq", &a.dQ},
+                                                              {"dk", &a.dK}, {"dv", &a.dV}, {"dbias", &a.dBias}};
+  const auto found = std::ranges::find(tensors, check.tensor, [](const auto& pair) { return std::string(pair.first); });
+  const TensorRef& t = *found->second;
+  const auto& [b, h, row, col, got, expected] = check.worst;
+  const std::int64_t at = b * t.stride[0] + h * t.stride[1] + row * t.stride[2] + col * t.stride[3];
+  return static_cast<const char*>(t.data) + at * size_of(t.dtype);
 }
 
 }  // namespace
@@ -216,13 +205,17 @@ std::string array_conflicts() {
 std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sample& sample, const Results<float>& got,
                                   const RunRecord& run) {
   if (run.device.kind != Backend::cpu || !simt::can_watch()) return std::nullopt;
+  const TensorCheck* const first_wrong = first_wrong_of(run);
   simt::reset_findings();
+  simt::follow_writes(first_wrong == nullptr ? nullptr : address_of(runner.attention(), *first_wrong));
   {
     simt::Options options = simt::options();
     options.watch = true;
     const simt::Simulated watched(options);
+    const simt::PrintsTo nowhere(nullptr);  // the first run has shown it
     runner.run();
   }
+  simt::follow_writes(nullptr);
   const simt::Findings findings = simt::findings();
   Diagnosis diagnosis;
   diagnosis.complete = findings.complete;
@@ -233,10 +226,7 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
   const std::string order = order_that_differs(runner, run.variant, got);
   if (!order.empty()) {
     const bool unexplained = findings.races.empty() && findings.unwritten.empty();
-    diagnosis.hints.push_back(order + (unexplained
-                                           ? ". No race explains that; atomics whose order counts would, or a local variable "
-                                             "that is read before it is set, of which the compiler warns"
-                                           : ""));
+    diagnosis.hints.push_back(order + (unexplained ? ". No race explains that; atomics whose order counts would" : ""));
   }
   for (const simt::UnwrittenRead& read : findings.unwritten)
     diagnosis.hints.push_back(sentence(read) + ": NaN, until somebody writes it");
@@ -250,6 +240,12 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
     for (const TensorCheck& tensor : run.check->tensors) {
       if (const std::string words = factor_words(tensor); !words.empty()) diagnosis.hints.push_back(words);
     }
+    if (solved.empty()) {
+      for (std::string& hint : row_hints(run.problem, inputs, got, *run.check, sample))
+        diagnosis.hints.push_back(std::move(hint));
+    }
+    if (!findings.last_write.empty())
+      diagnosis.hints.push_back("the worst element of " + first_wrong->tensor + " was written at " + findings.last_write);
   }
   return diagnosis;
 }

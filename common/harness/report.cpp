@@ -119,7 +119,7 @@ std::string diagnosis_text(const Json& threads) {
   std::string text =
       line("threads", std::string(mistakes.empty() ? "no race" : "RACE") +
                           (threads.at("complete") ? "" : "; only the first accesses of this large problem were looked at"));
-  constexpr std::size_t most = 3;  // one cause has many effects; JSON has them all
+  constexpr std::size_t most = 5;  // one cause has many effects; JSON has them all
   if (hints.size() > most) hints.erase(hints.begin() + most, hints.end());
   if (mistakes.size() > most) {
     const std::string more = "and " + std::to_string(mistakes.size() - most) + " more pairs of lines (--json)";

@@ -4,6 +4,7 @@
 #include "common/base/parallel.hpp"
 #include "common/harness/tiles.hpp"
 #include "common/isa/float16.hpp"
+#include "common/simt/options.hpp"
 
 #include <chrono>
 #include <utility>
@@ -108,6 +109,13 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
     std::vector<int> pairs;
     for (std::size_t s = 0; s < of.queries.size(); ++s) pairs.insert(pairs.end(), {of.queries[s], of.keys[s]});
     upload_pairs("offsets", pairs, attention_.offsets, offsets_);
+  }
+
+  std::vector<TensorRef> all{attention_.Q,  attention_.K,  attention_.V,  attention_.bias, attention_.O,    attention_.L,
+                             attention_.dO, attention_.dQ, attention_.dK, attention_.dV,   attention_.dBias};
+  all.insert(all.end(), attention_.workspaces.begin(), attention_.workspaces.end());
+  for (const TensorRef& tensor : all) {
+    if (tensor.data != nullptr) simt::name_tensor(tensor);
   }
 
   // Kernels see a broadcast bias at its full extents, with strides of 0.

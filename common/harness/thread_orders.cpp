@@ -1,6 +1,7 @@
 #include "common/harness/thread_orders.hpp"
 
 #include "common/simt/options.hpp"
+#include "common/simt/print.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -25,6 +26,7 @@ class Orders {
     options.seed = 1;
     options.schedule = schedule;
     const simt::Simulated simulated(options);
+    const simt::PrintsTo nowhere(nullptr);
     runner_.run();
     return runner_.results();
   }

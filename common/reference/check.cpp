@@ -85,11 +85,13 @@ TensorCheck Checker::compare(const Expected& expected, const HostTensor<float>& 
   for (std::size_t n = 0; n < expected.rows.size(); ++n) {
     const auto [b, h, row] = expected.rows[n];
     const double tolerance = expected.tolerances[n];
+    bool row_is_wrong = false;
     for (std::size_t c = 0; c < cols; ++c) {
       const float value = got(b, h, row, static_cast<std::int64_t>(c));
       const double right = expected.values[n * cols + c];
       const double diff = difference(value, right, expected.dtype);
       const bool wrong = !(diff <= tolerance);
+      row_is_wrong = row_is_wrong || wrong;
       if (!std::isfinite(value) && std::isfinite(right) && wrong) ++check.non_finite;
       error_squared += diff * diff;
       if (std::isfinite(right)) {
@@ -107,6 +109,7 @@ TensorCheck Checker::compare(const Expected& expected, const HostTensor<float>& 
         check.worst = {b, h, row, static_cast<int>(c), value, right};
       }
     }
+    if (row_is_wrong) check.wrong_rows.push_back({b, h, row});
   }
   check.rel_l2 = error_squared == 0 ? 0.0 : std::sqrt(error_squared / expected_squared);
   check.passed = !worst.first;

@@ -51,6 +51,7 @@ struct TensorCheck {
   std::int64_t non_finite = 0;   ///< elements of got that are NaN or infinite where expected is finite
   std::optional<double> factor;  ///< got is expected times this, nearly exactly, and that is why it is wrong
   Worst worst;
+  std::vector<std::array<int, 3>> wrong_rows;  ///< batch, head and row of those that were compared
 };
 
 struct CheckReport {

@@ -1,12 +1,17 @@
 // A kernel with a mistake in it, and what the diagnosis says. Each mistake has its twin: the same kernel without one.
 #include "common/device/device.cuh"
 #include "common/harness/diagnosis.hpp"
+#include "common/harness/hypotheses.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/simt/options.hpp"
 #include "common/simt/test/zoo.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace flash {
 namespace {
@@ -46,7 +51,7 @@ __global__ void attention_kernel(Problem problem, Tensor<const float> Q_all, Ten
   if (!exists) return;
   const float factor = mistake == Mistake::sign ? -1.0f : 1.0f;
   const int row = mistake == Mistake::ticket ? problem.Nq - 1 - atomicAdd(&stored, 1) : i;
-  for (int c = 0; c < problem.d; ++c) O_all.head(b, h)(row, c) = factor * O[c] / l;
+  for (int c = 0; c < problem.d; ++c) O_all.head(b, h)(row, c) = factor * O[c] / l;  // BUG stores O
   L_all.head_vector(b, h)(row) = logf(l);
 }
 
@@ -128,12 +133,13 @@ TEST_CASE("diagnosis: wrong arithmetic, and which formula to look at") {
   CAPTURE(all(sign));
   CHECK(has(all(sign), {"the arithmetic is wrong"}));
   CHECK(has(all(sign), {"look at O = P V"}));
-  CHECK(has(all(sign), {"every element of o is -1 times what it should be: a sign"}));
+  CHECK(has(all(sign), {"the worst element of o was written at ", BUG("stores O") + ", thread ("}));
+  CHECK(has(all(sign), {"the elements of o are about -1 times what they should be: a sign"}));
 
   const RunRecord sum = run<Mistake::sum>();
   CAPTURE(all(sum));
   CHECK(has(all(sum), {"lse and o are wrong"}));
-  CHECK(has(all(sum), {"every element of o is 0.5 times what it should be\n"}));
+  CHECK(has(all(sum), {"the elements of o are about 0.5 times what they should be\n"}));
 }
 
 TEST_CASE("diagnosis: the scale is forgotten") {
@@ -142,7 +148,7 @@ TEST_CASE("diagnosis: the scale is forgotten") {
   CHECK(has(all(scale), {"the arithmetic is wrong", "o and lse are right for scale = 1"}));
 }
 
-TEST_CASE("diagnosis: a variable that is read before it is set") {
+TEST_CASE("diagnosis: a value that other threads have left behind") {
   const RunRecord unset = run<Mistake::unset>();
   CAPTURE(all(unset));
   CHECK(has(all(unset), {"depends on the order of the threads", "No race explains that"}));
@@ -182,6 +188,89 @@ TEST_CASE("diagnosis: right, but neighbouring threads read rows") {
   CHECK(has(report_of(wasteful, Format::text), {"  wasteful     warps read Q"}));
   CHECK(run<Mistake::none>(20, 40, {.tensors = {{"Q", {1, 0, 1}}, {"O", {0, 1, 1}}}}).remarks.empty());
   CHECK(run<Mistake::none>(20, 28).remarks.empty());  // rows of 112 bytes
+}
+
+/// What the diagnosis says of the results of another problem: O and L as a plain implementation has them.
+std::string said_of(const FullProblem& p, const Inputs& inputs, const Results<float>& got) {
+  const CheckReport check = check_results(p, inputs, Pass::forward, got, Sample{});
+  REQUIRE(!check.passed);
+  std::string text = solved_instead(p, inputs, got, Sample{});
+  for (const std::string& hint : row_hints(p, inputs, got, check, Sample{})) text += "\n" + hint;
+  return text;
+}
+
+FullProblem small_problem(int H, int Hkv, int Nq, int Nk) {
+  FullProblem p;
+  p.H = H, p.Hkv = Hkv, p.Nq = Nq, p.Nk = Nk, p.d = 16;
+  return p;
+}
+
+/// O and L of the problem where query i sees key j if sees(i, j).
+template <class Sees>
+Results<float> masked(FullProblem p, Inputs inputs, Sees&& sees) {
+  p.causal = false;
+  p.bias = BiasKind::matrix;
+  p.bias_per_head = false;
+  inputs.bias = HostTensor<float>({1, 1, p.Nq, p.Nk});
+  for (int i = 0; i < p.Nq; ++i) {
+    for (int j = 0; j < p.Nk; ++j) inputs.bias(0, 0, i, j) = sees(i, j) ? 0.0f : -std::numeric_limits<float>::infinity();
+  }
+  return naive_same_precision(p, inputs, Pass::forward);
+}
+
+TEST_CASE("diagnosis: which keys were seen instead") {
+  FullProblem p = small_problem(2, 2, 20, 30);
+  p.causal = true;
+  const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);
+  CHECK(has(said_of(p, inputs, masked(p, inputs, [](int i, int j) { return j <= i + 11; })), {"see one key more"}));
+  CHECK(has(said_of(p, inputs, masked(p, inputs, [](int i, int j) { return j <= i + 9; })), {"see one key fewer"}));
+  CHECK(has(said_of(p, inputs, masked(p, inputs, [](int i, int j) { return j <= i; })), {"begins at the top left"}));
+  p.causal = false;
+  CHECK(has(said_of(p, inputs, masked(p, inputs, [](int, int j) { return j < 29; })), {"without the last key"}));
+  CHECK(has(said_of(p, inputs, masked(p, inputs, [](int, int j) { return j > 0; })), {"without the first key"}));
+  CHECK(said_of(p, inputs, masked(p, inputs, [](int i, int j) { return j != i; })) == "");
+}
+
+TEST_CASE("diagnosis: which head of K and V was read instead") {
+  const FullProblem p = small_problem(4, 2, 20, 30), apart = small_problem(4, 4, 20, 30);
+  const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);
+  Inputs modulo = inputs;
+  modulo.K = HostTensor<float>({1, 4, 30, 16});
+  modulo.V = modulo.K;
+  for (int h = 0; h < 4; ++h) {
+    for (int j = 0; j < 30; ++j) {
+      for (int c = 0; c < 16; ++c) {
+        modulo.K(0, h, j, c) = inputs.K(0, h % 2, j, c);
+        modulo.V(0, h, j, c) = inputs.V(0, h % 2, j, c);
+      }
+    }
+  }
+  CHECK(has(said_of(p, inputs, naive_same_precision(apart, modulo, Pass::forward)), {"reads head h % Hkv"}));
+}
+
+TEST_CASE("diagnosis: what the wrong rows have in common") {
+  const FullProblem p = small_problem(1, 1, 40, 50);
+  const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);
+  const Results<float> right = naive_same_precision(p, inputs, Pass::forward);
+  Results<float> late = right, padded = right;
+  for (int i = 0; i < p.Nq; ++i) {
+    const std::vector<float> scores = scores_in_fp32(p, inputs, 0, 0, i);
+    if (std::ranges::max_element(scores) - scores.begin() > 15) late.L(0, 0, i, 0) += 0.3f;
+    padded.L(0, 0, i, 0) = std::log(std::exp(right.L(0, 0, i, 0)) + 14.0f);
+  }
+  CHECK(has(said_of(p, inputs, late), {"the rows of lse whose largest score is at a key up to 15 are right"}));
+  CHECK(has(said_of(p, inputs, padded), {"lse is right for 14 more keys with score 0"}));
+
+  FullProblem low = p;
+  low.scale = -60.0f;
+  const Inputs ones = make_inputs(low, InputKind::ones, 1, Pass::forward);
+  Results<float> from_zero = naive_same_precision(low, ones, Pass::forward);
+  for (float& L : from_zero.L.values) L = -std::numeric_limits<float>::infinity();
+  CHECK(has(said_of(low, ones, from_zero), {"does the maximum start at -infinity?"}));
+
+  Results<float> unset = right;
+  for (float& o : unset.O.values) o = -1.69e38f;
+  CHECK(has(said_of(p, inputs, unset), {"a local variable that no one has written holds -1.7e38"}));
 }
 
 TEST_CASE("diagnosis: the formula that the wrong tensors share") {

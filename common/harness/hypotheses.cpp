@@ -1,0 +1,184 @@
+#include "common/harness/hypotheses.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+
+namespace flash {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// "" or which option of the problem the results leave out.
+std::string without_an_option(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
+  FullProblem unscaled = p, scaled_twice = p, unmasked = p, unbiased = p, wide = p, uncapped = p, whole = p, undropped = p,
+              by_product = p, tangent = p;
+  unscaled.scale = 1.0f;
+  scaled_twice.scale = p.scale * p.scale;
+  unmasked.causal = false;
+  unbiased.bias = BiasKind::none;
+  wide.window = {};
+  uncapped.softcap = 0.0f;
+  whole.sequences = {};
+  undropped.dropout = {};
+  by_product.score = Score::dot, by_product.values = Values::tangent;
+  tangent.values = Values::tangent;
+  const auto solve = [&](const FullProblem& other) { return check_results(other, inputs, Pass::forward, got, sample).passed; };
+  if (p.scale != 1.0f && solve(unscaled)) return "o and lse are right for scale = 1: the scores are not multiplied by scale";
+  if (p.scale != 1.0f && solve(scaled_twice))
+    return "o and lse are right for scale squared: the scores are multiplied by scale twice";
+  if (p.causal && solve(unmasked)) return "o and lse are right without the causal mask: it is not applied";
+  if (!p.window.is_open() && solve(wide)) return "o and lse are right without the window: it is not applied";
+  if (p.softcap != 0.0f && solve(uncapped)) return "o and lse are right without the softcap: it is not applied";
+  if (!p.sequences.empty() && solve(whole)) return "o and lse are right for one sequence: queries see keys of other sequences";
+  if (p.dropout.probability != 0.0f && solve(undropped)) return "o and lse are right without dropout: it is not applied";
+  if (p.score != Score::dot && solve(by_product)) return "o and lse are right for --score dot: the distance is not computed";
+  if (p.values != Values::tangent && solve(tangent))
+    return "o and lse are right for --values tangent: the centroid is not computed";
+  if (p.bias != BiasKind::none && solve(unbiased)) return "o and lse are right without the bias: it is not added";
+  return "";
+}
+
+/// Do O and L solve the problem with another mask? `sees(i, j)`: does query i see key j?
+template <class Sees>
+bool solves_mask(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample, Sees&& sees) {
+  FullProblem other = p;
+  Inputs masked = inputs;
+  const bool has_bias = p.bias != BiasKind::none;
+  other.causal = false;
+  other.bias = BiasKind::matrix;
+  if (!has_bias) other.bias_per_batch = other.bias_per_head = false;
+  masked.bias = HostTensor<float>({other.bias_per_batch ? p.B : 1, other.bias_per_head ? p.H : 1, p.Nq, p.Nk});
+  for (std::int64_t b = 0; b < masked.bias.shape[0]; ++b) {
+    for (std::int64_t h = 0; h < masked.bias.shape[1]; ++h) {
+      for (int i = 0; i < p.Nq; ++i) {
+        for (int j = 0; j < p.Nk; ++j)
+          masked.bias(b, h, i, j) = sees(i, j) ? (has_bias ? inputs.bias(b, h, i, j) : 0.0f) : -infinity;
+      }
+    }
+  }
+  return check_results(other, masked, Pass::forward, got, sample).passed;
+}
+
+/// "" or which other keys the queries see.
+std::string other_keys(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
+  const int own = p.Nk - p.Nq;  // of query 0
+  const auto solve = [&](auto&& sees) { return solves_mask(p, inputs, got, sample, sees); };
+  if (p.causal && solve([&](int i, int j) { return j <= i + own + 1; }))
+    return "o and lse are right for queries that see one key more: is there a <= for a < in the mask?";
+  if (p.causal && solve([&](int i, int j) { return j < i + own; }))
+    return "o and lse are right for queries that see one key fewer: is there a < for a <= in the mask?";
+  if (p.causal && own != 0 && solve([](int i, int j) { return j <= i; }))
+    return "o and lse are right for a mask that begins at the top left: query i sees the keys up to i + Nk - Nq, not up to i";
+  if (solve([&](int i, int j) { return p.visible(i, j) && j < p.Nk - 1; }))
+    return "o and lse are right without the last key: where does the loop over keys end?";
+  if (solve([&](int i, int j) { return p.visible(i, j) && j > 0; }))
+    return "o and lse are right without the first key: where does the loop over keys begin?";
+  return "";
+}
+
+/// "" or which other head of K and V the query heads read.
+std::string other_heads(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
+  const auto solve = [&](auto&& kv_head) {
+    FullProblem other = p;
+    Inputs moved = inputs;
+    other.Hkv = p.H;
+    for (HostTensor<float> Inputs::*of : {&Inputs::K, &Inputs::V}) {
+      HostTensor<float>& to = moved.*of = HostTensor<float>({p.B, p.H, p.Nk, p.d});
+      for (int b = 0; b < p.B; ++b) {
+        for (int h = 0; h < p.H; ++h) {
+          for (int j = 0; j < p.Nk; ++j) {
+            for (int c = 0; c < p.d; ++c) to(b, h, j, c) = (inputs.*of)(b, kv_head(h), j, c);
+          }
+        }
+      }
+    }
+    return check_results(other, moved, Pass::forward, got, sample).passed;
+  };
+  if (p.Hkv > 1 && p.Hkv < p.H && solve([&](int h) { return h % p.Hkv; }))
+    return "o and lse are right if query head h reads head h % Hkv of K and V: it is h / (H / Hkv)";
+  if (p.Hkv > 1 && solve([](int) { return 0; })) return "o and lse are right if every query head reads head 0 of K and V";
+  return "";
+}
+
+/// The largest visible score of a row, and its key.
+struct Largest {
+  float score = -infinity;
+  int key = -1;    ///< -1: the row sees none
+  double sum = 0;  ///< of the exponentials, relative to the largest
+};
+
+Largest largest_of(const FullProblem& p, const Inputs& inputs, int b, int h, int i) {
+  const std::vector<float> scores = scores_in_fp32(p, inputs, b, h, i);
+  Largest found;
+  for (int j = p.first_key(i); j < p.end_key(i); ++j) {
+    if (scores[static_cast<std::size_t>(j)] > found.score) found = {scores[static_cast<std::size_t>(j)], j, 0};
+  }
+  for (int j = p.first_key(i); found.key >= 0 && j < p.end_key(i); ++j)
+    found.sum += std::exp(static_cast<double>(scores[static_cast<std::size_t>(j)]) - found.score);
+  return found;
+}
+
+}  // namespace
+
+std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
+  if (std::string words = without_an_option(p, inputs, got, sample); !words.empty()) return words;
+  if (!sample.whole || !p.is_plain() || p.bias == BiasKind::alibi) return "";
+  if (std::string words = other_keys(p, inputs, got, sample); !words.empty()) return words;
+  return other_heads(p, inputs, got, sample);
+}
+
+std::vector<std::string> row_hints(const FullProblem& p, const Inputs& inputs, const Results<float>& got,
+                                   const CheckReport& check, const Sample& sample) {
+  std::vector<std::string> hints;
+  if (!sample.whole || !p.is_plain()) return hints;
+  for (const TensorCheck& tensor : check.tensors) {
+    if (tensor.passed || (tensor.tensor != "o" && tensor.tensor != "lse")) continue;
+    const std::set<std::array<int, 3>> wrong(tensor.wrong_rows.begin(), tensor.wrong_rows.end());
+    // Over the right and the wrong rows that see a key.
+    int right_rows = 0, wrong_rows = 0, last_right_key = -1, first_wrong_key = p.Nk;
+    float lowest_right = infinity, highest_wrong = -infinity;
+    std::optional<double> unseen;  // how many keys of score 0 the wrong L has too many, if all rows agree
+    bool agree = true;
+    for (int b = 0; b < p.B; ++b) {
+      for (int h = 0; h < p.H; ++h) {
+        for (int i = 0; i < p.Nq; ++i) {
+          const Largest largest = largest_of(p, inputs, b, h, i);
+          if (largest.key < 0) continue;
+          if (!wrong.contains({b, h, i})) {
+            ++right_rows;
+            last_right_key = std::max(last_right_key, largest.key);
+            lowest_right = std::min(lowest_right, largest.score);
+            continue;
+          }
+          ++wrong_rows;
+          first_wrong_key = std::min(first_wrong_key, largest.key);
+          highest_wrong = std::max(highest_wrong, largest.score);
+          const double too_many =
+              std::exp(static_cast<double>(got.L(b, h, i, 0))) - largest.sum * std::exp(static_cast<double>(largest.score));
+          if (!unseen) unseen = std::round(too_many);
+          agree = agree && std::abs(too_many - *unseen) < 0.01;
+        }
+      }
+    }
+    if (wrong_rows == 0) continue;
+    if (right_rows > 0 && last_right_key < first_wrong_key)
+      hints.push_back("the rows of " + tensor.tensor + " whose largest score is at a key up to " +
+                      std::to_string(last_right_key) +
+                      " are right, all others are wrong: when a larger score comes, is what was summed before rescaled?");
+    const bool low = right_rows > 0 ? highest_wrong < 0 && lowest_right >= 0 : highest_wrong < -20;
+    if (low) hints.push_back("all scores of the wrong rows are below 0: does the maximum start at -infinity?");
+    if (tensor.tensor == "lse" && agree && *unseen >= 1)
+      hints.push_back("lse is right for " + std::to_string(static_cast<int>(*unseen)) +
+                      " more keys with score 0: keys past the end of K, which a mask should hide?");
+    const double size = std::abs(tensor.worst.got);
+    if (std::isfinite(size) && size > 1e30 && std::abs(tensor.worst.expected) < 1e20)
+      hints.push_back(tensor.tensor + " has values near 1e38: here a local variable that no one has written holds -1.7e38");
+    if (!hints.empty()) break;
+  }
+  return hints;
+}
+
+}  // namespace flash
