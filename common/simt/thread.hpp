@@ -30,6 +30,14 @@ void __threadfence();
 void __threadfence_block();
 void __threadfence_system();
 
+int print_line(const char* format, ...);
+/// CUDA's printf: each line says which thread printed it, "block (0,0,0), thread (3,0,0): ...". Outside kernels, the C library's. A template,
+/// so that it is preferred to that one where both are visible.
+template <class... Values>
+int printf(const char* format, Values... values) {
+  return print_line(format, values...);
+}
+
 /// Stops the kernel: throws KernelError "kernel K, block (x,y,z), thread (x,y,z): message at file:line".
 [[noreturn]] void fail(Site, const std::string& message);
 [[noreturn]] void fail(Site, const char* message);  // a string would be the kernel's, on the host's heap

@@ -1,7 +1,10 @@
 // Launches that no GPU takes, stacks that overflow, and bugs that show as wrong results under some order of the threads.
+#include "common/simt/print.hpp"
 #include "common/simt/test/zoo.hpp"
 
+#include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 namespace flash {
 namespace {
@@ -16,6 +19,13 @@ std::string refusal(const LaunchShape& shape) {
     return error.what();
   }
   return "";
+}
+
+/// Threads 2 and 3 print: a line in two parts, and two lines at once.
+__global__ void prints(float value) {
+  if (threadIdx.x < 2) return;
+  printf("%d: ", threadIdx.x);
+  printf("%.1f\nand\n", value);
 }
 
 /// Static shared memory, without a template and with one, which g++ keeps apart.
@@ -104,9 +114,9 @@ bool right(Kernel kernel, int rows, bool barrier, const Options& options) {
 
 TEST_CASE("zoo: launches that the target cannot hold") {
   CHECK(refusal({dim3(3), dim3(1024), 227 * 1024}) == "");
-  CHECK_REPORT(
-      refusal({dim3(3, 2), dim3(32, 4), 227 * 1024 + 1}),
-      "kernel zoo, grid 3x2x1, block 32x4x1, 232449 bytes of dynamic shared memory: a GPU of sm_90 allows 232448 bytes");
+  const std::string too_much = refusal({dim3(3, 2), dim3(32, 4), 227 * 1024 + 1});  // BUG launched
+  CHECK_REPORT(too_much, "kernel zoo, grid 3x2x1, block 32x4x1, 232449 bytes of dynamic shared memory: ",
+               "a GPU of sm_90 allows 232448 bytes, launched at ", BUG("launched"));
   set_options({.target_sm = 80});
   CHECK_REPORT(refusal({dim3(1), dim3(1), 200 * 1024}), "a GPU of sm_80 allows 166912 bytes");
   set_options({.target_sm = 75});
@@ -129,6 +139,23 @@ TEST_CASE("zoo: more static shared memory than a kernel may have") {
                "4100 bytes of static shared memory (words 4100) and 228352 of dynamic: a GPU of sm_90 allows 232448 together");
 }
 #endif
+
+TEST_CASE("zoo: what a kernel prints, with the thread that does") {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+  REQUIRE(file != nullptr);
+  {
+    const PrintsTo here(file.get());
+    launch("zoo", {dim3(1), dim3(4)}, prints, 1.5f);
+    const PrintsTo nowhere(nullptr);
+    launch("zoo", {dim3(1), dim3(4)}, prints, 2.5f);
+  }
+  std::rewind(file.get());
+  std::string text(1000, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  CHECK(text ==
+        "block (0,0,0), thread (2,0,0): 2: 1.5\nblock (0,0,0), thread (2,0,0): and\n"
+        "block (0,0,0), thread (3,0,0): 3: 1.5\nblock (0,0,0), thread (3,0,0): and\n");
+}
 
 TEST_CASE("zoo: stack overflow") {
   std::vector<int> out(40);
