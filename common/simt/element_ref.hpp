@@ -67,10 +67,10 @@ enum class Touch : std::uint8_t { read, write, atomic };
 /// Counts an access to a tensor, and announces it: the kernel may access these bytes next (machine/reach.hpp).
 void count_access(int id, const void* address, std::size_t bytes, Touch, Site);
 
-inline void count_read(int id, const void* address, std::size_t bytes, Site site) {
+FLASH_SIMT_ALWAYS_INLINE void count_read(int id, const void* address, std::size_t bytes, Site site) {
   count_access(id, address, bytes, Touch::read, site);
 }
-inline void count_written(int id, const void* address, std::size_t bytes, Site site) {
+FLASH_SIMT_ALWAYS_INLINE void count_written(int id, const void* address, std::size_t bytes, Site site) {
   count_access(id, address, bytes, Touch::write, site);
 }
 inline void count_read_and_written(int id, const void* address, std::size_t bytes, Site site) {
@@ -81,8 +81,8 @@ inline void count_read_and_written(int id, const void* address, std::size_t byte
 struct GlobalWatch {
   int id;
   Site site;
-  void read(const void* address, std::size_t bytes) const { count_read(id, address, bytes, site); }
-  void write(const void* address, std::size_t bytes) const { count_written(id, address, bytes, site); }
+  FLASH_SIMT_ALWAYS_INLINE void read(const void* address, std::size_t bytes) const { count_read(id, address, bytes, site); }
+  FLASH_SIMT_ALWAYS_INLINE void write(const void* address, std::size_t bytes) const { count_written(id, address, bytes, site); }
 };
 
 /// Atomics by a plain pointer come next, whose bytes are not counted: a loop that asks until something has changed.

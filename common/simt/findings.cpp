@@ -11,10 +11,13 @@ namespace {
 
 std::mutex mutex;
 simt::Findings all;
+std::uintptr_t followed = 0;
 
 }  // namespace
 
 namespace machine {
+
+std::uintptr_t followed_address() { return followed; }
 
 GlobalWrites& global_writes() {
   static GlobalWrites writes;
@@ -40,6 +43,8 @@ void reset_findings() {
   all = {};
   machine::global_writes() = {};
 }
+
+void follow_writes(const void* address) { followed = reinterpret_cast<std::uintptr_t>(address); }
 
 bool was_written(const void* begin, std::size_t bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(begin);
@@ -67,13 +72,13 @@ std::string sentence(const Race& race) {
     text += "blocks " + machine::words(race.first.block) + " and " + machine::words(race.second.block) +
             ", which no barrier orders";
   }
-  return text + " (kernel " + race.kernel + ")";
+  return text + " (kernel " + race.kernel + race.called_from + ")";
 }
 
 std::string sentence(const UnwrittenRead& read) {
   return read.line + " reads " + (read.shared ? "shared" : "global") + " memory that no thread has written, thread " +
          machine::words(read.reader.thread) + " of block " + machine::words(read.reader.block) + " (kernel " + read.kernel +
-         ")";
+         read.called_from + ")";
 }
 
 }  // namespace simt

@@ -21,6 +21,7 @@ struct Race {
   bool shared = true;                   ///< shared memory; else global
   bool one_block = true;                ///< both threads are of one block
   std::string first_line, second_line;  ///< "04_fa1_forward/2_tiled.cuh:37"
+  std::string called_from;  ///< ", called from 06_fa2_forward/1_loop_order.cuh:90" if a line lies in a helper's file
   bool first_writes = false, second_writes = false;
   ThreadName first, second;
 };
@@ -28,7 +29,7 @@ struct Race {
 /// A thread reads bytes that hold no value: of shared memory, if no thread of its block has written them; of poisoned global memory, if no
 /// launch has. NaN here, anything on a GPU.
 struct UnwrittenRead {
-  std::string kernel, line;
+  std::string kernel, line, called_from;
   ThreadName reader;
   bool shared = true;
   std::uintptr_t address = 0;
@@ -46,11 +47,14 @@ struct Findings {
   std::vector<ArrayConflicts> conflicts;  ///< one for each line that has some
   std::uint64_t accesses = 0;             ///< looked at
   bool complete = true;                   ///< false: there were more accesses than are looked at
+  std::string last_write;                 ///< of the followed address: "04_fa1_forward/2_tiled.cuh:99, thread (3,0,0) of ..."
 };
 
 /// Of the launches with Options::watch since the last reset.
 Findings findings();
 void reset_findings();
+/// The launches from now on tell who writes to this address of global memory (Findings::last_write). Null: none. A reset keeps it.
+void follow_writes(const void*);
 
 /// Has a launch with Options::watch written these bytes of global memory since the last reset?
 bool was_written(const void*, std::size_t bytes);

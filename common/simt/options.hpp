@@ -46,6 +46,9 @@ class Simulated {
   const Options before_ = options();
 };
 
+/// What kernels access by plain pointers counts as an access to this tensor; views name theirs themselves.
+void name_tensor(const TensorRef&);
+
 /// What the launches since the last reset did, exactly.
 Counters counters();
 void reset_counters();

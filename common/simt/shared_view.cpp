@@ -10,7 +10,7 @@ void log_shared_access(Site site, const void* array, const void* address, std::s
   machine::Worker* const worker = machine::Worker::running();
   if (worker == nullptr || (!worker->block.options.count && !worker->block.options.watch)) return;
   const machine::sanitizer::Unwatched unwatched;
-  machine::watch_view(site, address, bytes, write);
+  machine::watch_view(site, address, bytes, write, FLASH_CALLED_FROM);
   if (!worker->block.options.count) return;
   const machine::Thread& self = worker->current();
   const bool kept = worker->block.shared_log.add(

@@ -20,8 +20,12 @@ void check_dynamic_shared(const void* address, std::size_t bytes, Site);
 struct SharedWatch {
   const void* array;
   Site site;
-  void read(const void* address, std::size_t bytes) const { log_shared_access(site, array, address, bytes, false); }
-  void write(const void* address, std::size_t bytes) const { log_shared_access(site, array, address, bytes, true); }
+  FLASH_SIMT_ALWAYS_INLINE void read(const void* address, std::size_t bytes) const {
+    log_shared_access(site, array, address, bytes, false);
+  }
+  FLASH_SIMT_ALWAYS_INLINE void write(const void* address, std::size_t bytes) const {
+    log_shared_access(site, array, address, bytes, true);
+  }
 };
 
 /// A matrix [rows, cols] in shared memory, rows `stride` elements apart (stride > cols where rows are padded).

@@ -3,6 +3,7 @@
 
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/worker.hpp"
+#include "common/simt/options.hpp"
 #include "common/simt/thread.hpp"
 
 #include <map>
@@ -44,7 +45,7 @@ void count_access(int id, const void* address, std::size_t bytes, Touch touch, S
   machine::announce(address, bytes, touch);
   if (!worker->block.options.count && !worker->block.options.watch) return;
   const machine::sanitizer::Unwatched unwatched;
-  if (touch != Touch::atomic) machine::watch_view(site, address, bytes, writes);
+  if (touch != Touch::atomic) machine::watch_view(site, address, bytes, writes, FLASH_CALLED_FROM);
   if (!worker->block.options.count) return;
   const machine::Thread& self = worker->current();
   for (const bool write : {false, true}) {
@@ -58,8 +59,10 @@ void count_access(int id, const void* address, std::size_t bytes, Touch touch, S
 
 void announce_atomic(const void* address, std::size_t bytes) { machine::announce(address, bytes, Touch::atomic); }
 
+void name_tensor(const TensorRef& t) { machine::name_memory(t); }
+
 int traffic_id(const TensorRef& t) {
-  machine::name_memory(t);
+  name_tensor(t);
   return traffic_id(t.name);
 }
 

@@ -85,7 +85,7 @@ std::string AsyncProxy::unfenced(const Unit& unit) {
   std::string who = "a thread stored to";
   if (unit.writer != unknown) {
     who = "thread " + std::to_string(unit.writer - 1) + " stored to at " +
-          source_line({.address = reinterpret_cast<std::uintptr_t>(unit.place)});
+          words(source_line({.address = reinterpret_cast<std::uintptr_t>(unit.place)}));
   }
   return ", which " + who + (unit.fenced.fences > 0 ? " and fenced too late" : " without fence_proxy_async()");
 }

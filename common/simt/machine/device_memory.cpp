@@ -80,6 +80,14 @@ TensorElement tensor_at(std::uintptr_t address) {
   return {};
 }
 
+std::vector<std::string> tensors_in(const MemoryRange& range) {
+  const std::lock_guard lock(allocations_mutex);
+  std::vector<std::string> names;
+  for (auto next = tensors().lower_bound(range.begin); next != tensors().end() && next->first < range.end; ++next)
+    names.emplace_back(next->second.name);
+  return names;
+}
+
 void set_poisoned(const void* inside, bool poisoned) {
   const std::lock_guard lock(allocations_mutex);
   const auto after = allocations().upper_bound(reinterpret_cast<std::uintptr_t>(inside));

@@ -26,13 +26,15 @@ void set_poisoned(const void* inside, bool poisoned);
 /// The allocation that holds this address; empty if none does.
 MemoryRange allocation_at(std::uintptr_t address);
 
-/// A tensor of which a view was made: its memory goes by its name until it is released, or a tensor of another name starts there.
+/// A tensor of a problem, or of which a view was made: its memory goes by its name until it is released, or a tensor of another name starts there.
 void name_memory(const TensorRef&);
 struct TensorElement {
   std::string name, matrix, index;  ///< "S", "S[b=0, h=1]", "(3, 5)"; empty if the address is no element's
   bool is_vector = false;
 };
 TensorElement tensor_at(std::uintptr_t address);
+/// The names of the tensors that begin in an allocation, in ascending order.
+std::vector<std::string> tensors_in(const MemoryRange&);
 
 /// In ascending order.
 std::vector<Allocation> device_memory();

@@ -49,15 +49,31 @@ inline bool may_access(std::uintptr_t address, std::size_t bytes, AccessKind kin
 
 }  // namespace
 
+CallPlace call_place(const void* returns_to, const void* frame) {
+  CallPlace place{reinterpret_cast<std::uintptr_t>(returns_to), {}};
+  const auto word = [](std::uintptr_t address) { return *reinterpret_cast<const std::uintptr_t*>(address); };
+  auto at = reinterpret_cast<std::uintptr_t>(frame);
+  for (std::uintptr_t& caller : place.callers) {
+    const Region& stack = instruments.stack;
+    if (at == 0 || at % sizeof at != 0 || !stack.holds(at, sizeof at)) break;
+    const std::uintptr_t next = word(at);
+    if (next <= at || !stack.holds(next, 2 * sizeof at)) break;  // that of the simulator, which keeps none
+    caller = word(next + sizeof at);
+    at = next;
+  }
+  return place;
+}
+
 void require_reach(simt::Site site, const void* address, std::size_t bytes, AccessKind kind) {
   Worker* const worker = Worker::running();
   if (bytes == 0 || worker == nullptr || may_access(reinterpret_cast<std::uintptr_t>(address), bytes, kind)) return;
   worker->hold_against_reach(address, bytes, kind, {.file = site.file, .line = site.line});
 }
 
-void watch_view(simt::Site site, const void* address, std::size_t bytes, bool write) {
+void watch_view(simt::Site site, const void* address, std::size_t bytes, bool write, const CallPlace& from) {
   if (instruments.watch == nullptr) return;
-  watch_access(address, bytes, write ? AccessKind::write : AccessKind::read, {.file = site.file, .line = site.line});
+  const CodePlace place{.file = site.file, .line = site.line, .address = from.address, .callers = from.callers};
+  watch_access(address, bytes, write ? AccessKind::write : AccessKind::read, place);
 }
 
 void watch_atomic(simt::Site site, const void* address, std::size_t bytes) {
@@ -68,11 +84,12 @@ void watch_atomic(simt::Site site, const void* address, std::size_t bytes) {
 namespace {
 
 /// Ends the block if the access meddles with what is in flight.
-void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes, bool write, const void* from) {
+void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes, bool write, const CodePlace& place) {
   Worker* const worker = Worker::running();
   if (worker == nullptr) return;
   const int thread = worker->current().number;
   std::string why;
+  const auto* const from = reinterpret_cast<const void*>(place.address);
   if (hopper.proxy.contains(address)) {
     why = hopper.proxy.access(thread, address, bytes, write, from);
   } else if (const float* const touched = hopper.warpgroups.in_flight_at(thread, address, bytes)) {
@@ -80,11 +97,13 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
   }
   if (why.empty()) return;
   instruments = {};
-  worker->scheduler.abandon(why + " at " + source_line({.address = reinterpret_cast<std::uintptr_t>(from)}));
+  worker->scheduler.abandon(why + " at " + words(source_line(place)));
 }
 
-[[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from, bool may) {
-  const CodePlace place{.address = reinterpret_cast<std::uintptr_t>(from)};
+[[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from, const void* frame,
+                            bool may) {
+  const CallPlace call = call_place(from, frame);
+  const CodePlace place{.address = call.address, .callers = call.callers};
   if (instruments.steps_left < 0) {
     if (Worker* const worker = Worker::running()) worker->scheduler.no_steps_left(from);
     instruments = {};  // the host's part of a kernel file
@@ -96,13 +115,13 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
   }
   if (instruments.watch != nullptr) watch_access(address, bytes, kind, place);
   if (instruments.hopper != nullptr && instruments.hopper->concerns(address))
-    hold_against_hopper(*instruments.hopper, address, bytes, kind != AccessKind::read, from);
+    hold_against_hopper(*instruments.hopper, address, bytes, kind != AccessKind::read, place);
 }
 
-inline void step(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
+[[gnu::always_inline]] inline void step(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
   const bool may = may_access(reinterpret_cast<std::uintptr_t>(address), bytes, kind);
   if (--instruments.steps_left < 0 || instruments.looks || !may) [[unlikely]]
-    look(address, bytes, kind, from, may);
+    look(address, bytes, kind, from, FLASH_FRAME, may);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "common/simt/element_ref.hpp"
 #include "common/simt/site.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -52,8 +53,27 @@ constexpr std::int64_t barrier_steps = 1024, warp_operation_steps = 64, view_ste
 void announce(const void* address, std::size_t bytes, AccessKind);
 /// Ends the block if the kernel may not access these bytes. For copies, which the simulator makes.
 void require_reach(simt::Site, const void* address, std::size_t bytes, AccessKind);
+/// Where the code of a kernel that is running returns to, and where the functions around it do, from inside out.
+struct CallPlace {
+  std::uintptr_t address = 0;
+  std::array<std::uintptr_t, 3> callers{};  ///< 0: not known
+};
+/// Of a function of the simulator that a kernel has called, by the address it returns to and its frame. Kernels keep frame pointers
+/// (common/cmake/options.cmake): a frame begins with that of the caller, and the address to return to comes next.
+CallPlace call_place(const void* returns_to, const void* frame);
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(FLASH_ASAN) && !defined(FLASH_TSAN)
+#define FLASH_FRAME __builtin_frame_address(0)
+#else
+#define FLASH_FRAME nullptr
+#endif
+#if defined(__EMSCRIPTEN__)
+#define FLASH_CALLED_FROM (::flash::machine::CallPlace{})
+#else
+#define FLASH_CALLED_FROM ::flash::machine::call_place(__builtin_return_address(0), FLASH_FRAME)
+#endif
+
 /// An access through a view, which knows its line better than the access to memory that follows.
-void watch_view(simt::Site, const void* address, std::size_t bytes, bool write);
+void watch_view(simt::Site, const void* address, std::size_t bytes, bool write, const CallPlace& = {});
 /// An atomic of the TMA.
 void watch_atomic(simt::Site, const void* address, std::size_t bytes);
 

@@ -5,8 +5,10 @@
 #include "common/simt/machine/sanitizer.hpp"
 #include "common/simt/machine/source_line.hpp"
 #include "common/simt/machine/worker.hpp"
+#include "common/simt/view.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace flash::machine {
 namespace {
@@ -30,20 +32,61 @@ void Reach::start(const KernelCall& kernel, const StackPool& stacks) {
   for (const volatile void* const pointer : kernel.pointers) {
     if (pointer == nullptr) continue;
     const MemoryRange allocation = allocation_at(reinterpret_cast<std::uintptr_t>(pointer));
-    allocation.end != 0 ? raw_.push_back(allocation) : void(host_ = true);
+    if (allocation.end == 0) {
+      host_ = true;
+      continue;
+    }
+    Raw raw{allocation, tensors_in(allocation), 0};
+    for (const std::string& name : raw.tensors) raw.id = simt::traffic_id(name.c_str());
+    raw_.push_back(std::move(raw));
   }
+}
+
+std::optional<int> Reach::counts_as(std::uintptr_t address, std::size_t bytes) const {
+  const auto found = std::ranges::find_if(raw_, [&](const Raw& raw) { return within(raw, address, bytes); });
+  if (found == raw_.end()) return std::nullopt;
+  return found->tensors.size() <= 1 ? found->id : simt::traffic_id(tensor_at(address).name.c_str());  // packed together
+}
+
+std::string Reach::past_the_end(std::uintptr_t address) const {
+  constexpr std::uintptr_t near = 1u << 20;
+  const Raw* last = nullptr;
+  for (const Raw& raw : raw_) {
+    if (raw.end <= address && address - raw.end < near && (last == nullptr || raw.end > last->end)) last = &raw;
+  }
+  if (last == nullptr) return "";
+  std::string names;
+  for (const std::string& name : last->tensors) names += (names.empty() ? "" : ", ") + name;
+  const std::uintptr_t past = address - last->end;
+  return (past == 0 ? "right past" : std::to_string(past) + " bytes past") + " the end of " +
+         (names.empty() ? "an allocation" : names) + " (" + std::to_string(last->end - last->begin) + " bytes)";
 }
 
 bool Reach::allows(std::uintptr_t address, std::size_t bytes, AccessKind kind) const {
   const auto holds = [&](const MemoryRange& range) { return within(range, address, bytes); };
-  if (std::ranges::any_of(raw_, holds)) return true;
   if (kind == AccessKind::read && (holds(call_) || std::ranges::any_of(constant_memory(), holds))) return true;
   return host_ && !within(stacks_, address) && !within(thread_locals().all, address) && allocation_at(address).end == 0;
+}
+
+/// What a view would count (simt/view.cpp).
+void Worker::count_plain_pointer(int id, const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  Traffic& traffic = block.traffic(id);
+  if (kind != AccessKind::write) traffic.read += bytes;
+  if (kind != AccessKind::read) traffic.written += bytes;
+  if (!block.options.count) return;
+  const auto* const line = place.file != nullptr ? place.file : reinterpret_cast<const char*>(place.address);
+  for (const bool write : {false, true}) {
+    if (kind == (write ? AccessKind::read : AccessKind::write)) continue;
+    const AccessLog::Key key{line, place.line, static_cast<int>(bytes), static_cast<std::uintptr_t>(id), write};
+    if (!block.global_log.add(current().warp(), current().lane(), key, reinterpret_cast<std::uintptr_t>(address)))
+      log_is_full({place.file != nullptr ? place.file : "", place.line});
+  }
 }
 
 // It may also be no memory at all: then the access faults, and is reported for that.
 void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (const std::optional<int> id = reach_.counts_as(at, bytes)) return count_plain_pointer(*id, address, bytes, kind, place);
   if (reach_.allows(at, bytes, kind)) return;
   const std::string does = kind == AccessKind::read ? "reads " : kind == AccessKind::write ? "writes " : "accesses ";
   std::string what;
@@ -59,6 +102,8 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
   } else if (const TensorElement element = tensor_at(at); element.matrix != "") {
     what = does + element.matrix + element.index + " without its view: nothing counts that; use " + element.name +
            (element.is_vector ? "(i)" : "(i, j)");
+  } else if (const std::string past = reach_.past_the_end(at); !past.empty()) {
+    what = does + past;
   } else if (allocation_at(at).end != 0) {
     what = does + "device memory that belongs to no tensor of the launch";
   } else if (within(thread_locals().all, at) ||
@@ -71,7 +116,7 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
   }
   scheduler.abandon(
       what + " at " +
-      (place.file != nullptr ? source_line(place) : source_line_of_call(reinterpret_cast<const void*>(place.address))));
+      words(place.file != nullptr ? source_line(place) : source_line_of_call(reinterpret_cast<const void*>(place.address))));
 }
 
 }  // namespace flash::machine

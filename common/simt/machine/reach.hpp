@@ -9,6 +9,7 @@
 #include "common/simt/machine/instrumentation.hpp"
 #include "common/simt/machine/stack.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,19 @@ class Reach {
   /// Of a launch, on the operating-system thread that runs it.
   void start(const KernelCall&, const StackPool&);
   bool allows(std::uintptr_t address, std::size_t bytes, AccessKind) const;
+  /// Under which id an access by a plain pointer counts; nothing if no parameter points to that memory.
+  std::optional<int> counts_as(std::uintptr_t address, std::size_t bytes) const;
+  /// "4 bytes past the end of K (65536 bytes)" of the parameters' memory that ends closest before the address; "" if none does.
+  std::string past_the_end(std::uintptr_t address) const;
 
  private:
+  struct Raw : MemoryRange {
+    std::vector<std::string> tensors;  ///< that lie there
+    int id = 0;                        ///< of the only one
+  };
   MemoryRange call_, stacks_;
-  std::vector<MemoryRange> raw_;  ///< allocations that parameters point to
-  bool host_ = false;             ///< a parameter points to memory of the host, of unknown size
+  std::vector<Raw> raw_;  ///< allocations that parameters point to
+  bool host_ = false;     ///< a parameter points to memory of the host, of unknown size
 };
 
 }  // namespace flash::machine

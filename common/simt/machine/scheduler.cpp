@@ -245,7 +245,7 @@ void Scheduler::wake(const std::vector<Thread*>& threads) {
 }
 
 std::string Scheduler::message(Fault fault) const {
-  const std::string line = source_line({.address = fault_instruction_ + 1});
+  const std::string line = words(source_line({.address = fault_instruction_ + 1}));
   switch (fault) {
     case Fault::stack_overflow:
       return "its local variables and calls need more than the " + std::to_string(current_->stack.bytes / 1024) +
@@ -265,7 +265,7 @@ void Scheduler::no_steps_left(Site site) {
 
 void Scheduler::no_steps_left(const void* from) {
   instruments = {};
-  abandon(endless(source_line_of_call(from)));
+  abandon(endless(machine::words(source_line_of_call(from))));
 }
 
 std::string Scheduler::endless(const std::string& line) const {

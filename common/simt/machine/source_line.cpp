@@ -34,58 +34,93 @@ std::string output_of_tool(const std::string& arguments) {
   return text;
 }
 
-/// "file:line" of the code at an address and of the functions it was inlined in, from inside out.
-std::vector<std::string> lines_at(std::uintptr_t address) {
+struct Frame {
+  std::string function, line;  ///< the function's linker name; "file:line"
+  std::string file() const { return line.substr(0, line.rfind(':')); }
+};
+
+/// Of the code that returns to these addresses and of the functions it was inlined in, from inside out.
+std::vector<Frame> frames_at(const std::vector<std::uintptr_t>& calls) {
+  std::string arguments;
+  std::vector<Frame> frames;
   Dl_info module{};
-  if (dladdr(reinterpret_cast<const void*>(address), &module) == 0) return {};
+  for (const std::uintptr_t call : calls) {  // the call lies before the address it returns to
+    if (call == 0 || dladdr(reinterpret_cast<const void*>(call - 1), &module) == 0) continue;
 #if defined(__APPLE__)
-  const std::string printed = output_of_tool("-i -fullPath -p $PPID " + hexadecimal(address));
+    arguments += " " + hexadecimal(call - 1);
 #else
-  auto base = reinterpret_cast<std::uintptr_t>(module.dli_fbase);
-  if (static_cast<const ElfW(Ehdr)*>(module.dli_fbase)->e_type == ET_EXEC) base = 0;  // its addresses are those in the file
-  const std::string printed = output_of_tool("-i -e /proc/$PPID/exe " + hexadecimal(address - base));
+    auto base = reinterpret_cast<std::uintptr_t>(module.dli_fbase);
+    if (static_cast<const ElfW(Ehdr)*>(module.dli_fbase)->e_type == ET_EXEC) base = 0;  // its addresses are those in the file
+    arguments += " " + hexadecimal(call - 1 - base);
 #endif
-  std::vector<std::string> lines;
-  std::istringstream rows(printed);
-  for (std::string row; std::getline(rows, row);) {
-    if (const std::size_t open = row.rfind(" (");
-        open != std::string::npos) {  // addr2line: "f.cpp:7 (discriminator 2)"; atos: "g (in p) (f.cpp:7)"
-      row = row.find("discriminator", open) != std::string::npos ? row.substr(0, open)
-                                                                 : row.substr(open + 2, row.size() - open - 3);
-    }
-    if (row.find('?') == std::string::npos) lines.push_back(row);
   }
-  return lines;
+  if (arguments.empty()) return frames;
+#if defined(__APPLE__)
+  std::istringstream rows(output_of_tool("-i -fullPath -p $PPID" + arguments));
+  for (std::string row; std::getline(rows, row);) {  // "g(int) (in program) (f.cpp:7)"
+    if (const std::size_t open = row.rfind(" ("); open != std::string::npos)
+      frames.push_back({row.substr(0, row.find(" (in ")), row.substr(open + 2, row.size() - open - 3)});
+  }
+#else
+  std::istringstream rows(output_of_tool("-f -i -e /proc/$PPID/exe" + arguments));
+  for (std::string function, line; std::getline(rows, function) && std::getline(rows, line);)
+    frames.push_back({function, line.substr(0, line.find(" (discriminator"))});
+#endif
+  std::erase_if(frames, [](const Frame& frame) { return frame.line.find('?') != std::string::npos; });
+  return frames;
 }
 
-bool is_simulator(const std::string& line) {
+bool is_simulator(const Frame& frame) {
   const std::string here = __FILE__;  // .../common/simt/machine/source_line.cpp
   const std::string folder = here.substr(0, here.rfind("machine/"));
-  return line.starts_with(folder) && line.find("/test/") == std::string::npos;
+  return frame.line.starts_with(folder) && frame.line.find("/test/") == std::string::npos;
 }
 
-/// The innermost line that is not the simulator's, of calls from inside out, each by the address it returns to.
-std::string line_of_calls(const std::vector<std::uintptr_t>& calls) {
-  std::string simulator;
-  for (const std::uintptr_t call : calls) {
-    for (const std::string& line : lines_at(call - 1)) {  // the call lies before the address it returns to
-      if (!is_simulator(line)) return without_source_dir(line);
-      if (simulator.empty()) simulator = line;
-    }
+bool is_of_library(const Frame& frame) {
+  return frame.line.starts_with("/usr/") || frame.line.starts_with("/Library/") || frame.line.starts_with("/Applications/");
+}
+
+bool is_lambda(const Frame& frame) {
+  const auto has = [&](const char* part) { return frame.function.find(part) != std::string::npos; };
+  return has("NKUl") || has("NUl") || has("{lambda") || has("$_");  // as g++ and clang mangle or spell it
+}
+
+/// The innermost line that is the kernel's, of calls from inside out, each by the address it returns to, and the outermost.
+SourceLine line_of_calls(const std::vector<std::uintptr_t>& calls) {
+  const std::vector<Frame> all = frames_at(calls);
+  std::vector<Frame> frames;
+  for (const Frame& frame : all) {
+    if (!is_simulator(frame) && !is_of_library(frame)) frames.push_back(frame);
   }
-  if (!simulator.empty()) return without_source_dir(simulator);
+  if (!frames.empty()) {
+    const Frame &inner = frames.front(), &outer = frames.back();
+    // A lambda belongs to the function around it. Until that one is found, what called the lambda is no caller.
+    const bool whole = std::ranges::any_of(frames, [&](const Frame& f) { return !is_lambda(f) && f.file() == inner.file(); });
+    return {without_source_dir(inner.line),
+            whole && outer.file() != inner.file() ? without_source_dir(outer.line) : std::string()};
+  }
+  if (!all.empty()) return {without_source_dir(all.front().line), ""};
   const bool runs = !output_of_tool("--version").empty();
-  return "address " + hexadecimal(calls.front()) + " (its line is unknown: " + tool +
-         (runs ? " does not know it)" : " is not installed)");
+  return {"address " + hexadecimal(calls.front()) + " (its line is unknown: " + tool +
+              (runs ? " does not know it)" : " is not installed)"),
+          ""};
 }
 
 }  // namespace
 
-std::string source_line(const CodePlace& place) {
-  return place.file != nullptr ? words(Site{place.file, place.line}) : line_of_calls({place.address});
+std::string words(const SourceLine& place) {
+  return place.line + (place.caller.empty() ? "" : ", called from " + place.caller);
 }
 
-std::string source_line_of_call(const void* from) {
+SourceLine source_line(const CodePlace& place) {
+  SourceLine found;
+  if (place.file == nullptr || place.callers[0] != 0)
+    found = line_of_calls({place.address, place.callers[0], place.callers[1], place.callers[2]});
+  if (place.file != nullptr) found.line = words(Site{place.file, place.line});
+  return found;
+}
+
+SourceLine source_line_of_call(const void* from) {
   const auto visit = [](_Unwind_Context* frame, void* into) {
     constexpr std::size_t most = 12;
     auto& found = *static_cast<std::vector<std::uintptr_t>*>(into);

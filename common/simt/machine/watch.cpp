@@ -87,13 +87,12 @@ std::unique_ptr<Watch::Word[]> Watch::new_page(std::uintptr_t number) const {
 }
 
 std::uint32_t Watch::index_of(const CodePlace& place) {
-  const std::uintptr_t key =
-      place.address ^ reinterpret_cast<std::uintptr_t>(place.file) ^ static_cast<unsigned>(place.line) * 67u;
+  const std::size_t key = CodePlace::Hash()(place);
   std::uint32_t& recent = recent_places_[(key ^ key >> 10) % recent_places_.size()];
   if (recent < places_.size() && places_[recent] == place) return recent;
-  const auto found = std::ranges::find(places_, place);
-  recent = static_cast<std::uint32_t>(found - places_.begin());
-  if (found == places_.end()) places_.push_back(place);
+  const auto [found, is_new] = number_of_.try_emplace(place, static_cast<std::uint32_t>(places_.size()));
+  recent = found->second;
+  if (is_new) places_.push_back(place);
   return recent;
 }
 
@@ -115,6 +114,7 @@ bool Watch::access(int thread, std::uintptr_t address, std::size_t bytes, Access
       ++accesses_;
     }
     now.bytes = static_cast<std::uint8_t>((1u << last) - (1u << first));
+    if (kind != AccessKind::read && address <= followed_ && followed_ < address + bytes) last_write_ = now;
     access_word(*word, here, shared, now);
   }
   return true;
@@ -263,7 +263,7 @@ simt::ThreadName Watch::name(const Access& access) const {
 void Watch::report(simt::Findings& findings) {
   arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
   for (const auto& [address, count] : conflicts_) {
-    const std::string line = source_line({.address = address});
+    const std::string line = source_line({.address = address}).line;
     const auto same = [&](const simt::ArrayConflicts& other) { return other.line == line && other.kernel == kernel_; };
     const auto found = std::ranges::find_if(findings.conflicts, same);
     if (found == findings.conflicts.end()) {
@@ -274,11 +274,16 @@ void Watch::report(simt::Findings& findings) {
   }
   findings.accesses += accesses_;
   if (accesses_ >= limit) findings.complete = false;
-  std::vector<std::string> lines(places_.size());
-  const auto line_of = [&](const Access& access) {
-    std::string& line = lines[access.place];
-    if (line.empty()) line = source_line(places_[access.place]);
+  std::vector<SourceLine> lines(places_.size());
+  const auto line_of = [&](const Access& access) -> const SourceLine& {
+    SourceLine& line = lines[access.place];
+    if (line.line.empty()) line = source_line(places_[access.place]);
     return line;
+  };
+  const auto called_from = [&](const SourceLine& first, const SourceLine& second) {
+    std::string text = first.caller.empty() ? "" : ", called from " + first.caller;
+    if (second.caller.empty() || second.caller == first.caller) return text;
+    return text + (text.empty() ? ", called from " : " and ") + second.caller;
   };
   for (const FoundRace& in_time : races_) {
     FoundRace race = in_time;
@@ -286,8 +291,9 @@ void Watch::report(simt::Findings& findings) {
     simt::Race found{.kernel = kernel_,
                      .shared = race.shared,
                      .one_block = race.first.block == race.second.block,
-                     .first_line = line_of(race.first),
-                     .second_line = line_of(race.second),
+                     .first_line = line_of(race.first).line,
+                     .second_line = line_of(race.second).line,
+                     .called_from = called_from(line_of(race.first), line_of(race.second)),
                      .first_writes = race.first.kind != AccessKind::read,
                      .second_writes = race.second.kind != AccessKind::read,
                      .first = name(race.first),
@@ -299,9 +305,15 @@ void Watch::report(simt::Findings& findings) {
     if (std::ranges::none_of(findings.races, same)) findings.races.push_back(std::move(found));
   }
   for (const auto& [access, shared, address] : unwritten_) {
-    const simt::UnwrittenRead found{kernel_, line_of(access), name(access), shared, address};
+    const SourceLine& line = line_of(access);
+    const simt::UnwrittenRead found{kernel_, line.line, called_from(line, {}), name(access), shared, address};
     const auto same = [&](const simt::UnwrittenRead& other) { return other.line == found.line; };
     if (std::ranges::none_of(findings.unwritten, same)) findings.unwritten.push_back(found);
+  }
+  if (last_write_) {
+    const simt::ThreadName who = name(*last_write_);
+    findings.last_write = machine::words(line_of(*last_write_)) + ", thread " + machine::words(who.thread) + " of block " +
+                          machine::words(who.block) + " (kernel " + kernel_ + ")";
   }
   const auto words = [](const dim3& size) {
     return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);

@@ -19,6 +19,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -30,8 +31,15 @@ using simt::Site;
 struct CodePlace {
   const char* file = nullptr;
   int line = 0;
-  std::uintptr_t address = 0;  ///< if there is no file
+  std::uintptr_t address = 0;               ///< where the access returns to; the line, if there is no file
+  std::array<std::uintptr_t, 3> callers{};  ///< where the functions around it return to, from inside out; 0: not known
   bool operator==(const CodePlace&) const = default;
+  struct Hash {
+    std::size_t operator()(const CodePlace& p) const {
+      return p.address ^ p.callers[0] * 31u ^ p.callers[1] * 1031u ^ reinterpret_cast<std::uintptr_t>(p.file) ^
+             static_cast<unsigned>(p.line) * 67u;
+    }
+  };
 };
 
 constexpr std::size_t page_words = 256;
@@ -51,6 +59,9 @@ struct GlobalWrites {
 };
 /// Since the last reset of the findings. Launches that are watched run one after the other.
 GlobalWrites& global_writes();
+
+/// What simt::follow_writes() asks for; 0: nothing.
+std::uintptr_t followed_address();
 
 class Watch {
  public:
@@ -149,11 +160,15 @@ class Watch {
   Word* recent_page_ = nullptr;
 
   std::vector<CodePlace> places_;
-  std::array<std::uint32_t, 1024> recent_places_{};  ///< of places with this hash, the one seen last
+  std::unordered_map<CodePlace, std::uint32_t, CodePlace::Hash> number_of_;  ///< in places_
+  std::array<std::uint32_t, 1024> recent_places_{};                          ///< of places with this hash, the one seen last
 
   AccessLog arrays_;                                             ///< accesses to shared memory that no view has announced
   MemoryRange announced_{};                                      ///< by the last view
   std::unordered_map<std::uintptr_t, std::uint64_t> conflicts_;  ///< by the code's address
+
+  const std::uintptr_t followed_ = followed_address();
+  std::optional<Access> last_write_;  ///< there
 
   std::uint64_t accesses_ = 0;
   std::vector<FoundRace> races_;

@@ -38,10 +38,10 @@ Worker& running_worker(const char* what) {
 
 bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t first, std::uint64_t step,
                  const std::atomic<bool>& stop) {
-  block.start_launch(kernel, options);
   scheduler.start_launch(kernel, options);
+  reach_.start(kernel, scheduler.stacks());  // names tensors, by which the block counts
+  block.start_launch(kernel, options);
   watcher.start_launch(kernel, options.watch);
-  reach_.start(kernel, scheduler.stacks());
   const std::size_t threads = scheduler.threads().size();
   warps_.assign((threads + warpSize - 1) / warpSize, {});
   for (std::size_t i = 0; i < threads; ++i) warps_[i / warpSize].present |= 1u << i % warpSize;

@@ -46,10 +46,11 @@ class Worker {
   Hopper& hopper();
   /// The accesses since the last barrier, which are kept to count them, no longer fit into memory.
   [[noreturn]] void log_is_full(Site);
-  /// Ends the block if a kernel may not access these bytes.
+  /// Counts the access if it is one by a plain pointer among the kernel's parameters; ends the block if a kernel may not access these bytes.
   void hold_against_reach(const void* address, std::size_t bytes, AccessKind, const CodePlace&);
 
  private:
+  void count_plain_pointer(int id, const void* address, std::size_t bytes, AccessKind, const CodePlace&);
   void run_block(std::uint64_t number);
   void start_block(std::uint64_t number);
   void start_instruments();

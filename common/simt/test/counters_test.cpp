@@ -44,6 +44,14 @@ __global__ void move(Tensor<const float> A, Tensor<float> B, Tensor<float> sum) 
   cp_async_wait_all();
 }
 
+/// The same tensors by plain pointers: each lane reads a row's first element, and four of a row at once.
+__global__ void move_plain(const float* a, float* b) {
+  const int i = static_cast<int>(threadIdx.x);
+  b[8 * i] = a[8 * i];
+  *reinterpret_cast<float4*>(b + 8 * i + 4) = *reinterpret_cast<const float4*>(a + 8 * i + 4);
+  b[8 * i + 1] += 1.0f;
+}
+
 /// One warp writes and reads a tile 32 wide with a given distance between rows, a column each.
 __global__ void columns(int stride) {
   const SharedMatrix<float> tile{dynamic_shared<float>(static_cast<std::size_t>(32 * stride)), 32, 32, stride};
@@ -154,6 +162,26 @@ TEST_CASE("counters: bytes of each tensor") {
   CHECK(c.blocks == 3);
   CHECK(c.threads == threads);
   CHECK(s[0] == 96.0f);
+}
+
+TEST_CASE("counters: bytes and sectors by plain pointers") {
+  const std::unique_ptr<Device> cpu = open_cpu();
+  const Buffer a(*cpu, 32 * 32), b(*cpu, 32 * 32);
+  const auto tensor = [](const Buffer& buffer, const char* name) {
+    return TensorRef{buffer.data(), name, Dtype::fp32, {1, 1, 32, 8}, {256, 256, 8, 1}};
+  };
+  name_tensor(tensor(a, "A"));
+  name_tensor(tensor(b, "B"));
+  const Counters counters = counted([&] {
+    launch("move_plain", {dim3(1), dim3(32)}, move_plain, static_cast<const float*>(a.data()), static_cast<float*>(b.data()));
+  });
+  const TensorTraffic A = traffic(counters, "A"), B = traffic(counters, "B");
+  CHECK(A.read_bytes == 32 * (4 + 16));
+  CHECK(A.read_sectors == 32 + 32);  // an access of a warp at each of the two lines
+  CHECK(A.written_bytes == 0);
+  CHECK(B.read_bytes == 32 * 4);
+  CHECK(B.written_bytes == 32 * (4 + 16 + 4));
+  CHECK(B.written_sectors == 3 * 32);
 }
 
 TEST_CASE("counters: sectors of 32 bytes that warps touch") {

@@ -162,6 +162,10 @@ __global__ void beside_plain_pointer(const float* values, Tensor<float> P) {
   P.data[0] = values[0];  // BUG beside plain pointer
 }
 
+__global__ void past_the_end(const float* values, Tensor<float> P, int first) {
+  P.head(0, 0)(0, me()) = values[first + me()];  // BUG past the end
+}
+
 /// Of everything a kernel may access, a bit.
 template <int Count>
 __global__ void at_home(Tensor<const float> S, Tensor<float> P) {
@@ -271,6 +275,16 @@ TEST_CASE("zoo: memory of the host") {
   for (const float* pointer : {values.data(), static_cast<const float*>(f.s.data())})
     CHECK_REPORT(report(4, 0, beside_plain_pointer, pointer, f.P), "writes P[b=0, h=0](0, 0) without its view",
                  BUG("beside plain pointer"));
+}
+
+TEST_CASE("zoo: past the end of what a plain pointer points to") {
+  Fixture f;
+  const auto* const values = static_cast<const float*>(f.s.data());
+  CHECK(report(4, 0, past_the_end, values, f.P, 60) == "");
+  CHECK_REPORT(report(4, 0, past_the_end, values, f.P, 61), "thread (3,0,0): reads right past the end of S (256 bytes) at ",
+               BUG("past the end"));
+  CHECK_REPORT(report(1, 0, past_the_end, values, f.P, 66), "reads 8 bytes past the end of S (256 bytes) at ",
+               BUG("past the end"));
 }
 
 TEST_CASE("zoo: what a kernel may access") {

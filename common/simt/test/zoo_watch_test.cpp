@@ -3,6 +3,7 @@
 #include "common/device/ptx.cuh"
 #include "common/simt/findings.hpp"
 #include "common/simt/test/zoo.hpp"
+#include "common/simt/test/zoo_helper.hpp"
 #include "common/simt/test/zoo_race.hpp"
 
 #include <algorithm>
@@ -64,6 +65,14 @@ __global__ void fill(float* out, int count) {
 }
 __global__ void copy(const float* in, float* out) {
   out[me()] = in[me()];  // BUG unwritten_global
+}
+
+// ---- helpers ----------------------------------------------------------------------------------------------------------------------------
+
+__global__ void neighbours(float* out) {
+  float* const tile = dynamic_shared<float>(32);
+  store_apart(tile, me());                          // BUG calls store
+  out[me()] = load_inlined(tile, (me() + 1) % 32);  // BUG calls load
 }
 
 // ---- bank conflicts of arrays -----------------------------------------------------------------------------------------------------------
@@ -187,6 +196,19 @@ TEST_CASE("zoo: a race says which threads, which lines and which memory") {
   CHECK(has(text, {"common/simt/test/zoo_race.cpp:", " writes and common/simt/test/zoo_race.cpp:",
                    " reads the same shared memory, threads (", ",0,0) and (",
                    " of block (0,0,0), with no barrier between them (kernel missing_barrier)"}));
+}
+
+TEST_CASE("zoo: a race in a helper says who called it") {
+  std::vector<float> out(32);
+  reset_findings();
+  set_options({.watch = true});
+  CHECK(report(32, 256, neighbours, out.data()) == "");
+  set_options({});
+  REQUIRE(findings().races.size() == 1);
+  const std::string helper = "common/simt/test/zoo_helper.hpp";
+  CHECK_REPORT(
+      sentence(findings().races[0]), bug(helper, "store apart"), " writes and ", bug(helper, "load inlined"), " reads",
+      "(kernel zoo, called from common/simt/test/" + BUG("calls store") + " and common/simt/test/" + BUG("calls load"));
 }
 
 TEST_CASE("zoo: shared memory that nobody wrote") {

@@ -8,12 +8,14 @@ namespace flash::machine {
 
 extern "C" const char* flash_simt_place = nullptr;
 
-std::string source_line(const CodePlace& place) {
-  if (place.file != nullptr) return words(Site{place.file, place.line});
+SourceLine source_line(const CodePlace& place) {
+  if (place.file != nullptr) return {words(Site{place.file, place.line}), ""};
   const auto* const text = reinterpret_cast<const char*>(place.address);
-  return text != nullptr ? without_source_dir(text) : "a line that is not known";
+  return {text != nullptr ? without_source_dir(text) : "a line that is not known", ""};
 }
 
-std::string source_line_of_call(const void* from) { return source_line({.address = reinterpret_cast<std::uintptr_t>(from)}); }
+std::string words(const SourceLine& place) { return place.line; }
+
+SourceLine source_line_of_call(const void* from) { return source_line({.address = reinterpret_cast<std::uintptr_t>(from)}); }
 
 }  // namespace flash::machine
