@@ -16,8 +16,8 @@ usage: common/setup.sh [--check] [--dev] [--browser] [--help]
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
   --dev    also what .ci/run needs: clang 14 with its sanitizers, clang-format 14, git,
            ccache, Python 3 with NumPy, pandas, matplotlib, Jinja2, shellcheck, ruff (by
-           pip, into .tools); for the checks of the site Chromium; for the course's grader
-           bubblewrap
+           pip, into .tools); for the checks of the site Chromium; for the course bubblewrap
+           (its grader) and pandoc (its slides)
   --browser  also emscripten and node, which build and run the stages as WebAssembly
   --help   this text
 TEXT
@@ -54,9 +54,10 @@ working_compiler() {
   return 1
 }
 
+cmake_version() { cmake --version | awk 'NR == 1 { print $3 }'; }
+
 cmake_is_new_enough() {  # 3.25, the first with workflow presets
-  has cmake || return 1
-  cmake --version | awk 'NR == 1 { split($3, v, "."); exit !(v[1] > 3 || (v[1] == 3 && v[2] >= 25)) }'
+  has cmake && cmake_version | awk '{ split($0, v, "."); exit !(v[1] > 3 || (v[1] == 3 && v[2] >= 25)) }'
 }
 
 # has_library PACKAGE: does find_package(PACKAGE) have a configuration to find?
@@ -125,6 +126,7 @@ look() {
   has shellcheck || extras="$extras shellcheck"
   has_ruff || extras="$extras ruff"
   [ "$(uname)" != Linux ] || has bwrap || extras="$extras bubblewrap"
+  has pandoc || extras="$extras pandoc"
   has_chromium || extras="$extras chromium"
   { has python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; } || extras="$extras venv"
   for library in numpy matplotlib pandas jinja2; do
@@ -145,7 +147,7 @@ package() {
     apt:CLI11) echo libcli11-dev ;; dnf:CLI11) echo cli11-devel ;; *:CLI11) echo cli11 ;;
     apt:nlohmann_json) echo nlohmann-json3-dev ;; dnf:nlohmann_json) echo json-devel ;; *:nlohmann_json) echo nlohmann-json ;;
     brew:nodejs) echo node ;; *:emscripten | *:nodejs) echo "$1" ;;
-    *:git | *:ccache) echo "$1" ;;
+    pacman:pandoc) echo pandoc-cli ;; *:git | *:ccache | *:pandoc) echo "$1" ;;
     brew:clang) ;; *:clang) echo clang ;;
     apt:sanitizer) echo libclang-rt-14-dev llvm ;; dnf:sanitizer | pacman:sanitizer) echo compiler-rt llvm ;; *:sanitizer) ;;
     apt:clang-format) echo clang-format-14 ;; *:clang-format) ;;  # elsewhere only newer ones, which format differently
@@ -229,18 +231,22 @@ install_ruff() {
 
 # Lists what is still missing and other ways to get it
 advise() {
-  local name libraries="" by_pip="" other=""
+  local name libraries="" by_pip="" other="" old=""
   for name in $tools $extras; do
     case $name in
       compiler) say "a C++20 compiler is needed: g++ 12, clang 14 or newer$([ "$manager" != brew ] || echo ' (xcode-select --install)'); CXX=... names one" ;;
-      cmake | ninja) by_pip="$by_pip '$name$([ "$name" = ninja ] || echo '>=3.25')'" ;;
+      cmake)
+        ! has cmake || old="cmake $(cmake_version) is too old; "
+        by_pip="$by_pip 'cmake>=3.25'"
+        ;;
+      ninja) by_pip="$by_pip ninja" ;;
       Eigen3 | doctest | CLI11 | nlohmann_json) libraries="$libraries $name" ;;
       clang-format) say "clang-format 14 without root: python3 -m pip install --user clang-format==14.0.6" ;;
       ruff) say "ruff without root: python3 -m pip install --user ruff==$ruff_version" ;;
       *) other="$other $name" ;;
     esac
   done
-  [ -z "$by_pip" ] || say "without root: python3 -m pip install --user$by_pip, and put $(user_programs) first in PATH"
+  [ -z "$by_pip" ] || say "${old}without root: python3 -m pip install --user$by_pip, and put $(user_programs) first in PATH"
   [ -z "$libraries" ] || say "CMake will download:$libraries (offline: docs/howto/platforms.md)"
   [ -z "$other" ] || say "not installed:$other"
 }
@@ -262,7 +268,7 @@ there() {
     case " $tools $extras " in *" $name "*) continue ;; esac
     case $name in
       compiler) name=$(compiler_in_words "$(working_compiler)") ;;
-      cmake) name="cmake $(cmake --version | awk 'NR == 1 { print $3 }')" ;;
+      cmake) name="cmake $(cmake_version)" ;;
     esac
     list="$list${list:+, }$name"
   done
@@ -273,7 +279,13 @@ there() {
   echo "${list:-nothing}; nvcc: ${nvcc:-none}; GPU: ${gpu:-none}"
 }
 
-finish() { [ -z "$tools" ]; exit; }
+# The kernels need no Python.
+say_old_python() {
+  has python3 && python3 -c 'import sys; sys.exit(sys.version_info >= (3, 11))' || return 0
+  say "python3 is $(python3 -c 'import platform; print(platform.python_version())'); the course, the site and try.sh --serve need 3.11 (docs/howto/platforms.md)"
+}
+
+finish() { say_old_python && [ -z "$tools" ]; exit; }
 
 export DEBIAN_FRONTEND=noninteractive
 manager=$(find_manager)

@@ -14,7 +14,8 @@ usage: docs/site.sh [--check] [--browser] [--help] [FOLDER]
   --check  also the tests of docs/site/, all pages opened in Chromium: formulas, both
            themes, narrow screens, code that fits, search; and docs/plots drawn again
   --browser  also the playground, which runs the kernels in the reader's browser: it takes
-           emscripten and node (common/setup.sh --browser), and an hour to compile
+           emscripten and node (common/setup.sh --browser), and an hour to compile.
+           SITE_PLAYGROUND=FOLDER instead takes pages that docs/playground/make.py has made
   --help   this text
 TEXT
 }
@@ -35,6 +36,9 @@ for argument in "$@"; do
     *) folder=$PWD/$argument ;;
   esac
 done
+[ -z "${SITE_PLAYGROUND:-}" ] || compgen -G "$SITE_PLAYGROUND/*.html" >/dev/null ||
+  fail "SITE_PLAYGROUND is $SITE_PLAYGROUND; allowed: a folder of pages that docs/playground/make.py has made"
+playground=${SITE_PLAYGROUND:+$(realpath "$SITE_PLAYGROUND")}
 cd "$project"
 
 ours="# of docs/site.sh"
@@ -65,12 +69,12 @@ install() {
 install requirements.txt
 [ $check = no ] || { install check.txt && install plots.txt; }
 
-unset SITE_PLAYGROUND
 if [ $browser = yes ]; then
-  export SITE_PLAYGROUND=$folder/playground
-  rm -rf "$SITE_PLAYGROUND"
-  "$python" -B docs/playground/make.py --out "$SITE_PLAYGROUND" || fail "the playground could not be made, see above"
+  playground=$folder/playground
+  rm -rf "$playground"
+  "$python" -B docs/playground/make.py --out "$playground" || fail "the playground could not be made, see above"
 fi
+export SITE_PLAYGROUND=$playground
 
 new=$folder/html.new
 rm -rf "$new" "$folder/doctrees"

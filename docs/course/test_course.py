@@ -281,7 +281,7 @@ class Slides(WithFolder):
         code, said, _ = course("slides", page)
         self.assertEqual(code, 0)
         html = page.read_text()
-        titles = re.findall("^# ", (HERE / "slides.md").read_text(), re.MULTILINE)
+        titles = re.findall("^##? ", (HERE / "slides.md").read_text(), re.MULTILINE)
         self.assertIn(f": {len(titles)} slides; arrow keys", said)
         self.assertEqual(html.count("<h1"), len(titles))
         self.assertNotRegex(html, r"(src|href)=.?(http|\.\.)")

@@ -156,6 +156,7 @@ answer = "Because it *is* so."
 ask = "Guess the order of magnitude."
 answer = "400."
 says = "barriers - 400"
+run = "common/try.sh lab_guess"
 """,
         "docs/course/quizzes.md": "# Quizzes\n\nText.\n\n## One\n\n1. How many bytes?\n2. Why?\n3. Guess the order of magnitude.\n\n"
         "<details>\n<summary>Answers</summary>\n\n1. 2 · 32,768 = 65,536, and 98,304 written.\n2. Because it *is* so.\n3. 400.\n\n</details>\n",
@@ -166,7 +167,8 @@ says = "barriers - 400"
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         data = {"variants": [{"name": "usual"}], "breaks": [{"id": "late", "lesson": "Wait for it."}]}
-        (Path(folder.name) / "01_one.html").write_text(f'<script id="data" type="application/json">{json.dumps(data)}</script>')
+        for name in ("01_one", "lab_guess"):
+            (Path(folder.name) / f"{name}.html").write_text(f'<script id="data" type="application/json">{json.dumps(data)}</script>')
         cls.options = ("-D", f"playground={folder.name}")
         super().setUpClass()
 
@@ -194,6 +196,8 @@ says = "barriers - 400"
             for typed, verdict in (("4000", "Wrong."), ("300", "Right.")):
                 self.answer(browser, 2, typed)
                 self.assertTrue(browser.value(f"{told}[2]").startswith(verdict), typed)
+            links = browser.value("[...document.querySelectorAll('.told a')].map((a) => a.getAttribute('href'))")
+            self.assertEqual(links, [run, "../../playground/lab_guess.html"])
             browser.open(page)  # what was typed is still there
             score = "document.querySelector('.quiz-progress').textContent"
             self.assertTrue(browser.wait(f"{score}.startsWith('3 of 3 right, 3 answered')", 10), browser.value(score))

@@ -19,38 +19,12 @@ sys.path.insert(0, str(ROOT / "docs" / "course"))
 from kit import exercise
 
 
-@tabled("exercise | level | minutes | what to write | after this you can | equations | lines | wrong kernels | points")
+@tabled("exercise | level | minutes | what to write | after this you can | points")
 def exercises():
     for e in map(exercise.load, exercise.names()):
-        lines = e.parts()[1].rstrip("\n").count("\n") + 1
         rubric = ", ".join(f"{name.replace('_', ' ')} {most}" for name, most in e.rubric.items())
         title = f"[{e.title}](../{e.chapter.removeprefix('docs/')})"
-        yield [
-            f"[`{e.name}`](exercises/{e.name}/README.md)",
-            e.level,
-            e.minutes,
-            title,
-            e.after,
-            e.equation,
-            lines,
-            len(exercise.gallery(e)),
-            rubric,
-        ]
-
-
-@tabled("cheat | noticed by, each alone")
-def cheats():
-    for cheat in exercise.cheats():
-        yield [cheat["name"], ", ".join({"run": "judge"}.get(what, what) for what in cheat["caught"])]
-
-
-@tabled("exercise | can vary by")
-def variants():
-    for e in map(exercise.load, exercise.names()):
-        path = exercise.FOLDER / e.name / "variants.toml"
-        axes = exercise.tomllib.loads(path.read_text())["axis"] if path.exists() else []
-        names = ", ".join(axis["name"].replace("_", " ") for axis in axes)
-        yield [f"`{e.name}`", names or "nothing: any permutation without conflicts is right, so that there is no other requirement to set"]
+        yield [f"[`{e.name}`](exercises/{e.name}/README.md)", e.level, e.minutes, title, e.after, rubric]
 
 
 @tabled("exercise | its wrong kernels")
@@ -88,17 +62,18 @@ def page(name):
     return "\n\n".join(parts)
 
 
-def step(name, function, *words):
-    """Of a slide: a step's idea as its file says it, lines of its kernel as quotes.part takes them, and what it gains."""
+def step(name, *lines):
+    """Of a slide: a step's idea as its file says it, lines of its kernel (FUNCTION FIRST ... LAST of quotes.part) or none, and what it gains."""
     path, variant = file_of(name), name.split("/")[1]
     idea = re.search(rf'"{variant}",\s*(?:\.idea = )?"([^"]+)"', (ROOT / path).read_text()).group(1)
-    return "\n\n".join(filter(None, [f"{idea[0].upper()}{idea[1:]}.", lines_of(path, function, *words), gain(name)]))
+    return "\n\n".join(filter(None, [f"{idea[0].upper()}{idea[1:]}.", lines and lines_of(path, *lines), gain(name)]))
 
 
 def gain(name):
     """How many times as fast a step is as the step that it changes: N = 4096, no mask, both widths; of 08 in fp16. "" if that one was not timed
     there."""
-    direction, over = next((which, step.over) for which, of in STEPS.items() for step in of if step.name == name and step.over)
+    found = ((which, step.over) for which, of in STEPS.items() for step in of if step.name == name)
+    direction, over = next(found, ("", None))  # a step that no table of steps times
     rates = {}
     for row in newest(H200, "large.jsonl", "tensor_steps.jsonl", direction=direction.removeprefix("tensor_"), having="time"):
         p = row["problem"]

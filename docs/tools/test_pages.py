@@ -8,9 +8,11 @@ import tempfile
 import unittest
 from unittest import mock
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(pathlib.Path(__file__).resolve().parents[1] / "playground")]
+import kernels  # noqa: E402
+
 import generate  # noqa: E402
-from tools import check_pages, counted, formatting, platforms, saved, tuned  # noqa: E402
+from tools import check_pages, counted, formatting, platforms, saved, site, tuned  # noqa: E402
 
 
 def row(stage, variant, direction="forward", ms=1.0, tflops=1.0, date="2026-01-01", **problem):
@@ -164,6 +166,26 @@ class Markers(unittest.TestCase):
         after, stale = generate.page(self.TEXT.replace("notation.table", "quotes.printed lab_hello"), "a.md")
         self.assertEqual((after.split("\n")[1], stale), ("```text", ["quotes.printed lab_hello"]))
         self.assertEqual(generate.page(after, "a.md"), (after, []))
+
+
+class Site(unittest.TestCase):
+    def links(self, address):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(site, "ADDRESS", pathlib.Path(folder) / "address.txt"):
+            site.ADDRESS.write_text(f"# a comment\n{address}\n")
+            return site.links()
+
+    def test_pages_link_to_a_site_only_if_there_is_one(self):
+        self.assertNotIn("http", self.links(""))
+        self.assertIn("(https://a.b/c/playground/", self.links("https://a.b/c/"))
+
+    def test_what_is_no_address(self):
+        for wrong in ("a.b/c", "https://a.b c", "https://a.b)\nhttps://c"):
+            with self.assertRaisesRegex(SystemExit, "allowed: one line https"):
+                self.links(wrong)
+
+    def test_the_race_that_it_links_to_is_one_of_the_playground(self):
+        page, _, mistake = site.RACE.removeprefix("playground/").partition(".html#break=")
+        self.assertIn((page, mistake), [(p.name, b.id) for p in kernels.pages() for b in p.breaks])
 
 
 if __name__ == "__main__":

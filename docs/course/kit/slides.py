@@ -15,6 +15,7 @@ def for_pandoc(text):
     """GitHub's formulas as pandoc's; a projected page has nothing to click, and each title begins a slide."""
     text = re.sub(r"^```math\n(.*?)\n```$", r"$$\1$$", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"\$`(.+?)`\$", r"$\1$", text)
+    text = re.sub(r"^## ", "# ", text, flags=re.MULTILINE)  # on GitHub and in the site one title has all others below it
     text = re.sub(r"```.*?```|(?<!!)\[([^\]]+)\]\([^)]+\)", lambda m: m[1] or m[0], text, flags=re.DOTALL)
     return re.sub(r"^---$|<!--.*?-->", "", text, flags=re.DOTALL | re.MULTILINE)
 
@@ -24,11 +25,12 @@ def command(arguments, _):
     if out.exists():
         raise Usage(f"{out} is there already; allowed: a new file")
     if not shutil.which("pandoc"):
-        raise Usage("pandoc is missing (apt install pandoc); slides.md on GitHub has the same slides")
+        raise Usage("pandoc is missing; common/setup.sh --dev installs it, and docs/course/slides.md shows the same slides without it")
     text = for_pandoc(SOURCE.read_text())
     title = re.search(r"^# (.*)$", text, re.MULTILINE).group(1)
     argv = ["pandoc", "--from", "gfm+tex_math_dollars", "--to", "html5", "--section-divs", "--self-contained", "--mathml", "--no-highlight"]
-    argv += ["--metadata", f"pagetitle={title}", "--include-in-header", SOURCE.parent / "kit" / "slides.html", "--output", out.resolve()]
+    argv += ["--metadata", f"pagetitle={title}", "--metadata", "document-css=false"]
+    argv += ["--include-in-header", SOURCE.parent / "kit" / "slides.html", "--output", out.resolve()]
     done = subprocess.run(argv, input=text, cwd=SOURCE.parent, capture_output=True, text=True)
     if done.returncode or "Could not" in done.stderr:
         out.unlink(missing_ok=True)
