@@ -28,7 +28,7 @@ usage: common/try.sh [--all | --seconds N] STAGE [OPTION...]
   --help   this text
 
 Exit code: 0 all that ran is right; 1 it does not compile, or a check or a test failed;
-2 bad usage; 3 no such device.
+2 bad usage; 3 no such device, or too little memory.
 TEXT
 }
 
@@ -81,17 +81,27 @@ readable() {
       sub(/^(\.\.\/)+/, ""); print }'
 }
 
-# first PATTERN < LOG: the first message that has it, by a compiler, a linker or CMake; a few lines of it. Of a message about a template also
-# which line asked for it: g++ says so before it, clang after it.
+# first PATTERN < LOG: the first message that has it, by a compiler, a linker or CMake; a few lines of it. A message about a template is
+# followed by who asked for it, which g++ says before it and clang after it: the innermost line, and of a helper one line of each file that
+# leads to it, up to the kernel.
 first() {
   readable | awk -v pattern="$1" '
-    !found && /: In / { asked = "" }
-    (found ? /requested here/ : /required from here/) { asked = $0 }
+    function file(line) { sub(/^ +/, "", line); sub(/:.*/, "", line); return line }
+    function is_helper(path) { return path ~ /^common\/|\/parts\/|^\// }
+    !found && (/: In / || /(error|warning) ?:/) && $0 !~ pattern { asked = 0 }
+    (found ? /requested here/ : / required (from|by) /) { chain[++asked] = $0 }
     over && (/(error|warning) ?:/ || /^(\[|ninja|make)/) { exit }
     found && (/^\[/ || /^[^ ]+[:(][0-9]+[:)]/ || /^(ninja|FAILED|In file|make)/ || ++lines > 7) { over = 1 }
-    !found && $0 ~ pattern { found = 1 }
+    !found && $0 ~ pattern { found = 1; from = file($0); known[from] = is_helper(from) }
     found && (!over || /the comparison reduces to/)
-    END { if (found && asked) print asked }'
+    END {
+      for (i = 1; found && i <= asked; ++i) {
+        if (known[from = file(chain[i])]++) continue
+        sub(/: *(required|note:).*/, ": required from here", chain[i])
+        print chain[i]
+        if (!is_helper(from)) exit
+      }
+    }'
 }
 
 # progress LOG: keeps what it reads, and shows in a terminal how far the build is.
@@ -193,6 +203,8 @@ fi
 
 # Full tiles, and a head of K for each of Q, hide mistakes. A causal mask shows some, and hides others at the last keys.
 if [ $problem = default ]; then
+  ran=$(sed -n '1s/.*, variant //p' "$logs/report")  # for the edges the program might choose another one
+  [ -n "$variant" ] || set -- "$@" ${ran:+--variant "$ran"}
   edges="--seq-q 70 --seq-k 101 --kv-heads 1 --head-dim 59"
   for edge in "$edges" "$edges --causal"; do
     # shellcheck disable=SC2086  # a list
@@ -223,6 +235,7 @@ if [ ! -s "$logs/refused" ] && [ -s "$unchecked" ] && [ -n "$nvcc" ] && [ -z "$(
     -x cu -o /dev/null) 2>&1 | first '^[^/ ][^ ]*[.]cuh[(][0-9]+[)]: error' >"$logs/refused"
 fi
 [ ! -s "$logs/refused" ] || { cat "$logs/refused" && wrong ": on a GPU it would not compile; its tests were not run"; }
+changed=$(sed -n "s|^\($name/.*\)_cpu\.cpp\$|\1.cuh|p" "$unchecked" | sort -u)
 rm -f "$unchecked"
 
 # --- Test -------------------------------------------------------------------------------------------------------------------
@@ -230,11 +243,12 @@ rm -f "$unchecked"
 # run_case NUMBER DEVICE CASE: leaves NUMBER.passed, NUMBER.failed or, if there was no time for it, neither. 255: xargs starts no more.
 # shellcheck disable=SC2317  # xargs calls it
 run_case() {
-  local began code
+  local began code only=$variant
+  case $3 in *"a tiny problem"*) only=${variant:-$changed} ;; esac
   began=$(date +%s)
   [ "$began" -lt "$deadline" ] || exit 255
   # A comma would separate two names; ? is any character. The limit is one of CPU time, which ends a process by SIGXCPU.
-  (ulimit -S -t $((deadline - began)) && exec "$test" "--device=$2" "--test-case=${3//,/?}" ${variant:+"--variant=$variant"} \
+  (ulimit -S -t $((deadline - began)) && exec "$test" "--device=$2" "--test-case=${3//,/?}" ${only:+"--variant=$only"} \
     --abort-after=1 --no-colors=true --no-intro=true) >"$logs/$1.log" 2>&1
   code=$?
   printf '%d\t%s\n' $(($(date +%s) - began)) "$3" >"$logs/$1.seconds"
@@ -245,17 +259,19 @@ run_case() {
   esac
 }
 
-# Those that took no time when they were last run come first; at the very first time those that are the stage's own.
+# First the tile sizes, since the default problem runs one of many. Then those that took no time when they were last run; at the very first time
+# those that are the stage's own.
 cases() {
   "$test" --list-test-cases --no-colors=true --no-intro=true | grep -v '^\[doctest\]\|^=' | sort -s -k 1,1 |
-    awk -F '\t' 'FILENAME == ARGV[1] { seconds[$2] = $1; next } { print seconds[$1] + 0 "\t" $0 }' "$memory" - | sort -s -n -k 1,1 | cut -f 2-
+    awk -F '\t' 'FILENAME == ARGV[1] { seconds[$2] = $1; next } { print (/a tiny problem/ ? -1 : seconds[$1] + 0) "\t" $0 }' "$memory" - | sort -s -n -k 1,1 | cut -f 2-
 }
 
 memory=$build/tests/${name}_test$variant.seconds  # of the last run
 touch "$memory"
 [ -n "$seconds" ] || seconds=$((SECONDS < 9 ? 14 - SECONDS : 5))
 deadline=$(($(date +%s) + seconds))
-export test logs deadline variant
+case $changed in *$'\n'*) changed="" ;; esac  # the one kernel that has changed, if it is one
+export test logs deadline variant changed
 export -f run_case
 count=0
 # shellcheck disable=SC2016  # the inner shell expands its arguments
@@ -277,13 +293,22 @@ if [ -n "$failed" ]; then
     echo "The same problem by itself: $target$me $wanted $options"
     # shellcheck disable=SC2086  # lists
     if (ulimit -S -t 30 && exec env $target "$build/bin/$name" $options >"$logs/report"); then
-      echo "Its result is right: the test case has numbers of its own, or looks at more than the result."
+      echo "By itself it is right. The test case has other numbers or looks at more, or the result depends on memory that nobody has written."
     else
       show_wrong
     fi
   fi
   wrong ": the test case above failed"
 fi
+
+# Of each variant that takes less than others, all that test cases have skipped.
+untested=$(cat "$logs"/*.log | awk -F ': it does not know ' '
+  sub(/^not tested: /, "") && NF == 2 {
+    count = split($2, names, ", ")
+    for (i = 1; i <= count; ++i) if (!seen[$1, names[i]]++) skipped[$1] = skipped[$1] (skipped[$1] ? ", " : "") names[i]
+  }
+  END { for (name in skipped) print "Not tested, since variant " name " does not take it: " skipped[name] }' | sort)
+[ -z "$untested" ] || echo "$untested"
 if [ "$passed" = "$all" ]; then
   echo "try: $name is right: all $all test cases passed. $SECONDS s, of which $built s to build"
 else

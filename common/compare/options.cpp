@@ -84,6 +84,12 @@ std::string parse_compare_options(int argc, const char* const* argv, CompareOpti
       "compare");
   app.set_version_flag("--version", std::string("compare (flash-steps " FLASH_VERSION ")"));
   app.set_help_flag("--help,-h", "Print this and exit");
+  const auto point_to = [&](const char* option, const char* instead) {  // what stages have and people try
+    app.add_flag_callback(option, [=] { throw UsageError(std::string("unknown argument '") + option + "'; " + instead); })
+        ->group("");
+  };
+  point_to("--tune", "a stage's program has it, such as 06_fa2_forward --tune");
+  point_to("--json", "--save FILE writes the rows as JSON Lines");
   add_run_options(app, options);
   add_sweep_options(app, problems);
   add_output_options(app, options);

@@ -1,6 +1,7 @@
 #include "common/compare/plan.hpp"
 
 #include "common/attention/device.hpp"
+#include "common/attention/features.hpp"
 #include "common/base/error.hpp"
 #include "common/base/process.hpp"
 #include "common/harness/json.hpp"
@@ -25,14 +26,13 @@ bool is_about(const ListedVariant& variant, Pass pass) {
   return variant.has(pass) && !borrowed;
 }
 
-/// Drops all variants but those of --variant; without it those that are for some problems only. UsageError if one is nowhere.
+/// Drops all variants but those of --variant. UsageError if one is nowhere.
 void keep_variants(std::vector<Stage>& stages, const std::vector<std::string>& wanted) {
   std::set<std::string> known;  // stages share some names
   for (Stage& stage : stages) {
     for (const ListedVariant& variant : stage.variants) known.insert(variant.name);
     std::erase_if(stage.variants, [&](const ListedVariant& variant) {
-      const bool is_wanted = std::find(wanted.begin(), wanted.end(), variant.name) != wanted.end();
-      return wanted.empty() ? variant.only_if_fastest : !is_wanted;
+      return !wanted.empty() && std::find(wanted.begin(), wanted.end(), variant.name) == wanted.end();
     });
   }
   for (const std::string& name : wanted) {
@@ -63,15 +63,23 @@ Json choose_device(const CompareOptions& options, const Stage& first) {
 }
 
 void add_runs(Plan& plan, const CompareOptions& options) {
+  std::map<std::string, std::set<std::string>> refused;  // why -> labels
   for (const Case& task : plan.cases) {
     for (const Pass pass : options.passes) {
       for (const Stage& stage : plan.stages) {
         const Dtype dtype = task.problem.dtype;
-        const auto takes = [&](const ListedVariant& variant) { return variant.takes(dtype); };
+        const auto takes = [&](const ListedVariant& variant) { return variant.has(dtype); };
+        const bool has_options = (features_of(task.problem) & ~every_kernel_takes) != Features::none;
         if (!stage.variants.empty() && std::none_of(stage.variants.begin(), stage.variants.end(), takes))
           plan.left_out.insert(stage.name + ", which does not take " + to_string(dtype));
         const auto first = static_cast<std::ptrdiff_t>(plan.runs.size());
-        const auto fits = [&](const ListedVariant& variant) { return is_about(variant, pass) && takes(variant); };
+        const auto fits = [&](const ListedVariant& variant) {
+          if (!is_about(variant, pass) || !takes(variant)) return false;
+          const std::string why = variant.refusal(task.problem);
+          if (variant.only_if_fastest && options.variants.empty()) return why.empty() && has_options;
+          if (!why.empty()) refused[why].insert(stage.name + "/" + variant.name);
+          return why.empty();
+        };
         for (auto variant = stage.variants.begin(); variant != stage.variants.end(); ++variant) {
           const bool last =
               stage.is_peers() || std::none_of(std::next(variant), stage.variants.end(), fits);  // peers are no steps
@@ -82,6 +90,9 @@ void add_runs(Plan& plan, const CompareOptions& options) {
                          [](const Run& a, const Run& b) { return a.variant->kernel < b.variant->kernel; });
       }
     }
+  }
+  for (const auto& [why, labels] : refused) {
+    plan.left_out.insert((labels.size() == 1 ? *labels.begin() : std::to_string(labels.size()) + " variants") + ", " + why);
   }
   if (options.rounds > 1) return;                            // whoever is compared takes turns
   std::stable_partition(plan.runs.begin(), plan.runs.end(),  // while stages run, torch has no part of the GPU
@@ -177,8 +188,9 @@ Plan make_plan(const CompareOptions& options, const std::filesystem::path& sourc
   plan.cases = all_cases(options.problems, compared_sizes(plan.backend));
   add_runs(plan, options);
   if (plan.runs.empty()) {
-    const std::string dtype = to_string(plan.cases.front().problem.dtype);
-    throw UsageError("nothing to run: no stage here has this pass for --dtype " + dtype);
+    std::string why;
+    for (const std::string& refusal : plan.left_out) why += "; left out: " + refusal;
+    throw UsageError("nothing to run" + (why.empty() ? ": no stage here has this pass" : why));
   }
   plan.when = commit_and_date(sources);
   for (const Run& run : plan.runs) {

@@ -1,5 +1,6 @@
 #include "common/compare/stages.hpp"
 
+#include "common/attention/features.hpp"
 #include "common/base/error.hpp"
 #include "common/base/process.hpp"
 
@@ -14,6 +15,7 @@ namespace flash {
 namespace {
 
 namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
 
 /// NN_name, a file that may be executed.
 bool is_stage(const fs::path& path) {
@@ -40,7 +42,8 @@ Stage listed_stage(const std::vector<std::string>& command, const ProcessResult&
     Stage stage{list.at("stage"), command, {}, list.value("about", Json())};
     for (const auto& row : list.at("variants")) {
       stage.variants.push_back({row.at("name"), row.at("idea"), row.at("kernel"), row.at("passes"), row.at("dtypes"),
-                                row.value("only_if_fastest", false)});
+                                row.value("only_if_fastest", false), std::nullopt, row.value("needs", Names())});
+      if (row.contains("takes")) stage.variants.back().takes = row["takes"].get<Names>();
     }
     return stage;
   } catch (const nlohmann::json::exception&) {
@@ -57,7 +60,20 @@ std::string python() {
 }  // namespace
 
 bool ListedVariant::has(Pass pass) const { return contains(passes, to_string(pass)); }
-bool ListedVariant::takes(Dtype dtype) const { return contains(dtypes, to_string(dtype)); }
+bool ListedVariant::has(Dtype dtype) const { return contains(dtypes, to_string(dtype)); }
+
+std::string ListedVariant::refusal(const FullProblem& problem) const {
+  const Names present = names_of(features_of(problem));
+  std::string text;
+  const auto list = [&](const char* words, const Names& names, const Names& among) {
+    for (const std::string& feature : names) {
+      if (!contains(among, feature)) text += (text.empty() ? words : ", ") + feature;
+    }
+  };
+  if (takes) list("not made for ", present, *takes);
+  if (text.empty()) list("made only for ", needs, present);
+  return text;
+}
 
 std::vector<fs::path> find_stages(fs::path folder, const std::vector<std::string>& only) {
   std::vector<fs::path> all;

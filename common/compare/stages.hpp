@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,14 @@ using Json = nlohmann::ordered_json;
 struct ListedVariant {
   std::string name, idea, kernel;
   std::vector<std::string> passes, dtypes;
-  bool only_if_fastest = false;  ///< for some problems only: compared if it is asked for
+  bool only_if_fastest = false;  ///< for some problems only: compared on problems with options, or if it is asked for
+  std::optional<std::vector<std::string>> takes;  ///< features of a problem, as names_of() has them; if it does not say: all
+  std::vector<std::string> needs;                 ///< of them, those that a problem must have
 
   bool has(Pass) const;
-  bool takes(Dtype) const;
+  bool has(Dtype) const;
+  /// "" or what is between them: "not made for --window" or "made only for --score lorentz".
+  std::string refusal(const FullProblem&) const;
 };
 
 /// The stage of peers' rows.

@@ -48,6 +48,7 @@ TEST_CASE("grid: every problem by every variant") {  // at night
   if (!takes_turns() || sanitized()) return;
   for (const auto& problems : {lengths(), head_dims(), biases(), heads_and_layouts()}) check_variants_on(problems);
 }
+TEST_CASE("grid: a tiny problem on every compiled tile size") { check_every_tile_on(tiny()); }  // try.sh runs it first
 TEST_CASE("grid: every compiled tile size") { check_every_tile_on(every_tile()); }
 
 /// The rows of one sequence of a tensor with a row per query, or per key.

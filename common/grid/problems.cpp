@@ -381,6 +381,14 @@ std::vector<FullProblem> every_tile() {
   return problems;
 }
 
+std::vector<FullProblem> tiny() {
+  std::vector<FullProblem> problems;
+  for (const int d : joined(std::vector{24, 40, 90, 111}, {200}, largest_head_dim() > 128)) {
+    problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 70, .d = d}));
+  }
+  return problems;
+}
+
 std::vector<FullProblem> counted(std::vector<FullProblem> problems) {
   if (small_shapes) problems.resize(1);
   return problems;

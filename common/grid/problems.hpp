@@ -60,6 +60,9 @@ std::vector<FullProblem> every_tile();
 /// Is this a build with a sanitizer, where a kernel's thread is ten to a hundred times slower?
 bool sanitized();
 
+/// A problem that any kernel takes for each width of head dimensions, with two rows or more of mma fragments for each warp of a tile.
+std::vector<FullProblem> tiny();
+
 /// The problems, or under a sanitizer only the first: what is counted does not depend on it. Let the first be small.
 std::vector<FullProblem> counted(std::vector<FullProblem> problems);
 

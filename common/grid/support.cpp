@@ -18,7 +18,8 @@ namespace flash::grid {
 const std::vector<Variant>& variants() {
   static const std::vector<Variant> chosen = [] {
     std::vector<Variant> all = flash::variants(device().info().kind);
-    if (!only_variant().empty()) std::erase_if(all, [](const Variant& v) { return v.name != only_variant(); });
+    if (!only_variant().empty())
+      std::erase_if(all, [](const Variant& v) { return v.name != only_variant() && v.file != only_variant(); });
     return all;
   }();
   return chosen;
@@ -30,7 +31,8 @@ std::vector<Variant> variants_for(const FullProblem& problem) {
     static std::set<std::string> said;
     const std::string why = refusal_on(variant, problem, device().limits());
     const std::string line = "not tested: " + std::string(variant.name) + ": " + why;
-    if (!why.empty() && said.insert(line).second) std::puts(line.c_str());
+    const bool is_usual = only_variant().empty() && (every_kernel_takes & ~variant.takes) == Features::none;
+    if (!why.empty() && !is_usual && said.insert(line).second) std::puts(line.c_str());
     return !why.empty();
   });
   return taking;

@@ -15,13 +15,14 @@ namespace flash::grid {
 /// The device that this test program was asked to use: --device=cpu (the default) or --device=gpu.
 Device& device();
 
-/// The variant that this test program was asked to look at, --variant=NAME; "": all.
+/// The variant that this test program was asked to look at, --variant=NAME or its file; "": all.
 const std::string& only_variant();
 
 /// The stage's variants compiled for that device, or the only one asked for.
 const std::vector<Variant>& variants();
 
-/// Those that know all that the problem has (Variant::takes); says once of each other one what it is not tested on.
+/// Those that know all that the problem has (Variant::takes). Says once what each other one is not tested on, if it was asked for or knows less
+/// than every kernel of the stages does.
 std::vector<Variant> variants_for(const FullProblem&);
 
 /// The variant of that name, asked for or not. Throws std::logic_error if there is none.

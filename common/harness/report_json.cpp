@@ -189,6 +189,7 @@ Json report::to_json(const StageInfo& stage, const std::vector<Variant>& list, c
                     {"dtypes", dtypes},
                     {"max_head_dim", variant.max_head_dim},
                     {"takes", names_of(variant.takes)},
+                    {"needs", names_of(variant.needs)},
                     {"kernel", variant.file},
                     {"only_if_fastest", variant.only_if_fastest},
                     {"tiles", tiles}});

@@ -64,8 +64,8 @@ const Variant& choose_variant(const StageInfo& stage, const Options& options) {
                    (stage.backward_stage.empty() ? "" : "; " + stage.backward_stage + " has a backward pass"));
 }
 
-void check_variant(const StageInfo& stage, const Variant& variant, const FullProblem& problem, const DeviceLimits& limits) {
-  const std::string refuses = stage.name + " variant " + variant.name + " refuses this problem: ";
+void check_variant(const Variant& variant, const FullProblem& problem, const DeviceLimits& limits) {
+  const std::string refuses = std::string("variant ") + variant.name + " refuses this problem: ";
   if (std::string why = refusal(variant, problem); !why.empty()) {
     const bool tensor_cores = problem.dtype != Dtype::fp32 && variant.dtypes == std::vector{Dtype::fp32};
     const bool wide = problem.d > variant.max_head_dim && variant.max_head_dim < 256;

@@ -18,7 +18,7 @@ std::unique_ptr<Device> choose_device(const Options&);
 const Variant& choose_variant(const StageInfo&, const Options&);
 
 /// UsageError if the variant cannot take the problem (refusal()); DeviceError if it could, but not on this device.
-void check_variant(const StageInfo&, const Variant&, const FullProblem&, const DeviceLimits&);
+void check_variant(const Variant&, const FullProblem&, const DeviceLimits&);
 
 /// DeviceError if inputs, outputs and workspaces cannot fit in the device's memory or in main memory. With --load the inputs are
 /// in main memory already.

@@ -55,7 +55,7 @@ Task prepare(const StageInfo& stage, Options options) {
   const Variant& variant = chosen != nullptr ? *chosen : *find_variant(run.device.kind, listed.name);
   if (options.tiles) require_tiles(variant, "--tiles is " + to_string(*options.tiles));
   if (options.tune) require_tiles(variant, "--tune is given");
-  check_variant(stage, variant, run.problem, limits);
+  check_variant(variant, run.problem, limits);
   run.tiles = choose_tiles(variant, run.problem, options.pass, limits, options.tiles);
   check_memory(run.device, variant, run.problem, options.pass, load);
   const std::string note = run.device.kind == Backend::cpu ? simulation_note(run.problem, options.pass) : "";

@@ -29,13 +29,13 @@ class Try(unittest.TestCase):
         done = subprocess.run([self.root / "common/try.sh", *words], cwd="/", **options)
         return done.returncode, done.stdout
 
-    def edited(self, text, by):
+    def edited(self, text, by, seconds="1"):
         """What it says of a kernel with this edit, which is undone"""
         path = self.root / KERNEL
         before = path.read_text()
         self.assertIn(text, before)
         path.write_text(before.replace(text, by, 1))
-        answer = self.run_it("--seconds", "1", "01", "--device", "cpu")
+        answer = self.run_it("--seconds", seconds, "01", "--device", "cpu")
         path.write_text(before)
         return answer
 
@@ -55,6 +55,13 @@ class Try(unittest.TestCase):
         self.assertLess(out.count("\n"), 12)
         code, out = self.edited("\n  const int", "\n  (void)std::max(1, 2);\n  const int")
         self.assertEqual((code, "'std::max' belongs to the host" in out), (1, True), out)
+        line = (self.root / KERNEL).read_text().partition("\n  const int")[0].count("\n") + 2
+        wrong = "const auto wrong = [](auto x) { return sizeof(Vector<decltype((x))>); };\n  const auto call = [&](auto x) { wrong(x); };"
+        code, out = self.edited("\n  const int", f"\n  {wrong}\n  call(1);\n  const int")
+        self.assertRegex(out, rf"common/\w+/view.\w+:\d+:\d+: error: (.*\n)+{KERNEL}:{line}:\d+: required from here\n")
+        code, out = self.edited("= false}", "= false, .takes = Features::none}", seconds="9")
+        self.assertRegex(out, "Not tested, since variant naive does not take it: .*--seq-q unlike --seq-k.*\ntry: no mistake")
+        self.assertNotIn("It is right with", out)
         code, out = self.edited("__syncthreads();", "")
         self.assertEqual((code, "01_naive is WRONG" in out), (1, True), out)
 

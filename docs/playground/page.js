@@ -217,7 +217,7 @@ function conclude(result, report, usual, mistake) {
     else if (more.length) say("bad", "Right, but at a price", more.map((row) => `${number(row[2])} ${row[0]}, not ${number(expected(row))}`).join("; "));
     else say("good", "Right, without a race", `Checked against double precision in ${seconds}${report.predicted ? "; every count is as predicted" : ""}.`);
     told.push(...mistakes.slice(0, 2).map((text) => withPlaces(text)), ...wrong.slice(0, 2).map((check) => make("p", wrongTensor(check))));
-    if (wrong.length) told.push(...hints.slice(0, 3).map((hint) => withPlaces(`Hint: ${hint}${hint.endsWith("?") ? "" : "."}`)));
+    if (wrong.length) told.push(...hints.slice(0, 5).map((hint) => withPlaces(`Hint: ${hint.replace("FLASH_SIMT_ORDER=", "Thread order ")}${hint.endsWith("?") ? "" : "."}`)));
     const tensors = Object.entries(report.counters.tensors).flatMap(([name, moved]) => ["read", "written"].map((way) =>
       [`${name} ${way}`, report.predicted?.tensors[name]?.[`${way}_bytes`], moved[`${way}_bytes`], usual?.counters.tensors[name]?.[`${way}_bytes`]]));
     const perTensor = make("details");

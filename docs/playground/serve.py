@@ -206,15 +206,22 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(500, {"error": str(error)})
 
 
+class Server(ThreadingHTTPServer):
+    parent = os.getppid()
+
+    def service_actions(self):
+        if os.getppid() != self.parent:  # whoever started it was killed
+            sys.exit(0)
+
+
 def main(name):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads, server.stage, server.token = True, Stage(name), secrets.token_urlsafe(24)
     print(f"try: open http://127.0.0.1:{server.server_port}/{server.token}/ in a browser of this machine; Ctrl-C ends it", flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for end in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):  # a script's background jobs ignore the last one
+        signal.signal(end, lambda *_: sys.exit(0))
     try:
         server.serve_forever()
-    except KeyboardInterrupt:
-        pass
     finally:
         server.stage.stop()
 

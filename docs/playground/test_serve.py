@@ -4,8 +4,10 @@
 import hashlib
 import http.client
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -117,6 +119,16 @@ class Serve(unittest.TestCase):
         self.save(self.kernel.replace("__syncthreads();", "", 1))
         mistakes = json.loads(self.run_it()["out"])["threads"]["mistakes"]
         self.assertRegex(mistakes[0], rf"{FILE}:\d+ (writes|reads) and .* the same\s+shared memory")
+
+    def test_it_ends_with_who_started_it_and_by_each_signal(self):
+        command = [self.root / "common/try.sh", "04", "--serve"]
+        for end in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL):
+            shell = ["sh", "-c", '"$@" & echo $!; wait', "sh", *command]
+            with subprocess.Popen(shell, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as started:
+                server = int(started.stdout.readline())
+                self.assertIn("http://127.0.0.1:", started.stdout.readline())
+                os.kill(started.pid if end == signal.SIGKILL else server, end)
+                self.assertEqual(started.stdout.read(), "")  # which waits until the server has closed it
 
     def endless(self):
         before, brace, after = self.kernel.partition("__syncthreads();")

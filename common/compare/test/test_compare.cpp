@@ -142,6 +142,32 @@ TEST_CASE("compare: steps in the order of their files, those of the backward pas
   CHECK_FALSE(contains(last, "01_both/late"));
 }
 
+TEST_CASE("compare: of options, the variants that take them, and in one line how many do not") {
+  const FakeStages stages;
+  const auto variant = [](const std::string& name, const std::string& more) {
+    std::string json = listed(name, forward);
+    return json.insert(json.size() - 1, ", " + more);
+  };
+  const std::string needy =
+      R"("only_if_fastest": true, "takes": ["--window", "--bias-gradient"], "needs": ["--bias-gradient"])";
+  stages.add_variants("01_many",
+                      variant("plain", R"("takes": [])") + "," + variant("causal", R"("takes": ["--causal"])") + "," +
+                          variant("rare", R"("only_if_fastest": true, "takes": ["--causal", "--window"])") + "," +
+                          variant("gradient", needy),
+                      answers());
+  const ProcessResult usual = good(compare_on_cpu(stages));
+  check_has(usual.output, {"01_many/causal"});
+  CHECK_FALSE(contains(usual.output, "01_many/rare"));
+  CHECK(contains(usual.error, "left out: 01_many/plain, not made for --causal\n"));
+  const ProcessResult window = good(compare_on_cpu(stages, {"--no-causal", "--window", "16,0"}));
+  check_has(window.output, {"01_many/rare"});
+  CHECK_FALSE(contains(window.output, "01_many/plain"));
+  CHECK_FALSE(contains(window.output, "01_many/gradient"));
+  CHECK(contains(window.error, "left out: 2 variants, not made for --window\n"));
+  check_refused(compare_on_cpu(stages, {"--softcap", "3", "--variant", "causal"}), "01_many/causal, not made for --softcap");
+  check_refused(compare_on_cpu(stages, {"--variant", "gradient", "--no-causal"}), "made only for --bias-gradient");
+}
+
 TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line") {
   const FakeStages empty, stages, liar;
   stages.add("01_first", answers());
@@ -158,6 +184,8 @@ TEST_CASE("compare: bad usage and nothing to run give exit code 2 and one line")
                               "--heads 6 --kv-heads 4", "--bin /no/such/folder", "--save /dev/null/x", "--time-limit 0",
                               "--pass both", "--dtype bf16",  // no stage here takes it
                               "--only 0\n7", "--save /dev/null/x\ny", "--frob\nnicate", "--frobnicate"});
+  check_refused(compare({"--tune"}), "a stage's program has it");
+  check_refused(compare({"--json"}), "--save");
   stages.add("02_second", answers());  // with a variant of the same name
   CHECK(compare(stages, {"--device", "cpu", "--variant", "nope"}).error == "compare: --variant has 'nope'; allowed: plain\n");
   const std::string help = compare(stages, {"--help"}).output;

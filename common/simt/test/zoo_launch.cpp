@@ -15,7 +15,7 @@ __global__ void nothing() {}
 std::string refusal(const LaunchShape& shape) {
   try {
     launch("zoo", shape, nothing);
-  } catch (const std::runtime_error& error) {
+  } catch (const KernelError& error) {
     return error.what();
   }
   return "";
@@ -44,7 +44,7 @@ std::string refusal_of(std::size_t shared_bytes, void (*kernel)(int*)) {
   std::vector<int> out(4);
   try {
     launch("zoo", {dim3(1), dim3(4), shared_bytes}, kernel, out.data());
-  } catch (const std::runtime_error& error) {
+  } catch (const KernelError& error) {
     return error.what();
   }
   return "";
