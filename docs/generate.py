@@ -6,7 +6,7 @@ common/compare/plot.py --docs.
   docs/generate.py --check   changes nothing; exits with 1 and names each part that is stale, each broken link and equation
 
 A generated part stands between `<!-- generated: MODULE.FUNCTION ARGUMENTS -->` and `<!-- end -->`: what that function of docs/tools gives.
-docs/img/src/*.py draw the pictures of docs/img: each function in a list PICTURES one, NAME.svg. Only the badges have no source there.
+docs/img/src/*.py draw the SVG pictures of docs/img: each function in a list PICTURES one, NAME.svg.
 Saved results are docs/results/DEVICE/*.json (rows of `compare --save`) and *.txt (what a program printed): docs/save_results.sh.
 """
 
@@ -95,7 +95,7 @@ def main():
         else:
             path.write_text(contents)
             print(name)
-    saved = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs/img").glob("*.svg")) if not path.name.startswith("badge_")]
+    saved = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs/img").glob("*.svg"))]
     wrong += [f"{name} is drawn by no function in a list PICTURES of docs/img/src" for name in saved if name not in drawn]
     wrong += check_pages.problems()
     print("\n".join(wrong) or "docs: all generated parts, links and equation numbers are right")

@@ -130,6 +130,13 @@ def copy_playground(app, exception):
         shutil.copytree(app.config.playground, app.outdir / "playground", dirs_exist_ok=True)
 
 
+def copy_recordings(app, exception):
+    """README.md names them in HTML, to have one for light and one for dark pages, and Sphinx copies what Markdown names."""
+    for path in [] if exception else (app.srcdir / "docs/img").glob("*.gif"):
+        (app.outdir / "docs/img").mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, app.outdir / "docs/img")
+
+
 def name_stage(app, doctree):
     """The page of a stage's folder has nearly the title of its chapter."""
     name = app.env.docname
@@ -244,5 +251,6 @@ def setup(app):
     app.connect("doctree-read", name_stage, priority=900)  # after the titles are collected
     app.connect("build-finished", write_index)
     app.connect("build-finished", copy_playground)
+    app.connect("build-finished", copy_recordings)
     app.connect("build-finished", write_texts)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -27,6 +27,6 @@ def links():
             f"In your browser, with nothing to install: [**break a kernel and read the race**]({site}/{RACE}), or [read the book]({site}/)."
         )
     return (
-        "In a clone, `common/try.sh 04 --serve` opens a page in your browser on which you edit a kernel, and every save is judged. "
-        "[More on the playground](docs/howto/browser.md)."
+        "`common/try.sh 01 --serve` opens this editor in your browser; every save is compiled, run and judged "
+        "([how](docs/howto/browser.md))."
     )

@@ -6,7 +6,7 @@ import math
 import h200
 from rows import Row
 
-from .formatting import number, shown, step, table
+from .formatting import number, shown, table
 from .saved import H200, age, fastest, newest, of_today, section
 from .steps import PORTABLE, STAGE, STEPS
 
@@ -159,13 +159,13 @@ def over(rows, which, peer):
     return [ratio(of_cell[0], of_cell[peer]) for of_cell in of_cells]
 
 
-# The front page has a row for these stages' forward and backward pass, on the problem of front.jsonl: the rows that the ladder's plot draws.
+# The front page has a row for these stages' forward and backward pass, on the problem of front.jsonl.
 FRONT = [
-    ("01_naive", "01_naive", None, "fp32, S and P in global memory"),
-    ("04_fa1_forward", "05_fa1_backward", None, "fp32, FlashAttention-1: S and P stay on the chip"),
-    ("06_fa2_forward", "07_fa2_backward", None, "fp32, FlashAttention-2: a block per tile of queries, backward of keys"),
-    (STAGE, STAGE, LAST, "fp16, tensor cores by `mma.sync`"),
-    (STAGE, STAGE, ON_HOPPER, "fp16, Hopper: TMA, `wgmma`, warp specialisation; the steps by default"),
+    ("01_naive", "01_naive", None, "plain attention", "S and P in global memory"),
+    ("04_fa1_forward", "05_fa1_backward", None, "FlashAttention-1", "S and P stay on the chip"),
+    ("06_fa2_forward", "07_fa2_backward", None, "FlashAttention-2", "a block per tile of queries, register tiles"),
+    (STAGE, STAGE, LAST, "tensor cores", "fp16, `mma.sync`, any GPU since Ampere"),
+    (STAGE, STAGE, ON_HOPPER, "Hopper", "fp16, TMA, `wgmma`, warp specialisation"),
 ]
 
 
@@ -181,41 +181,47 @@ def on_the_front():
     return [row for row, shape in zip(rows, shapes) if shape == at and row["problem"]["dtype"] in ("fp32", "fp16")]
 
 
-def front():
-    """The rate of the stages in both passes on one problem, next to cuDNN's, then the twelve cells: for the front page."""
+def front_rates():
+    """([(line of FRONT, [its row per pass])], {peer: [its row per pass]})"""
     rows = on_the_front()
     peers = {name: [next(row for row in rows if (row["variant"], row["pass"]) == (name, which)) for which in PASSES] for name in PEERS}
 
-    def line(name, what, of_passes):
-        sixteen_bits = of_passes[0]["problem"]["dtype"] != "fp32"
-        shares = [f"{ratio(*pair):.2f}" if sixteen_bits else "–" for pair in zip(of_passes, peers["cudnn"])]
-        return [name, what, *(number(row["tflops"]) for row in of_passes), *shares]
+    def best(stage, which, last):
+        return fastest(row for row in rows if (row["stage"], row["pass"]) == (stage, which) and (last is None or is_last(row, last)))
 
+    return [(line, [best(stage, which, line[2]) for stage, which in zip(line, PASSES)]) for line in FRONT], peers
+
+
+def times_least(label):
+    """How many times the bytes that must move a forward step moves on the problem of the demo."""
+    for row in newest("cpu", "io.jsonl", "tensor_io.jsonl", direction="forward"):
+        p = row["problem"]
+        if row.label == label and (p["seq_q"], p["head_dim"], p["causal"], p["dtype"] == "bf16") == (1024, 64, False, False):
+            return (row["counters"]["read_bytes"] + row["counters"]["written_bytes"]) / row["compulsory_bytes"]
+    return None
+
+
+def front():
+    """What the stages are, what they move and how fast they are: for the front page."""
+    found, _ = front_rates()
     lines = []
-    for *stages, last, idea in FRONT:
-        of_passes = [
-            fastest(row for row in rows if (row["stage"], row["pass"]) == (stage, which) and (last is None or is_last(row, last)))
-            for stage, which in zip(stages, PASSES)
-        ]
-        names = f" ({', '.join(map(step, of_passes))})" if last else ""
-        lines.append(line(", ".join(f"[{name[:2]}]({name})" for name in dict.fromkeys(stages)), idea + names, of_passes))
-    first = peers["cudnn"][0]
-    lines.append(line("", f"fp16, FlashAttention-2 of torch {first['torch'].split('+')[0]}", peers["flash"]))
-    lines.append(line("", f"fp16, cuDNN {first['cudnn']}", peers["cudnn"]))
-    lines.append(line("", "fp16, FlashAttention-3", peers["flash3"]))
-    p = first["problem"]
+    for (*stages, _, name, idea), rows in found:
+        folders = ", ".join(f"[{stage[:2]}]({stage})" for stage in dict.fromkeys(stages))
+        lines.append([folders, f"{name}: {idea}", number(times_least(rows[0].label)), *(number(row["tflops"]) for row in rows)])
+    rows = [row for _, of_passes in found for row in of_passes]
+    p = rows[0]["problem"]
     mask = ", causal" if p["causal"] else ""
-    title = f"TFLOP/s on one {first.device_name}; batch {p['batch']}, {p['heads']} heads, {p['seq_q']:,} tokens, head size {p['head_dim']}{mask}:"
-    head = "stage | what is new | forward | backward | ÷ cuDNN, forward | ÷ cuDNN, backward"
+    size = f"batch {p['batch']}, {p['heads']} heads, {p['seq_q']:,} tokens, head size {p['head_dim']}{mask}"
+    problem = f"Forward and backward: TFLOP/s on one {rows[0].device_name} ({size}). {age(rows).replace('Saved', 'Measured')}"
+    return f"{table('stage | what is new | bytes moved | forward | backward', lines)}\n\n{problem}"
+
+
+def against():
+    """The twelve cells next to the libraries: for the front page."""
     hopper, portable = "for Hopper", "for any GPU since Ampere"
     opponents = ((hopper, ON_HOPPER, "cuDNN", 2), (hopper, ON_HOPPER, "FlashAttention-3", 3), (portable, LAST, "FlashAttention-2", 1))
     ratios = [[which, name, *(ends(over(saved(last), one, peer)) for one in PASSES)] for which, last, name, peer in opponents]
-    of_cells = (
-        f"Speed-up over {len(CELLS)} problems in fp16 (N from {LENGTHS[0]:,} to {LENGTHS[-1]:,}, d of 64 and 128, causal or not): "
-        "geometric mean, and range in brackets:"
-    )
-    parts = [title, table(head, lines), of_cells, table("our kernels | against | forward | backward", ratios)]
-    return "\n\n".join([*parts, age(rows).replace("Saved", "Measured")])
+    return table("our kernels | against | forward | backward", ratios)
 
 
 def steps(which, *names):

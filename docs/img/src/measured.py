@@ -1,5 +1,5 @@
 """Bars of chapters 01 to 05 and of the ladder: what was measured on an H200 next to the bounds, and the gradients of the row by hand. Of the
-comparison: stage 08 over its rivals."""
+comparison: stage 08 over its rivals. Of the front page: the stages next to them."""
 
 from math import exp, log
 from statistics import geometric_mean
@@ -9,7 +9,7 @@ from tools.formatting import number
 from tools.saved import H200, fastest, newest
 from tools.steps import STEPS
 from tools.svg import Picture
-from tools.tensor_results import CELLS, LAST, ON_HOPPER, PASSES, PEERS
+from tools.tensor_results import CELLS, LAST, ON_HOPPER, PASSES, PEERS, front_rates
 from tools.tensor_results import saved as saved_cells
 from tools.timed import named
 
@@ -210,4 +210,31 @@ def rivals():
     return p
 
 
-PICTURES = [kernels_01, kernels_02, bounds_04, row_05, gains, rivals]
+def stages():
+    """The rates of the front page: the stages, then the libraries. One scale, and type that is large enough for a phone."""
+    found, peers = front_rates()
+    ours = [(f"{'/'.join(dict.fromkeys((line[0][:2], line[1][:2])))} {line[3]}", rows) for line, rows in found]
+    names = {"flash": "FlashAttention-2", "cudnn": "cuDNN", "flash3": "FlashAttention-3"}
+    theirs = sorted(((names[name], rows) for name, rows in peers.items()), key=lambda one: one[1][0]["tflops"])
+    p = Picture(560, 592, "TFLOP/s of the stages on an H200, forward and backward, next to FlashAttention-2, cuDNN and FlashAttention-3")
+    left, y = 240, 64
+    scale = (p.width - left - 62) / max(row["tflops"] for _, rows in ours + theirs for row in rows)
+    p.label(16, 32, "TFLOP/s on an H200", 20, "start", bold=True)
+    for x, kind, which in ((left + 60, "c1", "forward"), (left + 185, "c2", "backward")):
+        p.rect(x, 18, 16, 16, kind)
+        p.label(x + 24, 32, which, 18, "start")
+    for title, group in (("this repository; 01 to 07 in fp32, 08 in fp16", ours), ("libraries, in fp16", theirs)):
+        p.label(16, y + 16, title, 18, "start", kind="dim")
+        y += 30
+        for name, rows in group:
+            p.label(16, y + 27, name, 18, "start")
+            for row, kind in zip(rows, ("c1", "c2")):
+                p.rect(left, y, scale * row["tflops"], 20, kind)
+                p.label(left + scale * row["tflops"] + 8, y + 16, number(row["tflops"]), 17, "start")
+                y += 21
+            y += 12
+        y += 6
+    return p
+
+
+PICTURES = [kernels_01, kernels_02, bounds_04, row_05, gains, rivals, stages]
