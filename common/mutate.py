@@ -10,12 +10,14 @@ complaint), then those that stayed green under ThreadSanitizer (a race report). 
     common/mutate.py --stage 01,03        these stages
     common/mutate.py --minutes 5          as many as can begin in that time, others at each commit; the rest is NOT RUN
     common/mutate.py --list               what would be deleted, nothing built
+    common/mutate.py --exercises [NN...]  instead: a wrong token in solutions of the course, which its checker has to refuse
 
 The copy is built by the presets ci and race, the latter by clang where it is installed.
 """
 
 import argparse
 import math
+import os
 import pathlib
 import sys
 import tempfile
@@ -25,6 +27,9 @@ from mutation.mutants import drawn, mutants_of, stages_and_kernels
 
 
 def main():
+    if sys.argv[1:2] == ["--exercises"]:
+        course = pathlib.Path(__file__).resolve().parent.parent / "docs" / "course" / "course.py"
+        os.execv(sys.executable, [sys.executable, "-B", course, "mutate", *sys.argv[2:]])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stage", help="numbers or names of stages, separated by commas")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing later than that (default: run all)")

@@ -47,8 +47,8 @@ target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_
 # Link this, too, to sources with kernels for the CPU: the compiler then has the simulator told of each access to memory, index and division
 # (common/simt/machine/instrumentation.cpp and undefined.cpp). The simulator itself is compiled without. Line tables (-g1) let messages
 # name source lines (DWARF 4, since addr2line 2.40 may name the wrong file in DWARF 5), and frame pointers the line that called a helper.
-# -fstack-clash-protection makes a frame of any size meet the hole below the stack. A local variable that no one has written holds -1.7e38
-# by g++ and NaN by clang, not what lay on the stack before.
+# -fstack-clash-protection makes a frame of any size meet the hole below the stack. A local variable that no one has written holds NaN: clang
+# stores it (the pattern of g++ is a number, which a factor of 0 would hide), for g++ the stack holds it (machine/scheduler.cpp).
 #
 # Under ThreadSanitizer each CUDA thread is one of its fibers, and only the synchronisation that CUDA promises may order accesses.
 # AddressSanitizer watches everything, and brings its own.
@@ -57,11 +57,10 @@ include(CheckCXXCompilerFlag)
 if(NOT EMSCRIPTEN)  # has no hole below a stack
   check_cxx_compiler_flag(-fstack-clash-protection FLASH_STACK_CLASH)
 endif()
-check_cxx_compiler_flag(-ftrivial-auto-var-init=pattern FLASH_AUTO_INIT)
-set(kernel_flags -fno-omit-frame-pointer $<$<BOOL:${FLASH_STACK_CLASH}>:-fstack-clash-protection> $<$<BOOL:${FLASH_AUTO_INIT}>:-ftrivial-auto-var-init=pattern>)
+set(kernel_flags -fno-omit-frame-pointer $<$<BOOL:${FLASH_STACK_CLASH}>:-fstack-clash-protection>)
 if(NOT FLASH_SANITIZE STREQUAL "address")
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    list(APPEND kernel_flags -fsanitize=array-bounds,integer-divide-by-zero -gline-tables-only -gdwarf-4)
+    list(APPEND kernel_flags -fsanitize=array-bounds,integer-divide-by-zero -gline-tables-only -gdwarf-4 -ftrivial-auto-var-init=pattern)
     if(EMSCRIPTEN)  # its driver refuses what its compiler can do
       list(APPEND kernel_flags "SHELL:-Xclang -fsanitize=thread")
     else()
@@ -70,7 +69,7 @@ if(NOT FLASH_SANITIZE STREQUAL "address")
     # `#pragma unroll` is for nvcc. clang obeys it too, and then takes three times as long.
     list(APPEND kernel_flags "SHELL:-mllvm -pragma-unroll-threshold=1" -Wno-pass-failed)
   else()
-    list(APPEND kernel_flags -fsanitize=thread,bounds,integer-divide-by-zero -g1 -gdwarf-4)
+    list(APPEND kernel_flags -fsanitize=thread,bounds,integer-divide-by-zero -g1 -gdwarf-4 -fstack-reuse=none)
   endif()
   list(APPEND kernel_flags ${FLASH_KERNEL_OPTIMIZE})
   if(NOT FLASH_SANITIZE)  # the simulator has no use for calls at the start and end of functions

@@ -10,7 +10,6 @@
 #include "common/harness/runner.hpp"
 #include "common/harness/select.hpp"
 #include "common/harness/tiles.hpp"
-#include "common/simt/print.hpp"
 
 #include <cstdlib>
 #include <iostream>
@@ -129,7 +128,6 @@ ExitCode run_problem(const StageInfo& stage, const Options& options) {
     return tuned.passed() ? good : check_failed;
   }
   RunRecord run = prepared;
-  const simt::PrintsTo where(options.json ? stderr : stdout);
   Runner runner(*device, run.variant, run.problem, inputs, run.pass, run.tiles);
   run.workspace_bytes = runner.workspace_bytes();
   if (run.device.kind == Backend::cpu) {

@@ -18,7 +18,17 @@ constexpr long min(long a, long b) { return b < a ? b : a; }
 constexpr long max(long a, long b) { return a < b ? b : a; }
 constexpr long long min(long long a, long long b) { return b < a ? b : a; }
 constexpr long long max(long long a, long long b) { return a < b ? b : a; }
-inline float min(float a, float b) { return fminf(a, b); }  // as in CUDA, a NaN loses against a number
+// A NaN loses against a number, as in CUDA, unless it is what memory and variables hold that no one has written: that shows in the result.
+inline bool is_unwritten(float x) { return std::bit_cast<unsigned>(x) == 0xffffffffu; }
+template <class = void>  // so that the C library's are no rivals where both are visible
+float fminf(float a, float b) {
+  return is_unwritten(a) ? a : is_unwritten(b) ? b : ::fminf(a, b);
+}
+template <class = void>
+float fmaxf(float a, float b) {
+  return is_unwritten(a) ? a : is_unwritten(b) ? b : ::fmaxf(a, b);
+}
+inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 inline double min(double a, double b) { return fmin(a, b); }
 inline double max(double a, double b) { return fmax(a, b); }

@@ -31,8 +31,8 @@ void __threadfence_block();
 void __threadfence_system();
 
 int print_line(const char* format, ...);
-/// CUDA's printf: each line says which thread printed it, "block (0,0,0), thread (3,0,0): ...". Outside kernels, the C library's. A template,
-/// so that it is preferred to that one where both are visible.
+/// CUDA's printf, to stdout as on a GPU: each line says which thread printed it, "block (0,0,0), thread (3,0,0): ...". Outside kernels, the C
+/// library's. A template, so that it is preferred to that one where both are visible.
 template <class... Values>
 int printf(const char* format, Values... values) {
   return print_line(format, values...);

@@ -4,13 +4,14 @@
   course.py list                     the exercises
   course.py blank 04 DIR             writes the files of stage 04 into DIR, each with a blank to fill; leaves those that are there
   course.py check DIR 04             builds each of them, and says the first thing that is wrong
-  course.py watch DIR 04             the same at each save, until you press Ctrl-C
+  course.py watch DIR 04             the first that is not right, at each save, and then the next; Ctrl-C ends it
   course.py hint DIR 04_merge_output the next hint
   course.py progress DIR             what is done
-  course.py grade DIR --format gradescope --out RESULTS    for teachers: points, from the student's lines alone
-  course.py variant 04 OUT --seed WORD                     for teachers: exercises whose solutions are not public
-  course.py slides PAGE.html         for teachers: the slides as one page to project
-  course.py self-test                for teachers: does the course itself hold?
+  course.py grade DIR --out RESULTS              for teachers: points, from the student's lines alone
+  course.py grade-class DIR --out marks.csv      for teachers: the same for each sub-folder, as a table
+  course.py slides PAGE.html                     for teachers: the slides as one page to project
+  course.py self-test                            for teachers: does the course itself hold?
+  course.py mutate 04                            for teachers: does check refuse solutions with a wrong token?
 
 04 stands for all exercises of a stage; the name of an exercise and the word all are allowed too.
 Exit codes: 0 right (grade: graded); 1 something is wrong; 2 bad usage or input (grade: also what could not be graded).
@@ -22,14 +23,16 @@ import locale
 import os
 import shlex
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
 
-from kit import Usage, build, check, exercise, grade, selftest, slides, variant, words
+from kit import Usage, build, check, exercise, grade, mutations, selftest, slides, words
 
 HERE = Path(__file__).resolve().parent
 STATE = "progress.json"
+MOST_PRINTED = 20  # lines
 ME = sys.argv[0] or "course.py"  # as it was called, to be called again
 
 
@@ -127,6 +130,7 @@ def verdict_on(e, folder, build_folder):
     print(f"{e.name}: {verdict.status.upper()} after {time.monotonic() - began:.1f} s")
     for sentence in verdict.told:
         print(words.wrapped(sentence) if "\n" not in sentence else "  " + sentence.replace("\n", "\n  "))
+    show_printed(verdict.printed)
     changed = e.changed_outside(text)
     if changed:
         print(
@@ -144,9 +148,24 @@ def verdict_on(e, folder, build_folder):
     return verdict
 
 
+def show_printed(text):
+    lines = text.splitlines()
+    if lines:
+        print("  What your kernel printed:")
+    for line in lines[:MOST_PRINTED]:
+        print("    " + "".join(letter if letter.isprintable() else " " for letter in line))
+    if len(lines) > MOST_PRINTED:
+        print(f"    and {len(lines) - MOST_PRINTED:,} more lines")
+
+
+def in_order(exercises):
+    """As the book has them."""
+    return sorted(exercises, key=lambda e: (e.file, e.minutes))
+
+
 def next_after(e, folder):
     """The command for the next exercise, in the order of the book, that is not right yet."""
-    order, state = sorted(exercise.chosen("all"), key=lambda other: (other.file, other.minutes)), state_of(folder)
+    order, state = in_order(exercise.chosen("all")), state_of(folder)
     at = next(n for n, other in enumerate(order) if other.name == e.name)
     for other in order[at + 1 :] + order[:at]:
         if state.get(other.name, {}).get("status") != "right":
@@ -158,7 +177,7 @@ def next_after(e, folder):
 def present(arguments):
     """The folder, and of the exercises that are named those that it has files of."""
     folder, named = student_folder(arguments), exercise.chosen(arguments.exercises)
-    found = [exercise.of_folder(e, folder) for e in named if (folder / e.student_name).is_file()]
+    found = [e for e in named if (folder / e.student_name).is_file()]
     if not found:
         raise Usage(f"there is no {folder / named[0].student_name}; {shown('blank', arguments.exercises, folder)} writes it")
     return folder, found
@@ -171,24 +190,38 @@ def check_all(arguments, build_folder):
 
 
 def watch(arguments, build_folder):
+    """Judges the first exercise that is not right, and those that were right when their files change."""
     folder, wanted = present(arguments)
-    seen, left = {}, arguments.changes
+    wanted, state, left = in_order(wanted), state_of(folder), arguments.changes
+    right = [e.name for e in wanted if state.get(e.name, {}).get("status") == "right"]
+    right = right if len(right) < len(wanted) else []  # all of them: then look at them again
+    seen = {e.name: stamp_of(folder / e.student_name) for e in wanted if e.name in right}
     print(f"Watching {', '.join(str(folder / e.student_name) for e in wanted)}; Ctrl-C ends it", flush=True)
+    if right:
+        print(f"Right already: {', '.join(right)}", flush=True)
     while left is None or left > 0:
+        current = next((e.name for e in wanted if e.name not in right), "")
         for e in wanted:
-            path = folder / e.student_name
-            stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else None
-            if stamp is None or seen.get(e.name) == stamp:
+            stamp = stamp_of(folder / e.student_name)
+            if stamp is None or seen.get(e.name) == stamp or (e.name != current and e.name not in right):
                 continue
             seen[e.name] = stamp
+            right = [name for name in right if name != e.name]
             try:
-                verdict_on(e, folder, build_folder)
+                if verdict_on(e, folder, build_folder).right:
+                    right.append(e.name)
             except Usage as error:  # half a file, while an editor saves it
                 print(f"{e.name}: {error}")
             sys.stdout.flush()
             left = left if left is None else left - 1
-        time.sleep(0.2)
+            break
+        else:
+            time.sleep(0.2)
     return 0
+
+
+def stamp_of(path):
+    return (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else None
 
 
 def hint(arguments, _):
@@ -248,27 +281,21 @@ def parser():
     add("watch", watch, folder, which, (("--changes",), {"type": int, "metavar": "N", "help": "end after N verdicts"}))
     add("hint", hint, folder, which, (("--all",), {"action": "store_true", "help": "the earlier ones too"}))
     add("progress", progress, folder)
-    add(
-        "grade",
-        grade.command,
-        folder,
-        (("exercises",), {"nargs": "*", "metavar": "NN", "help": "default: those that the folder has files of"}),
-        (("--format",), {"choices": sorted(grade.FORMATS), "required": True}),
-        (("--out",), {"required": True, "metavar": "RESULTS", "help": "where score.json and the file of the format are written"}),
-        (("--variants",), {"metavar": "TEACHER", "help": "the folder teacher/ that variant has written, if variants were set"}),
-        (("--seed",), {"default": "1", "help": "a word of the teacher's, from which the problems are drawn (default: 1)"}),
-        (("--unsandboxed",), {"action": "store_true", "help": "without bubblewrap: whatever the student's program does, it does as you"}),
-    )
-    add(
-        "variant",
-        variant.command,
-        which,
-        (("out",), {"metavar": "OUT", "help": "a new folder outside the project: student/ and teacher/"}),
-        (("--seed",), {"required": True, "metavar": "WORD", "help": "a word of the teacher's, from which the requirements are drawn"}),
-        (("--axes",), {"metavar": "DIR", "help": "requirements of your own: DIR/NAME.toml in place of exercises/NAME/variants.toml"}),
-    )
+    several = (("exercises",), {"nargs": "*", "metavar": "NN", "help": "default: those of which there is a file"})
+    seed = (("--seed",), {"default": "1", "metavar": "WORD", "help": "problems that nobody has seen are drawn from it (default: 1)"})
+    results = "where results.json, as Gradescope reads it, and junit.xml are written"
+    add("grade", grade.grade, folder, several, seed, (("--out",), {"required": True, "metavar": "RESULTS", "help": results}))
+    students = (("folder",), {"metavar": "DIR", "help": "has a sub-folder for each student"})
+    table = "a new file: student, exercise, points, max, reason"
+    add("grade-class", grade.grade_class, students, several, seed, (("--out",), {"required": True, "metavar": "marks.csv", "help": table}))
     add("slides", slides.command, (("out",), {"metavar": "PAGE.html", "help": "a new file"}))
-    add("self-test", selftest.command, (("exercises",), {"nargs": "*", "metavar": "NN", "help": "default: all, and the cheats"}))
+    every = (("exercises",), {"nargs": "*", "metavar": "NN", "help": "default: all"})
+    add("self-test", selftest.command, every)
+    count = (
+        ("--count",),
+        {"type": int, "default": mutations.COUNT, "metavar": "N", "help": f"changes per exercise (default: {mutations.COUNT})"},
+    )
+    add("mutate", mutations.command, every, count)
     return top
 
 
@@ -290,4 +317,5 @@ if __name__ == "__main__":
     sys.dont_write_bytecode = True
     if locale.getpreferredencoding(False).lower() not in ("utf-8", "utf8"):  # the project's files are, whatever the locale
         os.execv(sys.executable, [sys.executable, "-B", "-X", "utf8", *sys.argv])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # no program and no folder is left behind
     sys.exit(main())

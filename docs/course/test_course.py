@@ -2,7 +2,9 @@
 """Tests of course.py as a student and a teacher use it: what each command says, its exit codes, and that nothing of a student's is
 overwritten. test_course.py BUILD runs them against a build folder of the project."""
 
+import csv
 import json
+import os
 import re
 import resource
 import shlex
@@ -109,13 +111,6 @@ class Student(WithFolder):
         self.assertIn("RIGHT", said)
         self.assertRegex(said, r"Line \d+ of 01_softmax.cuh lies outside your blank")
 
-    def test_refused_words_are_named_with_their_line(self):
-        self.fill("  static int runs;\n")
-        line = self.file.read_text().split("\n").index("  static int runs;") + 1
-        code, said, _ = course("check", self.folder, NAME)
-        self.assertEqual(code, 1)
-        self.assertIn(f"REFUSED after 0.0 s line {line}: 'static': memory that outlives the launch", said)
-
     def test_watch_gives_a_verdict_after_eight_seconds_of_processor_time(self):
         self.solve()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -146,26 +141,17 @@ class Student(WithFolder):
             (("check", bad, NAME), "the line '// >>>>> 01_softmax: your lines begin here' stands 0 times"),
             (("hint", self.folder, "01"), "which exercise? 01_softmax, 01_tile_product"),
             (("hint", bad, NAME), "is not what course.py has written"),
-            (("grade", self.folder, "--format", "junit", "--out", self.folder / "out"), "lies in the student's folder"),
-            (("grade", self.folder / "absent", "--format", "junit", "--out", bad), "there is no folder"),
-            (("grade", self.folder, "--format", "pdf", "--out", bad), "invalid choice: 'pdf'"),
-            (("variant", "08_swizzle", self.folder / "out", "--seed", "1"), "08_swizzle has no variants"),
-            (("variant", NAME, self.folder, "--seed", "1"), "is there already"),
-            (("variant", NAME, HERE / "out", "--seed", "1"), "so that nobody publishes the solutions"),
-            (
-                ("grade", self.folder, "--format", "junit", "--out", self.folder.parent / "out", "--variants", self.folder / "absent"),
-                "course.py variant writes it",
-            ),
+            (("grade", self.folder, "--out", self.folder / "out"), "lies in the student's folder"),
+            (("grade", self.folder / "absent", "--out", bad), "there is no folder"),
+            (("grade", self.folder.parent, "--out", self.folder.parent.parent), "there is no file of an exercise"),
+            (("grade-class", bad, "--out", self.folder / "marks.csv"), "has no sub-folders"),
+            (("grade-class", self.folder, "--out", self.file), "is there already"),
             (("frobnicate",), "invalid choice: 'frobnicate'"),
         ):
             code, _, said = course(*line)
             self.assertEqual(code, 2, line)
             self.assertIn(says, said)
         self.assertEqual((bad / "progress.json").read_text(), "[]")
-        for text in ("no JSON", "[]", '{"cases": [], "counted": []}'):
-            (bad / f"{NAME}.json").write_text(text)
-            code, _, said = course("check", bad, NAME)
-            self.assertEqual((code, said), (2, f"course.py: {bad / NAME}.json is not what course.py variant has written"))
 
     def test_a_blank_that_nobody_touched_is_not_built(self):
         self.blank()
@@ -185,90 +171,94 @@ class Student(WithFolder):
         self.assertRegex(course("check", self.folder, NAME)[1], f"Next: .* blank 02_shuffles {shlex.quote(str(self.folder))}$")
         self.assertIn("blank 02_shuffles", program.next_after(exercise.load("08_swizzle"), self.folder))
 
+    def test_watch_goes_on_to_the_next_that_is_not_right(self):
+        self.solve()
+        course("check", self.folder, NAME)
+        course("blank", "01", self.folder)
+        other = exercise.load("01_tile_product")
+        path = self.folder / other.student_name
+        path.write_text(other.file_with(other.parts()[1]))
+        self.file.write_text(exercise.load(NAME).file_with("nonsense\n"))
+        said = course("watch", self.folder, "all", "--changes", "1")[1]
+        self.assertIn(f"Right already: {NAME} {other.name}: RIGHT", said)
+        (self.folder / "progress.json").unlink()
+        self.solve()
+        said = course("watch", self.folder, "all", "--changes", "2")[1]
+        self.assertRegex(said, f"{NAME}: RIGHT .* {other.name}: RIGHT")
+
 
 class Teacher(WithFolder):
-    def test_a_variant_is_another_exercise_whose_solution_only_the_teacher_has(self):
-        out = self.folder.parent / "autumn"
-        self.assertEqual(course("variant", NAME, out, "--seed", "autumn")[0], 0)
-        student, teacher = out / "student", out / "teacher"
-        again = self.folder.parent / "again"
-        course("variant", NAME, again, "--seed", "autumn")
-        self.assertEqual(*((folder / "student" / f"{NAME}.json").read_text() for folder in (out, again)))
-        changes = json.loads((teacher / f"{NAME}.json").read_text())
-        said = json.loads((student / f"{NAME}.json").read_text())
-        self.assertEqual(set(changes) - set(said), {"solution"})
-        longest = max(changes["solution"].split("\n"), key=len)
-        self.assertFalse(any(longest in path.read_text() for path in student.iterdir()))
-        self.assertIn("NOT STARTED", course("check", student, NAME)[1])
-        e, public = exercise.of_folder(exercise.load(NAME), student), exercise.load(NAME).parts()[1]
-        for lines, verdict, points in ((public, "WRONG", 0), (changes["solution"], "RIGHT", 100)):
-            (student / f"{NAME}.cuh").write_text(e.file_with(lines))
-            self.assertIn(f"{NAME}: {verdict}", course("check", student, NAME)[1])
-            self.file = student / f"{NAME}.cuh"
-            self.folder = student
-            self.assertEqual(self.graded("junit", "--variants", teacher)[0]["score"], points)
-
-    def test_requirements_of_ones_own(self):
-        axes, out = self.folder.parent / "axes", self.folder.parent / "out"
-        axes.mkdir()
-        mine = axes / f"{NAME}.toml"
-        edit = (
-            """[[axis]]\nname = "shifted"\nsays = "S holds the scores plus 1."\noutside = [['h, i, j, dot\\)', 'h, i, j, dot) + 1.0f']]\n"""
-        )
-        for inside, code, says in (
-            ("S\\(i, j\\)', '(S(i, j) - 1.0f)", 0, "S holds the scores plus 1."),
-            ("nowhere', '", 2, "changes 'nowhere'"),
-            ("j = 0', 'j = 1", 2, "the solution is wrong"),
-        ):
-            mine.write_text(f"{edit}inside = [['{inside}']]\n")
-            got, said, err = course("variant", NAME, out, "--seed", "1", "--axes", axes)
-            self.assertEqual(got, code, err)
-            self.assertIn(says, said + err)
-            shutil.rmtree(out, ignore_errors=True)
-
-    def graded(self, form, *words, env=None):
+    def graded(self, *words, code=0, env=None):
         out = self.folder.parent / "out"
-        box = ("--unsandboxed",) if sandbox.missing() else ()
-        code, said, err = course("grade", self.folder, *words, "--format", form, "--out", out, *box, env=env)
-        self.assertEqual(code, 0, err)
-        return json.loads((out / "score.json").read_text()), out, said
+        got, said, err = course("grade", self.folder, *words, "--out", out, env=env)
+        self.assertEqual(got, code, err)
+        return json.loads((out / "results.json").read_text()), xml.parse(out / "junit.xml").getroot(), said
 
-    def test_the_formats(self):
+    def test_results(self):
         self.solve()
-        whole, out, _ = self.graded("gradescope")
-        self.assertEqual((whole["score"], whole["max"]), (100, 100))
-        self.assertEqual(whole["isolation"], "none" if sandbox.missing() else "bubblewrap")
-        results = json.loads((out / "results.json").read_text())
-        self.assertEqual(results["output"], f"isolation: {whole['isolation']}")
-        self.assertEqual(results["score"], 100)
-        self.assertEqual(sum(test["max_score"] for test in results["tests"]), 100)
-        self.file.unlink()
-        whole, out, _ = self.graded("classroom50", NAME, env={"PATH": "/usr/bin:/bin", "ASSIGNMENT": "week1"})
-        self.assertEqual((whole["score"], whole["max"]), (0, 100))
-        result = json.loads((out / "result.json").read_text())
-        self.assertEqual((result["schema"], result["assignment"], result["score"]), ("classroom50/result/v1", "week1", 0))
-        self.assertEqual(
-            result["tests"][0], {"test-name": f"{NAME}: {NAME}.cuh was not handed in", "passed": False, "score": 0, "max-score": 100}
-        )
-        self.assertEqual(result["remark"], f"isolation: {whole['isolation']}")
-        self.graded("junit", NAME, "--unsandboxed")
-        self.assertEqual(xml.parse(out / "junit.xml").find("properties/property").get("value"), "none")
-        self.assertEqual(xml.parse(out / "junit.xml").getroot().get("failures"), "1")
+        self.file.write_text(self.file.read_text().replace('#include "common/device/device.cuh"', "#error never compiled"))
+        whole, junit, _ = self.graded(NAME, "01_tile_product")
+        self.assertEqual((whole["score"], whole["not_graded"]), (100, []))
+        self.assertEqual(whole["isolation"], "bubblewrap" if sandbox.has_box() else "none")
+        tests = {test["name"]: test for test in whole["tests"]}
+        self.assertEqual(sum(test["max_score"] for test in tests.values()), 200)
+        self.assertEqual((tests["01_tile_product"]["score"], tests["01_tile_product"]["status"]), (0, "failed"))
+        self.assertIn("not handed in", tests["01_tile_product"]["output"])
+        self.assertEqual((junit.get("tests"), junit.get("failures")), (str(len(tests)), "1"))
+
+    def test_without_a_sandbox(self):
+        self.solve()
+        nothing = self.folder.parent / "bin"
+        nothing.mkdir()
+        for tool in ("c++", "g++", "clang++", "as", "ld", "ninja", "cmake", "addr2line", "sh"):
+            if shutil.which(tool):
+                (nothing / tool).symlink_to(shutil.which(tool))
+        whole, _, said = self.graded(env={"PATH": str(nothing)})
+        self.assertEqual((whole["score"], whole["isolation"]), (100, "none"))
+        self.assertIn("isolation: none", said)
 
     def test_points_go_where_they_are_lost(self):
-        e = exercise.load(NAME)
-        wasteful = next(w for w in exercise.gallery(e) if w["name"] == "right, with more bytes")
-        self.fill(wasteful["lines"])
-        whole, _, _ = self.graded("junit")
-        lost = [i["name"] for i in whole["exercises"][0]["items"] if i["points"] < i["max"]]
-        self.assertEqual((whole["score"], lost), (80, ["bytes", "sectors"]))
+        wrong = {w["name"]: w["lines"] for w in exercise.gallery(exercise.load(NAME))}
+        self.fill(wrong["right, with more bytes"])
+        whole, _, _ = self.graded()
+        lost = [test["name"] for test in whole["tests"] if test["status"] == "failed"]
+        self.assertEqual((whole["score"], lost), (80, [f"{NAME}: bytes", f"{NAME}: sectors"]))
         self.assertNotIn(str(self.folder), json.dumps(whole))
+        self.fill(wrong["a row that sees no key"])
+        whole, _, _ = self.graded()
+        self.assertEqual((whole["score"], len(whole["tests"])), (0, 1))
+        self.assertIn("wrong on a problem: --heads 2 --seq-q 70 --seq-k 41 --head-dim 36 --causal", whole["tests"][0]["output"])
 
-    def test_only_what_stands_between_the_marks_is_graded(self):
-        self.solve()
-        text = self.file.read_text().replace('#include "common/device/device.cuh"', "#error this never gets to the compiler")
-        self.file.write_text(text)
-        self.assertEqual(self.graded("junit")[0]["score"], 100)
+    def test_a_mistake_that_only_a_drawn_problem_shows_gets_no_points(self):
+        e = exercise.load(NAME)
+        self.fill(e.parts()[1].replace("* inverse;", "* (problem.Nk > 80 ? 2.0f : 1.0f) * inverse;"))
+        whole, _, _ = self.graded()
+        self.assertEqual(whole["score"], 0)
+        self.assertRegex(whole["tests"][0]["output"], r"wrong on a drawn problem: --batch \d .*--seed \d+")
+
+    def test_a_class(self):
+        folder, marks = self.folder.parent / "class", self.folder.parent / "marks.csv"
+        e = exercise.load(NAME)
+        for student, text in (("=anna", e.file_with(e.parts()[1])), ("ben", "no marks"), ("c, d", None), ("eve", e.file_with(e.blank()))):
+            (folder / student).mkdir(parents=True)
+            if text:
+                (folder / student / e.student_name).write_text(text)
+        (folder / "fay").mkdir()
+        os.mkfifo(folder / "fay" / e.student_name)
+        code, said, _ = course("grade-class", folder, "--out", marks)
+        self.assertEqual(code, 0)
+        rows = list(csv.reader(marks.read_text().splitlines()))
+        self.assertEqual(rows[0], ["student", "exercise", "points", "max", "reason"])
+        self.assertEqual(
+            [row[:4] for row in rows[1:]],
+            [[s, NAME, p, "100"] for s, p in (("'=anna", "100"), ("ben", "0"), ("c, d", "0"), ("eve", "0"), ("fay", "0"))],
+        )
+        self.assertEqual(rows[1][4], "")
+        self.assertTrue(all(row[4] for row in rows[2:]))
+        self.assertIn("ben: 01_softmax 0", said)
+        text = marks.read_text()
+        self.assertEqual(course("grade-class", folder, "--out", marks)[0], 2)
+        self.assertEqual(marks.read_text(), text)
 
 
 class Slides(WithFolder):

@@ -36,27 +36,58 @@ class Messages(unittest.TestCase):
         self.assertIn("is its kernel launched? Do your lines write it, all of it?", nothing)
         self.assertEqual((nothing.count("Do your lines write it"), nothing.count("Shared memory")), (1, 0), nothing)
 
+    def verdict(self, name, *edits):
+        """The verdict on the solution with these edits."""
+        e = exercise.load(name)
+        lines = e.parts()[1]
+        for old, new in edits:
+            self.assertIn(old, lines)
+            lines = lines.replace(old, new)
+        return check.check_lines(e, lines, BUILD)
+
+    def test_a_variable_that_no_one_has_written(self):
+        for name, old, new in (
+            (NAME, "float l = 0.0f", "float l"),
+            ("02_coalesced_rows", "float m = -INFINITY", "float m"),
+            ("02_coalesced_rows", "float l = 0.0f", "float l"),
+        ):
+            verdict = self.verdict(name, (old, new))
+            self.assertEqual((verdict.status, verdict.told[0]), ("wrong", check.UNSET))
+            self.assertRegex(verdict.told[1], rf"The compiler warns: {name}.cuh, line \d+: .*uninitialized")
+
+    def test_an_array_or_struct_that_no_one_has_written(self):
+        for old, new in (
+            ("float4 PV_reg[Width / 4] = {};", "float4 PV_reg[Width / 4];"),
+            ("RowStats tile_stats{-INFINITY, 0.0f};", "RowStats tile_stats; tile_stats.m = -INFINITY;"),
+        ):
+            self.assertEqual(self.verdict("04_tile_loop", (old, new)).status, "wrong")
+
+    def test_a_warning_about_right_lines(self):
+        verdict = self.verdict(NAME, ("float l = 0.0f;", "float l = 0.0f; int never;"))
+        self.assertTrue(verdict.right)
+        self.assertRegex(verdict.told[0], "line 102: .*never")
+
+    def test_what_a_kernel_prints(self):
+        verdict = self.verdict(NAME, ("float l = 0.0f;", 'float l = 0.0f; printf("row %d {\\n", i);'))
+        self.assertTrue(verdict.right)
+        self.assertIn("row 3 {", verdict.printed)
+        stopped = self.verdict(NAME, ("float l = 0.0f;", 'float l = 0.0f; printf("here\\n"); P(9999, 0) = l;'))
+        self.assertEqual((stopped.status, "here" in stopped.printed), ("wrong", True))
+
+    def test_errors_of_templates(self):
+        for name, old, new, says in (
+            ("04_tile_loop", "load_tile<Width>(K_smem", "load_tile(K_smem", r"line 144: no matching function(.|\n)*'?.?Width"),
+            ("07_two_halves", "KMajor{K_or_V}", "K_or_V", r"07_two_halves.cuh, line \d+: .*(.|\n)*06_fa2_forward/parts.cuh, line \d+"),
+        ):
+            verdict = self.verdict(name, (old, new))
+            self.assertEqual(verdict.status, "does not compile")
+            self.assertRegex(verdict.told[0], says)
+            self.assertLess(verdict.told[0].count("\n"), 8)
+
     def test_a_program_that_does_not_end(self):
         told = words.of_failure(exercise.load(NAME), sandbox.Done(124, "", "", 8.0), None, ["--seq", "4"])
         self.assertEqual(told[:2], ["On the problem --seq 4:", "It did not come to an end."])
         self.assertIn("which thread comes first", words.meaning("the result depends on the order of the threads: FLASH_SIMT_ORDER=reverse"))
-
-    def test_a_problem_says_what_follows_from_its_options(self):
-        for options, says in (
-            ("--heads 1 --seq 4 --head-dim 4 --input ramp", "O is the mean of the j that its row sees, plus c/1000."),
-            ("--heads 2 --kv-heads 1 --seq-q 45 --seq-k 70", "2 heads share 1 head of K and V."),
-            ("--heads 1 --seq-q 70 --seq-k 41 --causal", "Rows 0 to 28 see no key: there O = 0 and L = -inf. Row 29 sees one"),
-            ("--heads 1 --seq 40 --input large", "exp overflows"),
-            ("--heads 1 --kv-heads 1 --seq-q 41 --seq-k 70 --causal", ""),
-        ):
-            told = words.of_problem(options.split(), "problem 2 of 5")
-            self.assertEqual(told[0], f"On problem 2 of 5, {options}:")
-            self.assertTrue(says in told[1] if says else not told[1], told)
-
-    def test_a_failure_names_the_problem_and_how_many_there_are(self):
-        solution = exercise.load("03_online_sum").parts()[1]
-        told = self.told("03_online_sum", solution.replace("m == -INFINITY ? 0.0f : m", "m"))
-        self.assertIn("On problem 4 of 6, --heads 2 --seq-q 70 --seq-k 41 --head-dim 36 --causal: Rows 0 to 28 see no key", told)
 
     def test_the_number_of_tiles(self):
         problem = {"seq_q": 129, "seq_k": 64}
@@ -65,15 +96,6 @@ class Messages(unittest.TestCase):
         e = exercise.load("06_outer_product")
         told = self.told(e.name, e.parts()[1].replace("C.col(c)", "c"))
         self.assertIn("Tiles: 1 of 128 queries, 1 of 64 keys.", told)
-
-    def test_no_two_rules_for_one_message(self):
-        for said, means in (
-            ("a.cuh:37 writes and a.cuh:54 reads the same shared memory", "nothing orders the two"),
-            ("divergent barrier: threads 0..31 wait in __syncthreads at a.cuh:3", "A barrier waits for every thread"),
-            ("a.cuh:37 writes and a.cuh:37 writes the same shared memory", "each element should have one thread"),
-            ("misaligned access: the address of Q", "A wide access"),
-        ):
-            self.assertIn(means, words.meaning(said))
 
     def test_lines_of_the_project_are_told_from_the_student_s(self):
         e = exercise.load("06_outer_product")
@@ -97,15 +119,6 @@ class Messages(unittest.TestCase):
         told = words.whose(e, said, "mine\n")
         self.assertEqual(told[0], f"07_fa2_backward/parts.cuh:1 is the project's: {words.source('07_fa2_backward/parts.cuh')[0]}")
         self.assertEqual(len(told), 2)
-
-    def test_a_right_L_on_scores_that_are_all_alike_says_little(self):
-        e = exercise.load("06_outer_product")
-        lines = e.parts()[1].replace("C.col(c)", "c")
-        self.assertIn("wrong rows of Q or K would not show in L. Whatever your lines do not compute is", self.told(e.name, lines))
-        rescale = exercise.gallery(exercise.load("04_merge_output"))[0]["lines"]
-        told = self.told("04_merge_output", rescale)
-        self.assertIn("L is right, so S, m and l are", told)
-        self.assertNotIn("would not show", told)
 
     def test_which_index_is_beyond_which_end(self):
         for said, means in (

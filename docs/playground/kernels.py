@@ -104,8 +104,9 @@ def practised():
     """The exercises of the course, each with its wrong kernels."""
     for e in map(exercise.load, exercise.names()):
         before, _, after = e.parts()
-        # The grader reads in the source that a right kernel lacks what was asked for; no run shows it.
-        shown = [wrong for wrong in exercise.gallery(e) if not (e.asked and wrong["says"].startswith("Right, but without"))]
+        # The checker reads in the source that a right kernel lacks what was asked for; no run shows it. A page has no field for the scale.
+        unseen = ("Right, but without", "All scores are far below zero")
+        shown = [wrong for wrong in exercise.gallery(e) if not wrong["says"].startswith(unseen)]
         yield e, [(wrong, before + wrong["lines"] + after) for wrong in shown]
 
 
@@ -121,7 +122,11 @@ def gallery(files):
         for wrong, text in mistakes if e.file in files else []:
             common = ["--pass", e.passes, "--dtype", e.dtype]
             usual = [([*common, *USUAL], 90)] if e.passes else [([], 90)]  # a lab has no problem to choose
-            cases = [compiled(case).split() for case in (*(e.cases or check.CASES), *(e.counted or check.COUNTED)) if e.passes]
+            cases = [
+                compiled(case).split()
+                for case in (*(e.cases or check.CASES), *(e.counted or check.COUNTED))
+                if e.passes and "--scale" not in case
+            ]
             problems = [*usual, *(([*common, *case], e.target) for case in cases)]
             taken = sum(word(wrong["name"]) == word(b.name) for b in found)
             name = word(wrong["name"]) + (f"_{taken + 1}" if taken else "")

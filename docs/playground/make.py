@@ -77,7 +77,7 @@ def told(broken, options, result, usual):
     """What the course tells a student about this result; `usual`: the result of the kernel as it is, where one is needed. Of a lab: all it prints."""
     if broken.file.startswith(LAB):
         return " ".join((result["out"] + result["err"]).split())
-    report = measure.well_formed(result["out"], True) if result["code"] < 2 else None
+    report = measure.parted(result["out"])[1] if result["code"] < 2 else None
     sentences = words.of_failure(broken.exercise, SimpleNamespace(code=result["code"], err=result["err"]), report, options)
     if not sentences:
         sentences = check.too_much(broken.exercise, measure.counts(report), measure.counts(usual()), options, "")

@@ -86,10 +86,8 @@ class Stage:
             return self.newest
 
     def limited(self, command, settings, limits, begun=None):
-        with sandbox.workplace() as folder, open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-            settings = {"TMPDIR": str(folder)} | settings
-            code, taken = sandbox.process(command, ROOT, settings, out, err, *limits.values(), begun=begun)
-            return sandbox.done_with(folder, code, taken, limits["seconds"])
+        with sandbox.workplace() as folder:
+            return sandbox.run(command, folder, env=settings, cwd=ROOT, begun=begun, **limits)
 
     def run(self, arguments, order, target):
         number, began = self.stop(), time.monotonic()
@@ -107,8 +105,7 @@ class Stage:
                     if number != self.newest:
                         os.killpg(process.pid, signal.SIGKILL)
 
-            path = {"PATH": os.environ.get("PATH", sandbox.SYSTEM_PATH), "LC_ALL": "C.UTF-8"}
-            settings = path | {"FLASH_SIMT_ORDER": order, "FLASH_SIMT_TARGET": target, "FLASH_SIMT_STEPS": "16777216"}
+            settings = {"FLASH_SIMT_ORDER": order, "FLASH_SIMT_TARGET": target, "FLASH_SIMT_STEPS": "16777216"}
             done = self.limited([BUILD / "bin" / self.name, *arguments], settings, RUNNING, begun)
         seconds = time.monotonic() - began
         if number != self.newest:

@@ -6,6 +6,7 @@
 #include "common/simt/machine/source_line.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #ifdef FLASH_ASAN
@@ -14,6 +15,11 @@ extern "C" const char* __asan_default_options() { return "detect_stack_use_after
 #endif
 
 namespace flash::machine {
+namespace {
+
+constexpr std::size_t frame_bytes = 8192;  // of a kernel and what it calls
+
+}  // namespace
 
 Scheduler::~Scheduler() {
   for (Thread& thread : all_) {
@@ -53,6 +59,8 @@ void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
     thread->steps_left = options_.steps;
     thread->unwatched = 0;
     sanitizer::unpoison(thread->stack.bottom, thread->stack.bytes);
+    // Local variables that no one has written hold NaN, as shared memory does.
+    std::memset(thread->stack.bottom + thread->stack.bytes - frame_bytes, 0xff, frame_bytes);
     prepare_context(thread->context, thread->stack.bottom, thread->stack.bytes, entry);
   }
   exited_ = 0;

@@ -3,7 +3,3 @@
 
 class Usage(Exception):
     """Bad input: what was got, and what is allowed."""
-
-
-class Fault(Usage):
-    """Something outside the student's lines failed: no reason to take points."""

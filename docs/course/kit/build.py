@@ -1,6 +1,5 @@
 """Builds one kernel file into its stage's program, against objects and libraries that are built already: two seconds instead of minutes."""
 
-import hashlib
 import json
 import os
 import re
@@ -10,28 +9,27 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from kit import Fault, Usage, sandbox
+from kit import Usage, sandbox
 from kit.exercise import ROOT
 
-JUDGE = "course_judge"
-JAIL = f"docs/course/CMakeFiles/{JUDGE}.dir/jail.cpp.o"  # what a graded program may not do: docs/course/jail.cpp
 MOST_JOBS = 8  # a compiler takes up to a gigabyte
 up_to_date = False  # nothing has to be built
 
 
 class Built(NamedTuple):
     program: Path  # None: there is none
-    message: str  # why not: the compiler's first error, or why the object is refused
-    refused: bool = False
+    message: str = ""  # why not: the compiler's first error
+    warnings: list = []  # about the student's own lines
+    unset: str = ""  # the first of them about a variable that is read before it has a value
 
 
 def prepare(build, stages):
-    """Configures the build folder, if nobody has, or if it builds another checkout, of which this one is a copy, and builds the programs of these
-    stages and the judge."""
+    """Configures the build folder, if nobody has, or if it builds another checkout, of which this one is a copy, and builds the programs
+    of these stages."""
+    new = [stage for stage in sorted(stages) if not (build / "bin" / stage).is_file()]
     if up_to_date:
-        missing = [name for name in (*(f"bin/{stage}" for stage in stages), f"bin/{JUDGE}", JAIL) if not (build / name).is_file()]
-        if missing:
-            raise Usage(f"{build} has no {missing[0]}; allowed with --built: a folder in which the project was built")
+        if new:
+            raise Usage(f"{build} has no bin/{new[0]}; allowed with --built: a folder in which the project was built")
         return
     home = cached(build, "CMAKE_HOME_DIRECTORY")
     if not home or not os.path.exists(home) or not os.path.samefile(home, ROOT):
@@ -42,12 +40,10 @@ def prepare(build, stages):
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         options = ["-DCMAKE_BUILD_TYPE=Release", f"-DFLASH_CUDA={cached(build, 'FLASH_CUDA') or 'OFF'}", "-DFLASH_WERROR=OFF"]
         must(["cmake", "--fresh", "-S", ROOT, "-B", build, *generator, *options], "the project cannot be configured")
-    targets = [*sorted(stages), JUDGE]
-    new = [name for name in targets if not (build / "bin" / name).is_file()]
     if new:
         print(f"course: building {', '.join(new)}; that takes a minute or two for a stage, once", flush=True)
     jobs = min(os.cpu_count() or 2, MOST_JOBS)
-    must(["cmake", "--build", build, "-j", jobs, "--target", *targets], f"{', '.join(targets)} cannot be built")
+    must(["cmake", "--build", build, "-j", jobs, "--target", *sorted(stages)], f"{', '.join(sorted(stages))} cannot be built")
 
 
 def cached(build, name):
@@ -64,17 +60,6 @@ def must(argv, what):
         raise Usage(f"{argv[0]} is missing; common/setup.sh installs what a build needs") from None
     if done.returncode != 0:
         raise Usage(f"{what}:\n" + "\n".join(done.stdout.splitlines()[-25:]))
-
-
-digests = {}  # of the project's programs, as this process has first seen them
-
-
-def unchanged(path):
-    """The file, if it is still what it was at its first use."""
-    digest = hashlib.sha256(path.read_bytes()).digest()
-    if digests.setdefault(path, digest) != digest:
-        raise Fault(f"{path} has changed since grading began; nothing that was graded with it counts")
-    return path
 
 
 def compile_command(build, file):
@@ -107,76 +92,95 @@ def link_command(build, stage):
     return [word for word in shlex.split(lines[-1]) if word not in (":", "&&", ";")], build
 
 
-def build(exercise, text, build_folder, work, refuse=None, headers=None, jailed=False):
-    """Compiles and links the kernel file with this text in the empty folder `work`, with the texts of `headers` ({file: text}) in place of the
-    project's. refuse(object, that of the project): "" or why an object is not linked. jailed: it can start no process, not even to look up
-    the lines that `check` names."""
+def build(exercise, lines, build_folder, work, extra=()):
+    """Compiles and links the kernel with these lines in the blank, in the empty folder `work`, with extra words for the compiler."""
     header = work / "include" / exercise.file
-    for file, contents in {**(headers or exercise.headers()), exercise.file: text}.items():
+    for file, text in {**exercise.headers(), exercise.file: exercise.to_compile(lines)}.items():
         place = work / "include" / file
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(contents)
+        place.write_text(text)
     words, old_object = compile_command(build_folder, exercise.file)
-    folder = work / "compile"
-    folder.mkdir()
-    new_object = folder / "kernel.o"
+    new_object = work / "kernel.o"
     words[words.index("-o") + 1] = str(new_object)
-    words.insert(1, f"-I{work / 'include'}")
-    words += ["-fdiagnostics-color=never"]
-    place = (ROOT, build_folder, work / "include", *home_of(words[0]))
-    done = sandbox.run(words, folder, seconds=60, memory=4096, file_size=128, read=place, keep=["kernel.o"])
+    words[1:1] = [f"-I{work / 'include'}"]
+    words += ["-Wuninitialized", "-fdiagnostics-color=never", *extra]
+    done = sandbox.run(words, work, seconds=60, memory=4096, file_size=128)
+    said = Diagnostics(done.err.replace(str(header), exercise.student_name).replace(f"{ROOT}/", ""), exercise, lines)
     if done.code != 0 or not new_object.is_file():
-        return Built(None, first_error(done, header, exercise))
-    why = refuse(new_object, old_object) if refuse else ""
-    if why:
-        return Built(None, why, refused=True)
-    return link(exercise, build_folder, work, old_object, [new_object, *([unchanged(build_folder / JAIL)] if jailed else [])])
-
-
-def link(exercise, build_folder, work, old_object, objects):
+        return Built(None, "the compiler did not come to an end" if done.code == 124 else said.first_error())
+    warnings, unset = said.warnings()
     words, folder = link_command(build_folder, exercise.stage)
-    place = work / "link"
-    place.mkdir()
-    program = place / "program"
+    program = work / "program"
     words[words.index("-o") + 1] = str(program)
     at = [n for n, word in enumerate(words) if folder / word == old_object]
     if not at:
         raise Usage(f"{build_folder}: the program {exercise.stage} is not linked from {old_object}")
-    words[at[0] : at[0] + 1] = map(str, objects)
-    read = (ROOT, build_folder, *objects, *home_of(words[0]))
-    done = sandbox.run(words, place, seconds=60, memory=4096, file_size=1024, cwd=folder, read=read, keep=["program"])
+    words[at[0]] = str(new_object)
+    done = sandbox.run(words, work, seconds=60, memory=4096, file_size=1024, cwd=folder)
     if done.code != 0 or not program.is_file():
         return Built(None, "it does not link: " + (done.err + done.out).strip().split("\n")[0])
-    program.chmod(0o755)
-    return Built(program, "")
+    return Built(program, "", warnings, unset)
 
 
-def home_of(compiler):
-    """The folder of a compiler that does not come with the system."""
-    path = Path(compiler).resolve()
-    return () if path.is_relative_to("/usr") or len(path.parents) < 4 else (path.parent.parent,)
+class Said(NamedTuple):
+    file: str
+    line: int
+    kind: str  # error, warning, note, or "chain": how it came to a place inside a template or an inlined function
+    text: str
+    below: str  # the source that the compiler shows
 
 
-def works(exercise, build_folder):
-    """Nobody's lines are to blame where the solution does not compile either."""
-    key = (exercise.name, exercise.changes.get("solution"))
-    if key not in compiled:
-        with sandbox.workplace() as work:
-            built = build(exercise, exercise.to_compile(exercise.parts()[1]), build_folder, work)
-        if built.program is None:
-            raise Fault(f"the project's own solution does not compile here: {built.message}")
-        compiled.add(key)
+class Diagnostics:
+    """What g++ or clang++ says about a student's file."""
 
+    LINE = re.compile(r"\s*(?P<inlined>inlined from .* at )?(?P<file>[^\s:]+):(?P<line>\d+)(:\d+)?[:,](\s+(?P<rest>.*))?$")
 
-compiled = set()  # the exercises for which works() holds
+    def __init__(self, text, exercise, lines):
+        self.name, self.text = exercise.student_name, text
+        self.mine = range(exercise.first_line(), exercise.first_line() + lines.count("\n"))
+        self.all = []
+        for line in text.split("\n"):
+            found = self.LINE.match(line[:2000])
+            if found and (found["inlined"] or found["rest"]):
+                kind, _, rest = (found["rest"] or "").removeprefix("fatal ").partition(": ")
+                if kind not in ("error", "warning", "note") or rest.endswith("requested here"):
+                    kind = "chain"
+                self.all.append(Said(found["file"], int(found["line"]), kind, rest, ""))
+            elif self.all and line.startswith("  ") and self.all[-1].below.count("\n") < 2:
+                self.all[-1] = self.all[-1]._replace(below=f"{self.all[-1].below}\n{line}")
 
+    def is_mine(self, said):
+        return said.file == self.name and said.line in self.mine
 
-def first_error(done, header, exercise):
-    if done.code == 124:
-        return "the compiler did not come to an end"
-    text = done.err.replace(str(header), exercise.student_name)
-    found = re.search(r"(?<=[^\s:]):(\d+):\d+: (?:fatal )?error: ([^\n]*(?:\n +[^\n]*){0,2})", text)  # linear, however long the lines are
-    if not found:
-        return "the compiler stopped: " + (text.strip().split("\n")[-1] or f"exit code {done.code}")
-    file = text[: found.start()].rsplit(maxsplit=1)[-1].rsplit(":", 1)[-1]
-    return f"{file}, line {found.group(1)}: {found.group(2)}"
+    def around(self, at):
+        """([links of the chain], [notes]) of the message with this index."""
+        first = next((n for n in range(at, 0, -1) if self.all[n - 1].kind != "chain"), 0)
+        end = next((n for n in range(at + 1, len(self.all)) if self.all[n].kind in ("error", "warning")), len(self.all))
+        rest = self.all[at + 1 : end]
+        while rest and rest[-1].kind == "chain" and not rest[-1].text.endswith("requested here"):
+            rest.pop()  # of the next message
+        return [*self.all[first:at], *(said for said in rest if said.kind == "chain")], [said for said in rest if said.kind == "note"]
+
+    def first_error(self):
+        at = next((n for n, said in enumerate(self.all) if said.kind == "error"), None)
+        if at is None:
+            return "the compiler stopped: " + (self.text.strip().split("\n")[-1] or "it does not say why")
+        error, (chain, notes) = self.all[at], self.around(at)
+        mine = error if self.is_mine(error) else next((link for link in chain if self.is_mine(link)), error)
+        told = f"{mine.file}, line {mine.line}: {error.text}{mine.below}"
+        told += "" if mine is error else f"\nThe compiler finds it in {error.file}, line {error.line}, which this line uses."
+        return "\n".join([told, *(note.text.strip()[:160] for note in notes if not note.text.endswith(":"))][:5])
+
+    def warnings(self):
+        """([warnings about the student's lines], the first about a variable that is read before it has a value, or "")"""
+        found, unset = [], ""
+        for at, said in enumerate(self.all):
+            if said.kind == "warning":
+                chain, notes = self.around(at)
+                is_unset = re.search(r"\[-W(maybe-|sometimes-|conditional-)?uninitialized\]$", said.text)
+                places = [said, *(notes + chain if is_unset else [])]
+                place = next((place for place in places if self.is_mine(place)), None)
+                if place:
+                    found.append(f"The compiler warns: {place.file}, line {place.line}: {said.text}")
+                    unset = unset or (found[-1] if is_unset else "")
+        return found, unset

@@ -1,10 +1,9 @@
 """course.py check: one exercise of a student, the first thing that is wrong in words."""
 
-import tempfile
-from pathlib import Path
+import re
 from typing import NamedTuple
 
-from kit import Usage, build, measure, sandbox, scan, words
+from kit import Usage, build, measure, sandbox, words
 
 CASES = (  # from the simplest to the most awkward
     "--heads 1 --seq 4 --head-dim 4 --input ramp",
@@ -12,54 +11,45 @@ CASES = (  # from the simplest to the most awkward
     "--heads 2 --kv-heads 1 --seq-q 45 --seq-k 70 --head-dim 20 --bias matrix",
     "--heads 2 --seq-q 70 --seq-k 41 --head-dim 36 --causal",
     "--heads 1 --seq 40 --head-dim 16 --input large",
+    "--heads 1 --seq 4 --head-dim 4 --input ramp --scale=-60",
+    "--heads 1 --seq 5 --head-dim 2 --input ones --scale=-1e38",  # below most numbers that stand in for -infinity
 )
 COUNTED = ("--heads 2 --kv-heads 1 --seq-q 66 --seq-k 70 --head-dim 36",)
 
 
 class Verdict(NamedTuple):
-    status: str  # right, wasteful, wrong, refused, does not compile, not started
+    status: str  # right, wasteful, wrong, does not compile, not started
     told: list  # sentences
+    printed: str = ""  # by the kernel, on the problem that the verdict is about, or on the first if it is right
 
     @property
     def right(self):
         return self.status == "right"
 
 
-needed = {}  # (exercise, its variant's solution, options): the counts of that kernel, or of the project's own
-
-
-variants = {}  # (exercise, its variant's solution): the program
-
-
-def solution_program(build_folder, exercise):
-    if not exercise.changes:
-        return build.unchanged(build_folder / "bin" / exercise.stage)
-    key = (exercise.name, exercise.changes["solution"])
-    if key not in variants:
-        folder = Path(tempfile.mkdtemp(dir=sandbox.own_folder()[0]))
-        built = build.build(exercise, exercise.to_compile(key[1]), build_folder, folder)
-        if built.program is None:
-            raise Usage(f"the variant's solution of {exercise.name} gives no program: {built.message}")
-        variants[key] = built.program
-    return build.unchanged(variants[key])
+UNSET = "It reads a variable that no one has written."
+needed = {}  # (exercise, options): the counts of the project's kernel
 
 
 def solution_counts(build_folder, exercise, options):
-    """What a variant needs on the problems of a check stands in its file."""
-    told = exercise.changes.get("needed", {}).get(" ".join(options))
-    key = (exercise.name, exercise.changes.get("solution"), *options)
-    if told is None and key not in needed:
-        program = solution_program(build_folder, exercise)
+    key = (exercise.name, *options)
+    if key not in needed:
+        program = build_folder / "bin" / exercise.stage
         with sandbox.workplace() as folder:
-            ran = measure.run(program, exercise, options, folder / "run", check=False, trusted=True)
+            ran = measure.run(program, exercise, options, folder / "run")
         if ran.report is None:
             raise Usage(f"{program} does not run {' '.join(options)}: {ran.done.err.strip()}")
         needed[key] = measure.counts(ran.report)
-    return told or needed[key]
+    return needed[key]
 
 
 def untouched(exercise, lines):
     return lines.strip() == exercise.blank().strip()
+
+
+def lacks_what_is_asked(exercise, lines):
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", lines, flags=re.DOTALL)
+    return bool(exercise.asked) and not re.search(rf"\b{exercise.asked['word']}\b", code)
 
 
 def check_lines(exercise, lines, build_folder):
@@ -67,39 +57,49 @@ def check_lines(exercise, lines, build_folder):
     if untouched(exercise, lines):
         place = f"{exercise.student_name}, line {exercise.first_line()}"
         return Verdict("not started", [f"The blank is as it was given out. It begins in {place}."])
-    why = scan.source(lines, exercise.allow)
-    if why:
-        where, _, what = why.partition(": ") if why.startswith("line ") else ("", "", why)
-        place = f"line {exercise.first_line() - 1 + int(where.split()[1])}: " if where else ""
-        return Verdict(
-            "refused", [f"{place}{what}.", "The grader takes the language of the kernels alone: no pointers, no state, no library."]
-        )
     with sandbox.workplace() as folder:
-        built = build.build(exercise, exercise.to_compile(lines), build_folder, folder / "build", scan.compiled)
-        if built.refused:
-            return Verdict("refused", [built.message + "."])
+        built = build.build(exercise, lines, build_folder, folder / "build")
         if built.program is None:
             return Verdict("does not compile", [built.message])
         verdict = run_cases(exercise, built.program, build_folder, folder, lines)
+        matters = built.unset and (verdict.status == "wrong" or unset_matters(exercise, lines, build_folder, folder))
+    if matters:
+        told = verdict.told if verdict.status == "wrong" else ["The results happen to be right here; on a GPU it holds anything."]
+        return Verdict("wrong", [UNSET, built.unset, *told], verdict.printed)
+    verdict = verdict._replace(told=[*verdict.told, *built.warnings[:2]])
     if verdict.status == "wasteful" and exercise.withheld:
-        return Verdict("wasteful", [*verdict.told, exercise.withheld["why"]])
-    if verdict.right and exercise.asked and not scan.uses(lines, exercise.asked["word"]):
-        return Verdict("wasteful", [f"Right, but without {exercise.asked['word']}. {exercise.asked['why']}"])
+        return verdict._replace(told=[*verdict.told, exercise.withheld["why"]])
+    if verdict.right and lacks_what_is_asked(exercise, lines):
+        told = [f"Right, but without {exercise.asked['word']}. {exercise.asked['why']}", *verdict.told]
+        return verdict._replace(status="wasteful", told=told)
     return verdict
 
 
+def unset_matters(exercise, lines, build_folder, folder):
+    """A compiler also warns of variables that are set whenever they are read. Does a result change with what such a variable holds?"""
+    built = build.build(exercise, lines, build_folder, folder / "set", ["-ftrivial-auto-var-init=pattern"])
+    return built.program is not None and run_cases(exercise, built.program, build_folder, folder / "set", lines).status == "wrong"
+
+
+def problems(exercise):
+    """([options whose results are checked], [options whose counts are compared, too])"""
+    return tuple([case.split() for case in cases] for cases in (exercise.cases or CASES, exercise.counted or COUNTED))
+
+
 def run_cases(exercise, program, build_folder, folder, lines=""):
-    cases, counted = exercise.cases or CASES, exercise.counted or COUNTED
-    wasteful = []
-    for number, case in enumerate((*cases, *counted), 1):
-        options, place = case.split(), f"problem {number} of {len(cases) + len(counted)}"
+    cases, counted = problems(exercise)
+    wasteful = first = None
+    for number, options in enumerate((*cases, *counted), 1):
+        place = f"problem {number} of {len(cases) + len(counted)}"
         ran = measure.run(program, exercise, options, folder / f"case{number}")
         told = words.of_failure(exercise, ran.done, ran.report, options, place, lines)
         if told:
-            return Verdict("wrong", told)
+            return Verdict("wrong", told, ran.printed)
+        first = first or Verdict("right", [], ran.printed)
         if number > len(cases) and not wasteful:
-            wasteful = too_much(exercise, measure.counts(ran.report), solution_counts(build_folder, exercise, options), options, place)
-    return Verdict("wasteful", wasteful) if wasteful else Verdict("right", [])
+            told = too_much(exercise, measure.counts(ran.report), solution_counts(build_folder, exercise, options), options, place)
+            wasteful = Verdict("wasteful", told, ran.printed) if told else None
+    return wasteful or first
 
 
 def too_much(exercise, got, wanted, options, place):

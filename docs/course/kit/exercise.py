@@ -6,12 +6,9 @@ its first and its last lines, each of which has to stand in the kernel exactly o
 error here, and fails the self-test.
 """
 
-import dataclasses
 import difflib
-import json
 import re
 import sys
-import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "course" / "exercises"
 LEVELS = {1: "a formula", 2: "a building block", 3: "an algorithm"}
 KEYS = set("title file variant pass level minutes equation chapter goal after first last comment code hints".split())
-OPTIONAL = {"allow", "tile_rows", "cases", "counted", "target", "dtype", "tiles", "rubric", "draw", "asked", "withheld", "solution"}
-CHANGES = {"says", "constants", "outside", "above", "below", "code", "window", "cases", "counted"}  # what a variant changes
+OPTIONAL = {"tile_rows", "cases", "counted", "target", "dtype", "tiles", "rubric", "draw", "asked", "withheld", "solution"}
 RUBRIC = ("result", "orders", "races", "asked", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
 
 
@@ -48,7 +44,6 @@ class Exercise:
     comment: str
     code: str
     hints: list
-    allow: list = field(default_factory=list)  # words that the scan would refuse
     tile_rows: int = 0
     cases: list = field(default_factory=list)
     counted: list = field(default_factory=list)  # the problems on which counts are compared, after the cases
@@ -57,14 +52,9 @@ class Exercise:
     tiles: list = field(default_factory=list)  # the tile sizes that are compiled, by their first numbers; empty: all
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
-    asked: dict = field(
-        default_factory=dict
-    )  # {word, file, why}: a function without which right lines miss the point, where no count shows it
-    withheld: dict = field(
-        default_factory=dict
-    )  # {word, file, body, why}: a function that solves the exercise, and what it does here instead
+    asked: dict = field(default_factory=dict)  # {word, why}: without this word right lines miss the point, where no count shows it
+    withheld: dict = field(default_factory=dict)  # {word, file, body, why}: a function that solves the exercise, and its body here
     solution: str = ""  # where the lines of the kernel use what is withheld
-    changes: dict = field(default_factory=dict)  # of a variant: kit/variant.py
 
     @property
     def stage(self):
@@ -90,10 +80,7 @@ class Exercise:
         return (ROOT / self.file).read_text()
 
     def parts(self):
-        """(before, the solution, after) of the kernel, or of the variant's."""
-        return changed_parts(self.project_parts(), self.changes) if self.changes else self.project_parts()
-
-    def project_parts(self):
+        """(before, the solution, after) of the kernel."""
         text = self.kernel()
         for name, anchor in (("first", self.first), ("last", self.last)):
             if text.count(anchor) != 1:
@@ -105,31 +92,28 @@ class Exercise:
             raise Usage(f"{self.name}: the anchors are not whole lines of {self.file}, one after the other")
         return text[:start], self.solution or text[start:stop], text[stop:]
 
-    def headers(self, asked=True):
-        """{file: text} of what is compiled in place of the project's headers; without the function that is asked for, if need be."""
-        changed = [(self.withheld, self.withheld.get("body"))] if self.withheld else []
-        changed += [] if asked else [(self.asked, "")]
-        return {what["file"]: with_body((ROOT / what["file"]).read_text(), what["word"], body) for what, body in changed}
+    def headers(self):
+        """{file: text} of what is compiled in place of the project's headers."""
+        what = self.withheld
+        return {what["file"]: with_body((ROOT / what["file"]).read_text(), what["word"], what["body"])} if what else {}
 
     def indent(self):
         return re.search("^( *)[^ #]", self.first, re.MULTILINE).group(1)
 
     def blank(self):
         """What stands in a student's file between the marks."""
-        lines = len(self.project_parts()[1].rstrip("\n").split("\n"))
+        lines = len(self.parts()[1].rstrip("\n").split("\n"))
         says = self.comment.strip()
-        if self.changes:
-            says += "\nUNLIKE in the chapter: " + "\n  ".join(textwrap.wrap(self.changes["says"], 100))
         says += f"\n{self.equation}; {lines} lines in the project's kernel. Hints: course.py hint DIR {self.name}"
-        code = "its code solves another exercise" if self.changes else "leave its code: it has the solution"
+        code = "leave its code: it has the solution"
         says += f"\nRead the text of {self.chapter}; {code if self.is_quoted() else 'it has the equations'}."
         comment = "".join(f"{self.indent()}// {line}".rstrip() + "\n" for line in says.split("\n"))
-        return comment + self.changes.get("code", self.code)
+        return comment + self.code
 
     def is_quoted(self):
         """Does the chapter show the solution? Most of its longer lines, since a page may shorten the rest."""
         page = (ROOT / self.chapter.split("#")[0]).read_text()
-        long = [line.strip() for line in self.project_parts()[1].split("\n") if len(line.strip()) > 25]
+        long = [line.strip() for line in self.parts()[1].split("\n") if len(line.strip()) > 25]
         return 2 * sum(line in page for line in long) > len(long)
 
     def file_with(self, lines):
@@ -174,19 +158,6 @@ class Exercise:
         return different or (min(len(lines), len(wanted)) + 1 if len(lines) != len(wanted) else 0)
 
 
-def changed_parts(parts, changes):
-    """(before, the solution, after) of a variant: the edits outside the blank, its constants, and what it puts around the blank. The student's
-    copy of `changes` has no solution: then the project's stands there."""
-    text = f"{parts[0]}{changes['above']}\0{changes['below']}{parts[2]}"
-    for old, new in changes["outside"]:
-        text, count = re.subn(old, new, text)
-        if not count:
-            raise Usage(f"a variant changes '{old}', which does not stand outside the blank")
-    text = text.replace("\nnamespace {\n", f"\nnamespace {{\n\n{changes['constants']}", 1)
-    before, after = text.split("\0")
-    return before, changes.get("solution", parts[1]), after
-
-
 def with_body(text, name, body):
     """The text with another body of its only function of this name."""
     found = re.findall(rf"\b{name}\([^;{{}}]*\)[^;{{}}]*\{{", text)
@@ -216,29 +187,12 @@ def load(name):
         raise Usage(f"{path}: the rubric has {sorted(data['rubric'])}; allowed: {', '.join(RUBRIC)}")
     if data["level"] not in LEVELS or data["pass"] not in ("forward", "backward"):
         raise Usage(f"{path}: level is {data['level']} (allowed: 1, 2, 3), pass is {data['pass']} (allowed: forward, backward)")
-    if set(data.get("asked", {"word", "file", "why"})) != {"word", "file", "why"} or ("asked" in data) != (
-        "asked" in data.get("rubric", {})
-    ):
-        raise Usage(f"{path}: [asked] has a word, a file and a why, and points in the rubric")
+    if set(data.get("asked", {"word", "why"})) != {"word", "why"} or ("asked" in data) != ("asked" in data.get("rubric", {})):
+        raise Usage(f"{path}: [asked] has a word and a why, and points in the rubric")
     if set(data.get("withheld", {"word", "file", "body", "why"})) != {"word", "file", "body", "why"}:
         raise Usage(f"{path}: [withheld] has a word, a file, a body and a why")
     data["passes"] = data.pop("pass")
     return Exercise(name=name, **data)
-
-
-def with_changes(e, changes):
-    if not CHANGES <= set(changes):
-        raise KeyError(CHANGES - set(changes))
-    return dataclasses.replace(e, changes=changes, cases=changes["cases"], counted=changes["counted"])
-
-
-def of_folder(e, folder):
-    """The exercise as the folder has it: the variant whose changes lie there, if any do."""
-    path = Path(folder) / f"{e.name}.json"
-    try:
-        return with_changes(e, json.loads(path.read_text())) if path.is_file() else e
-    except (ValueError, KeyError, TypeError):
-        raise Usage(f"{path} is not what course.py variant has written") from None
 
 
 def names():
@@ -270,11 +224,6 @@ def gallery(exercise):
             )
         wrong["lines"] = solution.replace(wrong["replace"], wrong["by"])
     return found
-
-
-def cheats():
-    """The cheats: [{name, exercise, lines, caught}]."""
-    return tomllib.loads((FOLDER / "cheats.toml").read_text())["cheat"]
 
 
 def quizzes():

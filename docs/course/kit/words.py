@@ -1,6 +1,7 @@
 """Says in words for a student what is wrong: which element, which tile, which rule of the simulator and what the rule means."""
 
 import re
+import signal
 import textwrap
 
 from kit.exercise import ROOT
@@ -95,7 +96,8 @@ def of_elements(exercise, checks):
         tile, within = divmod(worst["row"], exercise.tile_rows)
         text += f" That is row {within} of tile {tile} ({exercise.tile_rows} rows each)."
     if check["non_finite"]:
-        text += f" {check['non_finite']} elements are NaN or infinite: look for a division by zero, -inf - -inf, or an exponential that overflows."
+        text += f" {check['non_finite']} elements are NaN or infinite:"
+        text += " look for a division by zero, -inf - -inf, an exponential that overflows, or a variable that has no first value."
     return text
 
 
@@ -125,8 +127,8 @@ def of_problem(options, place=""):
         ]
     if given.get("--input") == "large":
         facts += ["Scores are in the hundreds: exp overflows unless the maximum is subtracted."]
-    if "--window" in given:
-        facts += [f"Query i sees no key up to i + {keys} - {rows} - {given['--window']}."]
+    if any(word.startswith("--scale=-") for word in options):
+        facts += ["All scores are far below zero: exp of each is 0 unless the maximum is subtracted."]
     if kv_heads and kv_heads != heads:
         facts += [f"{heads} heads share {kv_heads} head of K and V."]
     if "--causal" in options and rows > keys:
@@ -156,10 +158,18 @@ def source(name):
 
 
 def of_failure(exercise, done, report, options, place="", lines=""):
-    """[sentences] about a run that failed; empty if it passed. `report`: the JSON of the stage's program, or None. `lines`: the student's."""
+    """[sentences] about a run that failed; empty if it passed. `report`: of the stage's program, or None. `lines`: the student's."""
+    told = of_run(exercise, done, report, options, lines)
+    return [text for text in of_problem(options, place) + told if text] if told else []
+
+
+def of_run(exercise, done, report, options, lines=""):
+    """The same without the problem."""
     told = []
     if done.code == 124:
         told = ["It did not come to an end.", meaning("endless")]
+    elif done.code == -signal.SIGXFSZ:
+        told = ["It prints more than 32 MiB."]
     elif report is None:
         said = without_paths(done.err.strip().split("\n")[-1] if done.err.strip() else f"the program ended with {done.code}", exercise)
         said = shorter(re.sub(rf"^{exercise.stage}: | FLASH_SIMT_STEPS raises the limit;", "", said))
@@ -181,7 +191,7 @@ def of_failure(exercise, done, report, options, place="", lines=""):
                 means = "" if said.startswith("no race") else meaning(said)
                 told += [f"The simulator says: {without_paths(said, exercise)}{end}", "" if means in told else means]
             told += ["Whatever your lines do not compute is the project's, and right."] if any("look " in text for text in told[1:]) else []
-    return [text for text in of_problem(options, place) + told if text] if told else []
+    return told
 
 
 def shorter(said):
