@@ -197,7 +197,7 @@ case $code in
     ;;
 esac
 if [ "$targets" = "$name" ]; then
-  echo "try: $name is right. $SECONDS s"
+  echo "try: all of $name is as it should be. $SECONDS s"
   exit 0
 fi
 

@@ -85,7 +85,7 @@ void check(RunRecord& run, Runner& runner, const Inputs& inputs, const Results<f
     if (std::string conflicts = array_conflicts(); !conflicts.empty()) run.remarks.push_back(std::move(conflicts));
   } else {
     const std::string words = only_empty_rows_wrong(run.problem, inputs, run.pass, results);
-    if (!words.empty()) run.diagnosis->hints.insert(run.diagnosis->hints.begin(), words);
+    if (!words.empty()) run.diagnosis->hints = {words};  // the formulas are right
   }
 }
 

@@ -65,7 +65,9 @@ addEventListener("DOMContentLoaded", () => {
     area.readOnly = !own(name);
     area.setAttribute("aria-label", name);
     number();
-    const first = line || Number([...shown.hits].find((place) => place.startsWith(`${name}:`))?.split(":")[1] ?? 0);
+    const hit = [...shown.hits].find((place) => place.startsWith(`${name}:`))?.split(":")[1];
+    const barrier = text.split("\n").findIndex((each) => each.trim() === "__syncthreads();") + 1; // worth deleting
+    const first = line || Number(hit ?? (stays ? 0 : barrier));
     if (!first && stays) return;
     area.scrollTop = first ? (first - 1) * parseFloat(getComputedStyle(area).lineHeight) - area.clientHeight / 3 : 0;
     if (!line) return;

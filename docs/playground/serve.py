@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+import webbrowser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from kernels import ROOT, included_by
@@ -121,7 +122,7 @@ class Stage:
         listed = json.loads(done.out)["variants"]
         first = next((variant for variant in listed if variant["name"] != "options"), listed[0])  # which is chapter 09's
         data = {
-            "start": {**START, "variant": first["name"], "pass": first["passes"][-1], "dtype": first["dtypes"][0]},
+            "start": {**START, "variant": first["name"], "pass": first["passes"][0], "dtype": first["dtypes"][0]},
             "variants": listed,
             "elsewhere": [],
             "breaks": [],
@@ -215,7 +216,10 @@ class Server(ThreadingHTTPServer):
 def main(name):
     server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads, server.stage, server.token = True, Stage(name), secrets.token_urlsafe(24)
-    print(f"try: open http://127.0.0.1:{server.server_port}/{server.token}/ in a browser of this machine; Ctrl-C ends it", flush=True)
+    address = f"http://127.0.0.1:{server.server_port}/{server.token}/"
+    print(f"try: open {address} in a browser of this machine; Ctrl-C ends it", flush=True)
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
+        webbrowser.open(address)
     for end in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):  # a script's background jobs ignore the last one
         signal.signal(end, lambda *_: sys.exit(0))
     try:
