@@ -193,7 +193,7 @@ case $code in
   *)
     show_wrong
     [ $code -lt 128 ] || echo "$name was ended by signal $((code - 128)) ($(kill -l $((code - 128))))."
-    wrong "; its tests were not run"
+    if [ "$targets" = "$name" ]; then wrong ""; else wrong "; its tests were not run"; fi
     ;;
 esac
 if [ "$targets" = "$name" ]; then
