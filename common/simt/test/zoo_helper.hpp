@@ -14,7 +14,7 @@ __device__ __forceinline__ float load_inlined(const float* tile, int i) {
   return tile[i];  // BUG load inlined
 }
 
-std::string helper_line(const std::string& name) { return BUG(name); }
+inline std::string helper_line(const std::string& name) { return BUG(name); }
 
 }  // namespace
 }  // namespace flash

@@ -205,9 +205,8 @@ TEST_CASE("zoo: a race in a helper says who called it") {
   CHECK(report(32, 256, neighbours, out.data()) == "");
   set_options({});
   REQUIRE(findings().races.size() == 1);
-  const std::string helper = "common/simt/test/zoo_helper.hpp";
   CHECK_REPORT(
-      sentence(findings().races[0]), bug(helper, "store apart"), " writes and ", bug(helper, "load inlined"), " reads",
+      sentence(findings().races[0]), helper_line("store apart"), " writes and ", helper_line("load inlined"), " reads",
       "(kernel zoo, called from common/simt/test/" + BUG("calls store") + " and common/simt/test/" + BUG("calls load"));
 }
 
