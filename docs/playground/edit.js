@@ -38,6 +38,10 @@ addEventListener("DOMContentLoaded", () => {
   editor.append(lines, area);
   bar.append(button, status);
   element("code").append(bar, editor);
+  const others = [...element("files").children].filter((tab) => tab.dataset.file !== shown.file), all = make("button", "…", { type: "button", title: "All files" });
+  for (const tab of others) tab.hidden = true;
+  all.addEventListener("click", () => { for (const tab of others) tab.hidden = false; all.remove(); });
+  element("files").append(all);
   document.querySelector("header p").textContent = "Edit a kernel of the stage. Saving writes the file, compiles it with the compiler of this machine"
     + " and runs it on the simulator. Once it is right here, common/try.sh without --serve runs the stage's tests.";
 
@@ -50,7 +54,10 @@ addEventListener("DOMContentLoaded", () => {
     lines.replaceChildren(...Array.from({ length: count }, (_, n) =>
       make("div", n + 1, { className: !moved && shown.hits.has(`${file}:${n + 1}`) ? "hit" : "" })));
     lines.scrollTop = area.scrollTop;
-    for (const tab of element("files").children) tab.classList.toggle("unsaved", unsaved(tab.dataset.file));
+    for (const tab of element("files").children) {
+      tab.classList.toggle("unsaved", unsaved(tab.dataset.file));
+      if (tab.dataset.file === file) tab.hidden = false;
+    }
     button.disabled = !own(file);
     if (!own(file)) status.textContent = "This file belongs to all stages: read it here, edit it elsewhere.";
     else if (unsaved(file)) status.textContent = "Not saved";

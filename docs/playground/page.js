@@ -224,11 +224,17 @@ function conclude(result, report, usual, mistake) {
     perTensor.append(make("summary", "Bytes per tensor"), table("", tensors.filter((row) => row[1] || row[2]), usual));
     element("counts").replaceChildren(table("What the kernel did", rows, usual), perTensor);
   }
+  const first = report?.threads?.mistakes.length ? 1 : 3, rest = told.splice(first); // one cause has many effects
+  if (rest.length) {
+    const more = make("details");
+    more.append(make("summary", `${rest.length} more ${rest.length === 1 ? "message" : "messages"}`), ...rest);
+    told.push(more);
+  }
   if (mistake) told.push(make("p", mistake.lesson, { className: "lesson" }));
   element("told").replaceChildren(...told);
   const text = [...element("told").querySelectorAll(".message")].map((part) => part.textContent).join(" ");
   const places = [...text.matchAll(PLACE)].map(([place]) => place);
-  show(chosen("variant"), mistake, new Set(places.slice(0, 2)));
+  show(chosen("variant"), mistake, new Set(places));
 }
 
 // --- The listing -----------------------------------------------------------------------------------------------------------
