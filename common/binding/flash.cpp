@@ -70,6 +70,9 @@ const Variant& choose(const flash_call& call, const FullProblem& problem, Pass p
     if (refused.empty()) return *variant;
     if (why.empty()) why = std::string("variant ") + variant->name + " cannot run this: " + refused;
   }
+  const auto takes_dtype = [&](const Variant& v) { return std::ranges::find(v.dtypes, problem.dtype) != v.dtypes.end(); };
+  if (!why.empty() && std::none_of(all.begin(), all.end(), takes_dtype))
+    why += problem.dtype == Dtype::fp32 ? "; stage='07' takes fp32" : "; stage='08' takes fp16 and bf16";
   throw UsageError(why.empty() ? "there is no variant '" + std::string(wanted) + "'; there are: " + names : why);
 }
 

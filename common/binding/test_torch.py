@@ -225,6 +225,12 @@ class OnCPU(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "tensors are on meta"):
             flash_steps.attention(*(x.to("meta") for x in (q, k, v)), stage="07")
 
+    def test_a_type_that_another_stage_takes(self):
+        for stage, dtype, other in (("08", torch.float32, "07"), ("07", torch.float16, "08")):
+            q, k, v = self.tensors(*[(1, 1, 16, 16)] * 3, dtype=dtype)
+            with self.assertRaisesRegex(ValueError, f"stage='{other}' takes"):
+                flash_steps.attention(q, k, v, stage=stage)
+
     def test_no_gradient_where_there_is_none(self):
         q, k, v = (x.requires_grad_() for x in self.tensors(*[(1, 1, 16, 16)] * 3, dtype=torch.float16))
         O = flash_steps.attention(q, k, v, variant="mma")

@@ -8,13 +8,13 @@ from kit import Usage, build, measure, sandbox, words
 CASES = (  # from the simplest to the most awkward
     "--heads 1 --seq 4 --head-dim 4 --input ramp",
     "--heads 1 --seq-q 5 --seq-k 40 --head-dim 8",
-    "--heads 2 --kv-heads 1 --seq-q 45 --seq-k 70 --head-dim 20 --bias matrix",
+    "--batch 2 --heads 2 --kv-heads 1 --seq-q 45 --seq-k 70 --head-dim 20 --bias matrix",
     "--heads 2 --seq-q 70 --seq-k 41 --head-dim 36 --causal",
     "--heads 1 --seq 40 --head-dim 16 --input large",
     "--heads 1 --seq 4 --head-dim 4 --input ramp --scale=-60",
     "--heads 1 --seq 5 --head-dim 2 --input ones --scale=-1e38",  # below most numbers that stand in for -infinity
 )
-COUNTED = ("--heads 2 --kv-heads 1 --seq-q 66 --seq-k 70 --head-dim 36",)
+COUNTED = ("--heads 2 --kv-heads 1 --seq-q 66 --seq-k 70 --head-dim 36", "--heads 1 --seq 64 --head-dim 64")  # ragged and full tiles
 
 
 class Verdict(NamedTuple):

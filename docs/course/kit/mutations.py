@@ -25,7 +25,7 @@ OPERATORS = {
 }  # fmt: skip
 NAMES = {"fmaxf": ["fminf"], "fminf": ["fmaxf"], "max": ["min"], "min": ["max"], "INFINITY": ["0.0f"], "x": ["y"], "y": ["z"], "z": ["y"]}
 KEPT = set(
-    "for if else while return const int float bool unsigned auto template true false break continue float2 float4 pragma unroll".split()
+    "for if else while return const int float bool unsigned auto template true false break continue inline __device__ float2 float4 pragma unroll".split()
 )
 COUNT = 20  # of an exercise
 SEEDS = ("1", "autumn", "w113")
