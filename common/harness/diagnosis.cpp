@@ -28,6 +28,7 @@ std::string factor_words(const TensorCheck& tensor) {
   if (tensor.passed || !tensor.factor) return "";
   char number[32];
   std::snprintf(number, sizeof number, "%.4g", *tensor.factor);
+  if (std::string(number) == "1") return "";
   return "the elements of " + tensor.tensor + " are about " + number + " times what they should be" +
          (*tensor.factor == -1 ? ": a sign" : "");
 }
@@ -89,6 +90,8 @@ Unwritten unwritten_of(const TensorRef& t) {
 
 const TensorCheck* first_wrong_of(const RunRecord& run) {
   if (!run.check) return nullptr;
+  // L before O: in chapters 01 to 03 a kernel of its own makes O of P.
+  if (const TensorCheck* const lse = find(*run.check, "lse"); lse != nullptr && !lse->passed) return lse;
   const auto found = std::ranges::find(run.check->tensors, false, &TensorCheck::passed);
   return found == run.check->tensors.end() ? nullptr : &*found;
 }
@@ -226,13 +229,16 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
   const std::string order = order_that_differs(runner, run.variant, got);
   if (!order.empty()) {
     const bool unexplained = findings.races.empty() && findings.unwritten.empty();
-    diagnosis.hints.push_back(order + (unexplained ? ". No race explains that; atomics whose order counts would" : ""));
+    diagnosis.hints.push_back(order + (unexplained
+                                           ? ". No race explains that; atomics whose order counts would, or a local variable "
+                                             "that is read before it is set"
+                                           : ""));
   }
   for (const simt::UnwrittenRead& read : findings.unwritten)
     diagnosis.hints.push_back(sentence(read) + ": NaN, until somebody writes it");
   if (diagnosis.hints.empty() && findings.races.empty() && findings.complete) {
     diagnosis.hints.push_back(
-        "no race, no read of unwritten memory, and threads in another order give the same: the "
+        "no race, no read of unwritten shared or global memory, and threads in another order give the same: the "
         "arithmetic is wrong");
     const bool scores = is_wrong(*run.check, "lse") && is_wrong(*run.check, "o");
     const std::string solved = scores ? solved_instead(run.problem, inputs, got, sample) : "";

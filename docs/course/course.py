@@ -199,6 +199,7 @@ def watch(arguments, build_folder):
     print(f"Watching {', '.join(str(folder / e.student_name) for e in wanted)}; Ctrl-C ends it", flush=True)
     if right:
         print(f"Right already: {', '.join(right)}", flush=True)
+    build.prepare(build_folder, {e.stage for e in wanted[:1]})  # while the student reads
     while left is None or left > 0:
         current = next((e.name for e in wanted if e.name not in right), "")
         for e in wanted:

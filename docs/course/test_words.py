@@ -124,7 +124,7 @@ class Messages(unittest.TestCase):
         for said, means in (
             ("shared matrix(99, 32) is outside: it has 128 rows and 32 columns", "Its columns are 0 to 31. That is one too far"),
             ("K[b=0, h=1](4, 2) is outside: it has 4 rows and 8 columns", "Its rows are 0 to 3. That is one too far"),
-            ("shared matrix(0, 39) is outside: it has 64 rows and 32 columns", "Its columns are 0 to 31. (39, 0) would be inside: are row"),
+            ("shared matrix(0, 39) is outside: it has 64 rows and 32 columns", "(39, 0) would be inside: are row and column exchanged?"),
             ("shared matrix(4, 40..47) is outside: it has 64 rows and 32 columns", "Its columns are 0 to 31. Is an index off"),
             ("shared matrix(1, 28..35) is outside: it has 64 rows and 32 columns", "Its columns are 0 to 31. Is an index off"),
             (

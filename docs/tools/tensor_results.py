@@ -161,9 +161,9 @@ def over(rows, which, peer):
 
 # The front page has a row for these stages' forward and backward pass, on the problem of front.jsonl.
 FRONT = [
-    ("01_naive", "01_naive", None, "plain attention", "S and P in global memory"),
-    ("04_fa1_forward", "05_fa1_backward", None, "FlashAttention-1", "S and P stay on the chip"),
-    ("06_fa2_forward", "07_fa2_backward", None, "FlashAttention-2", "a block per tile of queries, register tiles"),
+    ("01_naive", "01_naive", None, "plain attention", "fp32, S and P in global memory"),
+    ("04_fa1_forward", "05_fa1_backward", None, "FlashAttention-1", "fp32, S and P stay on the chip"),
+    ("06_fa2_forward", "07_fa2_backward", None, "FlashAttention-2", "fp32, a block per tile of queries, register tiles"),
     (STAGE, STAGE, LAST, "tensor cores", "fp16, `mma.sync`, any GPU since Ampere"),
     (STAGE, STAGE, ON_HOPPER, "Hopper", "fp16, TMA, `wgmma`, warp specialisation"),
 ]

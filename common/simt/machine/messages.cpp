@@ -2,6 +2,7 @@
 
 #include "common/base/error.hpp"
 #include "common/simt/machine/sanitizer.hpp"
+#include "common/simt/machine/source_line.hpp"
 #include "common/simt/machine/worker.hpp"
 #include "common/simt/thread.hpp"
 
@@ -169,9 +170,14 @@ inline namespace simt {
 
 void fail(Site site, const std::string& message) {
   const machine::sanitizer::Unwatched unwatched;
+  machine::SourceLine line{machine::words(site), ""};
   std::string where;
-  if (const machine::Worker* worker = machine::Worker::running()) where = worker->scheduler.place(true) + ": ";
-  throw KernelError(where + message + " at " + machine::words(site));
+  if (const machine::Worker* worker = machine::Worker::running()) {
+    where = worker->scheduler.place(true) + ": ";
+    const machine::SourceLine call = machine::source_line_of_call(nullptr);
+    if (call.line == line.line) line.caller = call.caller;
+  }
+  throw KernelError(where + message + " at " + machine::words(line));
 }
 
 void fail(Site site, const char* message) {

@@ -130,7 +130,7 @@ SourceLine source_line_of_call(const void* from) {
   std::vector<std::uintptr_t> calls;
   _Unwind_Backtrace(visit, &calls);
   const auto address = reinterpret_cast<std::uintptr_t>(from);
-  calls.erase(calls.begin(), std::ranges::find(calls, address));
+  if (from != nullptr) calls.erase(calls.begin(), std::ranges::find(calls, address));
   return line_of_calls(calls.empty() ? std::vector{address} : calls);
 }
 

@@ -16,7 +16,7 @@ struct SourceLine {
 /// it is installed; of the functions that were inlined there, the innermost that is not the simulator's counts.
 SourceLine source_line(const CodePlace&);
 
-/// The same of the running call that returns to `from`. If all of its function is the simulator's, as of a view that is not inlined, of its callers.
+/// The same of the running call that returns to `from`; null: of this one. If all of its function is the simulator's, as of a view that is not inlined, of its callers.
 SourceLine source_line_of_call(const void* from);
 
 /// "f.cuh:7", "f.cuh:7, called from g.cuh:8"

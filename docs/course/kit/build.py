@@ -92,8 +92,8 @@ def link_command(build, stage):
     return [word for word in shlex.split(lines[-1]) if word not in (":", "&&", ";")], build
 
 
-def build(exercise, lines, build_folder, work, extra=()):
-    """Compiles and links the kernel with these lines in the blank, in the empty folder `work`, with extra words for the compiler."""
+def build(exercise, lines, build_folder, work):
+    """Compiles and links the kernel with these lines in the blank, in the empty folder `work`."""
     header = work / "include" / exercise.file
     for file, text in {**exercise.headers(), exercise.file: exercise.to_compile(lines)}.items():
         place = work / "include" / file
@@ -103,7 +103,7 @@ def build(exercise, lines, build_folder, work, extra=()):
     new_object = work / "kernel.o"
     words[words.index("-o") + 1] = str(new_object)
     words[1:1] = [f"-I{work / 'include'}"]
-    words += ["-Wuninitialized", "-fdiagnostics-color=never", *extra]
+    words += ["-Wuninitialized", "-fdiagnostics-color=never"]
     done = sandbox.run(words, work, seconds=60, memory=4096, file_size=128)
     said = Diagnostics(done.err.replace(str(header), exercise.student_name).replace(f"{ROOT}/", ""), exercise, lines)
     if done.code != 0 or not new_object.is_file():

@@ -57,9 +57,7 @@ def grade_lines(ex, lines, build_folder, seed):
             works(ex, build_folder)
             return graded(ex, {}, f"it does not compile: {built.message}")
         lost, why = lost_by(ex, built.program, build_folder, seed, folder, lines)
-        if not why and built.unset and check.unset_matters(ex, lines, build_folder, folder):
-            why = f"{check.UNSET} {built.unset}"
-        return graded(ex, lost, why)
+        return graded(ex, lost, why or (f"{check.UNSET} {built.unset}" if built.unset else ""))
 
 
 compiled = set()  # the exercises for which works() holds

@@ -7,7 +7,9 @@ import re
 from typing import NamedTuple
 
 from kit import Usage, sandbox
+from kit.exercise import ROOT
 
+INPUTS = ROOT / "docs" / "course" / "exercises" / "inputs"  # of problems whose bias no option makes
 STEPS = 1 << 22  # of a simulated thread, before it counts as endless
 COUNTERS = ("sectors", "bank_conflicts", "barriers")
 
@@ -20,6 +22,7 @@ class Run(NamedTuple):
 
 def run(program, exercise, options, folder, *, order="forward", save=False, boxed=False):
     folder.mkdir(parents=True)
+    options = [str(INPUTS / word) if before == "--load" else word for before, word in zip(["", *options], options)]
     env = {"FLASH_SIMT_ORDER": order, "FLASH_SIMT_STEPS": str(STEPS), "FLASH_SIMT_TARGET": str(exercise.target), "FLASH_SIMT_THREADS": "2"}
     argv = [program, "--device", "cpu", "--variant", exercise.variant, "--dtype", exercise.dtype, "--pass", exercise.passes, "--json"]
     argv += [*options, *(["--save", "out"] if save else [])]

@@ -9,6 +9,10 @@ from kit.exercise import ROOT
 # What the simulator says, and what it means. The first that matches counts.
 RULES = (
     (
+        r"order of the threads",
+        "The result depends on which thread comes first: a barrier is missing or in the wrong place, or a variable is read before it has a value.",
+    ),
+    (
         r"writes and .* writes the same",
         "Two threads write to the same place in memory. Which of them is meant to? Most often an index is wrong: each element should have"
         " one thread that writes it. Two writes that are both meant need a __syncthreads() between them, or, within a warp, a __syncwarp().",
@@ -42,7 +46,6 @@ RULES = (
     ),
     (r"shared memory that no thread", "Shared memory holds nothing until a thread writes to it: NaN here, anything on a GPU."),
     (r"no thread has written", "Do your lines write it, all of it? Until then it is NaN here, anything on a GPU."),
-    (r"order of the threads", "The result depends on which thread comes first. A barrier is missing, or is in the wrong place."),
     (r"division of .* by zero", "An integer divided by zero, or a remainder by zero. A GPU gives some number, and says nothing."),
 )
 TENSORS = {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}
@@ -64,9 +67,9 @@ def which_index(said):
     row, col, last, rows, cols = (int(x or place[2]) for x in place.groups())
     ends = [f"rows are 0 to {rows - 1}"] * (not 0 <= row < rows) + [f"columns are 0 to {cols - 1}"] * (col < 0 or last >= cols)
     if row == rows or col == cols:
-        asked = "That is one too far: is there a <= in place of <, or no test for a ragged last tile?"
-    elif col == last and 0 <= col < rows and 0 <= row < cols:
-        asked = f"({col}, {row}) would be inside: are row and column exchanged?"
+        asked = "That is one too far: is there a <= in place of <, an index too many, or no test for a ragged last tile?"
+    if col == last and 0 <= col < rows and 0 <= row < cols and rows != cols:
+        asked += f" Or: ({col}, {row}) would be inside: are row and column exchanged?"
     return f"Its {' and its '.join(ends)}. {asked}"
 
 
@@ -129,6 +132,12 @@ def of_problem(options, place=""):
         facts += ["Scores are in the hundreds: exp overflows unless the maximum is subtracted."]
     if any(word.startswith("--scale=-") for word in options):
         facts += ["All scores are far below zero: exp of each is 0 unless the maximum is subtracted."]
+    if "--load" in given:
+        facts += [
+            "2 batches, 2 heads, 20 queries, 41 keys. Each batch and head has a bias of its own, with -inf here and there; row 7 sees no key."
+        ]
+    if "--bias" in given:
+        facts += [f"Scores have a bias ({given['--bias']})."]
     if kv_heads and kv_heads != heads:
         facts += [f"{heads} heads share {kv_heads} head of K and V."]
     if "--causal" in options and rows > keys:
@@ -183,8 +192,10 @@ def of_run(exercise, done, report, options, lines=""):
             said = without_paths(said, exercise)
             told += [f"The simulator found a race: {said}", *whose(exercise, said, lines), meaning(said) or meaning("RACE")]
         if wrong and not threads["mistakes"]:
-            for said in [hint for hint in threads["hints"] if " is 1 times " not in hint][:3]:
+            for said in threads["hints"][:5]:
                 said = as_in_equations(said)
+                if said.startswith("O is right") and "ramp" in options:
+                    said += "; but with scores that are all alike, O is right whatever they are"
                 if said.startswith("L is right") and "ramp" in options:
                     said += "; but with scores that are all alike, wrong rows of Q or K would not show in L"
                 end = "" if said.endswith("?") else "."
