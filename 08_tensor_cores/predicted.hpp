@@ -135,8 +135,10 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
                                        std::int64_t subgroups) {
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", halved = step == "halves" || step == "staggered";
-  const bool divided = step == "divided", ordered = step == "ordered" || divided, relay = step == "relay";
-  const bool hopper = step == "warpgroups" || step == "ring" || step == "resident" || step == "bulk" || ordered;
+  const bool lean = step == "lean", divided = step == "divided", ordered = step == "ordered" || divided,
+             relay = step == "relay";
+  const bool hopper =
+      step == "warpgroups" || step == "ring" || step == "resident" || step == "bulk" || ordered || step == "lead" || lean;
   const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t width = relay ? (d <= 160 ? 160 : d <= 192 ? 192 : 256) : d <= 128 ? up(d, 32) : 256;
@@ -159,7 +161,12 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
       moved[std::string("d") + tensor + "_parts"] = {rows * Nk * up(d, 8), rows * up(Nk, Bc) * width};
     }
   }
-  moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
+  moved["LD"] = {2 * parts * heads * v.tiles * Br, (lean ? 3 : 2) * heads * up(Nq, 128)};  // of whole tiles
+  if (lean) {  // a word for each block that prepares a head, and each block of keys reads those of its heads
+    const std::int64_t lanes = std::bit_ceil(static_cast<std::uint64_t>(width) / 8),
+                       words = heads * (up(Nq, 128) * lanes / 256);
+    moved["large_L"] = {words * (up(Nk, Bc) / Bc), words};
+  }
   moved["bias"].read = parts * heads * biases(p, v, lookers);
   if (two_kernels) {
     moved["LD"].read += heads * 4 * 2 * up(Nq, Bc);  // by each of the 4 lanes that share a row
@@ -238,7 +245,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   for (const std::string_view step : {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "resident",
-                                      "bulk", "ordered", "relay", "divided"}) {
+                                      "bulk", "ordered", "relay", "divided", "lead", "lean"}) {
     if (v.name != step) continue;
     if (pass == Pass::backward) return {predicted_backward(step, p, choice, subgroups_of(v, p))};
     return {predicted_forward(p, choice), {}, forward_barriers("lazy_maximum", p, choice, limits), {}};

@@ -177,10 +177,9 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-// With more queries, step 4 is the fastest.
 const Variant variant = hopper_backward_step<shapes>(
     "warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores",
-    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && p.d <= 64 && p.Nq < 4096; });
+    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && fastest_step(p) == "warpgroups"; });
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_1

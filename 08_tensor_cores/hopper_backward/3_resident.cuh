@@ -222,11 +222,9 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-// With keys that heads share under a mask, step 5 is the fastest.
 const Variant variant = hopper_backward_step<shapes>(
-    "resident", "V stays in registers as far as there is room, and K where there is more", [](const FullProblem& p, Pass pass) {
-      return pass == Pass::backward && p.d > 64 && p.d <= 128 && !shares_keys_under_mask(p);
-    });
+    "resident", "V stays in registers as far as there is room, and K where there is more",
+    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && fastest_step(p) == "resident"; });
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_3

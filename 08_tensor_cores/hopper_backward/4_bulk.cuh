@@ -223,10 +223,9 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-// With fewer queries, step 1 is the fastest.
 const Variant variant = hopper_backward_step<shapes>(
     "bulk", "an adder warp sends dQ, a tile at a time",
-    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && p.d <= 64 && p.Nq >= 4096; });
+    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && fastest_step(p) == "bulk"; });
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_4

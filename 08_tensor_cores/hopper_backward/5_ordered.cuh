@@ -261,9 +261,8 @@ constexpr CompiledShape shapes[] = {
 
 const Variant variant = [] {
   Variant step = hopper_backward_step<shapes>(
-      "ordered", "blocks take turns at dQ: the same bits in each run", [](const FullProblem& p, Pass pass) {
-        return pass == Pass::backward && p.d > 64 && p.d <= 128 && shares_keys_under_mask(p);
-      });
+      "ordered", "blocks take turns at dQ: the same bits in each run",
+      [](const FullProblem& p, Pass pass) { return pass == Pass::backward && fastest_step(p) == "ordered"; });
   step.workspace = workspace_of_turns;
   step.atomic_dQ = false;
   return step;

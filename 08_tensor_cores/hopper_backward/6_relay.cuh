@@ -288,9 +288,9 @@ constexpr CompiledShape shapes[] = {
 };
 
 const Variant variant = [] {
-  Variant step =
-      hopper_backward_step<shapes>("relay", "warpgroups share products, not keys, and hand P and dS on: for wide heads",
-                                   [](const FullProblem& p, Pass pass) { return pass == Pass::backward && p.d > 128; });
+  Variant step = hopper_backward_step<shapes>(
+      "relay", "warpgroups share products, not keys, and hand P and dS on: for wide heads",
+      [](const FullProblem& p, Pass pass) { return pass == Pass::backward && fastest_step(p) == "relay"; });
   step.refuse = [](const Problem& p) { return refuse_backward_with_sum(p, width_of(p.d)); };
   step.workspace = [](const Problem& p, Pass pass) { return workspace_with_sum(p, pass, width_of(p.d)); };
   return step;

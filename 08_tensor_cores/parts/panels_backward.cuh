@@ -6,6 +6,8 @@
 #include "08_tensor_cores/parts/panels.cuh"
 #include "08_tensor_cores/parts/sum_of_dQ.cuh"
 
+#include <string_view>
+
 namespace flash::tensor_cores {
 namespace {
 
@@ -101,12 +103,12 @@ struct BackwardShared {
     mbarrier_arrive_expect_tx(storage.full_V, KTile::BYTES);
     V().load(maps.V, storage.full_V, key0, kv_head, b);
   }
-  __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& L_and_D_all, int b, int h,
-                         int query0) const {
+  __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& L_and_D_all, int b, int h, int query0,
+                         int L_row = 0) const {
     Mbarrier& full = storage.full_Q[stage];
     mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
     Q(stage).load(maps.Q, full, query0, h, b);
-    bulk_load(stats(stage).rows.data, L_and_D_all.head(b, h).address(0, query0), 4 * Shape::Br, full);
+    bulk_load(stats(stage).rows.data, L_and_D_all.head(b, h).address(L_row, query0), 4 * Shape::Br, full);
   }
   __device__ void load_dO(int stage, const BackwardMaps& maps, const Tensor<const float>& L_and_D_all, int b, int h,
                           int query0) const {
@@ -117,20 +119,28 @@ struct BackwardShared {
   }
 };
 
-/// From `ring` on, one thread: loads K and V, then tiles of queries, each as soon as its buffer is empty.
+/// One thread: loads tiles of queries, each as soon as its buffer is empty. L_row: the row of L_and_D that has L, or in `lean`
+/// L log2(e).
 template <class T, class Shape, class Work>
-__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& L_and_D, const Work& work) {
+__device__ void produce_queries(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                                const Tensor<const float>& L_and_D, const Work& work, int L_row = 0) {
   auto& storage = shared.storage;
-  shared.load_KV(maps, work.b, work.kv_head, work.key0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     // Write after read: no consumer still reads the previous tiles.
     wait_empty(storage.empty[state.stage()], state.parity());
-    shared.load_Q(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
+    shared.load_Q(state.stage(), maps, L_and_D, work.b, at.h, at.query0, L_row);
     shared.load_dO(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
   }
+}
+
+/// From `ring` on, one thread: K and V, then the queries.
+template <class T, class Shape, class Work>
+__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& L_and_D, const Work& work) {
+  shared.load_KV(maps, work.b, work.kv_head, work.key0);
+  produce_queries(shared, maps, problem, L_and_D, work);
 }
 
 /// Stores a left operand from registers to 16 rows of a tile: four 8 x 8 matrices at a time, without bank conflicts.
@@ -186,6 +196,37 @@ struct ShareOfDQ {
       if (COL_SHARES * COLS > Shape::Width && n >= fragments()) break;
       const float(&dq)[4] = dQ.elements[0][n];
       dQ_smem.as<float4>(0, offset(0, n) + 4 * static_cast<int>(threadIdx.x % WARP)) = make_float4(dq[0], dq[1], dq[2], dq[3]);
+    }
+  }
+};
+
+/// From `lead` on: all of dQ [Br, Width] in one warpgroup, 64 rows at a time.
+template <class Shape>
+struct WholeDQ {
+  static constexpr int PARTS = Shape::Br / WARPGROUP_ROWS, FRAGMENTS = Shape::Width / 8;
+  Accumulators<1, FRAGMENTS> parts[PARTS];
+
+  /// (8.16)  Issues dQ = dS K, as ShareOfDQ does.
+  template <class T, class StTile, class KTile>
+  __device__ void issue(const StTile& dSt, const KTile& K) {
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+      issue_product<T, Shape::Bc / 16>(parts[part], dSt.mn_major(part * WARPGROUP_ROWS), K.mn_major(), /*add=*/false);
+    }
+  }
+
+  /// Stores to shared memory, in the layout of dQ_accum.
+  __device__ void store(float (&tile)[Shape::Br * Shape::Width]) const {
+    const SharedMatrix<float> dQ_smem{tile, 1, Shape::Br * Shape::Width, Shape::Br * Shape::Width};
+    const int warp = threadIdx.x % WARPGROUP / WARP, lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+#pragma unroll
+      for (int n = 0; n < FRAGMENTS; ++n) {
+        const float(&dq)[4] = parts[part].elements[0][n];
+        const int fragment = (part * WARPGROUP_ROWS / 16 + warp) * FRAGMENTS + n;
+        dQ_smem.as<float4>(0, fragment * 4 * WARP + 4 * lane) = make_float4(dq[0], dq[1], dq[2], dq[3]);
+      }
     }
   }
 };
@@ -253,8 +294,16 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
-/// Whether the heads of a group share keys under a causal mask, where `ordered` is the fastest for d above 64.
-inline bool shares_keys_under_mask(const Problem& p) { return p.causal && p.group_size() > 1; }
+/// Whether `lean` takes a problem: no bias, and scores that need not be scaled first.
+inline bool is_plain(const Problem& p) { return !scale_first(p); }
+
+/// Which of the steps for Hopper calls itself the fastest backward (Variant::fastest). `divided` knows itself where blocks are
+/// few. `warpgroups` starts and ends a block sooner than the others.
+inline std::string_view fastest_step(const Problem& p) {
+  if (p.d > 128) return "relay";
+  if (p.d <= 64) return p.Nq < 4096 ? "warpgroups" : "bulk";
+  return p.causal && p.group_size() > 1 ? "ordered" : "resident";  // whether heads share keys under a mask
+}
 
 template <const auto& shapes>
 Variant hopper_backward_step(const char* name, const char* idea, bool (*fastest)(const FullProblem&, Pass) = nullptr) {

@@ -11,9 +11,9 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, then D. Its rows are the queries, padded to a multiple
-/// of ROW_BLOCK; in a ragged batch (`options_backward`) each sequence is padded by itself, and begins at a multiple of
-/// ROW_BLOCK.
+/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, then D; for `lean` [B, H, 3, rows], with L log2(e). Its
+/// rows are the queries, padded to a multiple of ROW_BLOCK; in a ragged batch (`options_backward`) each sequence is padded by
+/// itself, and begins at a multiple of ROW_BLOCK.
 template <class T>
 struct BackwardTensors {
   Tensor<const T> Q, K, V, dO;
@@ -22,8 +22,25 @@ struct BackwardTensors {
 };
 
 constexpr int PREPARE_THREADS = 256;
+/// How many lanes share a query: one per 8 columns, and idle ones.
+constexpr int lanes_of_row(int width) { return static_cast<int>(std::bit_ceil(width / 8u)); }
 template <int Width>
-constexpr int LANES_OF_ROW = std::bit_ceil(Width / 8u);  // that share a query: one per 8 columns, and idle ones
+constexpr int LANES_OF_ROW = lanes_of_row(Width);
+/// How many blocks prepare_kernel has for a head of so many rows.
+inline unsigned blocks_of_prepare(int rows, int width) { return blocks_for(rows, PREPARE_THREADS / lanes_of_row(width)); }
+
+/// Beyond this |L|, rounding log2(e) L could change P by more than 2.2 %. A lower threshold would gain little: just below this
+/// one, storing L in fp32 has already rounded it by up to 2^-6, which is 1.6 % of P.
+constexpr float LARGE_L = 0x1p19f;
+
+/// For `lean`, whose run also prepares L log2(e).
+struct PreparedBatch : WholeBatch {
+  Tensor<int> large_L;  // [B, Hkv, 1, blocks of a group]: whether a block of prepare_kernel has a finite |L| above LARGE_L
+};
+template <class Rule>
+concept PreparesL = requires(const Rule& rule) {
+  rule.large_L;
+};
 
 /// The two values that pack() has put into a register.
 template <class T>
@@ -39,17 +56,17 @@ __device__ float2 unpack(unsigned pair) {
 /// Heads run from last to first, because L2 keeps recently used data: the step's kernel, which takes heads from first to last,
 /// begins with what prepare_kernel has just cleared and ends with what convert_kernel reads next.
 struct BlockOfHead {
-  int head, index;  // head: counted over all batches
+  int blocks, head, index;  // head: counted over all batches
 
-  __device__ explicit BlockOfHead(int heads) {
-    const int blocks = gridDim.x / heads, from_last = gridDim.x - 1 - blockIdx.x;
+  __device__ explicit BlockOfHead(int heads) : blocks(gridDim.x / heads) {
+    const int from_last = gridDim.x - 1 - blockIdx.x;
     head = from_last / blocks;
     index = from_last % blocks;
   }
 };
 
 /// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets
-/// L = inf, which makes its P 0. Clears dQ_accum if there is one. LANES_OF_ROW lanes share a query.
+/// L = inf, which makes its P 0. Clears dQ_accum if there is one.
 /// Grid: B*H * blocks of a head.
 template <class T, int Width, class Rule>
 __global__ void __launch_bounds__(PREPARE_THREADS)
@@ -79,11 +96,22 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
 #pragma unroll
   for (int distance = LANES / 2; distance > 0; distance /= 2) D += __shfl_xor_sync(ALL_LANES, D, distance);
+  [[maybe_unused]] bool large = false;
   if (chunk == 0) {
     const Matrix<float> L_and_D = L_and_D_all.head(b, h);
-    const float L = i < problem.Nq ? queries_of(rule, L_all).head_vector(b, h)(i) : -INFINITY;
-    L_and_D(0, row) = L == -INFINITY ? INFINITY : L;
+    const float L_in = i < problem.Nq ? queries_of(rule, L_all).head_vector(b, h)(i) : -INFINITY;
+    const float L = L_in == -INFINITY ? INFINITY : L_in;
+    L_and_D(0, row) = L;
     L_and_D(1, row) = D;
+    if constexpr (PreparesL<Rule>) {
+      L_and_D(2, row) = LOG2_E * L;
+      large = fabsf(L) > LARGE_L && L != INFINITY;
+    }
+  }
+  if constexpr (PreparesL<Rule>) {
+    const int any_large = __syncthreads_or(large), h_of_group = h % problem.group_size();
+    // Each block writes its own word: nobody has to clear it first.
+    if (threadIdx.x == 0) rule.large_L.head(b, problem.kv_head(h))(0, h_of_group * block.blocks + block.index) = any_large;
   }
   if (clear_dQ_accum) {  // its order does not matter here: the block clears as many elements as its rows have
     const Matrix<float> dQ_accum = dQ_accum_all.head(b, h);
@@ -98,10 +126,9 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 template <class T, int Width, class Rule>
 BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum, const Rule& rule) {
   const Problem& p = a.problem;
-  constexpr int lanes = LANES_OF_ROW<Width>;
   const TensorRef& L_and_D = a.workspace("LD");
   const int rows = static_cast<int>(L_and_D.shape[3]);
-  const unsigned blocks = blocks_for(rows, PREPARE_THREADS / lanes) * static_cast<unsigned>(p.B * p.H);
+  const unsigned blocks = blocks_of_prepare(rows, Width) * static_cast<unsigned>(p.B * p.H);
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width, Rule>, rule, view<const T>(a.O),
          view<const T>(a.dO), view<const float>(a.L), view<float>(L_and_D),
          view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum), dQ_accum != nullptr, aligned(p));
@@ -170,10 +197,6 @@ struct QueryStats {
 };
 
 // ---- P and dS, transposed: rows are keys, columns queries ------------------------------------------------------------------
-
-/// Beyond this |L|, rounding log2(e) L could change P by more than 2.2 %. A lower threshold would gain little: just below this
-/// one, storing L in fp32 has already rounded it by up to 2^-6, which is 1.6 % of P.
-constexpr float LARGE_L = 0x1p19f;
 
 /// Whether any of the tile's L is large. All lanes of the warp get the same answer.
 template <int Br>

@@ -28,7 +28,7 @@ using namespace tensor_test;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-const std::string names[] = {"warpgroups", "ring", "resident", "bulk", "ordered", "relay", "divided"};
+const std::string names[] = {"warpgroups", "ring", "resident", "bulk", "ordered", "relay", "divided", "lead", "lean"};
 
 /// Columns that a step computes with.
 std::int64_t width_of(const std::string& step, int d) {
@@ -69,8 +69,10 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
         const auto [Br, Bc] = choice.tiles;
         const Counters got = Runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles).count();
         const std::int64_t visited = p.H * visits(p, choice.tiles).tiles, width = width_of(step, p.d);
-        // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not; relay takes 64 or 128 at a time.
-        const bool whole_panels = step == "relay" || (Bc / 64 == 2 && Br == 64);
+        // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not; relay takes 64 or 128 at a time. From `lead` on
+        // one warpgroup has all columns.
+        const bool one_makes_dQ = step == "lead" || step == "lean";
+        const bool whole_panels = step == "relay" || (!one_makes_dQ && Bc / 64 == 2 && Br == 64);
         const std::int64_t of_dQ = whole_panels ? (width + 63) / 64 * 64 : width;
         CHECK(got.tensor_core_products == static_cast<std::uint64_t>(visited * Br * Bc * (4 * width + of_dQ)));
         // Each number that is added, in bulk as well. Where blocks take turns the first tile of keys, which all queries see here, stores
@@ -145,7 +147,9 @@ TEST_CASE("cpu: a tile of keys that no query sees, and queries that see no key, 
   }
   check_on(p, inputs);
   for (const std::string& name : names) {
-    const Results<float> got = grid::run(grid::variant_named(name), p, inputs, Pass::backward);
+    const Variant& v = grid::variant_named(name);
+    if (!refusal(v, p).empty()) continue;
+    const Results<float> got = grid::run(v, p, inputs, Pass::backward);
     for (int c = 0; c < d; ++c)
       CHECK((got.dK(0, 0, 127, c) == 0.0f && got.dV(0, 0, 0, c) == 0.0f && got.dQ(0, 1, 3, c) == 0.0f));
   }
@@ -164,6 +168,60 @@ TEST_CASE("cpu: the backward steps for Hopper with a scale of any sign, and scor
   }
 }
 
+TEST_CASE("cpu: lean tells heads with a large L from others, in each run anew") {
+  // The blocks of prepare_kernel have 64, 32 or 16 queries; the last of each head have none.
+  for (const auto& [d, rows] : {std::pair{24, 64}, {64, 32}, {128, 16}}) {
+    FullProblem p = scaled(causal(grid::problem_of({.B = 2, .H = 6, .Hkv = 3, .Nq = 150, .Nk = 150, .d = d})), 1024.0f);
+    p.dtype = d == 64 ? Dtype::bf16 : Dtype::fp16;
+    const auto is_large = [](int b, int h, int i) {
+      return (b == 0 && h == 3 && i >= 33 && i < 40) || (b == 1 && h == 4 && i == 100);
+    };
+    Inputs inputs = make_inputs(p, InputKind::normal, 81, Pass::backward);
+    // Large scores are exact, and so is L: a multiple of 2^20, that of the last key. Times log2(e) it would be rounded by up to 8.
+    for (int b = 0; b < p.B; ++b) {
+      for (int h = 0; h < p.H; ++h) {
+        for (int i = 0; i < p.Nq; ++i) {
+          const bool large = is_large(b, h, i);
+          for (int c = 1; c < d; ++c) inputs.Q(b, h, i, c) = large ? 0.0f : round_to(p.dtype, 0.001f * inputs.Q(b, h, i, c));
+          inputs.Q(b, h, i, 0) = large ? 1024.0f : 0.0f;
+          if (h < p.Hkv) inputs.K(b, h, i, 0) = static_cast<float>(i + 1);
+        }
+      }
+    }
+    const Checker checker(p, inputs, Pass::backward, Sample{});
+    const Results<float> of_lead = grid::run(grid::variant_named("lead"), p, inputs, Pass::backward);
+    const Variant& v = grid::variant_named("lean");
+    for (const TileChoice& choice : choices(v, p, Pass::backward)) {
+      INFO(what(v, choice.tiles, p));
+      float worst = 0;
+      Runner runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles);
+      const Attention& a = runner.attention();
+      const int blocks = 256 / rows;  // of a head, whose 150 queries are padded to 256
+      const TensorRef& words = a.workspace("large_L");
+      REQUIRE(words.elements() == p.B * p.H * blocks);
+      const auto check_words = [&](bool any) {
+        for (int n = 0; n < words.elements(); ++n) {
+          const int head = n / blocks, first = n % blocks * rows;
+          bool large = false;
+          for (int i = first; any && i < std::min(p.Nq, first + rows); ++i)
+            large = large || is_large(head / p.H, head % p.H, i);
+          CHECK_MESSAGE(static_cast<const int*>(words.data)[n] == large, "head " << head << ", queries from " << first);
+        }
+      };
+      runner.run();
+      check(checker, v, choice.tiles, p, runner);
+      // With scores so large a wrong factor in P is within the tolerance, and differs from `lead`.
+      const HostTensor<float> dV = runner.results().dV;
+      for (std::size_t e = 0; e < dV.values.size(); ++e) worst = std::max(worst, std::abs(dV.values[e] - of_lead.dV.values[e]));
+      CHECK(worst < 0.02f);
+      check_words(true);
+      std::fill_n(static_cast<float*>(a.L.data), a.L.elements(), 1.0f);  // the same buffers once more, with small L
+      grid::device().run([&] { v.backward(a); });
+      check_words(false);
+    }
+  }
+}
+
 TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that is summed in any order") {
   const std::vector<FullProblem> problems{causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 140, .d = 128})),
                                           grid::problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 130, .d = 64})};
@@ -174,8 +232,8 @@ TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that 
     const Results<float> of_all = run(grid::variant_named(names[0]));
     for (const std::string& name : names) {
       const Variant& v = grid::variant_named(name);
-      // In turns, queries come the other way round; relay rounds P before it makes dS.
-      const Results<float> first = !v.atomic_dQ || name == "relay" ? run(v) : of_all;
+      // In turns, queries come the other way round; relay rounds P before it makes dS; for lean the infinite L of padding is not large.
+      const Results<float> first = !v.atomic_dQ || name == "relay" || name == "lean" ? run(v) : of_all;
       for (const Order order : {Order::random, Order::reverse}) {
         const Simulated in_order({.order = order, .seed = 3, .os_threads = 3});
         CHECK_MESSAGE(grid::repeats(v, checker, first, run(v)), name);
@@ -288,6 +346,39 @@ TEST_CASE(
       const std::vector<TileChoice> all = choices(v, p, Pass::backward);
       REQUIRE(all.size() == (name == "relay" ? 1 : 2));
       for (const TileChoice& choice : all) CHECK(choice.shared_bytes <= limits.shared_bytes);
+    }
+  }
+}
+
+TEST_CASE("chapter: lean refuses what is not plain by a sentence that names a step") {
+  const Variant& v = grid::variant_named("lean");
+  const FullProblem p = grid::problem_of({.Nq = 128, .Nk = 128, .d = 64});
+  CHECK(refusal(v, causal(p)).empty());
+  for (const FullProblem& other :
+       {with_bias(p, BiasKind::vector), with_bias(p, BiasKind::alibi), scaled(p, -0.2f), scaled(p, 0.0f)}) {
+    CHECK(refusal(v, other).find("--variant lead") != std::string::npos);
+    CHECK(refusal(grid::variant_named("lead"), other).empty());
+  }
+}
+
+TEST_CASE("chapter: for each problem one backward step besides divided calls itself the fastest, and takes it") {
+  for (const int d : {32, 64, 96, 128, 192}) {
+    for (const int N : {512, 4096}) {
+      for (const int Hkv : {1, 8, 64}) {
+        for (const FullProblem& p : {grid::problem_of({.B = 8, .H = 64, .Hkv = Hkv, .Nq = N, .Nk = N, .d = d}),
+                                     causal(grid::problem_of({.B = 8, .H = 64, .Hkv = Hkv, .Nq = N, .Nk = N, .d = d}))}) {
+          for (const FullProblem& q : {p, with_bias(p, BiasKind::alibi)}) {
+            int claims = 0;
+            for (const std::string& name : names) {
+              const Variant& v = grid::variant_named(name);
+              if (v.fastest == nullptr || v.only_if_fastest || !v.fastest(q, Pass::backward)) continue;
+              ++claims;
+              CHECK_MESSAGE(refusal(v, q).empty(), name << " on " << describe(q));
+            }
+            CHECK_MESSAGE(claims == 1, describe(q));
+          }
+        }
+      }
     }
   }
 }

@@ -146,6 +146,8 @@ SIDE_STEPS = {
     "08_tensor_cores/bias_gradient": "08_tensor_cores/options_backward",
     "08_tensor_cores/relay": "08_tensor_cores/ring",
     "08_tensor_cores/divided": "08_tensor_cores/ordered",
+    "08_tensor_cores/lead": "08_tensor_cores/bulk",
+    "08_tensor_cores/lean": "08_tensor_cores/lead",
 }
 
 

@@ -1,0 +1,286 @@
+// 08 Tensor cores, Hopper backward, step 9: the plain problem alone.
+//
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
+//     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
+//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
+//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
+//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since step 8: no bias, and a scale above 0, so that the loop has no line for other problems.
+// - Scores are masked, and nothing else happens to them before the exponential.
+// - L comes times log2(e) from prepare_kernel, in a third row of L_and_D: an element of P takes an FMA and an exponential.
+// - No tile is searched for a large L, for which rounding L log2(e) would cost precision (LARGE_L). prepare_kernel knows: each
+//   of its blocks writes a word. A block reads the words of its heads once, and runs one of two loops.
+//
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: the maker and the
+// runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then the producer and the adder, a warp each.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L, D and L log2(e); dQ_accum; the words.
+// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+#pragma once
+
+#include "08_tensor_cores/parts/panels_backward.cuh"
+
+namespace flash::tensor_cores::hopper_backward_9 {
+namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;                            // of the ring of Q and dO; tiles of dS
+  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
+                       THREADS = CONSUMER_THREADS + WARPGROUP;
+  // Registers per thread: 24 + 240 + 240 or 24 + 256 + 224 = 504, the same total as at launch, 3 * 168: at Width 128 the maker
+  // holds P^T, dS^T and dQ together. With one consumer all may have 255.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = Width == 128 ? 256 : 240,
+                       RUNNER_REGISTERS = Width == 128 ? 224 : 240;
+  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+    alignas(128) float dQ[Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dSt[DS_STAGES], full_dQ, empty_dQ;
+  };
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0, "whole products");
+  static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
+  static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
+};
+
+/// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it.
+template <class T, class Shape>
+__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
+                       const KeyWork<Shape>& work) {
+  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
+  auto& storage = shared.storage;
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    // Read after write: dQ_i is complete.
+    wait_full(storage.full_dQ, iteration % 2);
+    const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
+    bulk_reduce_add(target, storage.dQ, BYTES);
+    bulk_commit();
+    // Write after read: the TMA has read dQ_i, whose buffer the maker fills next.
+    bulk_wait_read<0>();
+    mbarrier_arrive(storage.empty_dQ);
+  }
+}
+
+/// Whether the block's heads have a large L, for one thread's share of the words of prepare_kernel.
+template <class Shape>
+__device__ int find_large(const Tensor<const int>& large_L, const KeyWork<Shape>& work) {
+  const Matrix<const int> words = large_L.head(work.b, work.kv_head);
+  int found = 0;
+  for (int n = threadIdx.x; n < words.cols; n += Shape::THREADS) found |= words(0, n);
+  return found;
+}
+
+/// (8.11)  Transposed scores become P^T = e^(scale S^T - L). LargeL: stats have L, otherwise L log2(e).
+template <bool LargeL, class Scores>
+__device__ void exponentiate(Scores& St, const QueryStats& stats, float scale) {
+  const float scale_log2 = scale * LOG2_E;
+  St.each_at([&](float& s, int, int query) {
+    s = exp2_approx(LargeL ? LOG2_E * fmaf(scale, s, -stats.L(query)) : fmaf(scale_log2, s, -stats.L(query)));
+  });
+}
+
+/// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the runner: ptxas serialises
+/// products that are in flight across a branch.
+template <bool MakesDQ, bool LargeL, class T, class Shape>
+__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
+                        const KeyWork<Shape>& work, int heads_at_once) {
+  const Problem& problem = rule.problem;
+  auto& storage = shared.storage;
+  const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
+  constexpr int GROUP = MakesDQ ? 0 : 1;
+  const auto K_rows = shared.K().below(GROUP * WARPGROUP_ROWS), V_rows = shared.V().below(GROUP * WARPGROUP_ROWS);
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+
+  // Read after write: K and V have landed.
+  wait_full(storage.full_K, 0);
+  wait_full(storage.full_V, 0);
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;  // of the iteration: no register more
+    const auto Q = shared.Q(stage), dO = shared.dO(stage);
+    const auto dSt_smem = shared.dSt(stage);
+
+    // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
+    Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
+    // Read after write: Q_i and L_i have landed.
+    wait_full(storage.full_Q[stage], parity);
+    // Write after read: P^T of the previous tile, in the same registers, has been packed.
+    wgmma_fence();
+    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
+    wgmma_commit();
+    // Read after write: dO_i and D_i have landed.
+    wait_full(storage.full_dO[stage], parity);
+    // Write after read: dS^T of the previous tile, in the same registers, has been packed.
+    wgmma_fence();
+    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
+    wgmma_commit();
+    // Read after write: S^T is complete, dP^T may not be.
+    wgmma_wait<1>(registers(St));
+    rule.template mask</*Transposed=*/true>(St, at.query0, work.key0 + warp_row);
+    exponentiate<LargeL>(St, shared.stats(stage), problem.scale);
+    auto& Pt = St;  // in the same registers
+
+    // 2. dS^T, for the maker.
+    // Read after write: dP^T is complete.
+    wgmma_wait<0>(registers(dPt));
+    const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
+    softmax_backward(dPt, Pt, shared.stats(stage));
+    auto& dSt = dPt;
+    const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
+    store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
+    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory through the async proxy.
+    fence_proxy_async();
+    commit(storage.full_dSt[stage]);
+
+    // 3. dV += P^T dO; the maker: dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
+    // Read after write: P^T has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
+    wgmma_commit();
+    WholeDQ<Shape> dQ;  // in the runner unused
+    if constexpr (MakesDQ) {
+      // Read after write: both warpgroups have stored dS^T.
+      wait_full(storage.full_dSt[stage], parity);
+      // Write after read: the previous dQ, in the same registers, has been stored.
+      wgmma_fence();
+      dQ.template issue<T>(dSt_smem, shared.K());  // (8.16)
+      wgmma_commit();
+    }
+    // Read after write: dS^T has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
+    wgmma_commit();
+    if constexpr (MakesDQ) {
+      // Read after write: dV and dQ are complete, dK may not be.
+      wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
+      // Write after read: the TMA has read the previous dQ.
+      wait_empty(storage.empty_dQ, iteration % 2);
+      dQ.store(storage.dQ);
+      // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
+      fence_proxy_async();
+      commit(storage.full_dQ);
+    }
+    // Write after read: this warp's products have read the tiles, dS^T included.
+    wgmma_wait<0>(registers(dV), registers(dK));
+    release(storage.empty[stage]);
+  }
+  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has finished reading.
+  named_barrier_sync(1 + GROUP, WARPGROUP);
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  // Computed again, so that no register keeps it through the loop.
+  const KeyWork<Shape> done(problem, heads_at_once, opaque(blockIdx.x));
+  write_rows(all.dV.head(done.b, done.kv_head), done.key0 + warp_row, dV, shared.V().below(warp_row));
+  write_rows(all.dK.head(done.b, done.kv_head), done.key0 + warp_row, dK, shared.V().below(warp_row));
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
+                    Tensor<const int> large_L, int heads_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
+  const BackwardShared<T, Shape> shared;
+  const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
+  auto& storage = shared.storage;
+  if (threadIdx.x == 0) {
+    // Before initialize(), whose fence publishes these mbarriers too.
+    for (Mbarrier& full : storage.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
+    init_for_warps(storage.full_dQ, 4);
+    mbarrier_init(storage.empty_dQ, 1);  // one arrival, by the adder
+    shared.initialize();
+    shared.load_KV(maps, work.b, work.kv_head, work.key0);  // they travel while the words are read
+  }
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  const int large_anywhere = __syncthreads_or(find_large(large_L, work));
+  const bool large = __shfl_sync(ALL_LANES, large_anywhere, 0) != 0;  // the shuffle tells the compiler that it is uniform
+
+  if (warpgroup() == Shape::CONSUMERS) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
+    if (role > 1 || !elect_one()) return;
+    if (role == 0) {
+      produce_queries(shared, maps, rule.problem, all.L_and_D, work, large ? 0 : 2);
+    } else {
+      add_dQ(shared, rule.problem, dQ_accum, work);
+    }
+  } else if (warpgroup() == 0) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
+    if (large) {
+      consume</*MakesDQ=*/true, /*LargeL=*/true>(shared, rule, all, work, heads_at_once);
+    } else {
+      consume</*MakesDQ=*/true, /*LargeL=*/false>(shared, rule, all, work, heads_at_once);
+    }
+  } else if constexpr (Shape::CONSUMERS > 1) {
+    setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
+    if (large) {
+      consume</*MakesDQ=*/false, /*LargeL=*/true>(shared, rule, all, work, heads_at_once);
+    } else {
+      consume</*MakesDQ=*/false, /*LargeL=*/false>(shared, rule, all, work, heads_at_once);
+    }
+  }
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
+    const BackwardMaps maps = backward_maps<Shape>(a);
+    const TensorRef& large_L = a.workspace("large_L");
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum, PreparedBatch{{a.problem}, view<int>(large_L)});
+    const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
+    launch("backward_lean", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), view<const int>(large_L),
+           heads_in_a_wave(a, tiles));
+    convert<T, Shape::Width>(a, dQ_accum);
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
+}
+
+// Width, Br, Bc.
+constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 128>("one of two warpgroups makes dQ"),
+    compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.65),
+    compiled<64, 128, 128>("one of two warpgroups makes dQ"),
+    compiled<64, 64, 64>("twice as many blocks, little shared memory", 0.65),
+    compiled<96, 64, 128>("one of two warpgroups makes dQ"),
+    compiled<96, 64, 64>("twice as many blocks, little shared memory", 0.65),
+    compiled<128, 64, 128>("one of two warpgroups makes dQ"),
+    compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
+};
+
+const Variant variant = [] {
+  Variant step = hopper_backward_step<shapes>("lean", "the plain problem alone: L times log2(e) is prepared");
+  step.refuse = [](const Problem& p) {
+    if (!is_plain(p))
+      return std::string("it takes no --bias, and only a --scale above 0 and below 1e30; --variant lead takes all");
+    return refuse_wide_heads(p);
+  };
+  step.workspace = [](const Problem& p, Pass pass) {
+    std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
+    if (pass == Pass::forward) return list;
+    for (WorkspaceSpec& spec : list) {
+      if (spec.name == std::string_view("LD")) spec.shape[2] = 3;
+    }
+    const std::int64_t blocks = blocks_of_prepare(padded_queries(p), static_cast<int>(width_of_sum(p)));
+    list.push_back({"large_L", {p.B, p.Hkv, 1, p.group_size() * blocks}});
+    return list;
+  };
+  return step;
+}();
+
+}  // namespace
+}  // namespace flash::tensor_cores::hopper_backward_9
