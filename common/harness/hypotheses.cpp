@@ -41,9 +41,17 @@ std::string without_an_option(const FullProblem& p, const Inputs& inputs, const 
   return "";
 }
 
-/// Do O and L solve the problem with another mask? `sees(i, j)`: does query i see key j?
+/// "o and lse are" or "lse is" (right for another problem), or "".
+std::string right_tensors(const CheckReport& check) {
+  if (check.passed) return "o and lse are";
+  const auto lse = std::ranges::find(check.tensors, "lse", &TensorCheck::tensor);
+  return lse != check.tensors.end() && lse->passed ? "lse is" : "";
+}
+
+/// What is right for the problem with another mask. `sees(i, j)`: does query i see key j?
 template <class Sees>
-bool solves_mask(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample, Sees&& sees) {
+std::string solves_mask(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample,
+                        Sees&& sees) {
   FullProblem other = p;
   Inputs masked = inputs;
   const bool has_bias = p.bias != BiasKind::none;
@@ -59,23 +67,24 @@ bool solves_mask(const FullProblem& p, const Inputs& inputs, const Results<float
       }
     }
   }
-  return check_results(other, masked, Pass::forward, got, sample).passed;
+  return right_tensors(check_results(other, masked, Pass::forward, got, sample));
 }
 
 /// "" or which other keys the queries see.
 std::string other_keys(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
   const int own = p.Nk - p.Nq;  // of query 0
-  const auto solve = [&](auto&& sees) { return solves_mask(p, inputs, got, sample, sees); };
+  std::string right;
+  const auto solve = [&](auto&& sees) { return !(right = solves_mask(p, inputs, got, sample, sees)).empty(); };
   if (p.causal && solve([&](int i, int j) { return j <= i + own + 1; }))
-    return "o and lse are right for queries that see one key more: is there a <= for a < in the mask?";
+    return right + " right for queries that see one key more: is there a <= for a < in the mask?";
   if (p.causal && solve([&](int i, int j) { return j < i + own; }))
-    return "o and lse are right for queries that see one key fewer: is there a < for a <= in the mask?";
+    return right + " right for queries that see one key fewer: is there a < for a <= in the mask?";
   if (p.causal && own != 0 && solve([](int i, int j) { return j <= i; }))
-    return "o and lse are right for a mask that begins at the top left: query i sees the keys up to i + Nk - Nq, not up to i";
+    return right + " right for a mask that begins at the top left: query i sees the keys up to i + Nk - Nq, not up to i";
   if (solve([&](int i, int j) { return p.visible(i, j) && j < p.Nk - 1; }))
-    return "o and lse are right without the last key: where does the loop over keys end?";
+    return right + " right without the last key: where does the loop over keys end?";
   if (solve([&](int i, int j) { return p.visible(i, j) && j > 0; }))
-    return "o and lse are right without the first key: where does the loop over keys begin?";
+    return right + " right without the first key: where does the loop over keys begin?";
   return "";
 }
 
@@ -103,6 +112,24 @@ std::string other_heads(const FullProblem& p, const Inputs& inputs, const Result
   return "";
 }
 
+/// "" or which other rows of V O takes.
+std::string other_values(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
+  for (const int shift : {1, -1}) {
+    Inputs moved = inputs;
+    for (std::int64_t b = 0; b < p.B; ++b) {
+      for (std::int64_t h = 0; h < p.Hkv; ++h) {
+        for (int j = 0; j < p.Nk; ++j) {
+          const bool exists = j + shift >= 0 && j + shift < p.Nk;
+          for (int c = 0; c < p.d; ++c) moved.V(b, h, j, c) = exists ? inputs.V(b, h, j + shift, c) : 0.0f;
+        }
+      }
+    }
+    if (check_results(p, moved, Pass::forward, got, sample).passed)
+      return std::string("o is right if the weight of key j meets row j ") + (shift > 0 ? "+" : "-") + " 1 of V";
+  }
+  return "";
+}
+
 /// The largest visible score of a row, and its key.
 struct Largest {
   float score = -infinity;
@@ -126,6 +153,7 @@ Largest largest_of(const FullProblem& p, const Inputs& inputs, int b, int h, int
 std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
   if (std::string words = without_an_option(p, inputs, got, sample); !words.empty()) return words;
   if (!sample.whole || !p.is_plain() || p.bias == BiasKind::alibi) return "";
+  if (std::string words = other_values(p, inputs, got, sample); !words.empty()) return words;
   if (std::string words = other_keys(p, inputs, got, sample); !words.empty()) return words;
   return other_heads(p, inputs, got, sample);
 }

@@ -229,6 +229,19 @@ TEST_CASE("diagnosis: which keys were seen instead") {
   CHECK(has(said_of(p, inputs, masked(p, inputs, [](int, int j) { return j < 29; })), {"without the last key"}));
   CHECK(has(said_of(p, inputs, masked(p, inputs, [](int, int j) { return j > 0; })), {"without the first key"}));
   CHECK(said_of(p, inputs, masked(p, inputs, [](int i, int j) { return j != i; })) == "");
+  Results<float> of_lse = masked(p, inputs, [](int, int j) { return j < 29; });
+  for (float& o : of_lse.O.values) o += 1.0f;
+  CHECK(has(said_of(p, inputs, of_lse), {"lse is right without the last key"}));
+}
+
+TEST_CASE("diagnosis: a row of V too far") {
+  const FullProblem p = small_problem(1, 1, 20, 30);
+  const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);
+  Inputs moved = inputs;
+  for (int j = 0; j < 30; ++j) {
+    for (int c = 0; c < 16; ++c) moved.V(0, 0, j, c) = j < 29 ? inputs.V(0, 0, j + 1, c) : 0.0f;
+  }
+  CHECK(has(said_of(p, inputs, naive_same_precision(p, moved, Pass::forward)), {"row j + 1 of V"}));
 }
 
 TEST_CASE("diagnosis: which head of K and V was read instead") {
