@@ -23,7 +23,7 @@ inline namespace simt {
 PrintsTo::PrintsTo(std::FILE* file) : before_(target) { target = file; }
 PrintsTo::~PrintsTo() { target = before_; }
 
-int print_line(const char* format, ...) {
+int print_line(const char* pattern, ...) {
   constexpr int most_lines = 1000;  // of all launches; a kernel may have a million threads
   static std::mutex mutex;
   static std::string open_line;  // whose line has not ended yet
@@ -32,9 +32,9 @@ int print_line(const char* format, ...) {
   const machine::Worker* const worker = machine::Worker::running();
   const machine::sanitizer::Unwatched unwatched;
   std::va_list values;
-  va_start(values, format);
+  va_start(values, pattern);
   char text[1024];
-  const int length = std::vsnprintf(text, sizeof text, format, values);
+  const int length = std::vsnprintf(text, sizeof text, pattern, values);
   va_end(values);
   if (worker == nullptr) return std::fputs(text, stdout);
   if (target == nullptr) return length;

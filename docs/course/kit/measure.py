@@ -10,6 +10,7 @@ from kit import Usage, sandbox
 from kit.exercise import ROOT
 
 INPUTS = ROOT / "docs" / "course" / "exercises" / "inputs"  # of problems whose bias no option makes
+SECONDS = 30  # of processor time: the largest problem takes 6 on a fast machine, and the simulator ends endless loops before
 STEPS = 1 << 22  # of a simulated thread, before it counts as endless
 COUNTERS = ("sectors", "bank_conflicts", "barriers")
 
@@ -26,7 +27,7 @@ def run(program, exercise, options, folder, *, order="forward", save=False, boxe
     env = {"FLASH_SIMT_ORDER": order, "FLASH_SIMT_STEPS": str(STEPS), "FLASH_SIMT_TARGET": str(exercise.target), "FLASH_SIMT_THREADS": "2"}
     argv = [program, "--device", "cpu", "--variant", exercise.variant, "--dtype", exercise.dtype, "--pass", exercise.passes, "--json"]
     argv += [*options, *(["--save", "out"] if save else [])]
-    done = sandbox.run(argv, folder, env=env, boxed=boxed)
+    done = sandbox.run(argv, folder, seconds=SECONDS, env=env, boxed=boxed)
     printed, report = parted(done.out)
     return Run(done, report if done.code in (0, 1) else None, printed)
 
