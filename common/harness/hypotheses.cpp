@@ -198,7 +198,8 @@ std::vector<std::string> row_hints(const FullProblem& p, const Inputs& inputs, c
                       " are right, all others are wrong: when a larger score comes, is what was summed before rescaled?");
     const bool low = right_rows > 0 ? highest_wrong < 0 && lowest_right >= 0 : highest_wrong < -20;
     if (low) hints.push_back("all scores of the wrong rows are below 0: does the maximum start at -infinity?");
-    if (tensor.tensor == "lse" && agree && *unseen >= 1)
+    constexpr double largest_tile = 1024;  // more keys than that no kernel pads; and any huge number looks whole
+    if (tensor.tensor == "lse" && agree && *unseen >= 1 && *unseen <= largest_tile)
       hints.push_back("lse is right for " + std::to_string(static_cast<int>(*unseen)) +
                       " more keys with score 0: keys past the end of K, which a mask should hide?");
     if (std::isnan(tensor.worst.got))

@@ -273,6 +273,8 @@ TEST_CASE("diagnosis: what the wrong rows have in common") {
   }
   CHECK(has(said_of(p, inputs, late), {"the rows of lse whose largest score is at a key up to 15 are right"}));
   CHECK(has(said_of(p, inputs, padded), {"lse is right for 14 more keys with score 0"}));
+  for (float& L : padded.L.values) L = 200.0f;
+  CHECK_FALSE(has(said_of(p, inputs, padded), {"more keys with score 0"}));
 
   FullProblem low = p;
   low.scale = -60.0f;
