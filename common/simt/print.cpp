@@ -34,9 +34,9 @@ int print_line(const char* pattern, ...) {
   std::va_list values;
   va_start(values, pattern);
   char text[1024];
-  const int length = std::vsnprintf(text, sizeof text, pattern, values);
+  const int length = worker == nullptr ? std::vprintf(pattern, values) : std::vsnprintf(text, sizeof text, pattern, values);
   va_end(values);
-  if (worker == nullptr) return std::fputs(text, stdout);
+  if (worker == nullptr) return length;
   if (target == nullptr) return length;
 
   const std::lock_guard lock(mutex);
