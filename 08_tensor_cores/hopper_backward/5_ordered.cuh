@@ -12,7 +12,7 @@
 // - Blocks add to a tile of dQ in the order of their keys, each once its predecessor signals that its addition is complete.
 //   Only adders wait, as long as dQ's ring has room. Completion takes longer than the read by the TMA, so two adders alternate.
 // - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
-// - Tiles of queries come in an order in which adders wait little: OrderedWork of parts/panels_backward.cuh.
+// - OrderedWork of parts/panels_backward.cuh orders tiles of queries so that adders wait little.
 // - A block draws a ticket, which says what tile of keys, of which head, is its work. It waits only for smaller tickets, whose
 //   blocks run already.
 //
@@ -54,7 +54,7 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
-constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
+constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 belongs to __syncthreads()
 
 /// Waits until tiles of keys 0 .. key_tile - 1 have been added. Their blocks have smaller tickets: they run already.
 __device__ inline void wait_for_turn(const int* turn, int key_tile) {

@@ -109,6 +109,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
     }
   }
   if constexpr (PreparesL<Rule>) {
+    // The barrier only gathers the predicates: no memory is shared.
     const int any_large = __syncthreads_or(large), h_of_group = h % problem.group_size();
     // Each block writes its own word: nobody has to clear it first.
     if (threadIdx.x == 0) rule.large_L.head(b, problem.kv_head(h))(0, h_of_group * block.blocks + block.index) = any_large;
