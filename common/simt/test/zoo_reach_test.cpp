@@ -32,7 +32,7 @@ __global__ void read_twice(Tensor<const float> S, Tensor<float> P) {
 __global__ void write_what_was_read(Tensor<float> P) {
   const float* const first = P.data;
   const float read = P.head(0, 0)(0, 0);
-  *const_cast<float*>(first) = read;  // BUG write what was read
+  *const_cast<float*>(first) = read + 1.0f;  // BUG write what was read
 }
 __global__ void vector_past_view(Tensor<float> L) {
   L.data[3] = 1.0f;  // BUG vector past view
