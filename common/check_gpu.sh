@@ -13,7 +13,6 @@
 #   tensor_cores.jsonl    likewise in bf16, for other d, and for odd shapes
 #   tensor_steps.jsonl    all steps of stage 08 at N4096
 #   front.jsonl           the front page's problem: the last step of each stage, FlashAttention-2 and cuDNN
-#   power.jsonl           clock and power of some of these
 #   peers16.jsonl         all of torch on the problem of compare16.jsonl, if torch is installed
 #   sweep.jsonl, sweep_peers.jsonl
 #                         part `sweep` alone: the last steps of the stages in fp32, and torch, on 16,384 tokens with H*d = 2048, for N from
@@ -57,7 +56,7 @@ note "build"
 cmake -S . -B "$build" -G Ninja -DFLASH_CUDA=AUTO "$@" >"$output/configure.log" 2>&1 || { tail -n 20 "$output/configure.log"; exit 1; }
 cmake --build "$build" >"$output/build.log" 2>&1 || { tail -n 40 "$output/build.log"; exit 1; }
 torch_here() {  # asked once, since torch takes seconds to load
-  [ -n "${torch:-}" ] || { common/compare/peers.py --list >/dev/null 2>>"$output/peers.log" && torch=yes || torch=no; }
+  [ -n "${torch:-}" ] || { python3 -c 'import torch; torch.empty(1, device="cuda")' 2>>"$output/peers.log" && torch=yes || torch=no; }
   [ "$torch" = yes ] || { echo "no torch here: no peers"; false; }
 }
 
@@ -122,11 +121,6 @@ if part tensor "tensor cores"; then
     compare "${front[@]}" "${rivals[@]:0:4}" --dtype fp16 --resume
   } >"$output/tensor_cores.txt" 2>"$output/tensor_cores.log"
   look_for_failures "$output/peers16.txt" "$output/tensor_cores.txt"
-  # The longest, without a mask: of a run of seconds nearly all is the kernel.
-  PYTHONPATH=common/compare python3 -c 'import sys, rows
-rows.write(sys.argv[2], [row for row in rows.read(sys.argv[1]) if row.problem["seq_q"] == 16384 and not row.problem["causal"]])' \
-    "$output/sweep16.jsonl" "$output/power.jsonl" || fail "rows for the power"
-  common/power_gpu.py "$build/bin" "$output/power.jsonl" >"$output/power.txt" 2>&1 || fail "power"
 fi
 
 # The problems of the FlashAttention papers. Five repetitions: most of what takes long is plain attention. The forward passes of 05 and 07
@@ -145,14 +139,10 @@ if part tune "tile sizes"; then
   for run in "06_fa2_forward tuned forward fp32" "07_fa2_backward one_kernel backward fp32" "08_tensor_cores lazy_maximum forward fp16" \
     "08_tensor_cores scheduled forward fp16" "08_tensor_cores staggered backward fp16" "08_tensor_cores bulk backward fp16"; do
     read -r stage variant pass dtype <<<"$run"
-    for d in 32 64 96 128 256; do
-      for mask in "" --causal; do
-        "$build/bin/$stage" --device gpu --tune --json --variant "$variant" --pass "$pass" --dtype "$dtype" --batch 4 --heads $((2048 / d)) \
-          --seq 4096 --head-dim $d $mask --iterations 5 | tr -d '\n' && echo
-      done
-    done
-  done 2>"$output/tuned.log" | PYTHONPATH=common/compare python3 -c 'import json, sys, rows
-rows.write(sys.argv[1], [rows.of_report(json.loads(line)) for line in sys.stdin if line.strip()])' "$output/tuned.jsonl" || fail "tune"
+    compare --tune --only "$stage" --variant "$variant" --pass "$pass" --dtype "$dtype" --batch 4 --width 2048 --seq 4096 \
+      --sweep d=32,64,96,128,256 --sweep causal=no,yes --iterations 5 --save "$output/tuned.jsonl"
+  done >"$output/tuned.txt" 2>"$output/tuned.log"
+  look_for_failures "$output/tuned.txt"
 fi
 
 if part virtual "kernels that the driver compiles"; then
@@ -245,7 +235,7 @@ if command -v ncu >/dev/null && part profile "profile"; then
   for rows in compare counted_problem "profile --details"; do
     [ -e "$output/${rows%% *}.jsonl" ] || continue  # without the part `comparison`
     # shellcheck disable=SC2086  # the last is a name and an option
-    common/profile_gpu.py "$build/bin" "$output/${rows%% *}.jsonl" ${rows#"${rows%% *}"} --seconds $((deadline - SECONDS)) >>"$output/profile.log" 2>&1 ||
+    "$build/bin/compare" profile "$output/${rows%% *}.jsonl" ${rows#"${rows%% *}"} --seconds $((deadline - SECONDS)) >>"$output/profile.log" 2>&1 ||
       fail "profile of $rows"
   done
   grep 'not profiled' "$output/profile.log"

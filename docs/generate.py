@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes every generated part of the Markdown pages, and the pictures of docs/img, from saved results. Those of docs/plots are drawn by
-common/compare/plot.py --docs.
+compare plot --docs.
 
   docs/generate.py           rewrites what changed
   docs/generate.py --check   changes nothing; exits with 1 and names each part that is stale, each broken link and equation
@@ -19,7 +19,7 @@ from pathlib import Path
 from tools import check_pages, plot_files
 
 # isort: split
-from rows import run  # where tools looks
+from common.compare.rows import run  # where tools looks
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKER = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)

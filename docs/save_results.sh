@@ -30,7 +30,7 @@ for lab in "$bin"/lab_*; do
   "$lab" >"$results/$(basename "$lab").txt"
 done
 docs/lab/zoo.sh "${1:-build}/tests" >"$results/zoo.txt"
-"$bin/06_fa2_forward" --device cpu --tune --heads 1 --seq 512 >"$results/tune.txt"
+"$bin/compare" --device cpu --tune --only 06 --variant tuned --no-causal --heads 1 --seq 512 >"$results/tune.txt"
 "$bin/lab_fragments" --json >"$results/lab_fragments.json"  # for pictures
 "$bin/compare" --device cpu --save "$results/compare.jsonl" >/dev/null
 # Without a mask, and long enough for several tiles along both axes: for the page on IO complexity.

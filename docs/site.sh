@@ -87,7 +87,6 @@ echo "site: $folder/html/index.html"
 if [ $check = yes ]; then
   "$python" -B docs/site/test_site.py
   "$python" -B docs/site/walk.py "$folder/html"
-  "$python" -B common/compare/test/test_plots.py
-  "$python" -B common/compare/plot.py --docs >/dev/null
-  git diff --exit-code --stat docs/plots || fail "docs/plots was not what common/compare/plot.py --docs draws; it is now"
+  "$python" -B -m common.compare plot --docs >/dev/null
+  git diff --exit-code --stat docs/plots || fail "docs/plots was not what compare plot --docs draws; it is now"
 fi

@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "compare")]
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 try:
     import flash_steps
     import torch
@@ -20,7 +20,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-from peer_timing import PEERS, attention, causal_mask
+from common.compare.peers import PEERS, attention, causal_mask
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}

@@ -13,11 +13,11 @@ import statistics
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "compare")]
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2])]
 import flash_steps
 import torch
 
-import peer_timing
+from common.compare import peers
 
 PROBLEMS = [  # B, H, Hkv, queries, keys
     (1, 32, 8, 1, 8192),
@@ -41,7 +41,7 @@ def kernels(q, k, v, target):
         found[step] = lambda step=step: flash_steps.attention(q, k, v, stage=stage, variant=step)
     if q.dtype != torch.float32:
         for name in ("flash", "cudnn"):
-            attention = peer_timing.attention(torch, peer_timing.PEERS[name][1], q.shape[3] ** -0.5, causal=False)
+            attention = peers.attention(torch, peers.PEERS[name][1], q.shape[3] ** -0.5, causal=False)
             found[name] = lambda attention=attention: attention(q, k, v)
     return found
 
@@ -65,7 +65,7 @@ def main():
         for _ in range(given.rounds):
             for name, run in list(runs.items()):
                 try:
-                    times.setdefault(name, []).append(peer_timing.time_ms(torch, run, 5, flush, lambda: None)["median_ms"])
+                    times.setdefault(name, []).append(peers.time_ms(torch, run, 5, flush, lambda: None)["median_ms"])
                 except Exception as error:  # a kernel that does not take the problem
                     print(f"{name}: {str(error).splitlines()[0]}", flush=True)
                     del runs[name], times[name]

@@ -16,10 +16,10 @@ import threading
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "compare")]
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2])]
 import flash_steps
 
-import peer_timing
+from common.compare import peers
 
 
 def problems():
@@ -64,11 +64,11 @@ def measure(torch, runs, problem, dtype, rounds, flush, card):
 
     def forward(run):
         with torch.no_grad():
-            return peer_timing.time_ms(torch, lambda: run(*leaves), 5, flush, lambda: None)
+            return peers.time_ms(torch, lambda: run(*leaves), 5, flush, lambda: None)
 
     def backward(run):
         O = run(*leaves)
-        return peer_timing.time_ms(torch, lambda: torch.autograd.grad(O, leaves, dO, retain_graph=True), 5, flush, lambda: None)
+        return peers.time_ms(torch, lambda: torch.autograd.grad(O, leaves, dO, retain_graph=True), 5, flush, lambda: None)
 
     work = 4.0 * B * H * (N * (N + 1) // 2 if causal else N * M) * d
     found = {}
@@ -96,15 +96,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     flash_steps.use(given.build)
-    torch = peer_timing.find_torch()
-    dtype = getattr(torch, peer_timing.DTYPES[given.dtype])
+    torch = peers.find_torch()
+    dtype = getattr(torch, peers.DTYPES[given.dtype])
     flush = torch.empty(4 * torch.cuda.get_device_properties(0).L2_cache_size, device="cuda", dtype=torch.uint8)
     with given.out.open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow("dtype B H Hkv queries keys d causal pass ours ours_mhz ours_watts cudnn cudnn_mhz cudnn_watts".split())
         card = Card()
         for problem in problems():
-            cudnn = peer_timing.attention(torch, "CUDNN_ATTENTION", problem[5] ** -0.5, problem[6])
+            cudnn = peers.attention(torch, "CUDNN_ATTENTION", problem[5] ** -0.5, problem[6])
             runs = {"ours": lambda q, k, v, causal=problem[6]: flash_steps.attention(q, k, v, causal=causal), "cudnn": cudnn}
             for which, seen in measure(torch, runs, problem, dtype, given.rounds, flush, card).items():
                 out.writerow([given.dtype, *problem[:6], "yes" if problem[6] else "no", which, *seen["ours"], *seen["cudnn"]])

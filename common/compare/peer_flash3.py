@@ -5,8 +5,6 @@ import pathlib
 
 import torch
 
-INSTALL = "pip install xformers==0.0.34"
-
 
 def library():
     """The file of its operators."""
@@ -15,7 +13,7 @@ def library():
         for place in spec.submodule_search_locations if spec else ():
             for file in sorted(pathlib.Path(place, folder).glob("_C*.so")):
                 return file
-    raise RuntimeError(f"FlashAttention-3 is not installed ({INSTALL})")
+    raise RuntimeError("FlashAttention-3 is not installed (pip install xformers==0.0.34)")
 
 
 class Attention(torch.autograd.Function):

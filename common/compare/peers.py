@@ -1,88 +1,140 @@
-#!/usr/bin/env python3
-"""Times torch's attention: each backend of scaled_dot_product_attention, a
-kernel in Triton, plain torch, and FlashAttention-3 if it is installed. `compare
---only peer` runs it, alone or in turns with stages, with sweeps, progress, a
-time limit, --save and --resume:
+"""Times torch's attention: each backend of scaled_dot_product_attention, a kernel in Triton, plain torch, and FlashAttention-3 if it is
+installed. `compare --only peer` starts this program and asks for a row by each line: a JSON object of a "problem" as rows have it, a
+"variant", a "pass" and "iterations"; {"list": true} asks for the variants.
 
-    build/bin/compare --only peer --tokens 16384 --width 2048 --sweep d=64,128
+Rows are those of `compare`, with "peer" as their stage, and so is the timing: CUDA events around the pass alone, a cold L2, the median after
+a warm-up. A backward pass is timed without its forward. fp32 is computed without TF32. Torch takes neither a bias nor another layout here,
+and a mask only with as many keys as queries, since it aligns masks at the top left. Heads share keys and values in flash, flash3 and cudnn
+alone."""
 
-It answers each line of its input by a row. A line is a JSON object of a
-"problem" as rows have it, a "variant" (flash, flash3, cudnn, memory_efficient,
-triton or plain), a "pass" (forward or backward), "iterations", and perhaps
-"cold_l2", false if each iteration may find in L2 what the previous one left
-there. --list, or the line {"list": true}, asks for the variants.
-
-Rows are those of `compare`, with "peer" as their stage. Timing is compare's
-too: CUDA events around the pass alone, a cold L2, the median after a warm-up;
-enqueue_ms is what a clock on the host shows that does not wait for the GPU. A
-backward pass is timed without its forward. fp32 is computed without TF32. Torch
-takes neither a bias nor another layout here, and a mask only with as many keys
-as queries, since it aligns masks at the top left. Heads share keys and values
-in flash, flash3 and cudnn alone.
-
-Needs torch and a GPU. Exit codes: 0 good; 1 the GPU fails; 2 bad usage; 3 no
-torch or no GPU.
-"""
-
-import argparse
 import json
 import pathlib
 import re
+import statistics
 import sys
+import time
+import warnings
 
-import peer_timing
-from peer_timing import DTYPES, PEERS
-from rows import PASSES, Failure, options, run, wrong_in
+from .rows import PASSES, Failure, options, run
+
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # names of torch
+PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend, FLASH_3, TRITON, or None)
+    "flash": ("torch SDPA, FlashAttention-2 (16-bit types only)", "FLASH_ATTENTION"),
+    "flash3": ("FlashAttention-3 (16-bit types only)", "FLASH_3"),
+    "cudnn": ("torch SDPA, cuDNN (16-bit types only)", "CUDNN_ATTENTION"),
+    "memory_efficient": ("torch SDPA, memory-efficient attention", "EFFICIENT_ATTENTION"),
+    "triton": ("FlashAttention-2 in Triton, autotuned", "TRITON"),
+    "plain": ("plain torch: matmul, softmax, matmul", None),
+}
+WARM_UPS = 3
+FLUSHES = 24
 
 
-def driver_version():
+def find_torch():
     try:
-        words = pathlib.Path("/proc/driver/nvidia/version").read_text().split()
-    except OSError:
-        return ""
-    return next((word for word in words if re.fullmatch(r"[0-9]+(\.[0-9]+)+", word)), "")
+        import torch
+    except ImportError as error:
+        raise Failure(3, f"torch cannot be imported ({error}); it is only needed for this comparison") from None
+    if not torch.cuda.is_available():
+        raise Failure(3, f"torch {torch.__version__} finds no GPU")
+    torch.set_float32_matmul_precision("highest")  # no TF32
+    torch.set_warn_always(True)  # the reason of a refusal each time, not only the first
+    return torch
 
 
-def about(torch):
-    """What every row has."""
-    properties = torch.cuda.get_device_properties(0)
-    device = {"kind": "gpu", "name": properties.name, "sm": properties.major * 10 + properties.minor}
-    device |= {"cuda": torch.version.cuda, "driver": driver_version()}
-    cudnn = torch.backends.cudnn.version()  # 91900: 9.19.0
-    version = f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"
-    return {"device": device, "torch": torch.__version__, "cudnn": version}
+def attention(torch, backend, scale, causal, mask=None):
+    """A function of Q, K, V. `mask`: of plain torch, True where a key is hidden; SDPA makes its own."""
+    if backend is None:
+
+        def plain(q, k, v):
+            scores = torch.matmul(q, k.transpose(-2, -1)) * scale
+            if mask is not None:
+                scores = scores.masked_fill(mask, float("-inf"))
+            return torch.matmul(torch.softmax(scores, dim=-1), v)
+
+        return plain
+    if backend == "TRITON":
+        try:
+            from .peer_triton import attention as in_triton
+        except ImportError as error:
+            raise RuntimeError(f"Triton cannot be imported ({error})") from None
+        return lambda q, k, v: in_triton(q, k, v, scale, causal)
+    if backend == "FLASH_3":
+        from .peer_flash3 import attention as flash3
+
+        return flash3(scale, causal)
+
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def fused(q, k, v):
+        shared = q.shape[1] != k.shape[1]
+        with sdpa_kernel(getattr(SDPBackend, backend)):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=shared)
+
+    return fused
 
 
-def listing(about):
-    """What a stage program answers to --list --json, and what every row has."""
-    variants = [{"name": name, "idea": idea, "kernel": "", "passes": PASSES, "dtypes": list(DTYPES)} for name, (idea, _) in PEERS.items()]
-    return {"stage": "peer", "variants": variants, "about": about}
+def causal_mask(torch, n, device):
+    return torch.ones(n, n, device=device, dtype=torch.bool).triu(1)
 
 
-def parse(line):
-    """The row that a line asks for, without results, the iterations, and whether L2 is cold in each."""
-    try:
-        asked = json.loads(line)
-        problem, variant, which, iterations = (asked[key] for key in ("problem", "variant", "pass", "iterations"))
-        cold_l2 = asked.get("cold_l2", True)
-        wrong = wrong_in("problem", problem)
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-        raise Failure(2, f"a line of the input is no question ({error!r}); --help says what one is") from None
-    if wrong:
-        raise Failure(2, wrong)
-    choices = (
-        ("dtype", problem["dtype"], DTYPES),
-        ("variant", variant, PEERS),
-        ("pass", which, PASSES),
-        ("cold_l2", cold_l2, (True, False)),
-    )
-    for key, value, allowed in choices:
-        if value not in [*allowed]:
-            raise Failure(2, f"{key} is {json.dumps(value)}; allowed: {', '.join(map(json.dumps, allowed))}")
-    if type(iterations) is not int or iterations < 1:
-        raise Failure(2, f"iterations is {json.dumps(iterations)}; allowed: whole numbers from 1")
-    problem.setdefault("scale", problem["head_dim"] ** -0.5)
-    return {"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem}, iterations, cold_l2
+def time_ms(torch, work, iterations, flush, before_warm_up):
+    """What `time` of a row says. Each timed call meets a cold L2. enqueue_ms is what a clock beside the call reads that does not wait for the
+    GPU, first_enqueue_ms the same of the first call, on an idle GPU: in a new process it loads the kernels."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    work()
+    first = time.perf_counter() - began
+    before_warm_up()
+    for _ in range(WARM_UPS):
+        work()
+    torch.cuda.synchronize()
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    times, enqueued = [], []
+    for _ in range(iterations):
+        for _ in range(FLUSHES):
+            flush.zero_()  # one would do for the L2; the others give Python the time to queue the work behind them
+        start.record()
+        began = time.perf_counter()
+        work()
+        enqueued.append(time.perf_counter() - began)
+        stop.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(stop))
+    gpu = {"median_ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "iterations": iterations}
+    return {**gpu, "cold_l2": True, "enqueue_ms": 1e3 * statistics.median(enqueued), "first_enqueue_ms": 1e3 * first}
+
+
+def measure(torch, problem, backend, which, iterations):
+    """`time` of a row, and the memory that the pass takes at its peak beyond inputs and outputs. What the forward pass leaves for the
+    backward pass counts for the latter."""
+    dtype = getattr(torch, DTYPES[problem["dtype"]])
+    shape = (problem["batch"], problem["heads"], problem["seq_q"], problem["head_dim"])
+    kv_shape = (problem["batch"], problem["kv_heads"], problem["seq_k"], problem["head_dim"])
+    backward = which == "backward"
+    torch.manual_seed(problem["seed"])
+    q, k, v = (torch.randn(of, device="cuda", dtype=dtype, requires_grad=backward) for of in (shape, kv_shape, kv_shape))
+    gradient = torch.randn(shape, device="cuda", dtype=dtype) if backward else None
+    flush = torch.empty(4 * getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20), device="cuda", dtype=torch.uint8)
+    inputs = torch.cuda.memory_allocated()
+    mask = causal_mask(torch, shape[2], "cuda") if backend is None and problem["causal"] else None
+    attend = attention(torch, backend, problem.get("scale", shape[3] ** -0.5), problem["causal"], mask)
+    reset = torch.cuda.reset_peak_memory_stats
+    if backward:
+        out = attend(q, k, v)
+        timing = time_ms(torch, lambda: torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True), iterations, flush, reset)
+    else:
+        with torch.no_grad():
+            timing = time_ms(torch, lambda: attend(q, k, v), iterations, flush, reset)
+    outputs = (q.numel() + (q.numel() + 2 * k.numel() if backward else 0)) * q.element_size()  # O, and dQ, dK, dV
+    return timing, max(0, torch.cuda.max_memory_allocated() - inputs - outputs)
+
+
+def flops(problem, which):
+    """Two products of 2*pairs*d each forward, five backward; pairs (query, key) that the mask leaves visible. A mask needs equal lengths."""
+    n = problem["seq_q"]
+    pairs = n * (n + 1) // 2 if problem["causal"] else n * problem["seq_k"]
+    return (4.0 if which == "forward" else 10.0) * problem["batch"] * problem["heads"] * pairs * problem["head_dim"]
 
 
 def not_taken(problem, variant):
@@ -95,39 +147,61 @@ def not_taken(problem, variant):
     return f"{variant} is not timed with {', '.join(said)}" if said else ""
 
 
-def result(torch, row, iterations, cold_l2):
-    """What the row says about its run."""
-    problem, backend = row["problem"], PEERS[row["variant"]][1]
-    if why := not_taken(problem, row["variant"]):
+def reason(error, caught):
+    """Why a backend does not take the problem: torch says so in warnings, each with the place in its sources."""
+    said = [re.sub(r"\s*\(Triggered internally.*", "", str(w.message), flags=re.S).strip() for w in caught]
+    said = [text for text in said if text and not re.search(r"not used because|runtime disabled", text)]
+    return " ".join(dict.fromkeys(said)) or str(error).strip().splitlines()[0]
+
+
+def result(torch, problem, variant, which, iterations):
+    """What the row says about its run: times, or why there are none."""
+    if why := not_taken(problem, variant):
         return {"verdict": "refused", "message": why}
-    if why := peer_timing.no_room(torch, problem, backend, row["pass"]):
-        return {"verdict": "cannot run", "message": why}
-    try:
-        return peer_timing.result_of(torch, problem, backend, row["pass"], iterations, cold_l2)
-    finally:
-        torch.cuda.empty_cache()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            timing, extra = measure(torch, problem, PEERS[variant][1], which, iterations)
+        except RuntimeError as error:
+            if re.search("out of memory|ALLOC_FAILED", str(error)):
+                return {"verdict": "cannot run", "message": "not enough GPU memory"}
+            if "CUDA error" in str(error):  # nothing runs on this GPU any more
+                raise Failure(1, f"the GPU fails: {str(error).strip().splitlines()[0]}") from None
+            return {"verdict": "refused", "message": reason(error, caught)}
+        finally:
+            torch.cuda.empty_cache()
+    return {"time": timing, "tflops": flops(problem, which) / (timing["median_ms"] * 1e9), "extra_memory_bytes": extra, "verdict": "ok"}
+
+
+def about(torch):
+    """What every row has."""
+    properties, cudnn = torch.cuda.get_device_properties(0), torch.backends.cudnn.version()  # 91900: 9.19.0
+    driver = pathlib.Path("/proc/driver/nvidia/version")
+    versions = re.findall(r"\s([0-9]+(?:\.[0-9]+)+)\s", driver.read_text() if driver.exists() else "")
+    device = {"kind": "gpu", "name": properties.name, "sm": properties.major * 10 + properties.minor, "cuda": torch.version.cuda}
+    device["driver"] = versions[0] if versions else ""
+    return {"device": device, "torch": torch.__version__, "cudnn": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"}
+
+
+def answer(torch, asked):
+    known = about(torch)
+    if asked.get("list"):  # as a stage program answers to --list --json
+        variants = [{"name": name, "idea": idea, "kernel": "", "passes": PASSES, "dtypes": [*DTYPES]} for name, (idea, _) in PEERS.items()]
+        return {"stage": "peer", "variants": variants, "about": known}
+    problem, variant, which = asked["problem"], asked["variant"], asked["pass"]
+    row = {"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem, **known}
+    row["problem"].setdefault("scale", problem["head_dim"] ** -0.5)
+    return {**row, "flops": flops(problem, which), **result(torch, problem, variant, which, asked["iterations"])}
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser("peers.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true")
-    wants_list = parser.parse_args(arguments).list
-    if not wants_list and sys.stdin.isatty():
-        raise Failure(2, "no questions on standard input; allowed: a JSON object a line, as --help says, or compare --only peer")
-    torch = peer_timing.find_torch()
-    known = about(torch)
-    if wants_list:
-        print(json.dumps(listing(known)))
-        return
+    if arguments or sys.stdin.isatty():
+        raise Failure(2, "this program answers the questions of compare --only peer")
+    torch = find_torch()
     one = torch.ones(1, 1, device="cuda", dtype=torch.float32)
     torch.matmul(one, one)  # what cuBLAS allocates once is no memory of a run
     for line in sys.stdin:
-        if line.strip() == '{"list": true}':
-            print(json.dumps(listing(known)), flush=True)
-            continue
-        row, *how = parse(line)
-        work = peer_timing.flops(row["problem"], row["pass"])
-        print(json.dumps({**row, "flops": work, **known, **result(torch, row, *how)}), flush=True)
+        print(json.dumps(answer(torch, json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

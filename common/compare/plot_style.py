@@ -43,6 +43,12 @@ SETTINGS = {
     "xtick.labelsize": SMALL,
     "ytick.labelsize": SMALL,
     "path.simplify": False,
+    "legend.frameon": False,
+    "legend.fontsize": SMALL,
+    "legend.handlelength": 0.8,
+    "legend.handleheight": 0.8,
+    "legend.handletextpad": 0.5,
+    "legend.columnspacing": 1.4,
 }
 
 
@@ -51,13 +57,11 @@ def ink(name):
     return STAND_IN.format(list(COLOURS).index(name if name in COLOURS else "other"))
 
 
-def marker(series):
-    return COLOURS.get(series, COLOURS["other"])[2]
-
-
 def line_look(series):
-    """Peers are dashed and hollow."""
-    look = {"marker": marker(series), "markersize": 4.5, "color": ink(series), "linewidth": 1.4}
+    """Peers are dashed and hollow; the least has a line alone."""
+    if series == "least":
+        return {"color": ink("fg"), "linewidth": 2.4}
+    look = {"marker": COLOURS.get(series, COLOURS["other"])[2], "markersize": 4.5, "color": ink(series), "linewidth": 1.4}
     return {**look, "markerfacecolor": ink("bg"), "linestyle": (0, (4, 2))} if series.startswith("peer") else look
 
 

@@ -1,15 +1,12 @@
-"""The plots of saved rows. Each is an entry of PLOTS, which plot.py draws from any rows, or from those of docs/results for the pages.
-
-Queries are those of pandas, over the columns of plot.table()."""
+"""The plots of saved rows. Each is an entry of PLOTS, which plot.py draws from any rows, or from those of docs/results for the pages. Queries
+are Python expressions over the columns of plot.mark()."""
 
 from dataclasses import dataclass, field
-
-import h200
 
 
 @dataclass(frozen=True)
 class Plot:
-    kind: str  # a function of plot_kinds.py
+    kind: str  # a function of plot.py
     device: str  # its folder in docs/results and in docs/plots
     files: str  # files of rows there
     title: str
@@ -27,13 +24,12 @@ class Plot:
     number: str = "{:#.3g}"  # format of a bar's value
     width: int = 600  # points
     lines: dict = field(default_factory=dict)  # of steps: series of a peer: its name
-    roofs: dict = field(default_factory=dict)  # name: (that of an H200 by its data sheet, column that has it for other GPUs)
 
 
 H200, CPU = "nvidia_h200", "cpu"
 NO_MASK = "head_dim == 64 and not causal"
 TOKENS, TOKENS_WORDS = "batch * seq_q == 16384 and heads * head_dim == 2048", "B·N = 16,384, H·d = 2,048"
-PASSES = {name: f"`pass` == '{name}'" for name in ("forward", "backward")}
+PASSES = {name: f"direction == '{name}'" for name in ("forward", "backward")}
 SLICES = {
     f"d = {d}, {mask}": f"head_dim == {d} and {query}"
     for d in (64, 128)
@@ -53,13 +49,14 @@ def speed(words, dtype, *passes):
     fp32 = dtype == "fp32"
     stages = ["01", "04", "05", "06", "07"] if fp32 else ["08"]
     slow = [] if fp32 or len(passes) > 1 else ["peer_plain", "peer_memory_efficient"]  # far behind on tensor cores
+    shown = f"(is_peer and series not in {slow} or series in {stages})"
     return Plot(
         kind="bars",
         device=H200,
         files="sweep large sweep_peers peers" if fp32 else "sweep_peers sweep16",  # of 16 bits the run in turns last
         title=f"{words}: TFLOP/s against the length N, {'fp32' if fp32 else 'tensor cores'}",
         note="{device}, {problem}; medians with a cold L2, of each stage the step that is fastest at the longest N.",
-        rows=f"dtype {'==' if fp32 else '!='} 'fp32' and `pass` in {list(passes)} and (is_peer and series not in {slow} or series in {stages})",
+        rows=f"dtype {'==' if fp32 else '!='} 'fp32' and direction in {passes} and {shown}",
         where=f"dtype == '{dtype}' and {TOKENS}",
         problem=f"{dtype}, {TOKENS_WORDS}",
         panels=SLICES,
@@ -129,11 +126,6 @@ PLOTS = {
         problem="fp32: B = 8, H = 12, N = 1,024, d = 64, causal\n08: B = 4, H = 16, N = 4,096, d = 128, no mask",
         panels={"": "profiled_bytes > 0"},
         y="tflops",
-        roofs={
-            "fp32": (h200.FP32_FLOPS / 1e12, "peak_fp32_tflops"),
-            "16-bit tensor cores": (h200.BF16_FLOPS / 1e12, "peak_tensor16_tflops"),
-            "HBM": (h200.HBM_BYTES_PER_SECOND / 1e12, "peak_bytes_per_second"),
-        },
     ),
     "bytes": Plot(
         kind="lines",
@@ -160,12 +152,12 @@ PLOTS = {
         where="batch == 1 and heads == 1 and seq_q == 1024 and head_dim == 64 and not causal",
         problem="B = 1, H = 1, N = 1,024, d = 64, no mask",
         panels={
-            "sectors of 32 bytes": "counters_sectors",
-            "barriers": "counters_barriers",
-            "warp operations": "counters_warp_operations",
-            "bank conflicts": "counters_bank_conflicts",
+            "sectors of 32 bytes": "sectors",
+            "barriers": "barriers",
+            "warp operations": "warp_operations",
+            "bank conflicts": "bank_conflicts",
         },
-        y="counters_sectors",
+        y="sectors",
         number="{:,.0f}",
     ),
 }

@@ -1,14 +1,11 @@
-"""Saved rows of `compare`: what a row is, and the one place in Python that reads, judges and writes them. A file of rows is JSON Lines."""
+"""Saved rows of `compare`: what a row is, which rows are runs of the same thing, which have failed, and hashes of kernels. A file of rows
+is JSON Lines."""
 
-import dataclasses
-import datetime
 import functools
+import hashlib
 import json
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,9 +13,30 @@ SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 USUAL = {"bias": "none", "layout": "bhnd", "input": "normal", "seed": 1}  # what describe() leaves out
 PASSES = ("forward", "backward")
 FAILED = ("WRONG", "STOPPED", "CRASHED", "TIMED OUT")
-VERDICTS = ("ok", "refused", "cannot run", "skipped", *FAILED)
+VERDICTS = ("ok", "refused", "cannot run", "skipped", *FAILED)  # of "skipped" there are old rows
 
-# Needed fields of a nested object that a row has. A problem may have further fields: each is an option of its own.
+# The fields of a row, and those that a nested object needs. Each further field of a problem is an option of its own.
+TEXTS = ("stage", "variant", "pass", "verdict", "idea", "kernel", "message", "commit", "date", "torch", "cudnn")
+OBJECTS = (
+    "device",
+    "problem",
+    "tiles",
+    "check",
+    "threads",
+    "time",
+    "predicted",
+    "counters",
+    "tune",
+    "sources",
+    "counters_of_a_head",
+    "sustained",
+)
+NUMBERS = ("flops", "compulsory_bytes", "tflops", "percent_of_peak", "wall_s")
+COUNTS = ("extra_memory_bytes", "hbm_read_bytes", "hbm_written_bytes")
+FIELDS = {
+    **{name: kind for names, kind in ((TEXTS, str), (OBJECTS, dict), (NUMBERS, float), (COUNTS, int)) for name in names},
+    **dict.fromkeys(("remarks", "profile"), list),
+}
 NEEDED = {
     "problem": {**dict.fromkeys(SIZES, int), "causal": bool, **dict.fromkeys(("dtype", "bias", "layout"), str)},
     "device": {"kind": str, "name": str},
@@ -29,59 +47,16 @@ NEEDED = {
 
 
 class Failure(Exception):
-    """(exit code, message): ends a script with one line on stderr."""
+    """(exit code, message): ends a program with one line on stderr."""
 
 
-@dataclasses.dataclass(eq=False)
-class Row(Mapping):
-    """One run: one variant, one pass, one problem. The fields are the keys of the JSON object (`pass_` is "pass"); row["time"] works too. A field
-    is None if the run has no such result."""
+class Row(dict):
+    """The JSON object of one run: one variant, one pass, one problem. row.time is row["time"], or None if the run has none."""
 
-    stage: str
-    variant: str
-    pass_: str
-    verdict: str
-    device: dict
-    problem: dict
-    idea: str = ""
-    kernel: str = ""
-    flops: float = None
-    compulsory_bytes: float = None
-    extra_memory_bytes: int = None
-    tiles: dict = None
-    check: dict = None
-    threads: dict = None  # races, and barriers that threads miss
-    time: dict = None
-    tflops: float = None
-    percent_of_peak: float = None
-    predicted: dict = None
-    counters: dict = None
-    remarks: list = None
-    tune: dict = None
-    wall_s: float = None  # of older rows, with the next two
-    hbm_read_bytes: int = None
-    hbm_written_bytes: int = None
-    message: str = ""
-    commit: str = ""
-    date: str = ""
-    sources: dict = None  # path of a kernel file: code_hash() of then
-    torch: str = ""
-    cudnn: str = ""
-    profile: list = None  # from profile_gpu.py
-    counters_of_a_head: dict = None
-    sustained: dict = None  # from power_gpu.py
-
-    def __getitem__(self, key):
-        value = getattr(self, FIELDS[key].name)
-        if value in (None, ""):
-            raise KeyError(key)
-        return value
-
-    def __iter__(self):
-        return (key for key, field in FIELDS.items() if getattr(self, field.name) not in (None, ""))
-
-    def __len__(self):
-        return sum(1 for _ in self)
+    def __getattr__(self, name):
+        if name not in FIELDS:
+            raise AttributeError(name)
+        return self.get(name, "" if FIELDS[name] is str else None)
 
     @property
     def label(self):
@@ -102,12 +77,12 @@ class Row(Mapping):
     @property
     def is_borrowed(self):
         """The forward pass that a backward stage runs first is another stage's."""
-        return self.pass_ == "forward" and self.stage.endswith("_backward")
+        return self["pass"] == "forward" and self.stage.endswith("_backward")
 
     @property
     def device_name(self):
-        """Counts of the simulator are the same on every CPU, but not for every GPU that it simulates. An "NVIDIA H100 80GB HBM3" is an NVIDIA H100;
-        one with other memory keeps its whole name."""
+        """Counts of the simulator are the same on every CPU, but not for every GPU that it simulates. An "NVIDIA H100 80GB HBM3" is an
+        NVIDIA H100; one with other memory keeps its whole name."""
         if self.is_gpu:
             return self.device["name"].removesuffix(" 80GB HBM3") or "unknown device"
         sm = self.device.get("simulates_sm", 90)
@@ -128,11 +103,8 @@ class Row(Mapping):
 
     @property
     def key(self):
-        """Rows with the same key are runs of the same thing, of which the later holds."""
-        return self.device_name, self.label, self.pass_, problem_key(self.problem), self.tune is not None
-
-
-FIELDS = {field.name.rstrip("_"): field for field in dataclasses.fields(Row)}
+        """Rows with the same key are runs of the same thing."""
+        return self.device_name, self.label, self["pass"], problem_key(self.problem), "tune" in self
 
 
 def fits(value, kind):
@@ -150,38 +122,40 @@ def wrong_in(key, nested):
 
 
 def make(values):
-    """The row of a JSON object; ValueError if it is none."""
+    """The row of a JSON object, without what is null or empty text; ValueError if it is none."""
     if not isinstance(values, dict):
         raise ValueError("no JSON object")
-    values = {key: value for key, value in values.items() if value is not None}
-    for key, value in values.items():
-        if key not in FIELDS or not fits(value, FIELDS[key].type):
+    row = Row((key, value) for key, value in values.items() if value not in (None, ""))
+    for key, value in row.items():
+        if key not in FIELDS or not fits(value, FIELDS[key]):
             raise ValueError(f"'{key}' is {json.dumps(value)[:60]}" + ("" if key in FIELDS else ", which no row has"))
         if wrong := wrong_in(key, value):
             raise ValueError(wrong)
-    if missing := [key for key in ("stage", "variant", "pass", "verdict", "device", "problem") if key not in values]:
+    if missing := [key for key in ("stage", "variant", "pass", "verdict", "device", "problem") if key not in row]:
         raise ValueError(f"has no {' and no '.join(missing)}")
     for key, known in (("pass", PASSES), ("verdict", VERDICTS)):
-        if values[key] not in known:
-            raise ValueError(f"'{key}' is '{values[key]}', none of {', '.join(known)}")
-    return Row(**{FIELDS[key].name: value for key, value in values.items()})
+        if row[key] not in known:
+            raise ValueError(f"'{key}' is '{row[key]}', none of {', '.join(known)}")
+    return row
 
 
 def read(*paths):
     """The rows of all files, of rows with the same key the latest."""
     found = []
     for path in paths:
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
-        for number, line in enumerate(lines[:-1] if len(lines) > 1 and not lines[-1] else lines, start=1):
+        *lines, rest = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
+        for number, line in enumerate([*lines, rest] if rest else lines, start=1):
             try:
                 found.append(make(json.loads(line)))
+                if number > len(lines):
+                    raise ValueError("the line has no end")
             except (ValueError, RecursionError) as error:
                 raise Failure(2, f"{path}:{number}: {error}; allowed: rows that compare --save wrote") from None
     return latest(found)
 
 
 def latest(rows):
-    """Of rows with the same key the one with the latest date, or the later one, in the order of first appearance."""
+    """Of rows with the same key the one with the latest date, of one date the last, in the order of first appearance."""
     found = {}
     for row in rows:
         if row.key not in found or row.date >= found[row.key].date:
@@ -189,31 +163,22 @@ def latest(rows):
     return list(found.values())
 
 
+def line(row):
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
 def write(path, rows):
     """Under another name first, so that the file holds the old rows or the new ones."""
     part = Path(f"{path}.part")
-    part.write_text("".join(json.dumps(dict(row), ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows), encoding="utf-8")
+    part.write_text("".join(map(line, rows)), encoding="utf-8")
     part.replace(path)
 
 
 def failures(rows):
-    """By the rule of `compare`, a run that the time limit ended has failed only if its variant finished no problem in that pass, and so may
-    hang; otherwise the problem is long."""
+    """A run that the time limit ended has failed only if its variant finished no problem in that pass, and so may hang; otherwise the
+    problem is long."""
     finished = {row.key[:3] for row in rows if row.is_good}
     return [row for row in rows if row.verdict in FAILED and not (row.verdict == "TIMED OUT" and row.key[:3] in finished)]
-
-
-def frame(rows):
-    """A pandas.DataFrame with a line per row, and the fields of problem, tiles and time as columns of their own."""
-    import pandas
-
-    def flat(row):
-        plain = {key: value for key, value in row.items() if not isinstance(value, (dict, list))}
-        nested = {f"{key}_{name}": value for key in ("predicted", "counters", "sustained") for name, value in row.get(key, {}).items()}
-        asked = {name: getattr(row, name) for name in ("label", "is_peer", "is_gpu", "is_good", "is_borrowed", "moved_bytes", "absence")}
-        return {**row.device, **plain, **row.problem, **(row.tiles or {}), **(row.time or {}), **nested, **asked, "device": row.device_name}
-
-    return pandas.DataFrame([flat(row) for row in rows])
 
 
 def grouped(rows, key):
@@ -225,12 +190,14 @@ def grouped(rows, key):
 
 
 def options(problem):
-    """[(name, value)] of every field that is not as usual, apart from sizes, mask and type. The scale as far as programs agree on it."""
+    """[(name, value)] of every field that is not as usual, apart from sizes, mask and type. Numbers as far as programs agree on them."""
     found = {
-        name: value for name, value in problem.items() if name not in (*SIZES, "causal", "dtype", "scale") and value != USUAL.get(name)
+        name: float(f"{value:.6g}") if isinstance(value, float) else value
+        for name, value in problem.items()
+        if name not in (*SIZES, "causal", "dtype") and value != USUAL.get(name)
     }
-    if abs(problem.get("scale", 0) * problem["head_dim"] ** 0.5 - 1) > 1e-6 and "scale" in problem:
-        found["scale"] = float(f"{problem['scale']:.6g}")
+    if abs(problem.get("scale", 0) * problem["head_dim"] ** 0.5 - 1) <= 1e-6:
+        del found["scale"]
     return sorted(found.items())
 
 
@@ -246,11 +213,19 @@ def describe(p):
     return f"B={p['batch']} {heads} {lengths} d={p['head_dim']}{' causal' if p['causal'] else ''}{''.join(more)} {p['dtype']}"
 
 
-def size(amount):
+def arguments(problem):
+    """A problem as options of a stage's program. The lengths of a ragged batch are its sizes."""
+    given = {name: value for name, value in problem.items() if value is not False}
+    for name in ("batch", "seq_q", "seq_k") if "lengths" in given else ():
+        del given[name]
+    return [f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}") for name, value in given.items()]
+
+
+def size(amount, digits=3):
     """Bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024 or unit == "GiB":
-            return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
+            return f"{amount:.0f} {unit}" if amount >= 10 ** (digits - 1) else f"{amount:.{digits}g} {unit}"
         amount /= 1024
 
 
@@ -259,60 +234,45 @@ def three_digits(value):
     return f"{value:#.3g}".rstrip(".")
 
 
-def short_commit(commit):
-    return commit[:12] + "-dirty" * commit.endswith("-dirty") or "unknown"
-
-
 def changed(sources):
     """The kernel files that are no longer what a row's `sources` say."""
     return [path for path, saved in sources.items() if saved and saved != code_hash(ROOT / path)]
 
 
-TOKEN = re.compile(r'//[^\n]*|/\*.*?(?:\*/|$)|"(?:\\.|[^"\\])*"?|\w+|\S', re.DOTALL | re.ASCII)
+SKIPPED = r"//[^\n]*|/\*.*?(?:\*/|\Z)|^[ \t]*#[ \t]*include\b[^\n]*"
+TOKEN = re.compile(rf'{SKIPPED}|("(?:\\.|[^"\\])*"?|\w+|\S)', re.DOTALL | re.ASCII | re.MULTILINE)
 
 
 @functools.cache
 def code_hash(path):
-    """A hash of a kernel file's tokens without comments, or None if there is no such file; plan.cpp has the same function."""
+    """A hash of a kernel file's tokens, without comments and #include lines, or None if there is no such file: a row outlives a better
+    comment and a file that moved."""
     if not path.is_file():
         return None
-    hashed, last = 0xCBF29CE484222325, ""
-    for token in TOKEN.findall(path.read_text(errors="surrogateescape")):
-        if token.startswith(("//", "/*")):
-            continue
-        words = re.fullmatch(r"\w\w", last[-1:] + token[:1], re.ASCII)
-        for byte in f"{' ' if words else ''}{token}".encode(errors="surrogateescape"):
-            hashed = (hashed ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-        last = token
-    return f"{hashed:016x}"
+    tokens = filter(None, TOKEN.findall(path.read_text(errors="surrogateescape")))
+    return hashlib.sha256("\n".join(tokens).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def sources_of(file, found=None):
-    """{path: code_hash()} of a stage's kernel file and of those of the stages that it includes, as compare saves it."""
-    found = {} if found is None else found
-    if file not in found and (ROOT / file).is_file():
-        found[file] = code_hash(ROOT / file)
-        for included in re.findall(r'#include "([^"]+\.cuh)"', (ROOT / file).read_text()):
-            sources_of(included, found)
-    return {path: hashed for path, hashed in found.items() if path[0].isdigit() or "__global__" in (ROOT / path).read_text()}
-
-
-def of_report(report):
-    """The row of what a stage program said with --json, and no verdict but a good exit code."""
-    git = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    commit = os.environ.get("FLASH_COMMIT") or subprocess.run(git, capture_output=True, text=True).stdout.strip()
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return make({**report, "verdict": "ok", "commit": commit, "date": date, "sources": sources_of(report["kernel"])})
+@functools.cache
+def sources_of(file):
+    """{path: code_hash()} of a kernel file and of all .cuh files that it includes, of those that are a stage's or hold a kernel."""
+    code, still = {}, [file]
+    while still:
+        path = still.pop()
+        if path not in code and (ROOT / path).is_file():
+            code[path] = (ROOT / path).read_text(errors="replace")
+            still += re.findall(r'#include "([^"]+\.cuh)"', code[path])
+    return {path: code_hash(ROOT / path) for path, text in sorted(code.items()) if path[0].isdigit() or "__global__" in text}
 
 
 def run(name, main):
-    """Ends a script as main(arguments) says."""
+    """Ends a program as main(arguments) says."""
     try:
         sys.exit(main(sys.argv[1:]))
     except Failure as failure:
         code, message = failure.args
     except OSError as error:
-        code, message = 2, f"{error.filename}: {error.strerror}"
+        code, message = 2, f"{error.filename or 'its output'}: {error.strerror}"
     except KeyboardInterrupt:
         code, message = 130, "interrupted"
     print(f"{name}: {' '.join(message.split())}", file=sys.stderr)

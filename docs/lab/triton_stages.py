@@ -4,14 +4,14 @@ and no GPU: ptxas comes with Triton."""
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "common" / "compare"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 try:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    import peer_triton
+    from common.compare import peer_triton
 except ImportError as error:
     sys.stderr.write(f"docs/lab/triton_stages.py needs torch and triton: {error}\n")
     sys.exit(3)

@@ -78,14 +78,9 @@ def add_stage(copy):
     )
     copy.follow("common/try.sh 09", f"{stage}, variant first")
     copy.expect(COMPARE.format("09"), 0, [f"{stage}/first", "ok", "wrote"])
-    copy.expect(f"common/compare/report.py {ROWS} --out report.html", 0, ["wrote"])
     copy.expect(f"build/bin/{stage} --device cpu >docs/results/cpu/{stage}.txt")
     copy.expect(GENERATE)
-    pages = {
-        "docs/logbook/comparison.md": "| {stage} `{variant}` |",
-        "docs/reference/io_complexity.md": "| {stage} | `{variant}` |",
-        "report.html": "{stage}/{variant}",
-    }
+    pages = {"docs/logbook/comparison.md": "| {stage} `{variant}` |", "docs/reference/io_complexity.md": "| {stage} | `{variant}` |"}
     copy.shows(
         f"{stage}/first",
         f"{stage}/kernel.cuh",

@@ -5,4 +5,4 @@ docs/ builds on common/, never the other way around: this is the place that says
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common" / "compare"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

@@ -5,7 +5,7 @@ import csv
 import math
 import statistics
 
-from rows import describe, size
+from common.compare.rows import describe, size
 
 from .formatting import number, shown, step, table
 from .headline import times

@@ -3,7 +3,7 @@
 import json
 from operator import itemgetter
 
-from rows import describe, grouped, size
+from common.compare.rows import describe, grouped, size
 
 from .formatting import details, step, table
 from .saved import H200, newest, origin, section

@@ -5,7 +5,7 @@ import re
 import sys
 import textwrap
 
-from rows import ROOT
+from common.compare.rows import ROOT
 
 from . import check_pages
 from .formatting import details, tabled

@@ -2,7 +2,7 @@
 
 import json
 
-from rows import ROOT
+from common.compare.rows import ROOT
 
 from .formatting import number, table
 

@@ -3,7 +3,7 @@
 import functools
 import re
 
-from rows import three_digits
+from common.compare.rows import three_digits
 
 
 def table(head, rows):

@@ -1,7 +1,7 @@
 """Of docs/reference/comparison.md: how many times as fast as plain torch the stages are, and what a clock that does not wait for the GPU would have
 said. From compare.jsonl and compare16.jsonl, and torch's rows of the same problem."""
 
-from rows import describe
+from common.compare.rows import describe
 
 from .formatting import number, shown, step
 from .saved import H200, fastest, newest, section

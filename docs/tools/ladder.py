@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from rows import ROOT, describe
+from common.compare.rows import ROOT, describe
 
 from .formatting import ms, number, shown, step, table
 from .quotes import definition

@@ -2,7 +2,7 @@
 
 import re
 
-from rows import ROOT
+from common.compare.rows import ROOT
 
 from .formatting import table
 

@@ -1,11 +1,11 @@
-"""Plots on pages, which common/compare/plot.py --docs draws."""
+"""Plots on pages, which compare plot --docs draws."""
 
 import os
 import re
 
-from plot import of_docs
-from plots import PLOTS
-from rows import ROOT, read
+from common.compare.plot import of_docs
+from common.compare.plots import PLOTS
+from common.compare.rows import ROOT, read
 
 from .saved import origin
 

@@ -1,6 +1,6 @@
-"""Of docs/howto/profiling.md: docs/results/GPU/profile.jsonl (common/profile_gpu.py --details)."""
+"""Of docs/howto/profiling.md: docs/results/GPU/profile.jsonl (compare profile --details)."""
 
-from rows import describe, grouped, size
+from common.compare.rows import describe, grouped, size
 
 from .formatting import number, shown, step
 from .saved import H200, newest, section

@@ -2,7 +2,7 @@
 
 import csv
 
-from rows import ROOT
+from common.compare.rows import ROOT
 
 from .formatting import number, table
 

@@ -1,7 +1,7 @@
 """Of docs/reference/roofline.md: where each step saved in docs/results/nvidia_h200 sits, beside the plot `roofline`."""
 
-import h200
-from rows import size
+from common.compare import h200
+from common.compare.rows import size
 
 from .formatting import step
 from .profiling import in_words, waits

@@ -1,6 +1,6 @@
 """Saved results: docs/results/DEVICE/*.jsonl (rows of `compare --save`) and *.txt, what can be said about their age, and parts of pages made of them."""
 
-from rows import ROOT, changed, describe, latest, read
+from common.compare.rows import ROOT, changed, describe, latest, read
 
 from .formatting import table
 

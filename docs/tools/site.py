@@ -2,7 +2,7 @@
 
 import re
 
-from rows import ROOT
+from common.compare.rows import ROOT
 
 ADDRESS = ROOT / "docs" / "site" / "address.txt"
 RACE = "playground/04_fa1_forward.html#break=barrier_after_the_loads_missing"

@@ -2,7 +2,7 @@
 
 import re
 
-from rows import ROOT, describe
+from common.compare.rows import ROOT, describe
 
 from .formatting import shown, step, tiles_text
 from .ladder import file_of, rows_of_tensor_steps

@@ -3,8 +3,8 @@ common/check_gpu.sh, in which they were timed in turns, and all steps in tensor_
 
 import math
 
-import h200
-from rows import Row
+from common.compare import h200
+from common.compare.rows import Row
 
 from .formatting import number, shown, table
 from .saved import H200, age, fastest, newest, of_today, section
@@ -139,7 +139,7 @@ def in_triton():
 
 
 def power(which):
-    """What the card does in a run of seconds of a pass: `sustained` of rows (common/power_gpu.py)."""
+    """What the card does in a run of seconds of a pass: `sustained` of saved rows."""
     rows = newest(H200, "power.jsonl", direction=which, having="sustained")
     lines = []
     for row in rows:

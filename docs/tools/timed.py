@@ -1,6 +1,6 @@
 """What was measured on each GPU: times, next to those of earlier stages, and the counters of each kernel. Sweeps are for plots."""
 
-from rows import describe, grouped, size
+from common.compare.rows import describe, grouped, size
 
 from .formatting import ms, number, step
 from .saved import H200, fastest, newest, section

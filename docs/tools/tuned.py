@@ -1,4 +1,4 @@
-"""The tile sizes that `--tune` found on each GPU: docs/results/DEVICE/tuned.jsonl, rows of check_gpu.sh's part `tune`."""
+"""The tile sizes that `compare --tune` found on each GPU: docs/results/DEVICE/tuned.jsonl, rows of check_gpu.sh's part `tune`."""
 
 from .formatting import ms, tiles_text
 from .saved import H200, fastest, newest, section

@@ -4,7 +4,7 @@ comparison: stage 08 over its rivals. Of the front page: the stages next to them
 from math import exp, log
 from statistics import geometric_mean
 
-import h200
+from common.compare import h200
 from tools.formatting import number
 from tools.saved import H200, fastest, newest
 from tools.steps import STEPS

@@ -2,7 +2,7 @@
 
 import math
 
-import h200
+from common.compare import h200
 from tools.svg import Picture
 
 

@@ -1,0 +1,112 @@
+"""Rows as tables: one for each problem, pass and device."""
+
+from .rows import Row, describe, grouped, size, three_digits
+
+
+def figure(*path, text=three_digits):
+    """A column's cell: the value at a path of keys, as text; "" if the row has none."""
+
+    def cell(row):
+        value = row
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return "" if value is None else text(value)
+
+    return cell
+
+
+def count(value):
+    return f"{value:,}"
+
+
+def short(value):
+    return size(value, 2)
+
+
+def tiles(row):
+    return f"{row.tiles['br']},{row.tiles['bc']}" if row.tiles else ""
+
+
+def as_predicted(row):
+    both = [[side.get(key) for key in ("read_bytes", "written_bytes")] for side in (row.predicted, row.counters) if side]
+    return "" if len(both) < 2 else "as predicted" if both[0] == both[1] else "not as predicted"
+
+
+# Title of two lines, cell, whether only --wide shows it. Text is aligned to the left. A table leaves out columns without values.
+COLUMNS = (
+    ("|stage/variant", lambda row: row.label, False),
+    ("|tiles", tiles, True),
+    ("shared|memory", figure("shared_bytes", text=short), False),  # of tiles
+    ("extra|memory", figure("extra_memory_bytes", text=short), False),
+    ("|read", figure("counters", "read_bytes", text=short), True),
+    ("|written", figure("counters", "written_bytes", text=short), True),
+    ("|moved", lambda row: "" if row.moved_bytes is None else short(row.moved_bytes), False),
+    ("|bytes", as_predicted, True),
+    ("median|ms", figure("time", "median_ms"), False),
+    ("min|ms", figure("time", "min_ms"), True),
+    ("max|ms", figure("time", "max_ms"), True),
+    ("enqueue|ms", figure("time", "enqueue_ms"), True),
+    ("|TFLOP/s", figure("tflops"), False),
+    ("% of|peak", figure("percent_of_peak"), True),
+    ("|sectors", figure("counters", "sectors", text=count), True),
+    ("|barriers", figure("counters", "barriers", text=count), False),
+    ("warp|ops", figure("counters", "warp_operations", text=count), True),
+    ("bank|conflicts", figure("counters", "bank_conflicts", text=count), False),
+    ("|verdict", lambda row: row.verdict, False),
+    ("|new idea", lambda row: row.idea, True),
+)
+LEFT = ("stage/variant", "tiles", "bytes", "verdict", "new idea")
+
+
+def of_tiles(row):
+    """The rows of one that was tuned: of each choice of tiles."""
+    choices = (row.tune or {}).get("choices", ())
+    return [
+        Row({**row, "variant": f"{row.variant} {c['br']},{c['bc']}", "counters": None, "time": None, "tflops": None, **c}) for c in choices
+    ]
+
+
+def table(rows, wide):
+    shown = [(title.split("|"), cell) for title, cell, is_wide in COLUMNS if (wide or not is_wide) and any(map(cell, rows))]
+    columns = []
+    for (above, title), cell in shown:
+        cells = [above, title, "", *(cell(row) or "-" for row in rows)]
+        width = max(map(len, cells))
+        cells[2] = "-" * width
+        columns.append([text.ljust(width) if title in LEFT else text.rjust(width) for text in cells])
+    return "".join("  ".join(cells).rstrip() + "\n" for cells in zip(*columns))
+
+
+def heading(first):
+    """The problem, the device, and the units of the columns."""
+    where = f"on {first.device_name}; cold L2; bytes are what threads request from memory,\nbefore caches, as the stage predicts them"
+    if not first.is_gpu:
+        sm = first.device.get("simulates_sm", 90)
+        where = f"on the CPU simulator of sm_{sm}: exact counts; they are not times\n"
+        where += "bytes and 32-byte sectors are what threads request from memory, before caches"
+    text = f"\n{first['pass']}, {describe(first.problem)}\n{where}\n"
+    if first.flops and first.compulsory_bytes:
+        text += f"any implementation must move {short(first.compulsory_bytes)} and do {first.flops / 1e9:.3g} GFLOP\n"
+    return text + "\n"
+
+
+def advice(row):
+    """Of a row that was tuned: its default and what is faster."""
+    at = {(choice["br"], choice["bc"]): choice for choice in row.tune.get("choices", ())}
+    default, fastest = (at.get((one["br"], one["bc"])) if one else None for one in (row.tune.get("default"), row.tune.get("fastest")))
+    text = f"{row.label}: the default is {default['br']},{default['bc']}: {default.get('why', '')}\n" if default else ""
+    if default and fastest and "time" in default:
+        longer = 100 * (default["time"]["median_ms"] / fastest["time"]["median_ms"] - 1)
+        text += f"the fastest is {fastest['br']},{fastest['bc']}; the default takes {longer:.1f} % longer\n"
+    return text
+
+
+def tables(rows, wide):
+    """In the order of their first rows: a heading, a line per row, and what went wrong."""
+    text = ""
+    for group in grouped(rows, lambda row: (describe(row.problem), row["pass"], row.device_name)).values():
+        lines = [line for row in group for line in of_tiles(row) or [row]]
+        text += heading(next((row for row in group if row.flops), group[0])) + table(lines, wide)
+        text += "".join(f"{row.label}: {' '.join(row.message.split())}\n" for row in lines if not row.is_good and row.message)
+        text += "".join(advice(row) for row in group if row.tune)
+    return text
