@@ -1,22 +1,19 @@
 #!/usr/bin/env bash
-# Builds the site of the book: all pages, with search and dark mode. The pages stay as GitHub renders them; docs/site/ turns them into the
-# site, which opens from its folder or from a server, without a network. Where a forge shows the code, SITE_REPOSITORY has links lead there.
-#
-# Its packages are pinned and installed from PyPI into a virtual environment. An old site stays until the new one is complete.
+# Builds the site of the book from the pages, which stay as GitHub renders them. It opens from its folder or from a server, without a
+# network. Where a forge shows the code, SITE_REPOSITORY has links lead there. An old site stays until the new one is complete.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
 usage: docs/site.sh [--check] [--browser] [--help] [FOLDER]
 
-  FOLDER   where to (default: build-site of the project); the site is in its html/,
-           which opens in a browser without a server
-  --check  also the tests of docs/site/, all pages opened in Chromium: formulas, both
-           themes, narrow screens, code that fits, search; and docs/plots drawn again
+  FOLDER     where to (default: build-site of the project); the site is in its html/,
+             which opens in a browser without a server
+  --check    also opens every page in Chromium: formulas, both themes, narrow screens,
+             code that fits, search; and draws docs/plots again
   --browser  also the playground, which runs the kernels in the reader's browser: it takes
-           emscripten and node (common/setup.sh --browser), and an hour to compile.
-           SITE_PLAYGROUND=FOLDER instead takes pages that docs/playground/make.py has made
-  --help   this text
+             emscripten and node (common/setup.sh --browser), and an hour to compile.
+             SITE_PLAYGROUND=FOLDER instead takes pages that docs/playground/make.py has made
 TEXT
 }
 
@@ -38,55 +35,45 @@ for argument in "$@"; do
 done
 [ -z "${SITE_PLAYGROUND:-}" ] || compgen -G "$SITE_PLAYGROUND/*.html" >/dev/null ||
   fail "SITE_PLAYGROUND is $SITE_PLAYGROUND; allowed: a folder of pages that docs/playground/make.py has made"
-playground=${SITE_PLAYGROUND:+$(realpath "$SITE_PLAYGROUND")}
+export SITE_PLAYGROUND=${SITE_PLAYGROUND:+$(realpath "$SITE_PLAYGROUND")} PYTHONDONTWRITEBYTECODE=1
 cd "$project"
 
 ours="# of docs/site.sh"
 if [ -e "$folder" ] && [ -n "$(ls -A "$folder")" ] && ! grep -qs "$ours" "$folder/.gitignore"; then
   fail "$folder is there and was not made by docs/site.sh; name another folder"
 fi
-python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 ||
-  fail "Python 3.11 or newer with venv is missing; on Debian and Ubuntu: apt install python3-venv"
-[ $check = no ] || command -v chromium chromium-browser google-chrome >/dev/null ||
-  fail "--check needs Chromium; on Debian and Ubuntu: common/setup.sh --dev"
-
 mkdir -p "$folder"
 printf '%s\n*\n' "$ours" >"$folder/.gitignore"
 
 venv=$folder/venv
 python=$venv/bin/python
-"$python" -c 'import pip' 2>/dev/null || { echo "site: making $venv" && rm -rf "$venv" && python3 -m venv "$venv"; }
-
-# install LIST: unless that very list was installed before
-install() {
-  local list=docs/site/$1
-  cmp -s "$list" "$venv/$1" && return
-  echo "site: installing $list into $venv"
-  "$python" -m pip install --quiet --disable-pip-version-check --retries 1 --no-deps --requirement "$list" ||
-    fail "pip could not install $list, see above. The first run needs PyPI, later ones no network"
-  cp "$list" "$venv"
-}
-install requirements.txt
-[ $check = no ] || { install check.txt && install plots.txt; }
+"$python" -c 'import pip' 2>/dev/null || { python3 -c 'import tomllib' && python3 -m venv --clear "$venv"; } ||
+  fail "Python 3.11 or newer with venv is missing; on Debian and Ubuntu: apt install python3-venv"
+lists=(docs/site/requirements.txt)
+[ $check = no ] || lists+=(docs/site/check.txt docs/site/plots.txt)
+if ! cat "${lists[@]}" | cmp -s - "$venv/installed"; then  # later runs need no network
+  install=("$python" -m pip install --quiet --disable-pip-version-check --retries 1)
+  { "${install[@]}" "${lists[@]/#/--requirement=}" && "${install[@]}" --no-deps djangocms-katex==1.0.2; } ||
+    fail "pip could not install ${lists[*]}, see above. The first run needs PyPI"
+  cat "${lists[@]}" >"$venv/installed"
+fi
 
 if [ $browser = yes ]; then
-  playground=$folder/playground
-  rm -rf "$playground"
-  "$python" -B docs/playground/make.py --out "$playground" || fail "the playground could not be made, see above"
+  export SITE_PLAYGROUND=$folder/playground
+  rm -rf "$SITE_PLAYGROUND"
+  "$python" docs/playground/make.py --out "$SITE_PLAYGROUND" || fail "the playground could not be made, see above"
 fi
-export SITE_PLAYGROUND=$playground
 
 new=$folder/html.new
 rm -rf "$new" "$folder/doctrees"
-PYTHONDONTWRITEBYTECODE=1 "$python" -m sphinx --builder html --conf-dir docs/site --doctree-dir "$folder/doctrees" --jobs 2 \
-  --fail-on-warning --quiet . "$new" || fail "the pages have errors, named above; $folder/html is as it was"
+"$python" -m sphinx --builder html --conf-dir docs/site --doctree-dir "$folder/doctrees" --jobs 2 --fail-on-warning --quiet . "$new" ||
+  fail "the pages have errors, named above; $folder/html is as it was"
 rm -rf "$folder/html"
 mv "$new" "$folder/html"
 echo "site: $folder/html/index.html"
 
 if [ $check = yes ]; then
-  "$python" -B docs/site/test_site.py
-  "$python" -B docs/site/walk.py "$folder/html"
+  "$python" -m docs.site.walk "$folder/html"
   "$python" -B -m common.compare plot --docs >/dev/null
   git diff --exit-code --stat docs/plots || fail "docs/plots was not what compare plot --docs draws; it is now"
 fi

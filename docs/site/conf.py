@@ -1,20 +1,16 @@
 """Sphinx builds the site from the Markdown pages, which stay as GitHub renders them: docs/site.sh."""
 
 import os
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]  # book.py; docs/tools
-
-from tools import check_pages  # noqa: E402  # the list of pages
+from docs.tools.check_pages import ROOT, pages
 
 project = "flash-steps"
 html_title = "FlashAttention, step by step"
 copyright = "flash-steps authors"
 language = "en"
-extensions = ["myst_parser", "sphinx_copybutton", "sphinxcontrib.katex", "book"]
+extensions = ["myst_parser", "sphinx_copybutton", "sphinxcontrib.katex", "docs.site.book"]
 
 # Where links to code lead, such as https://github.com/OWNER/NAME. If empty, they tell the names of the files.
 repository = os.environ.get("SITE_REPOSITORY", "")
@@ -24,7 +20,7 @@ playground = os.environ.get("SITE_PLAYGROUND")
 
 source_suffix = {".md": "markdown"}
 root_doc = "README"
-include_patterns = [str(page.relative_to(check_pages.ROOT)) for page in check_pages.pages()]
+include_patterns = [str(page.relative_to(ROOT)) for page in pages()]
 
 myst_heading_anchors = 6
 myst_enable_extensions = ["dollarmath"]  # book.py removes the backticks of $`...`$
@@ -44,6 +40,14 @@ html_use_index = False
 
 # sphinxcontrib-katex has KaTeX's script, this package its style sheet and fonts; nothing is loaded from a CDN.
 katex = Path(find_spec("djangocms_katex").origin).parent / "static/djangocms_katex/vendor/katex"
-katex_css_path = katex.name + "/katex.min.css"
+katex_css_path = "katex.min.css"
 katex_options = "strict: 'error'"
-html_static_path = [str(HERE / name) for name in ("site.css", "search.js", "quiz.js")]
+exclude_patterns = [
+    "**/contrib/**",
+    "**/katex.js",
+    "**/katex.mjs",
+    "**/katex-swap*",
+    "**/*.ttf",
+    "**/*.woff",
+]  # of these, what no page uses
+html_static_path = ["site.css", "search.js", str(katex)]

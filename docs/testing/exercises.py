@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """Does the exercises of the Markdown pages as they are written: makes the edit, sees it fail with the words of the page, undoes it, sees
 it pass.
 
-  exercises.py [PAGE...]    of all pages, or of these, in a copy of the project
+  python3 -m docs.testing.exercises [PAGE...]    of all pages, or of these, in a copy of the project
 
 An exercise that is checked is followed by a comment, which readers do not see. A line of it is a keyword and its text:
 
@@ -20,29 +19,27 @@ An exercise that is checked is followed by a comment, which readers do not see. 
 meant to fail, and did not pass before, has to pass (of common/try.sh the program and a second of its tests).
 """
 
-import argparse
 import re
 import sys
 import tempfile
 
-from scratch import ROOT, Copy, Wrong
+from docs.tools.check_pages import pages
 
-sys.path.insert(0, str(ROOT / "docs"))
-from tools.check_pages import pages
-
-KEYWORDS = ("in", "replace", "by", "apply", "run", "exits", "says")
+from .scratch import ROOT, Copy, Wrong
 
 
 def exercises(text):
-    """Each a list of (keyword, text); the text of `apply` is the diff."""
-    found = []
+    """Each a list of (keyword, text, what is told of a command); the text of `apply` is the diff."""
     for comment in re.finditer(r"^ *<!-- exercise\n(.*?)^ *-->$", text, re.DOTALL | re.MULTILINE):
-        lines = [line.strip() for line in comment[1].splitlines() if line.strip()]
-        steps = [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines]
-        steps = [(keyword, what.replace("\\n", "\n") if keyword in ("replace", "by") else what) for keyword, what in steps]
         diffs = re.findall(r"^```diff\n(.*?)^```$", text[: comment.start()], re.DOTALL | re.MULTILINE)
-        found.append([(keyword, diffs[-1] if keyword == "apply" and diffs else what) for keyword, what in steps])
-    return found
+        steps = []
+        for line in filter(None, map(str.strip, comment[1].splitlines())):
+            keyword, _, what = line.partition(" ")
+            if keyword in ("exits", "says"):
+                steps[-1][2].append((keyword, what.strip()))
+            else:
+                steps.append((keyword, diffs[-1] if keyword == "apply" else what.strip(), []))
+        yield steps
 
 
 def hunks(diff):
@@ -52,42 +49,29 @@ def hunks(diff):
         yield tuple("".join(line[1:] for line in lines if line[0] != without) for without in "+-")
 
 
-def check(text, steps):
-    """Raises Wrong if the exercise is not one that the page can promise."""
-    visible = " ".join(re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).split())
-    keywords = [keyword for keyword, _ in steps]
-    for keyword, what in steps:
-        if keyword not in KEYWORDS:
-            raise Wrong(f"unknown keyword '{keyword}'")
-        if keyword in ("run", "says") and " ".join(what.split()) not in visible:
-            raise Wrong(f"the page does not say '{what}'")
-    if "run" not in keywords or keywords.count("replace") != keywords.count("by"):
-        raise Wrong("it needs a command to run, and a `by` for each `replace`")
-    if any(keyword == "apply" and not list(hunks(what)) for keyword, what in steps):
-        raise Wrong("the page shows no diff before `apply`")
-
-
-def do(copy, steps):
+def do(copy, steps, visible):
     """Does one exercise and undoes it. Returns the commands that have to pass now."""
     to_pass, passed, file, old = [], [], "", ""
     try:
-        for n, (keyword, what) in enumerate(steps):
+        for keyword, what, told in steps:
             if keyword == "in":
                 file = what
             elif keyword == "replace":
-                old = what
+                old = what.replace("\\n", "\n")
             elif keyword == "by":
-                copy.edit(file, old, what)
+                copy.edit(file, old, what.replace("\\n", "\n"))
             elif keyword == "apply":
                 for before, after in hunks(what):
                     copy.edit(file, before, after)
             elif keyword == "run":
-                following = next((m for m in range(n + 1, len(steps)) if steps[m][0] not in ("exits", "says")), len(steps))
-                told = steps[n + 1 : following]
-                code = int(dict(told).get("exits", "1"))
-                copy.expect(what, code, [word for key, word in told if key == "says"])
-                to_pass += [what] if code == 1 else []
-                passed += [what] if code == 0 else []
+                words, code = [word for key, word in told if key == "says"], int(dict(told).get("exits", "1"))
+                for promised in (what, *words):
+                    if " ".join(promised.split()) not in visible:
+                        raise Wrong(f"the page does not say '{promised}'")
+                copy.expect(what, code, words)
+                {0: passed, 1: to_pass}.get(code, []).append(what)
+            else:
+                raise Wrong(f"unknown keyword '{keyword}'")
     finally:
         copy.undo()
     return [command for command in to_pass if command not in passed]  # one that passed half-way may need what is undone
@@ -95,12 +79,12 @@ def do(copy, steps):
 
 def do_page(copy, page, text):
     """How many of its exercises, or of the commands after them, did not do what the page says; and how many there are."""
-    found, failed, to_pass = exercises(text), 0, {}
+    found, failed, to_pass = list(exercises(text)), 0, {}
+    visible = " ".join(re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).split())
     for number, steps in enumerate(found, 1):
         print(f"{page}, exercise {number} of {len(found)}", flush=True)
         try:
-            check(text, steps)
-            to_pass |= dict.fromkeys(do(copy, steps))
+            to_pass |= dict.fromkeys(do(copy, steps, visible))
         except Wrong as wrong:
             print(f"FAILED: {wrong}")
             failed += 1
@@ -114,10 +98,7 @@ def do_page(copy, page, text):
     return failed, len(found)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="*", metavar="PAGE")
-    chosen = parser.parse_args().pages
+def main(*chosen):
     failed = count = 0
     with tempfile.TemporaryDirectory(prefix="flash stëps exercises.") as folder:
         copy = Copy(folder)
@@ -132,4 +113,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,13 +32,6 @@ class Copy:
         """For the CPU alone, like the preset ci, but with warnings that are no errors: a reader's edit may leave a variable unused."""
         self.expect(f"cmake --preset ci -B {into} -DFLASH_CUDA=OFF -DFLASH_WERROR=OFF")
 
-    def use(self, build):
-        """Lets build/ lead to this folder, but with a log of tests of its own."""
-        (self.folder / "build").mkdir()
-        for path in build.iterdir():
-            if path.name != "Testing":
-                (self.folder / "build" / path.name).symlink_to(path)
-
     def run(self, command, program=("bash", "-o", "pipefail", "-c")):
         """(exit code, what it printed)"""
         settings = {name: value for name, value in os.environ.items() if not name.startswith("FLASH_SIMT")}
@@ -54,13 +46,11 @@ class Copy:
 
     def expect(self, command, code=0, words=()):
         """Runs a command, which has to end with this exit code and to print these words, whatever the line breaks."""
-        began = time.monotonic()
         got, printed = self.run(command)
-        missing = [word for word in words if " ".join(word.split()) not in " ".join(printed.split())]
+        missing = [f", and not '{word}'" for word in words if " ".join(word.split()) not in " ".join(printed.split())]
         if got != code or missing:
-            ending = "\n".join(printed.splitlines()[-40:])
-            raise Wrong(f"{command}: exit code {got}, expected {code}; {'does not say ' + repr(missing[0]) if missing else ''}\n{ending}")
-        print(f"      exit code {code} after {time.monotonic() - began:.1f} s: {command}", flush=True)
+            raise Wrong("\n".join([f"{command}: exit code {got}, expected {code}{''.join(missing)}", *printed.splitlines()[-40:]]))
+        print(f"      exit code {code}: {command}", flush=True)
 
     def edit(self, name, old, new):
         path = self.folder / name

@@ -44,22 +44,11 @@ def link_problems(path):
             yield f"link to {target}: no such heading"
 
 
-def formulas(text):
-    """(where, formula) of all math on a page."""
-    for block in re.findall(r"^```math\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        yield "block", block
-    inline = without_code(text)
-    for formula in re.findall(r"\$`(.*?)`\$", inline):
-        yield "inline", formula
-    for stray in re.findall(r"(?<![$`\\])\$(?![`$({\w])|(?<!`)\$\$", re.sub(r"\$`.*?`\$|`[^`\n]*`", "", inline)):
-        yield "stray", stray
-
-
 def math_problems(text):
-    for where, formula in formulas(text):
+    blocks = re.findall(r"^```math\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    inline = without_code(text)
+    for formula in blocks + re.findall(r"\$`(.*?)`\$", inline):
         start = " ".join(formula.split())[:50]
-        if where == "stray":
-            yield "a '$' that belongs to no formula; inline math is written $`...`$"
         bare = re.sub(r"\\[{}\\]", "", formula)
         if bare.count("{") != bare.count("}"):
             yield f"unbalanced braces in {start}"
@@ -70,23 +59,19 @@ def math_problems(text):
         for macro in REFUSED:
             if re.search(re.escape(macro) + r"(?![a-zA-Z])", formula):
                 yield f"{macro} in {start}: GitHub does not render it"
+    if re.search(r"(?<![$`\\])\$(?![`$({\w])|(?<!`)\$\$", re.sub(r"\$`.*?`\$|`[^`\n]*`", "", inline)):
+        yield "a '$' that belongs to no formula; inline math is written $`...`$"
 
 
-def equations():
-    """Equation number -> page that derives it. Problems are duplicates."""
-    found, wrong = {}, []
+def equation_problems():
+    """Equation numbers that two pages derive, and numbers in kernels and pages that no page derives."""
+    known = {}
     for path in pages():
         for tag in re.findall(r"\\tag\{([^}]+)\}", path.read_text()):
-            if tag in found:
-                wrong.append(f"{path.relative_to(ROOT)}: equation ({tag}) also stands in {found[tag].relative_to(ROOT)}")
-            found[tag] = path
-    return found, wrong
-
-
-def citation_problems(known):
-    """Equation numbers in kernels and pages have to exist."""
-    sources = list(ROOT.glob("[0-9][0-9]_*/**/*.cuh")) + list((ROOT / "common" / "device").glob("*.cuh")) + pages()
-    sources += list((ROOT / "docs").rglob("*.py"))
+            if tag in known:
+                yield f"{path.relative_to(ROOT)}: equation ({tag}) also stands in {known[tag].relative_to(ROOT)}"
+            known[tag] = path
+    sources = [*ROOT.glob("[0-9][0-9]_*/**/*.cuh"), *(ROOT / "common").rglob("*.cuh"), *(ROOT / "docs").rglob("*.py"), *pages()]
     for path in sorted(sources):
         for number in sorted(set(re.findall(r"\(((?:0?\dH?|[A-Z])\.\d+)\)", path.read_text(errors="replace")))):
             if number not in known:
@@ -94,10 +79,7 @@ def citation_problems(known):
 
 
 def problems():
-    known, wrong = equations()
-    wrong += citation_problems(known)
+    wrong = list(equation_problems())
     for path in pages():
-        text = path.read_text()
-        for problem in [*link_problems(path), *math_problems(text)]:
-            wrong.append(f"{path.relative_to(ROOT)}: {problem}")
+        wrong += [f"{path.relative_to(ROOT)}: {problem}" for problem in [*link_problems(path), *math_problems(path.read_text())]]
     return wrong

@@ -3,7 +3,7 @@
 import re
 import textwrap
 
-from .formatting import tabled
+from .formatting import table
 from .quotes import block, definition, source
 from .saved import RESULTS
 
@@ -27,9 +27,8 @@ def bug(file, kernel, *mark):
     return block(definition(path, kernel), "cpp") + "\n\n" + block(lines)
 
 
-@tabled("kernel | the simulator")
 def hazards():
     """What was saved of the mistakes of zoo_async.hpp."""
     same = rf"kernel zoo, block \(0,0,0\)(, |: )|{FOLDER}/| \(kernel zoo\)| of block \(0,0,0\)(, with no barrier between them)?"
-    for name, text in re.findall(r"^(\w+): (.+)$", (RESULTS / "cpu" / "zoo.txt").read_text(), re.M):
-        yield f"`{name}`", re.sub(same, "", text)
+    found = re.findall(r"^(\w+): (.+)$", (RESULTS / "cpu" / "zoo.txt").read_text(), re.M)
+    return table("kernel | the simulator", [(f"`{name}`", re.sub(same, "", text)) for name, text in found])

@@ -1,6 +1,5 @@
 """Tables and numbers as text."""
 
-import functools
 import re
 
 from common.compare.rows import three_digits
@@ -15,15 +14,6 @@ def table(head, rows):
     numeric = [not column or sum(bool(is_number(cell)) for cell in column) > len(column) / 2 for column in columns]
     lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---:" if n else "---" for n in numeric) + " |"]
     return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
-
-
-def tabled(head):
-    """A part of a page: the table whose lines a generator gives."""
-
-    def of_lines(lines):
-        return functools.wraps(lines)(lambda *arguments: table(head, list(lines(*arguments))))
-
-    return of_lines
 
 
 def number(value):
@@ -46,10 +36,6 @@ def step(row):
 
 def ms(row):
     return number(row["time"]["median_ms"]) if row else "–"
-
-
-def tiles_text(tiles):
-    return f"{tiles['br']} × {tiles['bc']}" if tiles else "–"
 
 
 def details(title, body):

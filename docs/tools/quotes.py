@@ -1,14 +1,12 @@
 """Quotes: functions as they stand in a source file, what programs printed, and what a program of the docs prints."""
 
 import ast
-import difflib
-import pathlib
 import re
 import subprocess
 import sys
 import textwrap
 
-from .saved import ROOT
+from .check_pages import ROOT
 
 
 def block(lines, language="text"):
@@ -84,20 +82,6 @@ def file(path):
     return block(source(path)[:-1], "cpp")
 
 
-def loop(path, function=None):
-    """A kernel's loop over tiles of K, or its iterations over tiles of Q, from its first line to its closing brace: the first of the file, or the last
-    of a function."""
-    lines = definition(path, function) if function else source(path)
-    begin = re.compile(r"( +)for \(int (?:key0 = 0|j = [01]|iteration = 0);.*\{$")
-    starts = [i for i, line in enumerate(lines) if begin.match(line)]
-    if not starts:
-        raise SystemExit(f"{path}: no loop over tiles to quote")
-    start = starts[-1 if function else 0]
-    indent = begin.match(lines[start]).group(1)
-    end = next(i for i in range(start, len(lines)) if lines[i] == indent + "}")
-    return block([line.removeprefix(indent) for line in lines[start : end + 1]], "cpp")
-
-
 def printed(name, *numbers):
     """What a program printed on the CPU; or only some of its paragraphs, the first is number 1."""
     paragraphs = "\n".join(source(f"docs/results/cpu/{name}.txt")).strip().split("\n\n")
@@ -115,14 +99,3 @@ def run(path):
     if done.returncode != 0:
         raise SystemExit(f"{path} failed:\n{done.stdout}{done.stderr}")
     return block([done.stdout.strip()])
-
-
-def new_lines(*paths):
-    """Of pairs of files, an earlier and a later one: how many lines of code, without comments, only the later one has."""
-    sentences = []
-    for before, after in zip(paths[::2], paths[1::2]):
-        old, new = ([code for line in source(path) if (code := line.split("//")[0].rstrip())] for path in (before, after))
-        kept = sum(block.size for block in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks())
-        names = [pathlib.Path(path).name for path in (before, after)]
-        sentences.append(f"Of the {len(new)} lines of code in `{names[1]}`, {len(new) - kept} are not in `{names[0]}`.")
-    return " ".join(sentences)

@@ -1,4 +1,4 @@
-"""Saved results: docs/results/DEVICE/*.jsonl (rows of `compare --save`) and *.txt, what can be said about their age, and parts of pages made of them."""
+"""Saved results, docs/results/DEVICE/*.jsonl, what can be said about their age, and tables of them."""
 
 from common.compare.rows import ROOT, changed, describe, latest, read
 
@@ -9,16 +9,11 @@ OPTIONAL = ("options", "bias_gradient", "lorentz", "centroid")  # of chapter 09
 H200 = "nvidia_h200"
 
 
-def rows_of(device, file):
-    """The saved rows of one file."""
-    return read(RESULTS / device / file)
-
-
 def newest(device, *files, stage=None, direction=None, having=None):
     """The rows of some files that have a field; of the same step, pass and problem the one saved last. Without names those of all files but
-    sweeps, which are for plots. Without passes that run another stage's kernels, and without chapter 09's `options`."""
+    sweeps, which are for plots. Without passes that run another stage's kernels, and without chapter 09's options."""
     files = files or [path.name for path in sorted((RESULTS / device).glob("*.jsonl")) if not path.name.startswith("sweep")]
-    found = [row for file in files for row in rows_of(device, file) if having in (None, *row) and not row.is_borrowed]
+    found = [row for file in files for row in read(RESULTS / device / file) if having in (None, *row) and not row.is_borrowed]
     found = [row for row in found if row["variant"] not in OPTIONAL]
     return latest([row for row in found if stage in (None, row["stage"]) and direction in (None, row["pass"])])
 
@@ -32,29 +27,20 @@ def fastest(rows):
     return min(rows, key=lambda row: row["time"]["median_ms"], default=None)
 
 
-def section(title, head, lines, rows, below=None):
-    """A table of rows below its title, what is to be said of it, and where they come from. None if there are no lines. Of a GPU its name
-    comes first; a title may have the {pass} and the {problem} of the first row."""
+def section(title, head, lines, rows):
+    """A table of rows below its title, and where they come from. None if there are no lines. A GPU's name comes first; a title may have
+    the {pass} and the {problem} of the first row."""
     if not lines:
         return None
     first = rows[0]
     title = title.format_map({"pass": first["pass"], "problem": describe(first["problem"])})
-    device = first.device_name if first.is_gpu else ""
-    return "\n\n".join(filter(None, [f"{', '.join(filter(None, [device, title]))}:", table(head, lines), below, origin(rows)]))
+    title = f"{first.device_name}, {title}" if first.is_gpu else title
+    return f"{title}:\n\n{table(head, lines)}\n\n{origin(rows)}"
 
 
 def changed_since(rows):
     """The kernel files that are no longer what they were when the rows were saved."""
     return sorted({path for row in rows for path in changed(row.get("sources", {}))})
-
-
-def age(rows):
-    """For the front page: the day, and the kernels that have changed since: one or two by their files, more by their stages."""
-    files = changed_since(rows)
-    stages = sorted({path.split("/")[0] for path in files})
-    changed = " and ".join(f"`{path}`" for path in files) if len(files) <= 2 else f"kernels of {', '.join(stages)}"
-    since = f" Edited since, and not measured again: {changed}." if files else ""
-    return f"Saved on {max(row['date'][:10] for row in rows)}.{since}"
 
 
 def origin(rows):

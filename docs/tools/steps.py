@@ -19,26 +19,20 @@ class Step(NamedTuple):
 # What chapters 06b to 08 predict, in TFLOP/s, at d = 64 and 128: (6.9), (7.9), (8.0), and section 3 of 08's backward chapter.
 ALLOWED = {
     "06_fa2_forward/loop_order": (29.8, 29.8),
-    "06_fa2_forward/register_tiles": (53.1, 51.6),
-    "06_fa2_forward/tile_types": (53.1, 51.6),
+    **dict.fromkeys(("06_fa2_forward/register_tiles", "06_fa2_forward/tile_types"), (53.1, 51.6)),
     "06_fa2_forward/async_copies": (53.1, 51.8),
     "06_fa2_forward/vector_operands": (55.46, 56.0),
     "06_fa2_forward/short_softmax": (59.6, 58.1),
     "06_fa2_forward/tuned": (59.6, 61.2),
     "07_fa2_backward/two_kernels": (43.1, 43.3),
     "07_fa2_backward/one_kernel": (60.7, 60.9),
-    "08_tensor_cores/mma": (310, 404),
-    "08_tensor_cores/swizzle": (310, 404),
-    "08_tensor_cores/pipeline": (310, 404),
-    "08_tensor_cores/registers": (529, 541),
-    "08_tensor_cores/addresses": (529, 541),
-    "08_tensor_cores/resident_Q": (529, 541),
+    **dict.fromkeys([f"08_tensor_cores/{name}" for name in ("mma", "swizzle", "pipeline")], (310, 404)),
+    **dict.fromkeys([f"08_tensor_cores/{name}" for name in ("registers", "addresses", "resident_Q")], (529, 541)),
     "08_tensor_cores/tuned": (529, 557),
     "08_tensor_cores/lazy_maximum": (579, 606),
     "08_tensor_cores/two_kernels": (364, 298),
     "08_tensor_cores/one_kernel": (636, 430),
-    "08_tensor_cores/halves": (636, 636),
-    "08_tensor_cores/staggered": (636, 636),
+    **dict.fromkeys(("08_tensor_cores/halves", "08_tensor_cores/staggered"), (636, 636)),
 }
 
 
@@ -99,5 +93,5 @@ STEPS = {
     ],
 }
 STAGE = "08_tensor_cores"
-VARIANTS = {which: [step.variant for step in STEPS[f"tensor_{which}"]] for which in ("forward", "backward")}
-PORTABLE = {"forward": VARIANTS["forward"][:8], "backward": VARIANTS["backward"][:4]}  # on every GPU since Ampere; the others: Hopper
+# Of these the steps that run on every GPU since Ampere; the others: Hopper
+PORTABLE = {which: [step.variant for step in STEPS[f"tensor_{which}"][:count]] for which, count in (("forward", 8), ("backward", 4))}

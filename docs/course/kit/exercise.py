@@ -224,8 +224,3 @@ def gallery(exercise):
             )
         wrong["lines"] = solution.replace(wrong["replace"], wrong["by"])
     return found
-
-
-def quizzes():
-    """The quizzes: [{chapter, question: [{ask, answer, run, says}]}]; run and says where a program prints the answer."""
-    return tomllib.loads((FOLDER.parent / "quizzes.toml").read_text())["quiz"]

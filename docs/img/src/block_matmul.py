@@ -1,6 +1,6 @@
 """The pictures of docs/reference/block_matmul.md: levels of tiles, and who holds which row."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 from .shapes import ThreadTile
 

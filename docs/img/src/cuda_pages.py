@@ -1,6 +1,6 @@
 """The pictures of docs/chapters/cuda_from_zero.md that show a grid, its threads, and the banks that a warp asks."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 WARP = 32
 

@@ -1,7 +1,7 @@
 """The pictures of docs/chapters/04_fa1_forward.md and 05_fa1_backward.md that show who owns what in a block: d = 64, on sm_90."""
 
-from lab.typed_tables import rows_of, value
-from tools.svg import Picture
+from docs.lab.typed_tables import rows_of, value
+from docs.tools.svg import Picture
 
 WIDTH = 64  # d
 GROUP = 8  # keys at a time

@@ -1,6 +1,6 @@
 """The pictures of docs/chapters/07_fa2_backward.md: who owns which sum, who holds what, banks, the order of the loop."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 from .shapes import BACKWARD, WARP, visited
 

@@ -1,6 +1,6 @@
 """The pictures of chapters 06 and 06b: which thread holds what, operands, instructions, and what a causal mask leaves of the tiles."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 from .shapes import FORWARD, ThreadTile, visited
 

@@ -3,7 +3,7 @@ another layout than the kernels and the simulator have. Of a register, what it h
 
 import json
 
-from tools.saved import RESULTS
+from docs.tools.saved import RESULTS
 
 VALUES = json.loads((RESULTS / "cpu" / "lab_fragments.json").read_text())
 WARP = 32

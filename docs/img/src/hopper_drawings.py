@@ -2,8 +2,8 @@
 warpgroup sees, work from a counter; of the backward pass where operands reside, the two buffers of dS,
 the turns at dQ, and the relay."""
 
-from lab.typed_tables import rows_of
-from tools.svg import Picture
+from docs.lab.typed_tables import rows_of
+from docs.tools.svg import Picture
 
 from .lanes import LEFT, TEXT, Lanes
 

@@ -3,7 +3,7 @@ simulator)."""
 
 import json
 
-from tools.saved import RESULTS
+from docs.tools.saved import RESULTS
 
 from .lanes import TEXT, Lanes
 

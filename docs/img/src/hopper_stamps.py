@@ -6,7 +6,7 @@ and the adder in a visit, that is a tile of queries. Clocks count from the first
 
 import csv
 
-from tools.saved import RESULTS
+from docs.tools.saved import RESULTS
 
 from .lanes import LEFT, RIGHT, TEXT, Lanes
 

@@ -2,7 +2,7 @@
 
 from math import asinh, cosh, hypot, sinh
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 LEFT, RIGHT = -0.5, 2.0  # arguments of sinh: positions along the sheet, so that their difference is the distance
 UNIT, ORIGIN, BASE = 104, 200, 474  # pixels per unit, and where the origin is

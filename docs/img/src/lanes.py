@@ -1,6 +1,6 @@
 """Pictures of lanes below each other over one axis, for chapters 08H and 08B: who does what when."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 WIDTH, LEFT, RIGHT = 960, 164, 940  # of a picture; where time begins and ends
 TEXT = 14  # so that it stays legible where a page is narrower

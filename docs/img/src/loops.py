@@ -1,6 +1,6 @@
 """Which tile of the scores comes when, and what that costs: the loop orders of docs/chapters/04, 05 and 06."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 ROWS, COLS = 4, 5  # tiles of queries and of keys
 CELL, GAP = (46, 42), 4

@@ -2,7 +2,7 @@
 
 from math import tanh
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 NQ, NK, LEFT, RIGHT, TILE = 6, 9, 3, 1, 3
 

@@ -5,13 +5,12 @@ from math import exp, log
 from statistics import geometric_mean
 
 from common.compare import h200
-from tools.formatting import number
-from tools.saved import H200, fastest, newest
-from tools.steps import STEPS
-from tools.svg import Picture
-from tools.tensor_results import CELLS, LAST, ON_HOPPER, PASSES, PEERS, front_rates
-from tools.tensor_results import saved as saved_cells
-from tools.timed import named
+from docs.tools.formatting import number
+from docs.tools.saved import H200, fastest, newest
+from docs.tools.steps import STEPS
+from docs.tools.svg import Picture
+from docs.tools.tensor_results import CELLS, LAST, ON_HOPPER, PASSES, PEERS, front_rates
+from docs.tools.tensor_results import saved as saved_cells
 
 SCORES = [1, 2, 4, 0]  # the running example
 RATE = h200.FP32_FLOPS / 8  # at most, of products with two loads per multiply-add: (1.17)
@@ -26,6 +25,14 @@ def kernels(stage, *passes):
     """(name, row, [kernels]) of the profiled steps of a stage."""
     rows = newest(H200, "compare.jsonl", stage=stage, having="profile")
     return [(row["variant"], row, row["profile"]) for row in rows if row["pass"] in passes]
+
+
+def named(kernels):
+    """(name, kernel) of a profile. The kernel of chapter 01 that runs twice computes dV first, then dK."""
+    gradients = iter(("dV", "dK"))
+    for kernel in kernels:
+        name = kernel["kernel"]
+        yield (f"{name}, {next(gradients)}" if name == "key_gradient_kernel" else name), kernel
 
 
 def kernels_01():

@@ -3,7 +3,7 @@
 import math
 
 from common.compare import h200
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 
 def memory_hierarchy():

@@ -1,6 +1,6 @@
 """The pictures of docs/reference/mma_fragments.md: which lane holds which element, of mma and of ldmatrix."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 from . import fragments as F
 from .fragments import WARP

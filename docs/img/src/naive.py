@@ -1,6 +1,6 @@
 """The pictures of docs/chapters/01_naive.md: the tiled product of section 2, the launches of section 3, the gradients of section 4."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 TILE = 32
 

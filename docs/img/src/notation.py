@@ -1,6 +1,6 @@
 """The pictures of docs/reference/notation.md, layouts.md and jacobians.md."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 
 def causal():

@@ -1,7 +1,7 @@
 """The loops that copy while they compute, of chapters 06b to 08: what threads do, and what is in flight meanwhile, in the order of the code."""
 
-from tools.quotes import source
-from tools.svg import Picture
+from docs.tools.quotes import source
+from docs.tools.svg import Picture
 
 TEXT, BARRIER = 15, "__syncthreads()"
 

@@ -2,7 +2,7 @@
 
 from math import sqrt
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 
 def chains():

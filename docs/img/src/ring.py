@@ -3,9 +3,8 @@ docs/results/cpu/ring_events.csv (common/binding/trace_ring.py)."""
 
 import csv
 
-from tools.ring import PASSES, Model, problems
-from tools.saved import RESULTS
-from tools.svg import Picture
+from docs.tools.saved import RESULTS
+from docs.tools.svg import Picture
 
 from .lanes import LEFT, TEXT, Lanes
 
@@ -70,36 +69,4 @@ def ring_steps():
     return p
 
 
-def ring_shares():
-    """Four GPUs under a causal mask: the share of ideal that each scheme reaches, next to the prediction for zigzag."""
-    p = Picture(820, 390, "Shares of the ideal time on four H200s under a causal mask: zigzag, its prediction, the plain ring and Ulysses")
-    model, found, wide, y = Model(), problems(), 250, 74
-    sizes = [(tokens, kv_heads) for gpus, tokens, kv_heads, causal, which in found if (gpus, causal, which) == (4, "yes", PASSES[0])]
-    for k, which in enumerate(PASSES):
-        left = 210 + 310 * k
-        p.label(left + wide / 2, 24, which, 15, bold=True)
-        for percent in (0, 25, 50, 75, 100):
-            x = left + wide * percent / 100
-            p.line(x, y - 14, x, y + 40 * len(sizes) - 6, "line" if percent in (0, 100) else "thin")
-            p.label(x, y - 20, f"{percent / 100:g}", 13, kind="dim")
-        for row, (tokens, kv_heads) in enumerate(sizes):
-            at, ms = y + 40 * row, found[4, tokens, kv_heads, "yes", which]
-            if k == 0:
-                p.label(192, at + 11, f"{tokens:,} tokens", 13, "end")
-                p.note(192, at + 27, f"{kv_heads} key heads", anchor="end")
-            for scheme, kind, top, high in (("zigzag", "c1", 0, 10), ("ulysses", "c3", 11, 10), ("ring", "c2", 22, 10)):
-                if scheme in ms:
-                    p.rect(left, at + top, wide * ms["ideal"] / ms[scheme], high, kind)
-            x = left + wide * model.share((4, tokens, kv_heads, "yes", which), ms["ideal"])
-            p.line(x, at - 4, x, at + 13, "strong")
-    y += 40 * len(sizes) + 24
-    for x, kind, name in ((150, "c1", "zigzag"), (260, "c3", "Ulysses"), (370, "c2", "plain ring")):
-        p.rect(x, y, 22, 12, kind)
-        p.label(x + 30, y + 11, name, 13, "start")
-    p.line(510, y - 4, 510, y + 16, "strong")
-    p.label(522, y + 11, "zigzag, as predicted", 13, "start")
-    p.note(410, y + 40, "1: a quarter of one GPU's time. Above 131,072 tokens only zigzag was timed.")
-    return p
-
-
-PICTURES = [ring_ranks, ring_steps, ring_shares]
+PICTURES = [ring_ranks, ring_steps]

@@ -1,6 +1,6 @@
 """The picture of the index: which chapter needs which, and how long each takes. Keep the times as the chapters give them."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 WIDE, HIGH, GAP, LEFT, ROWS = 94, 74, 16, 8, (62, 178, 294)
 # (column, row, class, title, subject, time)

@@ -2,7 +2,7 @@
 
 from math import exp
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 SECTOR, LANES = 8, 32  # elements of 4 bytes; threads of a warp
 SCORES, TILE = [1, 2, 4, 0], 2  # the running example

@@ -1,6 +1,6 @@
 """Of docs/reference/swizzles.md: banks of plain, padded and swizzled rows."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 from .fragments import swizzled_chunk
 

@@ -1,8 +1,8 @@
 """Of docs/chapters/08_tensor_cores.md and its backward chapter: what limits each step, a block of B and its row tiles, the lazy maximum, and dQ in the
 order of fragments."""
 
-from lab.typed_tables import rows_of, value
-from tools.svg import Picture
+from docs.lab.typed_tables import rows_of, value
+from docs.tools.svg import Picture
 
 from .fragments import c_col, c_row, swizzled_chunk
 

@@ -1,19 +1,15 @@
-#!/usr/bin/env python3
 """What a picture of a trace says of events that are known: stages by their loads, and where their phases begin and end. And when
 products are in flight by stamps of a GPU's clock, and that a loop's picture has the order of its code."""
 
 import json
 import pathlib
-import sys
 import tempfile
 import unittest
 from unittest import mock
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-import generate  # noqa: E402, F401  finds the packages
-from img.src import hopper_backward as backward  # noqa: E402
-from img.src import hopper_forward as pictures  # noqa: E402
-from img.src import hopper_stamps, pipelines  # noqa: E402
+from docs.img.src import hopper_backward as backward
+from docs.img.src import hopper_forward as pictures
+from docs.img.src import hopper_stamps, pipelines
 
 
 def event(what, warp, **numbers):

@@ -1,6 +1,6 @@
 """The pictures of docs/reference/triton.md: which elements a program owns, and loads in flight while a product runs."""
 
-from tools.svg import Picture
+from docs.tools.svg import Picture
 
 from .lanes import Lanes
 
