@@ -1,11 +1,11 @@
 # What a build for WebAssembly (common/wasm/toolchain.cmake) needs in addition to common/cmake/options.cmake.
 
 # Kernels are switched by emscripten's fibers, which the Asyncify pass makes possible. A fiber that is not running keeps its calls in
-# memory of its own: FLASH_FIBER_BYTES.
+# memory of its own: FLASH_FIBER_BYTES. Functions that may lie on a stack when it is switched are named in suspended.txt, since all others stay
+# smaller and faster without the pass.
+# Exceptions by JavaScript: those of WebAssembly itself and Asyncify exclude each other. size_t has 32 bits, 64-bit extents are narrowed to it.
 set(FLASH_FIBER_BYTES 65536)
 target_compile_definitions(flash_options INTERFACE FLASH_FIBER_BYTES=${FLASH_FIBER_BYTES})
-# Functions that may lie on a stack when it is switched are named in suspended.txt, since all others stay smaller and faster without the pass.
-# Exceptions by JavaScript: those of WebAssembly itself and Asyncify exclude each other. size_t has 32 bits, 64-bit extents are narrowed to it.
 target_compile_options(flash_options INTERFACE -fexceptions -Wno-shorten-64-to-32 -Wno-implicit-int-float-conversion
                        -include ${PROJECT_SOURCE_DIR}/common/wasm/library.hpp)
 target_link_options(flash_options INTERFACE -fexceptions -sASYNCIFY=1 -sASYNCIFY_ONLY=@${PROJECT_SOURCE_DIR}/common/wasm/suspended.txt
@@ -33,9 +33,8 @@ function(own_headers target folder)
   get_target_property(where ${target} INTERFACE_INCLUDE_DIRECTORIES)
   list(GET where 0 where)
   if(where MATCHES "/include$")
-    set(own ${PROJECT_BINARY_DIR}/headers)
-    file(MAKE_DIRECTORY ${own})
-    file(CREATE_LINK ${where}/${folder} ${own}/${folder} SYMBOLIC)
-    set_target_properties(${target} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${own})
+    file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/headers)
+    file(CREATE_LINK ${where}/${folder} ${PROJECT_BINARY_DIR}/headers/${folder} SYMBOLIC)
+    set_target_properties(${target} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${PROJECT_BINARY_DIR}/headers)
   endif()
 endfunction()

@@ -11,59 +11,47 @@ import subprocess
 import sys
 from pathlib import Path
 
-NODE = re.compile(r"^!(\d+) = (?:distinct )?!DI(\w+)\((.*)\)$", re.MULTILINE)
+NODE = re.compile(r"^!(\d+) = (?:distinct )?!DI\w+\((.*)\)$", re.MULTILINE)
 ACCESS = re.compile(r"^( +)(?:tail |notail )?call [^@\n]*@__tsan_(?!func|init)\w+\(.*!dbg !(\d+).*$", re.MULTILINE)
+ESCAPED = re.compile(r"\\[0-9A-F]{2}")  # a byte beyond ASCII
 SIMULATOR = re.compile(r"(^|/)common/simt/(?!test/)")
 
 
-def size_of(text):
-    """The bytes of a constant, its final zero included: LLVM writes those beyond ASCII as \\C3."""
-    return len(re.sub(r"\\[0-9A-F]{2}", "?", text)) + 1
+def place(nodes, location):
+    """ "file:line" of a !DILocation"""
 
-
-class Places:
-    def __init__(self, module):
-        self.nodes = {number: (kind, text) for number, kind, text in NODE.findall(module)}
-        self.texts = {}  # "file:line" -> the number of its constant
-
-    def field(self, number, name):
-        found = re.search(rf"\b{name}: !?(\"[^\"]*\"|\d+)", self.nodes[number][1])
+    def field(number, name):
+        found = re.search(rf"\b{name}: !?(\"[^\"]*\"|\d+)", nodes[number])
         return found and found[1].strip('"')
 
-    def file(self, scope):
-        while (file := self.field(scope, "file")) is None:
-            scope = self.field(scope, "scope")
-        name, folder = self.field(file, "filename"), self.field(file, "directory")
-        return os.path.normpath(os.path.join(folder or "", name))
-
-    def of(self, location):
-        """The number of the constant for a !DILocation."""
-        places = []
-        while location is not None:
-            places.append((self.file(self.field(location, "scope")), self.field(location, "line") or "0"))
-            location = self.field(location, "inlinedAt")
-        file, line = next((place for place in places if not SIMULATOR.search(place[0])), places[0])
-        return self.texts.setdefault(f"{file}:{line}", len(self.texts))
+    places = []
+    while location is not None:
+        scope = field(location, "scope")
+        while (file := field(scope, "file")) is None:
+            scope = field(scope, "scope")
+        path = os.path.normpath(os.path.join(field(file, "directory") or "", field(file, "filename")))
+        places.append((path, field(location, "line") or "0"))
+        location = field(location, "inlinedAt")
+    return ":".join(next((each for each in places if not SIMULATOR.search(each[0])), places[0]))
 
 
 def with_places(module):
-    places = Places(module)
+    nodes, numbers = dict(NODE.findall(module)), {}
     opaque = "i8*" not in module  # pointers, from LLVM 15 on
-    pointer, pointers = ("ptr", "ptr") if opaque else ("i8*", "i8**")
+    pointer = "ptr" if opaque else "i8*"
 
-    def note(access):
-        number = places.of(access[2])
-        text = next(text for text, n in places.texts.items() if n == number)
-        constant = f"@.flash_place.{number}"
-        if not opaque:
-            constant = f"bitcast ([{size_of(text)} x i8]* {constant} to i8*)"
-        return f"{access[1]}store {pointer} {constant}, {pointers} @flash_simt_place\n{access[0]}"
+    def array(text):  # with its final zero
+        return f"[{len(ESCAPED.sub('?', text)) + 1} x i8]"
 
-    module = ACCESS.sub(note, module)
-    constants = [f"@flash_simt_place = external global {pointer}"]
-    for text, number in places.texts.items():
-        constants.append(f'@.flash_place.{number} = private unnamed_addr constant [{size_of(text)} x i8] c"{text}\\00"')
-    return module + "\n".join(constants) + "\n" if places.texts else module
+    def noted(access):
+        text = place(nodes, access[2])
+        constant = f"@.flash_place.{numbers.setdefault(text, len(numbers))}"
+        value = constant if opaque else f"bitcast ({array(text)}* {constant} to i8*)"
+        return f"{access[1]}store {pointer} {value}, {'ptr' if opaque else 'i8**'} @flash_simt_place\n{access[0]}"
+
+    module = ACCESS.sub(noted, module)
+    constants = [f'@.flash_place.{n} = private unnamed_addr constant {array(text)} c"{text}\\00"\n' for text, n in numbers.items()]
+    return "".join([module, f"@flash_simt_place = external global {pointer}\n", *constants]) if numbers else module
 
 
 def main(command):

@@ -4,39 +4,30 @@ the race appears. In a copy of the project, whose kernel it edits.
 
 record.py [FOLDER]   FOLDER: where the pictures go instead of docs/img
 
-Needs Chromium, and Pillow to put its screenshots into one file: python3 -m pip install pillow. Nothing else needs Pillow. What the page shows is
-the page's own; the script only hides its form and its counts, and adds the captions and the pointer.
+Needs Chromium and python3 -m pip install playwright pillow. What the page shows is the page's own; the script only hides its form and its counts,
+and adds the captions and the pointer.
 """
 
-import base64
 import io
-import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from chromium import PROGRAM, Chromium
+from PIL import Image
+from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs/testing"))
-from scratch import Copy  # noqa: E402
-
-WIDTH, HEIGHT, SCALE = 700, 546, 1.75
-TOP = "  tile[threadIdx.y]"  # how the first line that the editor shows begins
-BARRIER = "    __syncthreads();\n    for"  # its line and what follows
 COLOURS = 64
 LOOK = """
-header, form, #counts, #told > :not(:first-child) { display: none; }
+header, form, #counts, #told > :not(:first-child), #files button:not([aria-current="true"]) { display: none; }
 body { overflow: hidden; padding: 0 10px; }
 main { display: flex; flex-direction: column; gap: 8px; }
 #caption { font-size: 23px; font-weight: 700; padding: 6px 2px 0; }
 #code { display: grid; grid-template-columns: auto 1fr; }
-#files { overflow: hidden; }
-#files button:not([aria-current="true"]) { display: none; }
 #files button { color: var(--text); font: 600 14px/1.5 "DejaVu Sans Mono", monospace; padding: 8px 12px; }
 #saving { flex-direction: row-reverse; padding: 5px 8px; }
 #saving button { padding: 3px 14px; }
@@ -51,154 +42,105 @@ textarea::selection { background: #ffb84d; color: #000; }
 .message button { border: 0; background: none; font-weight: 700; padding: 0; }
 #pointer { left: 0; position: fixed; top: 0; width: 22px; z-index: 9; }
 """
-POINTER = (
-    '<svg viewBox="0 0 16 24" xmlns="http://www.w3.org/2000/svg"><path d="M1 1v18l4.5-4 3 7 3-1.3-3-7H15z" fill="#fff" stroke="#000" '
-    'stroke-width="1.4"/></svg>'
-)
-SETUP = f"""
-document.head.append(make("style", {json.dumps(LOOK)}));
-document.querySelector("main").prepend(make("div", "…", {{ id: "caption" }}));
-document.body.append(make("div", "", {{ id: "pointer", innerHTML: {json.dumps(POINTER)} }}));
-const area = document.querySelector("#editor textarea"), button = document.querySelector("#saving button");
-area.focus({{ preventScroll: true }});
-const caption = (text) => {{ element("caption").textContent = text; }};
-const point = (x, y) => {{ element("pointer").style.transform = `translate(${{x}}px, ${{y}}px)`; }};
-const topOf = (line) => (line - 1) * parseFloat(getComputedStyle(area).lineHeight);
-const lineAt = (at) => area.value.slice(0, at).split("\\n").length;
-const first = lineAt(area.value.indexOf({json.dumps(TOP)})), start = area.value.indexOf({json.dumps(BARRIER)});
-const settle = () => {{ area.scrollTop = topOf(first) + 4; scrollTo(0, 0); }};
-const under = area.getBoundingClientRect().top + 2 + topOf(lineAt(start)) - topOf(first);
+SETUP = """
+document.querySelector("main").prepend(make("div", "", { id: "caption" }));
+document.body.append(make("div", "", { id: "pointer", innerHTML: `<svg viewBox="0 0 16 24" xmlns="http://www.w3.org/2000/svg">
+  <path d="M1 1v18l4.5-4 3 7 3-1.3-3-7H15z" fill="#fff" stroke="#000" stroke-width="1.4"/></svg>` }));
+const area = document.querySelector("#editor textarea"), line = parseFloat(getComputedStyle(area).lineHeight);
+const start = area.value.indexOf("    __syncthreads();\\n    for"), first = area.value.indexOf("  tile[threadIdx.y]");
+const topOf = (at) => (area.value.slice(0, at).split("\\n").length - 1) * line;
+const settle = () => { area.scrollTop = topOf(first) + 4; scrollTo(0, 0); };
+const middle = ({ left, top, width, height }) => [left + width / 2, top + height / 2];
+area.focus({ preventScroll: true });
 settle();
 """
-VERDICT = "document.querySelector('#verdict strong')?.textContent"
 
 
 class Recorder:
-    def __init__(self, browser):
-        self.browser, self.frames = browser, []  # [(PNG, milliseconds)]
-
-    def do(self, *scripts):
-        for script in scripts:
-            self.browser.value(script)
+    def __init__(self, page):
+        self.page, self.frames = page, []  # [(PNG, milliseconds)]
 
     def take(self, milliseconds):
-        self.do("settle()")
-        shot = self.browser.ask("Page.captureScreenshot", format="png")["data"]
-        self.frames.append((base64.b64decode(shot), milliseconds))
+        self.page.evaluate("settle()")
+        self.frames.append((self.page.screenshot(), milliseconds))
 
-    def until(self, verdict):
-        if not self.browser.wait(f"{VERDICT}.startsWith('{verdict}')", 60):
-            raise SystemExit(f"record: the page says {self.browser.value(VERDICT)!r}, not {verdict!r}")
-        time.sleep(0.3)  # the listing's marks
+    def caption(self, text):
+        self.page.evaluate("(text) => { element('caption').textContent = text; }", text)
+
+    def point(self, x, y):
+        self.page.evaluate(f"element('pointer').style.transform = 'translate({x}px, {y}px)'")
 
     def move(self, start, end, steps=4):
         for n in range(1, steps + 1):
-            self.do("point({}, {})".format(*(a + (b - a) * n / steps for a, b in zip(start, end))))
+            self.point(*(a + (b - a) * n / steps for a, b in zip(start, end)))
             self.take(70)
 
-    def record(self, url, theme):
-        self.browser.look(WIDTH, HEIGHT, theme)
-        metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": SCALE, "mobile": False}
-        self.browser.ask("Emulation.setDeviceMetricsOverride", **metrics)
-        self.browser.ask("Emulation.setFocusEmulationEnabled", enabled=True)
-        self.browser.open(url)
+    def until(self, verdict):
+        self.page.locator("#verdict strong", has_text=verdict).wait_for(timeout=120_000)
+        self.page.wait_for_timeout(300)  # the listing's marks
+
+    def record(self, url):
+        self.page.goto(url)
         self.until("Right, without a race")
-        self.do(SETUP)
-        barrier = [300, self.browser.value("under") + 8]
-        save = self.browser.value(
-            "(({ left, top, width, height }) => [left + width / 2, top + height / 2])(button.getBoundingClientRect())"
-        )
-        self.do("point(560, 420)", "caption('CUDA on your CPU: right, without a race')")
+        self.page.add_style_tag(content=LOOK)
+        self.page.add_script_tag(content=SETUP)
+        barrier = [300, self.page.evaluate("area.getBoundingClientRect().top + 10 + topOf(start) - topOf(first)")]
+        save = self.page.evaluate("middle(document.querySelector('#saving button').getBoundingClientRect())")
+        self.point(560, 420)
+        self.caption("CUDA on your CPU: right, without a race")
         self.take(1600)
-        self.do("caption('1. Delete a barrier')")
+        self.caption("1. Delete a barrier")
         self.move((560, 420), barrier)
-        self.do("area.setSelectionRange(start + 4, start + 20)")
+        self.page.evaluate("area.setSelectionRange(start + 4, start + 20)")
         self.take(1100)
-        self.do(
-            f"area.setRangeText('', start, start + {len(BARRIER.splitlines()[0]) + 1}, 'start')", "area.dispatchEvent(new Event('input'))"
-        )
+        self.page.evaluate("area.setRangeText('', start, start + 21, 'start'), area.dispatchEvent(new Event('input'))")
         self.take(900)
-        self.do("caption('2. Save and run')")
+        self.caption("2. Save and run")
         self.move(barrier, save)
         self.take(500)
-        self.do("button.click()")
-        self.browser.wait(f"{VERDICT} === 'Running …'", 5)
+        self.page.locator("#saving button").first.click()
+        self.until("Running")
         self.take(900)
         self.until("Race")
-        self.do("caption('3. Two threads collide. Both lines are named')")
+        self.caption("3. Two threads collide. Both lines are named")
         self.take(4200)
 
 
-def reduced(images):
-    """With one palette for all and no dithering, so that what stands still costs nothing. Large areas keep their colours."""
-    from PIL import Image
-
-    def mapped(image):
-        return image.quantize(palette=palette, dither=Image.Dither.NONE)
-
+def gif(frames, path):
+    """With one palette for all and no dithering, so that what stands still costs nothing."""
+    images = [Image.open(io.BytesIO(png)).convert("RGB") for png, _ in frames]
     width, height = images[0].size
-    every, areas = Image.new("RGB", (width, len(images) * height)), Image.new("RGB", (COLOURS // 2, 1))
+    every = Image.new("RGB", (width, len(images) * height))
     for n, image in enumerate(images):
         every.paste(image, (0, n * height))
-    areas.putdata([colour for _, colour in sorted(every.getcolors(1 << 24))[-COLOURS // 2 :]])
-    others = every.quantize(COLOURS - COLOURS // 2, method=Image.Quantize.MAXCOVERAGE).getpalette()
-    palette, colours = Image.new("P", (1, 1)), [*areas.tobytes(), *others]
-    palette.putpalette(colours)
-    frames = [mapped(image) for image in images]
-    for n, index in enumerate(mapped(areas).tobytes()):  # which need not be n: Pillow compares in steps of a few shades
-        colours[3 * index : 3 * index + 3] = areas.tobytes()[3 * n : 3 * n + 3]
-    for frame in frames:
-        frame.putpalette(colours)
-    return frames
-
-
-def gif(frames, path):
-    from PIL import Image
-
-    first, *others = reduced([Image.open(io.BytesIO(png)).convert("RGB") for png, _ in frames])
+    palette = every.quantize(COLOURS)
+    first, *others = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images)
     first.save(path, save_all=True, append_images=others, duration=[each for _, each in frames], loop=0, optimize=False)
     print(f"{path}: {path.stat().st_size:,} bytes, {sum(each for _, each in frames) / 1000:.1f} s")
 
 
-def record(root, folder):
-    kernel = root / "01_naive/kernel.cuh"
-    text = kernel.read_text()
-    server = subprocess.Popen(
-        [root / "common/try.sh", "01", "--serve"],
-        env={**os.environ, "CCACHE_DISABLE": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        url = re.search(r"http://127.0.0.1:\d+/\S+/", server.stdout.readline())
-        if not url:
-            raise SystemExit("record: common/try.sh 01 --serve does not start")
-        for theme in ("light", "dark"):
-            kernel.write_text(text)
-            with Chromium(url[0]) as browser:
-                recorder = Recorder(browser)
-                recorder.record(f"{url[0]}#variant=naive&pass=forward", theme)
-            gif(recorder.frames, folder / f"race_{theme}.gif")
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def main(arguments):
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        raise SystemExit("record: Pillow is missing: python3 -m pip install pillow") from None
-    if not PROGRAM:
-        raise SystemExit("record: Chromium is missing")
-    folder = Path(arguments[0] if arguments else ROOT / "docs/img").resolve()
+def main(folder):
     if not folder.is_dir():
-        raise SystemExit(f"record: FOLDER is {folder}, which is no folder")
-    with tempfile.TemporaryDirectory(prefix="flash_record_") as scratch:
-        copy = Copy(Path(scratch) / "project")
-        record(copy.folder, folder)
+        sys.exit(f"record: FOLDER is {folder}, which is no folder")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with tempfile.TemporaryDirectory(prefix="flash_record_") as scratch, sync_playwright() as play:
+        root = Path(shutil.copytree(ROOT, f"{scratch}/project", ignore=shutil.ignore_patterns("build*", ".*")))
+        kernel, command = root / "01_naive/kernel.cuh", [root / "common/try.sh", "01", "--serve"]
+        text, settings = kernel.read_text(), {**os.environ, "CCACHE_DISABLE": "1"}
+        with subprocess.Popen(command, env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as server:
+            url = re.search(r"http://127.0.0.1:\d+/\S+/", server.stdout.readline())
+            for theme in ("light", "dark") if url else ():
+                kernel.write_text(text)
+                browser = play.chromium.launch(executable_path=chromium)
+                look = {"viewport": {"width": 700, "height": 546}, "device_scale_factor": 1.75, "color_scheme": theme}
+                recorder = Recorder(browser.new_page(**look))
+                recorder.record(f"{url[0]}#variant=naive&pass=forward")
+                browser.close()
+                gif(recorder.frames, folder / f"race_{theme}.gif")
+            server.terminate()
+    if not url:
+        sys.exit("record: common/try.sh 01 --serve does not start")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "docs/img")

@@ -1,15 +1,14 @@
-// Follows emscripten's script, which defines Module. One message is one run of the stage's program, in a module of its own.
+// Follows emscripten's script, which defines Module. One message is one run of the program, in a module of its own.
 onmessage = async ({ data: { wasm, args, env } }) => {
   const began = performance.now();
   let out = "", err = "", code = null;
-  const options = {
+  const module = await Module({
     print: (line) => { out += line + "\n"; },
-    printErr: (line) => { err += line + "\n"; postMessage({ note: line }); },
+    printErr: (line) => { err += line + "\n"; },
     preRun: [(module) => Object.assign(module.ENV, env)],
     quit: (status, thrown) => { code = status; throw thrown; },
     instantiateWasm: (imports, done) => { WebAssembly.instantiate(wasm, imports).then(done); return {}; },
-  };
-  const module = await Module(options);
+  });
   try {
     module.callMain(args);
   } catch (thrown) {
