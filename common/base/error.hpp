@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdexcept>
+#include <string>
 
 namespace flash {
 
@@ -18,7 +19,8 @@ struct DeviceError : std::runtime_error {
 /// A kernel asks for more than the GPU has, or does something a GPU does not define, where the simulator stops it: exit code 1, like any
 /// wrong result.
 struct KernelError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  KernelError(const char* broken_rule, const std::string& message) : std::runtime_error(message), rule(broken_rule) {}
+  const char* rule;  ///< its id: common/simt/rules.hpp
 };
 
 }  // namespace flash

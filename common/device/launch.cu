@@ -33,7 +33,7 @@ struct Limits {
 };
 
 void refuse_unless(bool holds, const char* name, const LaunchShape& shape, const std::string& limit) {
-  if (!holds) throw KernelError(words(name, shape) + ": this GPU allows " + limit);
+  if (!holds) throw KernelError("launch_limits", words(name, shape) + ": this GPU allows " + limit);
 }
 
 }  // namespace

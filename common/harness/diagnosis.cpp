@@ -222,20 +222,30 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
   const simt::Findings findings = simt::findings();
   Diagnosis diagnosis;
   diagnosis.complete = findings.complete;
-  for (const simt::Race& race : findings.races) diagnosis.mistakes.push_back(sentence(race));
+  const auto add_rule = [&](simt::RuleId rule) {
+    if (std::ranges::find(diagnosis.rules, name_of(rule)) == diagnosis.rules.end()) diagnosis.rules.push_back(name_of(rule));
+  };
+  for (const simt::Race& race : findings.races) {
+    diagnosis.mistakes.push_back(sentence(race));
+    add_rule(race.rule());
+  }
   if (!run.check || run.check->passed || run.largest_score) return diagnosis;
 
   if (findings.complete) diagnosis.hints = never_written(runner.attention());
+  if (!diagnosis.hints.empty()) add_rule(simt::RuleId::never_written);
   const std::string order = order_that_differs(runner, run.variant, got);
   if (!order.empty()) {
+    add_rule(simt::RuleId::thread_order);
     const bool unexplained = findings.races.empty() && findings.unwritten.empty();
     diagnosis.hints.push_back(order + (unexplained
                                            ? ". No race explains that; atomics whose order counts would, or a local variable "
                                              "that is read before it is set"
                                            : ""));
   }
-  for (const simt::UnwrittenRead& read : findings.unwritten)
+  for (const simt::UnwrittenRead& read : findings.unwritten) {
     diagnosis.hints.push_back(sentence(read) + ": NaN, until somebody writes it");
+    add_rule(simt::RuleId::unwritten_read);
+  }
   if (diagnosis.hints.empty() && findings.races.empty() && findings.complete) {
     diagnosis.hints.push_back(
         "no race, no read of unwritten shared or global memory, and threads in another order give the same: the "

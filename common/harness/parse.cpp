@@ -148,7 +148,7 @@ int guarded(const std::string& program, const std::function<int()>& work) {
   } catch (const std::bad_alloc&) {
     return complain("not enough main memory for this problem", 3);
   } catch (const KernelError& error) {
-    return complain(error.what(), 1);
+    return complain(std::string(error.what()) + " [" + error.rule + "]", 1);
   } catch (const std::exception& error) {
     return complain(std::string("internal error: ") + error.what(), 1);
   }

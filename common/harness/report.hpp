@@ -17,6 +17,7 @@ namespace flash {
 struct Diagnosis {
   std::vector<std::string> mistakes;  ///< races: wrong whatever the result is
   std::vector<std::string> hints;     ///< where to look, if the result is wrong
+  std::vector<std::string> rules;     ///< ids of what was found (simt/rules.hpp), in the same order, each once
   bool complete = true;               ///< false: of a large problem only the first accesses were looked at
 };
 

@@ -131,7 +131,8 @@ Json report::to_json(const RunRecord& run) {
     json["threads"] = {{"passed", run.diagnosis->mistakes.empty()},
                        {"complete", run.diagnosis->complete},
                        {"mistakes", run.diagnosis->mistakes},
-                       {"hints", run.diagnosis->hints}};
+                       {"hints", run.diagnosis->hints},
+                       {"rules", run.diagnosis->rules}};
   }
   if (run.timing) {
     json["time"] = time_json(*run.timing);

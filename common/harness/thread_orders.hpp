@@ -1,4 +1,4 @@
-// Does a result depend on the order of the threads? And on which turns?
+// Does a result depend on the order of the threads?
 #pragma once
 
 #include "common/harness/runner.hpp"
@@ -7,8 +7,8 @@
 
 namespace flash {
 
-/// A sentence about an order in which the variant gives another result than `usual`, and about the fewest turns that suffice for that; "" if
-/// it gives the same, to the last bit, in all orders that are tried.
+/// A sentence about an order in which the variant gives another result than `usual`; "" if it gives the same, to the last bit, in all orders
+/// that are tried.
 std::string order_that_differs(Runner&, const Variant&, const Results<float>& usual);
 
 }  // namespace flash

@@ -1,6 +1,7 @@
 // What watched launches found: accesses that race, memory that was read though no thread had written it, and memory that none has written.
 #pragma once
 
+#include "common/simt/rules.hpp"
 #include "common/simt/types.hpp"
 
 #include <cstdint>
@@ -24,6 +25,8 @@ struct Race {
   std::string called_from;  ///< ", called from 06_fa2_forward/1_loop_order.cuh:90" if a line lies in a helper's file
   bool first_writes = false, second_writes = false;
   ThreadName first, second;
+
+  RuleId rule() const { return first_writes && second_writes ? RuleId::write_race : RuleId::race; }
 };
 
 /// A thread reads bytes that hold no value: of shared memory, if no thread of its block has written them; of poisoned global memory, if no

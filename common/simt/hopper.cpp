@@ -19,7 +19,8 @@ using machine::sanitizer::Unwatched;
 Hopper& hopper(const char* what, Site site) {
   machine::Worker& worker = machine::running_worker(what);
   if (worker.block.options.target_sm < 90)
-    fail(site, std::string(what) + " needs sm_90, the target is sm_" + std::to_string(worker.block.options.target_sm));
+    fail(RuleId::unsupported, site,
+         std::string(what) + " needs sm_90, the target is sm_" + std::to_string(worker.block.options.target_sm));
   worker.scheduler.count_steps(machine::warp_operation_steps, site);
   return worker.hopper();
 }
@@ -30,7 +31,8 @@ unsigned shared_address(const void* address, Site site) {
   const Unwatched unwatched;
   const machine::SharedMemory& shared = machine::running_worker("a tile's address").block.shared;
   const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - shared.data());
-  if (offset >= shared.bytes()) fail(site, "a tile that does not lie in the launch's dynamic shared memory");
+  if (offset >= shared.bytes())
+    fail(RuleId::out_of_bounds, site, "a tile that does not lie in the launch's dynamic shared memory");
   return static_cast<unsigned>(offset);
 }
 

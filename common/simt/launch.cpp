@@ -80,7 +80,7 @@ void on_signal(const SignalHandler::Signal& signal) {
 int worker_count(const KernelCall& kernel, const Options& options) {
   const std::uint64_t blocks = std::uint64_t{kernel.shape.grid.x} * kernel.shape.grid.y * kernel.shape.grid.z;
   const unsigned threads = kernel.shape.block.x * kernel.shape.block.y * kernel.shape.block.z;
-  if (options.watch || options.schedule != nullptr) return 1;  // which see all blocks
+  if (options.watch) return 1;  // which sees all blocks
   std::uint64_t workers =
       options.os_threads > 0 ? static_cast<unsigned>(options.os_threads) : std::thread::hardware_concurrency();
   workers = std::min<std::uint64_t>({workers, blocks, 16384 / threads});
@@ -96,7 +96,8 @@ void run_kernel(const KernelCall& kernel) {
   using namespace machine;
   if (Worker::running() != nullptr) {
     const sanitizer::Unwatched unwatched;
-    throw KernelError(Worker::running()->scheduler.place(true) + ": a kernel that launches kernels is not supported");
+    throw KernelError(name_of(RuleId::unsupported),
+                      Worker::running()->scheduler.place(true) + ": a kernel that launches kernels is not supported");
   }
   const Options chosen = options();
   check_limits(kernel, chosen.target_sm);
@@ -167,7 +168,7 @@ void* dynamic_shared_bytes(std::size_t bytes, Site site) {
   const machine::sanitizer::Unwatched unwatched;
   const machine::SharedMemory& shared = machine::running_worker("dynamic_shared").block.shared;
   if (bytes > shared.bytes()) {
-    fail(site,
+    fail(RuleId::out_of_bounds, site,
          "dynamic_shared asks for " + std::to_string(bytes) + " bytes, the launch provided " + std::to_string(shared.bytes()));
   }
   return shared.data();

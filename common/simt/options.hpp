@@ -2,7 +2,6 @@
 #pragma once
 
 #include "common/attention/device.hpp"
-#include "common/simt/schedule.hpp"
 
 #include <cstdint>
 #include <string>
@@ -23,8 +22,7 @@ struct Options {
   int idle_seconds = 10;      ///< of processor time that a CUDA thread may compute without a step
   bool watch = false;         ///< look for races and unwritten shared memory: findings.hpp; slower; one operating-system thread
   bool count = false;         ///< count bank conflicts too (bytes and operations are always counted); slower
-  Schedule* schedule = nullptr;  ///< records or gives the turns; one operating-system thread
-  std::string trace = {};        ///< a file for what the first block of each launch does when: machine/trace.hpp
+  std::string trace = {};     ///< a file for what the first block of each launch does when: machine/trace.hpp
 };
 
 /// The options of the next launches. They start from the environment; a value that is not allowed there throws UsageError:

@@ -29,14 +29,14 @@ void mma(MmaLane& lane, Site site) {
   const machine::sanitizer::Unwatched unwatched;
   const machine::Worker& worker = machine::running_worker("mma");
   if (lane.type == MmaType::bf16 && worker.block.options.target_sm < 80)
-    fail(site, "mma with bf16 needs sm_80, the target is sm_75");
+    fail(RuleId::unsupported, site, "mma with bf16 needs sm_80, the target is sm_75");
   warp_operation({WarpOperation::mma, full_warp, reinterpret_cast<std::uintptr_t>(&lane)}, site);
 }
 
 void check_together(const char* name, int count, const float* address, int left, Site site) {
   const machine::sanitizer::Unwatched unwatched;
   if (left < count) {
-    fail(site,
+    fail(RuleId::out_of_bounds, site,
          std::string(name) + " takes " + std::to_string(count) + " numbers, but the row ends after " + std::to_string(left));
   }
   if (reinterpret_cast<std::uintptr_t>(address) % (4u * static_cast<unsigned>(count)) != 0) {
@@ -48,8 +48,9 @@ bool issue_async_copy(const AsyncCopy& copy, Site site) {
   const machine::sanitizer::Unwatched unwatched;
   machine::Worker& worker = machine::running_worker("cp.async");
   if (copy.from_bytes < 0 || copy.from_bytes > copy.bytes || copy.from_bytes % 2 != 0) {
-    fail(site, "cp.async of " + std::to_string(copy.bytes) + " bytes cannot read " + std::to_string(copy.from_bytes) +
-                   ": allowed is an even number from 0 to the size");
+    fail(RuleId::bad_argument, site,
+         "cp.async of " + std::to_string(copy.bytes) + " bytes cannot read " + std::to_string(copy.from_bytes) +
+             ": allowed is an even number from 0 to the size");
   }
   const auto alignment = static_cast<std::size_t>(copy.bytes);
   if (reinterpret_cast<std::uintptr_t>(copy.to) % alignment != 0)
@@ -69,8 +70,9 @@ bool issue_async_copy(const AsyncCopy& copy, Site site) {
   for (const machine::PendingCopy& pending : self.copies) {
     const auto distance = static_cast<std::byte*>(copy.to) - static_cast<std::byte*>(pending.copy.to);
     if (-copy.bytes < distance && distance < pending.copy.bytes) {
-      fail(site, "cp.async into the target of the one at " + machine::words(pending.site) +
-                     ", which was not waited for: either may land last");
+      fail(RuleId::in_flight, site,
+           "cp.async into the target of the one at " + machine::words(pending.site) +
+               ", which was not waited for: either may land last");
     }
   }
   self.copies.push_back({copy, site, self.groups});
@@ -90,7 +92,7 @@ bool take_any_copy(AsyncCopy& copy) {
   copy = copies.front().copy;
   const auto* const target = static_cast<const Word32*>(copy.to);
   if (!std::all_of(target, target + copy.bytes / 4, [](const Word32& word) { return word.bits == 0xFFFFFFFFu; }))
-    fail(copies.front().site, "the target of this cp.async was stored to before it landed");
+    fail(RuleId::in_flight, copies.front().site, "the target of this cp.async was stored to before it landed");
   machine::watch_view(copies.front().site, copy.to, static_cast<std::size_t>(copy.bytes), true);
   copies.erase(copies.begin());
   machine::announce(copy.from, static_cast<std::size_t>(copy.from_bytes), machine::AccessKind::read);
@@ -108,7 +110,8 @@ void close_copy_group() { ++machine::running_worker("cp.async.commit_group").cur
 
 void fail_copy_leaves_row(int from_bytes, std::size_t left_bytes, Site site) {
   const machine::sanitizer::Unwatched unwatched;
-  fail(site, "cp.async reads " + std::to_string(from_bytes) + " bytes, but the row ends after " + std::to_string(left_bytes));
+  fail(RuleId::out_of_bounds, site,
+       "cp.async reads " + std::to_string(from_bytes) + " bytes, but the row ends after " + std::to_string(left_bytes));
 }
 
 }  // namespace simt

@@ -21,8 +21,9 @@ void log_shared_access(Site site, const void* array, const void* address, std::s
 
 void fail_outside_shared_matrix(int row, int col, int width, int rows, int cols, Site site) {
   const machine::sanitizer::Unwatched unwatched;
-  fail(site, "shared matrix" + element_words(row, col, width) + " is outside: it has " + std::to_string(rows) + " rows and " +
-                 std::to_string(cols) + " columns");
+  fail(RuleId::out_of_bounds, site,
+       "shared matrix" + element_words(row, col, width) + " is outside: it has " + std::to_string(rows) + " rows and " +
+           std::to_string(cols) + " columns");
 }
 
 void check_dynamic_shared(const void* address, std::size_t bytes, Site site) {
@@ -32,7 +33,7 @@ void check_dynamic_shared(const void* address, std::size_t bytes, Site site) {
   if (!shared.beyond(address, bytes)) [[likely]]
     return;
   const machine::sanitizer::Unwatched unwatched;
-  fail(site, "an access to " + shared.words(address, bytes));
+  fail(RuleId::out_of_bounds, site, "an access to " + shared.words(address, bytes));
 }
 
 }  // namespace simt

@@ -1,6 +1,7 @@
 // What a CUDA thread knows of itself, and the synchronisations of its block and warp.
 #pragma once
 
+#include "common/simt/rules.hpp"
 #include "common/simt/site.hpp"
 #include "common/simt/types.hpp"
 
@@ -39,10 +40,10 @@ int printf(const char* format, Values... values) {
 }
 
 /// Stops the kernel: throws KernelError "kernel K, block (x,y,z), thread (x,y,z): message at file:line".
-[[noreturn]] void fail(Site, const std::string& message);
-[[noreturn]] void fail(Site, const char* message);  // a string would be the kernel's, on the host's heap
+[[noreturn]] void fail(RuleId, Site, const std::string& message);
+[[noreturn]] void fail(RuleId, Site, const char* message);  // a string would be the kernel's, on the host's heap
 
-[[noreturn]] inline void __trap(Site site = Site::here()) { fail(site, "__trap()"); }
+[[noreturn]] inline void __trap(Site site = Site::here()) { fail(RuleId::trap, site, "__trap()"); }
 
 }  // namespace simt
 }  // namespace flash

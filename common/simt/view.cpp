@@ -79,28 +79,31 @@ std::string element_words(int row, int col, int width) {
 
 void fail_outside_matrix(const Origin& origin, int row, int col, int width, int rows, int cols, Site site) {
   const machine::sanitizer::Unwatched unwatched;
-  fail(site, words(origin) + element_words(origin.row + row, col, width) + " is outside: it has " +
-                 std::to_string(origin.row + rows) + " rows and " + std::to_string(cols) + " columns");
+  fail(RuleId::out_of_bounds, site,
+       words(origin) + element_words(origin.row + row, col, width) + " is outside: it has " +
+           std::to_string(origin.row + rows) + " rows and " + std::to_string(cols) + " columns");
 }
 
 void fail_outside_vector(const Origin& origin, int index, int size, Site site) {
   const machine::sanitizer::Unwatched unwatched;
-  fail(site, words(origin) + "(" + std::to_string(origin.row + index) + ") is outside: it has " +
-                 std::to_string(origin.row + size) + " elements");
+  fail(RuleId::out_of_bounds, site,
+       words(origin) + "(" + std::to_string(origin.row + index) + ") is outside: it has " + std::to_string(origin.row + size) +
+           " elements");
 }
 
 void fail_outside_tensor(const Origin& origin, int b, int h, int batches, int heads, Site site) {
   const machine::sanitizer::Unwatched unwatched;
-  fail(site, words(origin) + " has " + counted(batches, "batch", "batches") + " and " + counted(heads, "head", "heads") +
-                 ": there is no batch " + std::to_string(b) + ", head " + std::to_string(h));
+  fail(RuleId::out_of_bounds, site,
+       words(origin) + " has " + counted(batches, "batch", "batches") + " and " + counted(heads, "head", "heads") +
+           ": there is no batch " + std::to_string(b) + ", head " + std::to_string(h));
 }
 
 void fail_misaligned(const char* what, const void* address, std::size_t alignment, Site site) {
   const machine::sanitizer::Unwatched unwatched;
   const std::size_t beyond = reinterpret_cast<std::uintptr_t>(address) % alignment;
-  fail(site, "misaligned access: the address of " + std::string(*what == '\0' ? "the element" : what) +
-                 " must be a multiple of " + std::to_string(alignment) + ", it is " + std::to_string(beyond) +
-                 " bytes beyond one");
+  fail(RuleId::misaligned, site,
+       "misaligned access: the address of " + std::string(*what == '\0' ? "the element" : what) + " must be a multiple of " +
+           std::to_string(alignment) + ", it is " + std::to_string(beyond) + " bytes beyond one");
 }
 
 }  // namespace simt

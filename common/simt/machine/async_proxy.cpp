@@ -97,9 +97,9 @@ int AsyncProxy::begin_reading(int thread, const char* what, Site site, Units uni
     const std::string unseen = not_awaited(unit, thread);
     if (visible && unit.loads == 0 && unseen.empty()) continue;
     const std::string where = std::string(what) + " reads byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory";
-    if (!visible) simt::fail(site, where + unfenced(unit));
-    if (unit.loads == 0) simt::fail(site, where + unseen);
-    simt::fail(site, where + " before " + line_of(loads_, u) + " has landed");
+    if (!visible) simt::fail(RuleId::missing_fence, site, where + unfenced(unit));
+    if (unit.loads == 0) simt::fail(RuleId::in_flight, site, where + unseen);
+    simt::fail(RuleId::in_flight, site, where + " before " + line_of(loads_, u) + " has landed");
   }
   for (const std::uint32_t u : units) ++units_[u].readings;
   readings_[++next_] = {what, site, std::move(units)};
@@ -118,9 +118,9 @@ int AsyncProxy::begin_load(int thread, Site site, Units units) {
     const bool stored = unit.writer != unknown && !is_visible(unit, thread);
     if (unit.readings == 0 && unit.loads == 0 && !stored) continue;
     const std::string where = "the load overwrites byte " + std::to_string(u * unit_bytes) + " of dynamic shared memory";
-    if (unit.readings != 0) simt::fail(site, where + ", which " + line_of(readings_, u) + " still reads");
-    if (unit.loads != 0) simt::fail(site, where + " before " + line_of(loads_, u) + " has landed");
-    simt::fail(site, where + unfenced(unit));
+    if (unit.readings != 0) simt::fail(RuleId::in_flight, site, where + ", which " + line_of(readings_, u) + " still reads");
+    if (unit.loads != 0) simt::fail(RuleId::in_flight, site, where + " before " + line_of(loads_, u) + " has landed");
+    simt::fail(RuleId::missing_fence, site, where + unfenced(unit));
   }
   for (const std::uint32_t u : units) ++units_[u].loads;
   loads_[++next_] = {"load", site, std::move(units)};

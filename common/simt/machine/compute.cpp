@@ -32,19 +32,19 @@ void shuffle(const Lanes& lanes) {
   for (const Thread* thread : lanes) by_lane[thread->lane()] = thread;
   for (Thread* thread : lanes) {
     const int width = thread->request.width;
-    const auto refuse = [&](const std::string& why) {
-      simt::fail(thread->site, std::string(name_of(thread->request.operation)) + ": " + why);
+    const auto refuse = [&](RuleId rule, const std::string& why) {
+      simt::fail(rule, thread->site, std::string(name_of(thread->request.operation)) + ": " + why);
     };
     if (width < 1 || width > warpSize || (width & (width - 1)) != 0) {
-      refuse("a width of " + std::to_string(width) + "; allowed are 1, 2, 4, 8, 16, 32");
+      refuse(RuleId::bad_argument, "a width of " + std::to_string(width) + "; allowed are 1, 2, 4, 8, 16, 32");
     }
     const int source = source_lane(*thread);
     if (source < 0 || source >= warpSize) {
-      refuse("lane " + std::to_string(thread->lane()) + " reads from lane " + std::to_string(source));
+      refuse(RuleId::absent_lane, "lane " + std::to_string(thread->lane()) + " reads from lane " + std::to_string(source));
     }
     if (by_lane[source] == nullptr) {
-      refuse("lane " + std::to_string(thread->lane()) + " reads from lane " + std::to_string(source) +
-             ", which does not take part: the mask names " + lanes_of(thread->request.mask));
+      refuse(RuleId::absent_lane, "lane " + std::to_string(thread->lane()) + " reads from lane " + std::to_string(source) +
+                                      ", which does not take part: the mask names " + lanes_of(thread->request.mask));
     }
     thread->result = by_lane[source]->request.value;
   }

@@ -49,10 +49,12 @@ std::vector<Copies::Piece> Copies::pieces_of(const TensorMap& map, const BoxAt& 
 
 void Copies::check(const char* what, const void* shared, int bytes, const BoxAt* box, const void* global, Site site) const {
   if (bytes < 16 || bytes % 16 != 0)
-    simt::fail(site, std::string(what) + " of " + std::to_string(bytes) + " bytes: allowed are multiples of 16");
+    simt::fail(RuleId::bad_argument, site,
+               std::string(what) + " of " + std::to_string(bytes) + " bytes: allowed are multiples of 16");
   if (box != nullptr && box->col % 8 != 0) {  // the PTX ISA does not say so, an H200 stops with an illegal instruction
-    simt::fail(site, std::string(what) + " of a box from column " + std::to_string(box->col) +
-                         " on: allowed are multiples of 8, which are 16 bytes");
+    simt::fail(RuleId::bad_argument, site,
+               std::string(what) + " of a box from column " + std::to_string(box->col) +
+                   " on: allowed are multiples of 8, which are 16 bytes");
   }
   const std::size_t alignment = box != nullptr ? 1024 : 16;
   if (number(shared) % alignment != 0)
@@ -61,8 +63,9 @@ void Copies::check(const char* what, const void* shared, int bytes, const BoxAt*
     simt::fail_misaligned((std::string(what) + "'s global memory").c_str(), global, 16, site);
   const AsyncProxy& units = proxy_;
   if (!units.contains(shared) || !units.contains(static_cast<const std::byte*>(shared) + bytes - 1)) {
-    simt::fail(site, std::string(what) + " of " + std::to_string(bytes) +
-                         " bytes that do not lie within the launch's dynamic shared memory");
+    simt::fail(RuleId::out_of_bounds, site,
+               std::string(what) + " of " + std::to_string(bytes) +
+                   " bytes that do not lie within the launch's dynamic shared memory");
   }
 }
 
@@ -229,9 +232,10 @@ void Copies::finish(const Store& store) const {
 void Copies::thread_exits(const Thread& thread) const {
   const Issuer& issuer = issuers_[static_cast<std::size_t>(thread.number)];
   for (const Store& store : issuer.stores) {
-    if (store.group >= issuer.groups) simt::fail(store.site, "the thread ends without bulk_commit() after its bulk store");
+    if (store.group >= issuer.groups)
+      simt::fail(RuleId::not_awaited, store.site, "the thread ends without bulk_commit() after its bulk store");
     if (!store.read) {
-      simt::fail(store.site,
+      simt::fail(RuleId::not_awaited, store.site,
                  "the thread ends without having waited for its bulk store: its shared memory may be gone before it "
                  "is read");
     }
@@ -239,7 +243,7 @@ void Copies::thread_exits(const Thread& thread) const {
 }
 
 void Copies::end_block() {
-  if (in_flight_ > 0) simt::fail(last_load_, "the block ends before its load has landed");
+  if (in_flight_ > 0) simt::fail(RuleId::not_awaited, last_load_, "the block ends before its load has landed");
   for (const Issuer& issuer : issuers_) {
     for (auto store = issuer.stores.rbegin(); store != issuer.stores.rend(); ++store) finish(*store);
   }

@@ -97,7 +97,7 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
   }
   if (why.empty()) return;
   instruments = {};
-  worker->scheduler.abandon(why + " at " + words(source_line(place)));
+  worker->scheduler.abandon(RuleId::in_flight, why + " at " + words(source_line(place)));
 }
 
 [[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from, const void* frame,

@@ -2,6 +2,7 @@
 
 #include "common/base/error.hpp"
 #include "common/simt/machine/messages.hpp"
+#include "common/simt/rules.hpp"
 
 #include <string>
 
@@ -26,12 +27,15 @@ void check_limits(const KernelCall& kernel, int target_sm) {
            words(shape.site);
   };
   const dim3 grid_limit(2147483647u, 65535u, 65535u), block_limit(1024u, 1024u, 64u);
-  if (!within(shape.grid, grid_limit)) throw KernelError(message("CUDA allows a grid of 1 to " + words(grid_limit)));
+  if (!within(shape.grid, grid_limit))
+    throw KernelError(name_of(RuleId::launch_limits), message("CUDA allows a grid of 1 to " + words(grid_limit)));
   if (!within(shape.block, block_limit) || std::uint64_t{shape.block.x} * shape.block.y * shape.block.z > 1024) {
-    throw KernelError(message("CUDA allows a block of 1 to " + words(block_limit) + ", 1024 threads in all"));
+    throw KernelError(name_of(RuleId::launch_limits),
+                      message("CUDA allows a block of 1 to " + words(block_limit) + ", 1024 threads in all"));
   }
   if (const std::size_t most = shared_bytes_limit(target_sm); shape.shared_bytes > most) {
-    throw KernelError(message("a GPU of sm_" + std::to_string(target_sm) + " allows " + std::to_string(most) + " bytes"));
+    throw KernelError(name_of(RuleId::launch_limits),
+                      message("a GPU of sm_" + std::to_string(target_sm) + " allows " + std::to_string(most) + " bytes"));
   }
 }
 
@@ -46,12 +50,13 @@ void check_static_shared(const KernelCall& kernel, const std::vector<SharedVaria
   const std::string what =
       "kernel " + std::string(kernel.name) + ": " + std::to_string(sum) + " bytes of static shared memory (" + list + ")";
   if (sum > most_static) {
-    throw KernelError(what + ": CUDA allows a kernel " + std::to_string(most_static) +
-                      ", and more only as dynamic shared memory");
+    throw KernelError(name_of(RuleId::launch_limits), what + ": CUDA allows a kernel " + std::to_string(most_static) +
+                                                          ", and more only as dynamic shared memory");
   }
   if (const std::size_t most = shared_bytes_limit(target_sm), dynamic = kernel.shape.shared_bytes; sum + dynamic > most) {
-    throw KernelError(what + " and " + std::to_string(dynamic) + " of dynamic: a GPU of sm_" + std::to_string(target_sm) +
-                      " allows " + std::to_string(most) + " together");
+    throw KernelError(name_of(RuleId::launch_limits), what + " and " + std::to_string(dynamic) + " of dynamic: a GPU of sm_" +
+                                                          std::to_string(target_sm) + " allows " + std::to_string(most) +
+                                                          " together");
   }
 }
 

@@ -28,23 +28,28 @@ std::string Mbarriers::lacks(const Barrier& barrier) {
 
 Mbarriers::Barrier& Mbarriers::at(const void* address, const char* what, Site site) {
   const auto found = barriers_.find(address);
-  if (found == barriers_.end()) simt::fail(site, std::string(what) + " of an mbarrier that nobody has initialised");
+  if (found == barriers_.end())
+    simt::fail(RuleId::mbarrier, site, std::string(what) + " of an mbarrier that nobody has initialised");
   Barrier& barrier = found->second;
   if (!barrier.known && barrier.initialiser != scheduler_.current().number) {
-    simt::fail(site, std::string(what) + " of " + name(barrier) + ", which this thread cannot know of yet: first " +
-                         (barrier.fenced ? "" : "fence_mbarrier_init() and ") + "__syncthreads()");
+    simt::fail(RuleId::mbarrier, site,
+               std::string(what) + " of " + name(barrier) + ", which this thread cannot know of yet: first " +
+                   (barrier.fenced ? "" : "fence_mbarrier_init() and ") + "__syncthreads()");
   }
-  if (word_at(address) != intact) simt::fail(site, std::string(what) + " of " + name(barrier) + ", which was overwritten");
+  if (word_at(address) != intact)
+    simt::fail(RuleId::mbarrier, site, std::string(what) + " of " + name(barrier) + ", which was overwritten");
   return barrier;
 }
 
 void Mbarriers::init(void* address, int arrivals, Site site) {
-  if (reinterpret_cast<std::uintptr_t>(address) % 8 != 0) simt::fail(site, "an mbarrier lies at a multiple of 8 bytes");
+  if (reinterpret_cast<std::uintptr_t>(address) % 8 != 0)
+    simt::fail(RuleId::misaligned, site, "an mbarrier lies at a multiple of 8 bytes");
   if (arrivals < 1 || arrivals >= 1 << 20) {
-    simt::fail(site, "mbarrier_init for " + std::to_string(arrivals) + " arrivals: allowed are 1 to 2^20 - 1");
+    simt::fail(RuleId::bad_argument, site,
+               "mbarrier_init for " + std::to_string(arrivals) + " arrivals: allowed are 1 to 2^20 - 1");
   }
   if (const auto found = barriers_.find(address); found != barriers_.end())
-    simt::fail(site, "mbarrier_init of " + name(found->second) + ": it is in use");
+    simt::fail(RuleId::mbarrier, site, "mbarrier_init of " + name(found->second) + ": it is in use");
   Barrier barrier;
   barrier.site = site;
   barrier.number = static_cast<int>(barriers_.size());
@@ -73,10 +78,11 @@ void Mbarriers::arrive(const void* address, const int* expected_bytes, Site site
   Barrier& barrier = at(address, expected_bytes == nullptr ? "mbarrier_arrive" : "mbarrier_arrive_expect_tx", site);
   if (expected_bytes != nullptr) {
     if (*expected_bytes < 0 || *expected_bytes >= 1 << 20)
-      simt::fail(site, "an mbarrier cannot expect " + std::to_string(*expected_bytes) + " bytes: allowed are 0 to 2^20 - 1");
+      simt::fail(RuleId::bad_argument, site,
+                 "an mbarrier cannot expect " + std::to_string(*expected_bytes) + " bytes: allowed are 0 to 2^20 - 1");
     barrier.bytes += *expected_bytes;
   }
-  if (barrier.pending == 0) simt::fail(site, "one arrival too many: " + lacks(barrier));
+  if (barrier.pending == 0) simt::fail(RuleId::mbarrier, site, "one arrival too many: " + lacks(barrier));
   watcher_.release(&barrier.tokens[barrier.phase & 1]);
   --barrier.pending;
   watcher_.trace("arrive",
@@ -105,18 +111,20 @@ std::int64_t Mbarriers::phase_meant(const Barrier& barrier, int parity, Site sit
   if (warp == nothing_yet) return ((barrier.phase - 1) & 1) == parity ? barrier.phase - 1 : barrier.phase;
   if (((warp + 1) & 1) == parity) return warp + 1;
   if (own < warp) return warp;
-  simt::fail(site, "mbarrier_wait with the wrong parity: this warp has waited for phase " + parity_words(warp) + " of " +
-                       name(barrier) + ", next comes phase " + parity_words(warp + 1));
+  simt::fail(RuleId::mbarrier, site,
+             "mbarrier_wait with the wrong parity: this warp has waited for phase " + parity_words(warp) + " of " +
+                 name(barrier) + ", next comes phase " + parity_words(warp + 1));
 }
 
 void Mbarriers::wait(const void* address, int parity, Site site) {
   Barrier& barrier = at(address, "mbarrier_wait", site);
   if (parity != 0 && parity != 1)
-    simt::fail(site, "mbarrier_wait with parity " + std::to_string(parity) + ": allowed are 0 and 1");
+    simt::fail(RuleId::bad_argument, site, "mbarrier_wait with parity " + std::to_string(parity) + ": allowed are 0 and 1");
   const std::int64_t meant = phase_meant(barrier, parity, site);
   if (barrier.phase - 1 > meant) {
-    simt::fail(site, "mbarrier_wait for phase " + parity_words(meant) + " of " + name(barrier) +
-                         ", which has gone on without this warp: it is in phase " + parity_words(barrier.phase));
+    simt::fail(RuleId::mbarrier, site,
+               "mbarrier_wait for phase " + parity_words(meant) + " of " + name(barrier) +
+                   ", which has gone on without this warp: it is in phase " + parity_words(barrier.phase));
   }
   watcher_.trace("wait", {{"barrier", barrier.number}, {"phase", meant}}, site);
   if (barrier.phase <= meant) {
@@ -154,7 +162,8 @@ bool Mbarriers::sees(int thread, const void* address, std::int64_t phase) {
 std::int64_t Mbarriers::expect_copy(const void* address, Site site) {
   const Barrier& barrier = at(address, "a load", site);
   if (!barrier.fenced)
-    simt::fail(site, "a load for " + name(barrier) + ", which the TMA cannot know of: first fence_mbarrier_init()");
+    simt::fail(RuleId::missing_fence, site,
+               "a load for " + name(barrier) + ", which the TMA cannot know of: first fence_mbarrier_init()");
   return barrier.phase;
 }
 
@@ -163,8 +172,9 @@ int Mbarriers::number(const void* address) const { return barriers_.at(address).
 void Mbarriers::complete(const void* address, std::int64_t phase, int bytes, Site copy) {
   Barrier& barrier = barriers_.at(address);
   if (barrier.phase != phase) {
-    simt::fail(copy, std::to_string(bytes) + " bytes come for phase " + std::to_string(phase) + " of " + name(barrier) +
-                         ", which ended without them: they were not expected");
+    simt::fail(RuleId::mbarrier, copy,
+               std::to_string(bytes) + " bytes come for phase " + std::to_string(phase) + " of " + name(barrier) +
+                   ", which ended without them: they were not expected");
   }
   barrier.bytes -= bytes;
   end_phase_if_complete(barrier);
@@ -178,7 +188,7 @@ void Mbarriers::publish(const void* address) {
 void Mbarriers::end_block() const {
   for (const auto& [address, barrier] : barriers_) {
     if (barrier.pending != barrier.arrivals || barrier.bytes != 0)
-      simt::fail(barrier.site, "the block ends, and " + lacks(barrier));
+      simt::fail(RuleId::mbarrier, barrier.site, "the block ends, and " + lacks(barrier));
   }
 }
 

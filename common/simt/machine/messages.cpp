@@ -168,7 +168,7 @@ std::string waits(const std::vector<Thread*>& threads) {
 
 inline namespace simt {
 
-void fail(Site site, const std::string& message) {
+void fail(RuleId rule, Site site, const std::string& message) {
   const machine::sanitizer::Unwatched unwatched;
   machine::SourceLine line{machine::words(site), ""};
   std::string where;
@@ -177,12 +177,12 @@ void fail(Site site, const std::string& message) {
     const machine::SourceLine call = machine::source_line_of_call(nullptr);
     if (call.line == line.line) line.caller = call.caller;
   }
-  throw KernelError(where + message + " at " + machine::words(line));
+  throw KernelError(name_of(rule), where + message + " at " + machine::words(line));
 }
 
-void fail(Site site, const char* message) {
+void fail(RuleId rule, Site site, const char* message) {
   const machine::sanitizer::Unwatched unwatched;
-  fail(site, std::string(message));
+  fail(rule, site, std::string(message));
 }
 
 }  // namespace simt

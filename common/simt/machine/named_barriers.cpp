@@ -6,20 +6,23 @@
 namespace flash::machine {
 
 void NamedBarriers::come(int id, int threads, bool wait, Site site) {
-  const auto refuse = [&](const std::string& why) {  // makes words only then: a thread that waits for ever frees none
-    simt::fail(site, std::string(wait ? "named_barrier_sync" : "named_barrier_arrive") + "(" + std::to_string(id) + ", " +
-                         std::to_string(threads) + ")" + why);
+  const auto refuse = [&](RuleId rule,
+                          const std::string& why) {  // makes words only then: a thread that waits for ever frees none
+    simt::fail(rule, site,
+               std::string(wait ? "named_barrier_sync" : "named_barrier_arrive") + "(" + std::to_string(id) + ", " +
+                   std::to_string(threads) + ")" + why);
   };
-  if (id < 1 || id > 15) refuse(": allowed are 1 to 15; 0 is that of __syncthreads");
+  if (id < 1 || id > 15) refuse(RuleId::bad_argument, ": allowed are 1 to 15; 0 is that of __syncthreads");
   if (threads < 32 || threads % 32 != 0 || threads > static_cast<int>(scheduler_.threads().size()))
-    refuse(": the count must be a multiple of 32 that the block has");
+    refuse(RuleId::bad_argument, ": the count must be a multiple of 32 that the block has");
   Barrier& barrier = barriers_[static_cast<std::size_t>(id)];
   if (barrier.threads == 0) {
     barrier.threads = threads;
     barrier.site = site;
   }
   if (barrier.threads != threads)
-    refuse(", but " + std::to_string(barrier.threads) + " threads are awaited by who came at " + words(barrier.site));
+    refuse(RuleId::named_barrier,
+           ", but " + std::to_string(barrier.threads) + " threads are awaited by who came at " + words(barrier.site));
   const int generation = barrier.generation;
   unsigned char* const token = &barrier.tokens[generation & 1];
   watcher_.release(token);
@@ -50,9 +53,9 @@ std::string NamedBarriers::missing() const {
 void NamedBarriers::end_block() const {
   for (std::size_t id = 0; id < barriers_.size(); ++id) {
     if (barriers_[id].come == 0) continue;
-    simt::fail(barriers_[id].site, "the block ends, and named barrier " + std::to_string(id) + " has " +
-                                       std::to_string(barriers_[id].come) + " of " + std::to_string(barriers_[id].threads) +
-                                       " threads");
+    simt::fail(RuleId::named_barrier, barriers_[id].site,
+               "the block ends, and named barrier " + std::to_string(id) + " has " + std::to_string(barriers_[id].come) +
+                   " of " + std::to_string(barriers_[id].threads) + " threads");
   }
 }
 

@@ -43,15 +43,17 @@ Warpgroups::Product Warpgroups::make_product(const WgmmaThread& part, Site site)
 AsyncProxy::Units Warpgroups::units_of(std::uint64_t descriptor, Major major, int lines, Site site) const {
   const auto field = [&](int bit) { return static_cast<std::uint32_t>(descriptor >> bit & 0x3FFF) * 16; };
   const std::uint32_t start = field(0), leading = field(16), stride = field(32);
-  if (descriptor >> 62 != 1) simt::fail(site, "wgmma: a descriptor of another swizzle than that of 128 bytes");
+  if (descriptor >> 62 != 1)
+    simt::fail(RuleId::bad_argument, site, "wgmma: a descriptor of another swizzle than that of 128 bytes");
   if ((start >> 7 & 7) != 0)
-    simt::fail(site, "wgmma: an operand at byte " + std::to_string(start) +
-                         " of shared memory: its tile must begin at a multiple of 1024");
+    simt::fail(
+        RuleId::misaligned, site,
+        "wgmma: an operand at byte " + std::to_string(start) + " of shared memory: its tile must begin at a multiple of 1024");
   AsyncProxy::Units units;
   const auto add = [&](std::uint32_t at) {
     units.push_back((at ^ (at >> 7 & 7) << 4) / 16);
     if (!proxy_.contains(proxy_.address_of(units.back())))
-      simt::fail(site, "wgmma: an operand leaves dynamic shared memory at byte " + std::to_string(at));
+      simt::fail(RuleId::out_of_bounds, site, "wgmma: an operand leaves dynamic shared memory at byte " + std::to_string(at));
   };
   const auto count = static_cast<std::uint32_t>(lines);
   if (major == Major::k) {
@@ -81,7 +83,8 @@ std::vector<std::uint16_t> Warpgroups::words_of(const Product& product) const {
 /// 16 rows of one product, and the end of its part for each lane. Sums in double, rounded once for the 16 of the depth.
 void Warpgroups::compute(int warp, const Product& product, std::size_t number) {
   if (words_of(product) != product.words)
-    simt::fail(product.site, "wgmma: shared memory that it reads was changed before the product was waited for");
+    simt::fail(RuleId::in_flight, product.site,
+               "wgmma: shared memory that it reads was changed before the product was waited for");
   const int n = product.n;
   std::array<std::array<double, 256>, 16> D{};
   std::array<std::array<float, 16>, 16> A{};
@@ -95,7 +98,7 @@ void Warpgroups::compute(int warp, const Product& product, std::size_t number) {
       D[row_of(i, r)][col_of(i, r)] = double{mine.value[static_cast<std::size_t>(r)]};
     if (part.a == nullptr) continue;
     if (!std::equal(part.a_then.begin(), part.a_then.end(), part.a))
-      simt::fail(product.site, "wgmma: A in registers was changed before the product was waited for");
+      simt::fail(RuleId::in_flight, product.site, "wgmma: A in registers was changed before the product was waited for");
     for (int r = 0; r < 4; ++r) {
       for (int which = 0; which < 2; ++which) {
         const auto bits = static_cast<std::uint16_t>(part.a_then[static_cast<std::size_t>(r)] >> 16 * which);
@@ -122,7 +125,7 @@ void Warpgroups::compute(int warp, const Product& product, std::size_t number) {
     std::erase_if(self.in_flight, [&](const auto& accumulators) { return accumulators.first == d; });
     --in_flight_;
     if (!std::all_of(d, d + n / 2, is_poison))
-      simt::fail(mine.site, "wgmma: accumulators were written before they were waited for");
+      simt::fail(RuleId::in_flight, mine.site, "wgmma: accumulators were written before they were waited for");
     std::ranges::copy(mine.value, d);
     mine.fences_then = self.fences;
   }

@@ -89,8 +89,10 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
   if (const std::optional<int> id = reach_.counts_as(at, bytes)) return count_plain_pointer(*id, address, bytes, kind, place);
   if (reach_.allows(at, bytes, kind)) return;
   const std::string does = kind == AccessKind::read ? "reads " : kind == AccessKind::write ? "writes " : "accesses ";
+  RuleId rule = RuleId::foreign_memory;
   std::string what;
   if (block.shared.in_margin(address)) {
+    rule = RuleId::out_of_bounds;
     what = "an access to " + block.shared.words(address, bytes);
   } else if (const int owner = scheduler.stacks().owner(address); owner >= 0) {
     if (owner == current().number) return;
@@ -100,9 +102,11 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
   } else if (!is_mapped(at)) {
     return;
   } else if (const TensorElement element = tensor_at(at); element.matrix != "") {
+    rule = RuleId::without_view;
     what = does + element.matrix + element.index + " without its view: nothing counts that; use " + element.name +
            (element.is_vector ? "(i)" : "(i, j)");
   } else if (const std::string past = reach_.past_the_end(at); !past.empty()) {
+    rule = RuleId::out_of_bounds;
     what = does + past;
   } else if (allocation_at(at).end != 0) {
     what = does + "device memory that belongs to no tensor of the launch";
@@ -114,9 +118,9 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
     what =
         does + (name.empty() ? "memory of the host" : "the host's variable " + name) + ", which no kernel can reach on a GPU";
   }
-  scheduler.abandon(
-      what + " at " +
-      words(place.file != nullptr ? source_line(place) : source_line_of_call(reinterpret_cast<const void*>(place.address))));
+  scheduler.abandon(rule, what + " at " +
+                              words(place.file != nullptr ? source_line(place)
+                                                          : source_line_of_call(reinterpret_cast<const void*>(place.address))));
 }
 
 }  // namespace flash::machine

@@ -16,8 +16,9 @@ void RegisterPool::start_block(std::size_t threads) {
 void RegisterPool::set(int registers, bool more, Site site) {
   Owner& self = owners_[static_cast<std::size_t>(scheduler_.current().number)];
   if (more ? registers < self.registers : registers > self.registers) {
-    simt::fail(site, std::string(more ? "setmaxnreg_inc" : "setmaxnreg_dec") + "<" + std::to_string(registers) +
-                         "> by a thread that has " + std::to_string(self.registers) + " registers");
+    simt::fail(RuleId::bad_argument, site,
+               std::string(more ? "setmaxnreg_inc" : "setmaxnreg_dec") + "<" + std::to_string(registers) +
+                   "> by a thread that has " + std::to_string(self.registers) + " registers");
   }
   self.site = site;
   watcher_.trace("setmaxnreg", {{"registers", registers}}, site);
@@ -50,7 +51,7 @@ void RegisterPool::end_block() const {
   for (std::size_t i = 0; i < owners_.size(); ++i) {
     const Owner& first = owners_[i / 128 * 128];
     if (owners_[i].registers == first.registers) continue;
-    simt::fail(owners_[i].site.line != 0 ? owners_[i].site : first.site,
+    simt::fail(RuleId::warpgroup, owners_[i].site.line != 0 ? owners_[i].site : first.site,
                "setmaxnreg is for all four warps of a warpgroup: thread " + std::to_string(i) + " has " +
                    std::to_string(owners_[i].registers) + " registers, thread " + std::to_string(i / 128 * 128) + " has " +
                    std::to_string(first.registers));

@@ -19,6 +19,13 @@ namespace {
 
 constexpr std::size_t frame_bytes = 8192;  // of a kernel and what it calls
 
+const char* rule_of(Scheduler::Fault fault) {
+  using Fault = Scheduler::Fault;
+  return name_of(fault == Fault::stack_overflow ? RuleId::stack_overflow
+                 : fault == Fault::bad_address  ? RuleId::bad_address
+                                                : RuleId::endless_loop);
+}
+
 }  // namespace
 
 Scheduler::~Scheduler() {
@@ -48,7 +55,6 @@ void Scheduler::start_launch(const KernelCall& kernel, const Options& options) {
 
 void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
   random_.seed(options_.seed * 0x9E3779B97F4A7C15u + block);
-  if (options_.schedule != nullptr) options_.schedule->start_block();
   for (Thread* thread : threads_) {
     thread->state = State::ready;
     thread->site = {};
@@ -80,7 +86,8 @@ void Scheduler::run() {
   sanitizer::finish_switch();
   instruments = {};
   order_with_main(false);
-  if (fault_ != Fault::none) failure_ = std::make_exception_ptr(KernelError(place(true) + ": " + message(fault_)));
+  if (fault_ != Fault::none)
+    failure_ = std::make_exception_ptr(KernelError(rule_of(fault_), place(true) + ": " + message(fault_)));
   fault_ = Fault::none;
   current_ = nullptr;
 }
@@ -157,10 +164,10 @@ void Scheduler::leave_block() {
   __builtin_unreachable();
 }
 
-void Scheduler::abandon(const std::string& message) {
+void Scheduler::abandon(RuleId rule, const std::string& message) {
   {
     const sanitizer::Unwatched unwatched;
-    failure_ = std::make_exception_ptr(KernelError(place(true) + ": " + message));
+    failure_ = std::make_exception_ptr(KernelError(name_of(rule), place(true) + ": " + message));
   }
   leave_block();
 }
@@ -188,29 +195,9 @@ Thread* Scheduler::next_ready() {
   while (ready_.empty() && !due_.empty() && exited_ < threads_.size()) happen();
   if (ready_.empty()) return nullptr;
   if (options_.order == Order::random) std::swap(ready_[random_() % ready_.size()], ready_.back());
-  if (options_.schedule != nullptr && ready_.size() > 1) follow_schedule();
   Thread* const next = ready_.back();
   ready_.pop_back();
   return next;
-}
-
-void Scheduler::follow_schedule() {
-  const Thread* const usual = ready_.back();
-  const auto taken = std::ranges::find(ready_, options_.schedule->take(usual->number), &Thread::number);
-  if (taken == ready_.end() || *taken == usual) return;
-  std::rotate(taken, taken + 1, ready_.end());
-  const Thread& next = *ready_.back();
-  options_.schedule->add({{}, kernel_->name, simt::blockIdx, next.index, usual->index, next.site, usual->site});
-}
-
-std::size_t Scheduler::choose_due(std::size_t count) {
-  const std::size_t usual = choose(count);
-  if (options_.schedule == nullptr || count < 2) return usual;
-  const auto taken = static_cast<std::size_t>(options_.schedule->take(static_cast<int>(usual)));
-  if (taken == usual || taken >= count) return usual;
-  options_.schedule->add(
-      {{}, kernel_->name, simt::blockIdx, due_[taken].thread->index, due_[usual].thread->index, {}, {}, true});
-  return taken;
 }
 
 /// No thread can go on: time for something asynchronous.
@@ -223,7 +210,7 @@ void Scheduler::happen() {
       end = std::stable_partition(due_.begin(), due_.end(), [](const Due& each) { return !each.urgent || each.urgent(); });
     }
     const std::ptrdiff_t count = (end == due_.begin() ? due_.end() : end) - due_.begin();
-    const std::size_t chosen = choose_due(static_cast<std::size_t>(count));
+    const std::size_t chosen = choose(static_cast<std::size_t>(count));
     const Due next = std::move(due_[chosen]);
     due_.erase(due_.begin() + static_cast<std::ptrdiff_t>(chosen));
     current_ = next.thread;
@@ -268,12 +255,12 @@ std::string Scheduler::message(Fault fault) const {
 
 void Scheduler::no_steps_left(Site site) {
   instruments = {};  // the linker may have taken a kernel file's std::string for ours: it counts its steps, too
-  abandon(endless(machine::words(site)));
+  abandon(RuleId::endless_loop, endless(machine::words(site)));
 }
 
 void Scheduler::no_steps_left(const void* from) {
   instruments = {};
-  abandon(endless(machine::words(source_line_of_call(from))));
+  abandon(RuleId::endless_loop, endless(machine::words(source_line_of_call(from))));
 }
 
 std::string Scheduler::endless(const std::string& line) const {

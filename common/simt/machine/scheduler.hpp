@@ -5,6 +5,7 @@
 #include "common/simt/machine/instrumentation.hpp"
 #include "common/simt/machine/threads.hpp"
 #include "common/simt/options.hpp"
+#include "common/simt/rules.hpp"
 
 #include <deque>
 #include <exception>
@@ -68,7 +69,7 @@ class Scheduler {
   void fail(std::exception_ptr failure) { failure_ = std::move(failure); }
 
   // What ends the block from within a thread without unwinding its calls.
-  [[noreturn]] void abandon(const std::string& message);
+  [[noreturn]] void abandon(RuleId, const std::string& message);
   /// For signal handlers too, which may not even allocate memory: the message is made later. `instruction` is the one that is to blame.
   enum class Fault : std::uint8_t { none, stack_overflow, bad_address, stands_still };
   [[noreturn]] void abandon(Fault, const void* address, const void* instruction);
@@ -85,8 +86,6 @@ class Scheduler {
   void resume(Thread&);
   [[noreturn]] void leave_block();
   Thread* next_ready();
-  void follow_schedule();
-  std::size_t choose_due(std::size_t count);
   void happen();
   std::string message(Fault) const;
   std::string endless(const std::string& line) const;

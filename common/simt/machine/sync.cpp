@@ -32,7 +32,7 @@ void Worker::complete_barrier() {
   std::uint64_t count = 0;
   for (const Thread* thread : scheduler.threads()) {
     if (thread->site != first.site || thread->barrier != first.barrier) {
-      simt::fail(current().site, "divergent barrier: " + waits(scheduler.threads()));
+      simt::fail(RuleId::divergent_barrier, current().site, "divergent barrier: " + waits(scheduler.threads()));
     }
     count += thread->result;
   }
@@ -68,7 +68,9 @@ std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
   Thread& self = current();
   Warp& warp = warps_[static_cast<std::size_t>(self.warp())];
   const unsigned mask = request.mask;
-  const auto refuse = [&](const std::string& why) { simt::fail(site, std::string(name_of(request.operation)) + ": " + why); };
+  const auto refuse = [&](const std::string& why) {
+    simt::fail(RuleId::absent_lane, site, std::string(name_of(request.operation)) + ": " + why);
+  };
   if ((mask >> self.lane() & 1u) == 0) {
     refuse("lane " + std::to_string(self.lane()) + " calls it with a mask that names only " + lanes_of(mask));
   }
@@ -101,7 +103,7 @@ void Worker::complete_warp_operation(Warp& warp, Site site) {
   const WarpOperation operation = lanes_.front()->request.operation;
   for (const Thread* lane : lanes_) {
     if (lane->request.operation != operation) {
-      simt::fail(site, "lanes of one warp meet in different operations: " + waits(lanes_));
+      simt::fail(RuleId::absent_lane, site, "lanes of one warp meet in different operations: " + waits(lanes_));
     }
   }
   if (operation == WarpOperation::syncwarp) {

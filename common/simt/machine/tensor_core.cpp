@@ -51,7 +51,7 @@ std::uint64_t ldmatrix(const char* name, const std::array<LdmatrixLane*, 32>& la
   for (std::size_t i = 0; i < 32; ++i) {
     const LdmatrixLane& lane = *lanes[i];
     if (lane.count != first.count || lane.trans != first.trans)
-      simt::fail(sites[i], std::string(name) + ": the lanes ask for different shapes");
+      simt::fail(RuleId::bad_argument, sites[i], std::string(name) + ": the lanes ask for different shapes");
     if (i >= static_cast<std::size_t>(8 * lane.count)) break;
     if (reinterpret_cast<std::uintptr_t>(lane.row) % 16 != 0) {
       simt::fail_misaligned((name + ("'s row of lane " + std::to_string(i))).c_str(), lane.row, 16, sites[i]);
@@ -86,7 +86,7 @@ std::uint64_t mma(const std::array<MmaLane*, 32>& lanes, const std::array<Site, 
   for (int i = 0; i < 32; ++i) {
     const MmaLane& lane = *lanes[static_cast<std::size_t>(i)];
     if (lane.depth != depth || lane.type != first.type)
-      simt::fail(sites[static_cast<std::size_t>(i)], "mma: the lanes ask for different shapes or types");
+      simt::fail(RuleId::bad_argument, sites[static_cast<std::size_t>(i)], "mma: the lanes ask for different shapes or types");
     for (int r = 0; r < depth / 4; ++r) {
       A_words[8 * fragment::a_row(i, r) + fragment::a_col(i, r) / 2] = static_cast<std::int32_t>(lane.a[r]);
     }

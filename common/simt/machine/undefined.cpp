@@ -46,9 +46,9 @@ std::string number(const TypeName& type, std::uintptr_t value) {
   return std::to_string(static_cast<std::int64_t>(std::uint64_t{value} << unused) >> unused);
 }
 
-[[noreturn]] void stop(const SourceLine& at, const std::string& what) {
+[[noreturn]] void stop(RuleId rule, const SourceLine& at, const std::string& what) {
   const std::string message = what + " at " + words(Site{at.file, static_cast<int>(at.line)});
-  if (Worker* const worker = Worker::running()) worker->scheduler.abandon(message);
+  if (Worker* const worker = Worker::running()) worker->scheduler.abandon(rule, message);
   std::fprintf(stderr, "%s\n", message.c_str());  // in the host's part of a kernel file
   std::abort();
 }
@@ -57,13 +57,14 @@ std::string number(const TypeName& type, std::uintptr_t value) {
 
 extern "C" void __ubsan_handle_out_of_bounds(const OutOfBounds* found, std::uintptr_t index) {
   const sanitizer::Unwatched unwatched;
-  stop(found->line, "element " + number(found->index, index) + " of an array of type " + found->array.name + " does not exist");
+  stop(RuleId::out_of_bounds, found->line,
+       "element " + number(found->index, index) + " of an array of type " + found->array.name + " does not exist");
 }
 
 extern "C" void __ubsan_handle_divrem_overflow(const Division* found, std::uintptr_t left, std::uintptr_t right) {
   const sanitizer::Unwatched unwatched;
   const std::string dividend = number(found->type, left), divisor = number(found->type, right);
-  stop(found->line,
+  stop(RuleId::division, found->line,
        divisor == "0" ? "integer division of " + dividend + " by zero" : dividend + " / " + divisor + " overflows");
 }
 

@@ -19,7 +19,8 @@ void Warpgroups::start_block(std::size_t threads) {
 void Warpgroups::issue(const WgmmaThread& part, Site site) {
   const int thread = scheduler_.current().number;
   if (static_cast<std::size_t>(thread / 128) >= groups_.size())
-    simt::fail(site, "wgmma needs a warpgroup of 128 threads: the block has only " + std::to_string(lanes_.size()));
+    simt::fail(RuleId::warpgroup, site,
+               "wgmma needs a warpgroup of 128 threads: the block has only " + std::to_string(lanes_.size()));
   Lane& self = lane(thread);
   join(part, groups_[static_cast<std::size_t>(thread / 128)], self, site);
   take_accumulator(part, self, site);
@@ -55,7 +56,7 @@ void Warpgroups::join(const WgmmaThread& part, Group& group, Lane& self, Site si
                       known.a_shared == (part.a_registers == nullptr) && known.a_major == part.a_major &&
                       known.b_major == part.b_major && (!known.a_shared || known.a == a) && known.b == b;
     if (!same)
-      simt::fail(site,
+      simt::fail(RuleId::warpgroup, site,
                  "wgmma: the threads of a warpgroup ask for different products: another one came from " + words(known.site));
   }
   if (scheduler_.current().lane() == 0) note_reads(group.products[at], scheduler_.current().warp() % 4);
@@ -66,15 +67,17 @@ void Warpgroups::take_accumulator(const WgmmaThread& part, Lane& self, Site site
   const int registers = part.n / 2;
   if (mine.in_flight > 0) {
     if (mine.registers != registers)
-      simt::fail(site, "wgmma: the product at " + words(mine.site) + " has these accumulators in another shape");
+      simt::fail(RuleId::bad_argument, site,
+                 "wgmma: the product at " + words(mine.site) + " has these accumulators in another shape");
     if (!std::all_of(part.d, part.d + registers, is_poison))
-      simt::fail(mine.site, "wgmma: accumulators were written before they were waited for");
+      simt::fail(RuleId::in_flight, mine.site, "wgmma: accumulators were written before they were waited for");
   } else {
     if (self.fences == 0 || (mine.registers == registers && mine.fences_then == self.fences))
-      simt::fail(site, "wgmma without wgmma_fence(): its accumulators may have been touched since they were waited for");
+      simt::fail(RuleId::missing_fence, site,
+                 "wgmma without wgmma_fence(): its accumulators may have been touched since they were waited for");
     if (mine.registers == registers && !mine.fenced.empty() &&
         std::memcmp(mine.fenced.data(), part.d, mine.fenced.size() * sizeof(float)) != 0)
-      simt::fail(site, "wgmma without wgmma_fence(): its accumulators have changed since the last one");
+      simt::fail(RuleId::missing_fence, site, "wgmma without wgmma_fence(): its accumulators have changed since the last one");
     mine.value.assign(part.d, part.d + registers);
     mine.registers = registers;
     self.in_flight.emplace_back(part.d, part.d + registers);
@@ -90,7 +93,7 @@ void Warpgroups::take_operand(const WgmmaThread& part, Lane& self, Site site) co
   std::copy_n(part.a_registers, 4, content.begin());
   const auto [known, is_new] = self.operands.try_emplace(part.a_registers, content);
   if (!is_new && known->second != content)
-    simt::fail(site, "wgmma without wgmma_fence(): A in registers has changed since the last one");
+    simt::fail(RuleId::missing_fence, site, "wgmma without wgmma_fence(): A in registers has changed since the last one");
 }
 
 /// What registers hold now, products may use. Some of those known from products before may be no more, which a sanitizer would object to.
@@ -137,9 +140,9 @@ void Warpgroups::wait(int newest, const float* const* complete, int count, Site 
     const auto found = self.accumulators.find(complete[i]);
     if (found == self.accumulators.end() || found->second.in_flight == 0) continue;
     const bool grouped = !self.groups.empty() && self.groups.back() == self.issued;
-    simt::fail(site, "wgmma_wait<" + std::to_string(newest) + "> does not wait for these accumulators: the product at " +
-                         words(found->second.site) +
-                         (grouped ? " is of a newer group" : " may be in no group: wgmma_commit()"));
+    simt::fail(RuleId::not_awaited, site,
+               "wgmma_wait<" + std::to_string(newest) + "> does not wait for these accumulators: the product at " +
+                   words(found->second.site) + (grouped ? " is of a newer group" : " may be in no group: wgmma_commit()"));
   }
 }
 
@@ -147,7 +150,7 @@ void Warpgroups::run(int warp, Site site) {
   Lane* const lanes = &lane(warp * 32);
   for (int i = 1; i < 32; ++i) {
     if (lanes[i].issued != lanes[0].issued || goal(lanes[i]) != goal(lanes[0]))
-      simt::fail(site, "wgmma_wait: the lanes of a warp wait for different products");
+      simt::fail(RuleId::warpgroup, site, "wgmma_wait: the lanes of a warp wait for different products");
   }
   Group& group = groups_[static_cast<std::size_t>(warp / 4)];
   const std::size_t end = goal(lanes[0]);
@@ -182,14 +185,16 @@ std::string Warpgroups::still_in_flight(int thread, const float* accumulators) c
 void Warpgroups::thread_exits(const Thread& thread) const {
   const Lane& self = lanes_[static_cast<std::size_t>(thread.number)];
   if (self.done == self.issued) return;
-  simt::fail(self.accumulators.at(self.parts[0].d).site, "the thread ends without having waited for its wgmma");
+  simt::fail(RuleId::not_awaited, self.accumulators.at(self.parts[0].d).site,
+             "the thread ends without having waited for its wgmma");
 }
 
 void Warpgroups::end_block() const {
   for (const Group& group : groups_) {
     for (const Product& product : group.products) {
-      simt::fail(product.site, "the block ends, and only " + std::to_string(product.warps_done) +
-                                   " of the 4 warps of the warpgroup took part in this wgmma");
+      simt::fail(RuleId::warpgroup, product.site,
+                 "the block ends, and only " + std::to_string(product.warps_done) +
+                     " of the 4 warps of the warpgroup took part in this wgmma");
     }
   }
 }

@@ -1,6 +1,5 @@
 #include "common/simt/machine/worker.hpp"
 
-#include "common/base/error.hpp"
 #include "common/simt/machine/hopper.hpp"
 #include "common/simt/machine/limits.hpp"
 #include "common/simt/machine/messages.hpp"
@@ -103,13 +102,14 @@ void Worker::end_block() {
 
 /// Throws if threads, or anything asynchronous, left the block as no kernel may.
 void Worker::check_end() {
-  if (!scheduler.all_exited()) throw KernelError(scheduler.place(false) + ": " + stuck());
+  if (!scheduler.all_exited()) throw stuck();
   if (hopper_used_) hopper_->end_block();
   if (block.number == 0) check_static_shared(*block.kernel, block.static_use.written(), block.options.target_sm);
   if (const std::ptrdiff_t offset = block.shared.overwritten(); offset != 0) {
-    throw KernelError(scheduler.place(false) + ": a thread wrote to byte " + std::to_string(offset) +
-                      " of dynamic shared memory, which has " + std::to_string(block.shared.bytes()) +
-                      " bytes (the address sanitizer tells which)");
+    throw KernelError(name_of(RuleId::out_of_bounds), scheduler.place(false) + ": a thread wrote to byte " +
+                                                          std::to_string(offset) + " of dynamic shared memory, which has " +
+                                                          std::to_string(block.shared.bytes()) +
+                                                          " bytes (the address sanitizer tells which)");
   }
 }
 
@@ -131,7 +131,8 @@ void Worker::run_thread() {
 void Worker::thread_exits() {
   Thread& self = current();
   if (!self.copies.empty()) {
-    simt::fail(self.copies.front().site, "the thread ends without having waited for its asynchronous copy");
+    simt::fail(RuleId::not_awaited, self.copies.front().site,
+               "the thread ends without having waited for its asynchronous copy");
   }
   if (hopper_used_) hopper_->thread_exits(self);
   scheduler.mark_exited();
@@ -152,17 +153,19 @@ Hopper& Worker::hopper() {
 
 void Worker::log_is_full(Site site) {
   block.empty_logs();
-  scheduler.abandon("more accesses to memory without a barrier than fit into main memory to be counted: an endless loop? at " +
-                    machine::words(site));
+  scheduler.abandon(RuleId::endless_loop,
+                    "more accesses to memory without a barrier than fit into main memory to be counted: an endless loop? at " +
+                        machine::words(site));
 }
 
-std::string Worker::stuck() const {
+KernelError Worker::stuck() const {
   int elsewhere = 0;
-  bool one_site = true;
+  bool one_site = true, in_warp_operation = false;
   const Thread* first = nullptr;
   for (const Thread* thread : scheduler.threads()) {
     if (thread->state != State::at_barrier) {
       elsewhere += thread->state != State::exited;
+      in_warp_operation = in_warp_operation || thread->state == State::in_warp_operation;
       continue;
     }
     if (first == nullptr) first = thread;
@@ -170,7 +173,9 @@ std::string Worker::stuck() const {
   }
   const char* kind = "deadlock: ";
   if (elsewhere == 0) kind = one_site ? "a barrier that not all threads reach: " : "divergent barrier: ";
-  return kind + waits(scheduler.threads()) + (hopper_used_ ? hopper_->missing() : "");
+  const RuleId rule = elsewhere == 0 ? RuleId::divergent_barrier : in_warp_operation ? RuleId::absent_lane : RuleId::deadlock;
+  return {name_of(rule),
+          scheduler.place(false) + ": " + kind + waits(scheduler.threads()) + (hopper_used_ ? hopper_->missing() : "")};
 }
 
 }  // namespace machine

@@ -1,6 +1,7 @@
 // One operating-system thread's machine: it runs blocks one after the other.
 #pragma once
 
+#include "common/base/error.hpp"
 #include "common/simt/machine/block_state.hpp"
 #include "common/simt/machine/reach.hpp"
 #include "common/simt/machine/scheduler.hpp"
@@ -61,7 +62,7 @@ class Worker {
   void complete_barrier();
   void complete_warp_operation(Warp&, Site);
   void tensor_core(WarpOperation);
-  std::string stuck() const;
+  KernelError stuck() const;
 
   Reach reach_;
   std::vector<Warp> warps_;

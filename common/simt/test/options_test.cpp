@@ -31,7 +31,7 @@ __global__ void coordinates(uint3* thread, uint3* block) {
 }
 
 __global__ void fail_in_block(unsigned from) {
-  if (blockIdx.x >= from) fail(Site::here(), "this block fails");
+  if (blockIdx.x >= from) fail(RuleId::trap, Site::here(), "this block fails");
 }
 
 __global__ void throw_an_error() { throw std::runtime_error("from a kernel"); }

@@ -58,8 +58,8 @@ TEST_CASE("zoo: named barriers") {
 }
 
 TEST_CASE("zoo: registers") {
-  CHECK_REPORT(report(384, 0, registers_beyond_the_pool, 0), "deadlock: threads 0..255 wait in setmaxnreg_inc at ", BUG("pool"),
-               ", the rest exited; setmaxnreg_inc wants 18432 registers more, of which 0 are free");
+  CHECK_REPORT(report(384, 0, registers_beyond_the_pool, 0), "deadlock: ", "threads 0..255 wait in setmaxnreg_inc at ",
+               BUG("pool"), ", the rest exited; setmaxnreg_inc wants 18432 registers more, of which 0 are free");
   CHECK(report(384, 0, registers_beyond_the_pool, 128) == "");
   CHECK_REPORT(report(128, 0, registers_of_one_warp, 32),
                "setmaxnreg is for all four warps of a warpgroup: thread 32 has 248 registers, ", "thread 0 has 64 at ",

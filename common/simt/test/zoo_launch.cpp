@@ -16,7 +16,7 @@ std::string refusal(const LaunchShape& shape) {
   try {
     launch("zoo", shape, nothing);
   } catch (const KernelError& error) {
-    return error.what();
+    return std::string(error.rule) + ": " + error.what();
   }
   return "";
 }
@@ -45,7 +45,7 @@ std::string refusal_of(std::size_t shared_bytes, void (*kernel)(int*)) {
   try {
     launch("zoo", {dim3(1), dim3(4), shared_bytes}, kernel, out.data());
   } catch (const KernelError& error) {
-    return error.what();
+    return std::string(error.rule) + ": " + error.what();
   }
   return "";
 }
@@ -115,7 +115,7 @@ bool right(Kernel kernel, int rows, bool barrier, const Options& options) {
 TEST_CASE("zoo: launches that the target cannot hold") {
   CHECK(refusal({dim3(3), dim3(1024), 227 * 1024}) == "");
   const std::string too_much = refusal({dim3(3, 2), dim3(32, 4), 227 * 1024 + 1});  // BUG launched
-  CHECK_REPORT(too_much, "kernel zoo, grid 3x2x1, block 32x4x1, 232449 bytes of dynamic shared memory: ",
+  CHECK_REPORT(too_much, "launch_limits: kernel zoo, grid 3x2x1, block 32x4x1, 232449 bytes of dynamic shared memory: ",
                "a GPU of sm_90 allows 232448 bytes, launched at ", BUG("launched"));
   set_options({.target_sm = 80});
   CHECK_REPORT(refusal({dim3(1), dim3(1), 200 * 1024}), "a GPU of sm_80 allows 166912 bytes");
@@ -159,9 +159,7 @@ TEST_CASE("zoo: what a kernel prints, with the thread that does") {
 
 TEST_CASE("zoo: stack overflow") {
   std::vector<int> out(40);
-  const std::vector<std::string> expected = {
-      "kernel zoo, block (0,0,0), thread (0,0,0): its local variables and calls need more than the ",
-      " KiB of a simulated thread's stack"};
+  const std::vector<std::string> expected = {"stack_overflow: kernel zoo, block (0,0,0), thread (0,0,0)"};
   for (const auto kernel : {recursion, large_frame}) {
     const std::string text = report(40, 0, kernel, 1000, out.data());
     CAPTURE(text);

@@ -121,9 +121,10 @@ __global__ void copy_past_the_row(Tensor<const float> K, int bytes) {
 TEST_CASE("zoo: out of bounds in global memory") {
   Fixture f;
   const auto K = view<float>(f.ref);
-  CHECK_REPORT(report(32, 0, past_the_last_row, K),
-               "kernel zoo, block (0,0,0), thread (4,0,0): K[b=0, h=1](4, 2) is outside: it has 4 rows and 8 columns at ",
-               BUG("row"));
+  CHECK_REPORT(
+      report(32, 0, past_the_last_row, K),
+      "out_of_bounds: kernel zoo, block (0,0,0), thread (4,0,0): K[b=0, h=1](4, 2) is outside: it has 4 rows and 8 columns at ",
+      BUG("row"));
   CHECK(report(32, 0, past_the_last_row_right, K) == "");
   float sum = 0;
   const auto K_in = view<const float>(f.ref);
@@ -202,8 +203,7 @@ TEST_CASE("zoo: asynchronous copies") {
   Fixture f;
   const auto K = view<const float>(f.ref);
   f.values[0] = 5.0f;
-  CHECK_REPORT(report(1, 256, copy_never_waited_for, K), "the thread ends without having waited for its asynchronous copy at ",
-               BUG("never waited"));
+  CHECK_REPORT(report(1, 256, copy_never_waited_for, K), "not_awaited: ", BUG("never waited"));
   float out = 0;
   CHECK(report(1, 256, copy_read_too_early, K, &out, false) == "");
   CHECK(std::isnan(out));

@@ -191,6 +191,7 @@ TEST_CASE("zoo: a race says which threads, which lines and which memory") {
   run_race_case("missing_barrier", true);
   set_options({});
   REQUIRE(!findings().races.empty());
+  CHECK(findings().races.front().rule() == RuleId::race);
   const std::string text = sentence(findings().races.front());
   CAPTURE(text);
   CHECK(has(text, {"common/simt/test/zoo_race.cpp:", " writes and common/simt/test/zoo_race.cpp:",
@@ -270,8 +271,7 @@ TEST_CASE("zoo: endless loops end with kernel, block, thread and line") {
   int flag = 0;
   unsigned number = 0;
   set_options({.steps = 200'000});
-  const std::vector<std::string> where = {"kernel zoo, block (0,0,0), thread (", "still running after 200000 steps",
-                                          "an endless loop?"};
+  const std::vector<std::string> where = {"endless_loop: kernel zoo, block (0,0,0), thread (", "200000 steps"};
   for (const bool count : {false, true}) {
     set_options({.steps = 200'000, .count = count});
     std::string text = report(32, 0, endless_reads, in.data(), out.data(), 0);
@@ -296,8 +296,7 @@ TEST_CASE("zoo: endless loops end with kernel, block, thread and line") {
   set_options({.idle_seconds = 1});
   const std::string text = report(32, 0, endless_arithmetic, &number, 4u);
   CAPTURE(text);
-  CHECK(has(text, {"kernel zoo, block (0,0,0), thread (0,0,0): it has done nothing but compute", "an endless loop?",
-                   BUG("endless_arithmetic")}));
+  CHECK(has(text, {"endless_loop: kernel zoo, block (0,0,0), thread (0,0,0): ", BUG("endless_arithmetic")}));
   set_options({});
 }
 
@@ -311,13 +310,13 @@ TEST_CASE("zoo: indices, divisions and addresses") {
   CHECK(report(32, 0, beyond_shared_array, out.data(), 31) == "");
   CHECK_REPORT(report(32, 0, beyond_register_array, out.data(), 4), "element 4 of an array of type 'float", "[4]'",
                BUG("beyond_register_array"));
-  CHECK_REPORT(report(32, 0, division, whole.data(), 7, 0), "integer division of 7 by zero at ", BUG("division"));
-  CHECK_REPORT(report(32, 0, remainder, natural.data(), 7u, 0u), "integer division of 7 by zero at ", BUG("remainder"));
+  CHECK_REPORT(report(32, 0, division, whole.data(), 7, 0), "division: ", BUG("division"));
+  CHECK_REPORT(report(32, 0, remainder, natural.data(), 7u, 0u), "division: ", BUG("remainder"));
   CHECK(report(32, 0, division, whole.data(), 7, 2) == "");
   CHECK(whole.front() == 3);
-  CHECK_REPORT(report(32, 0, bad_address, reinterpret_cast<const float*>(64), out.data()),
-               "there is no memory at address 0x40 at ", BUG("bad_address"));
-  CHECK_REPORT(report(32, 0, frame_of_four_megabytes, out.data(), 1023), "its local variables and calls need more than the ");
+  CHECK_REPORT(report(32, 0, bad_address, reinterpret_cast<const float*>(64), out.data()), "bad_address: ", "0x40",
+               BUG("bad_address"));
+  CHECK_REPORT(report(32, 0, frame_of_four_megabytes, out.data(), 1023), "stack_overflow: ");
   CHECK(report(32, 0, division, whole.data(), 9, 3) == "");  // after all that the simulator still works
 }
 

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from kit import Usage, sandbox
-from kit.exercise import ROOT
+from . import Usage, sandbox
+from .exercise import ROOT
 
 MOST_JOBS = 8  # a compiler takes up to a gigabyte
 up_to_date = False  # nothing has to be built
@@ -33,10 +33,7 @@ def prepare(build, stages):
         return
     home = cached(build, "CMAKE_HOME_DIRECTORY")
     if not home or not os.path.exists(home) or not os.path.samefile(home, ROOT):
-        why = (
-            f"{build} builds another folder, {home}; preparing it anew for this one" if home else f"the first time: preparing {build}, once"
-        )
-        print(f"course: {why}", flush=True)
+        print(f"course: preparing {build} for {ROOT}, once", flush=True)
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         options = ["-DCMAKE_BUILD_TYPE=Release", f"-DFLASH_CUDA={cached(build, 'FLASH_CUDA') or 'OFF'}", "-DFLASH_WERROR=OFF"]
         must(["cmake", "--fresh", "-S", ROOT, "-B", build, *generator, *options], "the project cannot be configured")
@@ -83,11 +80,10 @@ def link_command(build, stage):
     make = build / stage / "CMakeFiles" / f"{stage}.dir" / "link.txt"
     if make.is_file():
         return shlex.split(make.read_text()), build / stage
-    done = subprocess.run(
-        [cached(build, "CMAKE_MAKE_PROGRAM"), "-C", build, "-t", "commands", "-s", f"bin/{stage}"], capture_output=True, text=True
-    )
+    argv = [cached(build, "CMAKE_MAKE_PROGRAM"), "-C", build, "-t", "commands", "-s", f"bin/{stage}"]
+    done = subprocess.run(argv, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if f"-o bin/{stage} " in line]
-    if done.returncode != 0 or not lines:
+    if not lines:
         raise Usage(f"{build}: Ninja does not say how it links {stage}")
     return [word for word in shlex.split(lines[-1]) if word not in (":", "&&", ";")], build
 
@@ -122,65 +118,42 @@ def build(exercise, lines, build_folder, work):
     return Built(program, "", warnings, unset)
 
 
-class Said(NamedTuple):
-    file: str
-    line: int
-    kind: str  # error, warning, note, or "chain": how it came to a place inside a template or an inlined function
-    text: str
-    below: str  # the source that the compiler shows
-
-
 class Diagnostics:
     """What g++ or clang++ says about a student's file."""
 
-    LINE = re.compile(r"\s*(?P<inlined>inlined from .* at )?(?P<file>[^\s:]+):(?P<line>\d+)(:\d+)?[:,](\s+(?P<rest>.*))?$")
-
     def __init__(self, text, exercise, lines):
-        self.name, self.text = exercise.student_name, text
-        self.mine = range(exercise.first_line(), exercise.first_line() + lines.count("\n"))
-        self.all = []
-        for line in text.split("\n"):
-            found = self.LINE.match(line[:2000])
-            if found and (found["inlined"] or found["rest"]):
-                kind, _, rest = (found["rest"] or "").removeprefix("fatal ").partition(": ")
-                if kind not in ("error", "warning", "note") or rest.endswith("requested here"):
-                    kind = "chain"
-                self.all.append(Said(found["file"], int(found["line"]), kind, rest, ""))
-            elif self.all and line.startswith("  ") and self.all[-1].below.count("\n") < 2:
-                self.all[-1] = self.all[-1]._replace(below=f"{self.all[-1].below}\n{line}")
+        self.name, self.lines = exercise.student_name, [line[:2000] for line in text.split("\n")]
+        begin = exercise.first_line()
+        mine = range(begin, begin + lines.count("\n"))
+        found = [re.search(rf"(?:^|[\s/]){re.escape(self.name)}:(\d+)[:,]", line) for line in self.lines]
+        self.places = [int(place[1]) if place and int(place[1]) in mine else 0 for place in found]
+        self.messages = [n for n, line in enumerate(self.lines) if re.search(r": (fatal )?(error|warning): ", line)]
 
-    def is_mine(self, said):
-        return said.file == self.name and said.line in self.mine
+    def students_line(self, at):
+        """The student's line that a message is about: its own, or one on the way into a template; 0 if there is none."""
+        last = max((n for n in self.messages if n < at), default=-1)
+        end = min((n for n in self.messages if n > at), default=len(self.lines))
+        return next((self.places[n] for n in [at, *range(at - 1, last, -1), *range(at + 1, end)] if self.places[n]), 0)
 
-    def around(self, at):
-        """([links of the chain], [notes]) of the message with this index."""
-        first = next((n for n in range(at, 0, -1) if self.all[n - 1].kind != "chain"), 0)
-        end = next((n for n in range(at + 1, len(self.all)) if self.all[n].kind in ("error", "warning")), len(self.all))
-        rest = self.all[at + 1 : end]
-        while rest and rest[-1].kind == "chain" and not rest[-1].text.endswith("requested here"):
-            rest.pop()  # of the next message
-        return [*self.all[first:at], *(said for said in rest if said.kind == "chain")], [said for said in rest if said.kind == "note"]
+    def told(self, at):
+        """(the student's line, the message with the source below it)"""
+        place, _, text = re.split(r": (?:fatal )?(error|warning): ", self.lines[at], maxsplit=1)
+        below = [line for line in self.lines[at + 1 : at + 3] if line.startswith("  ")]
+        mine = self.students_line(at)
+        line = f"{self.name}, line {mine}: {text}" if mine else f"{place}: {text}"
+        found = f"\nThe compiler finds it at {place}, which this line uses." if mine and not self.places[at] else ""
+        return line, "\n".join([line, *below]) + found
 
     def first_error(self):
-        at = next((n for n, said in enumerate(self.all) if said.kind == "error"), None)
-        if at is None:
-            return "the compiler stopped: " + (self.text.strip().split("\n")[-1] or "it does not say why")
-        error, (chain, notes) = self.all[at], self.around(at)
-        mine = error if self.is_mine(error) else next((link for link in chain if self.is_mine(link)), error)
-        told = f"{mine.file}, line {mine.line}: {error.text}{mine.below}"
-        told += "" if mine is error else f"\nThe compiler finds it in {error.file}, line {error.line}, which this line uses."
-        return "\n".join([told, *(note.text.strip()[:160] for note in notes if not note.text.endswith(":"))][:5])
+        at = next((n for n in self.messages if "error: " in self.lines[n]), None)
+        return "the compiler stopped: " + (self.lines[-1] or "it does not say why") if at is None else self.told(at)[1]
 
     def warnings(self):
         """([warnings about the student's lines], the first about a variable that is read before it has a value, or "")"""
         found, unset = [], ""
-        for at, said in enumerate(self.all):
-            if said.kind == "warning":
-                chain, notes = self.around(at)
-                is_unset = re.search(r"\[-W(maybe-|sometimes-|conditional-)?uninitialized\]$", said.text)
-                places = [said, *(notes + chain if is_unset else [])]
-                place = next((place for place in places if self.is_mine(place)), None)
-                if place:
-                    found.append(f"The compiler warns: {place.file}, line {place.line}: {said.text}")
-                    unset = unset or (found[-1] if is_unset else "")
+        for at in (n for n in self.messages if "warning: " in self.lines[n]):
+            is_unset = re.search(r"\[-W(maybe-|sometimes-|conditional-)?uninitialized\]$", self.lines[at])
+            if self.places[at] or (is_unset and self.students_line(at)):
+                found.append(f"The compiler warns: {self.told(at)[0]}")
+                unset = unset or (found[-1] if is_unset else "")
         return found, unset

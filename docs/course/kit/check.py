@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from kit import Usage, build, measure, sandbox, words
+from . import Usage, build, measure, sandbox, words
 
 CASES = (  # from the simplest to the most awkward
     "--heads 1 --seq 4 --head-dim 4 --input ramp",
@@ -26,6 +26,7 @@ class Verdict(NamedTuple):
     status: str  # right, wasteful, unclear, wrong, does not compile, not started
     told: list  # sentences
     printed: str = ""  # by the kernel, on the problem that the verdict is about, or on the first if it is right
+    rule: str = ""  # what is broken: words.rule_of(), a count of words.COUNTS, unset or asked
 
     @property
     def right(self):
@@ -69,14 +70,15 @@ def check_lines(exercise, lines, build_folder):
         verdict = run_cases(exercise, built.program, build_folder, folder, lines)
     if built.unset:
         wrong = verdict.status == "wrong"
-        return Verdict("wrong" if wrong else "unclear", [UNSET, built.unset, *(verdict.told if wrong else [])], verdict.printed)
-    verdict = verdict._replace(told=[*verdict.told, *built.warnings[:2]])
+        told = [UNSET, built.unset, *(verdict.told if wrong else [])]
+        return Verdict("wrong" if wrong else "unclear", told, verdict.printed, "unset")
+    told = [*verdict.told, *built.warnings[:2]]
     if verdict.status == "wasteful" and exercise.withheld:
-        return verdict._replace(told=[*verdict.told, exercise.withheld["why"]])
+        told += [exercise.withheld["why"]]
     if verdict.right and lacks_what_is_asked(exercise, lines):
-        told = [f"Right, but without {exercise.asked['word']}. {exercise.asked['why']}", *verdict.told]
-        return verdict._replace(status="wasteful", told=told)
-    return verdict
+        told = [f"Right, but without {exercise.asked['word']}. {exercise.asked['why']}", *told]
+        return Verdict("wasteful", told, verdict.printed, "asked")
+    return verdict._replace(told=told)
 
 
 def problems(exercise):
@@ -92,23 +94,23 @@ def run_cases(exercise, program, build_folder, folder, lines=""):
         place = f"problem {number} of {len(cases) + len(counted)}"
         ran = measure.run(program, exercise, options, folder / f"case{number}")
         told = words.of_failure(exercise, ran.done, ran.report, options, place, lines)
-        if told and number == 1 and "ramp" in options and ran.report and not ran.report["threads"]["mistakes"]:
-            alike = Verdict("wrong", told, ran.printed)  # all scores are alike: the next problem says more, if it shows the mistake
-            continue
         if told:
-            return Verdict("wrong", told, ran.printed)
+            verdict = Verdict("wrong", told, ran.printed, words.rule_of(ran.done, ran.report))
+            if number > 1 or "ramp" not in options or not ran.report or ran.report["threads"]["mistakes"]:
+                return verdict
+            alike = verdict  # all scores are alike: the next problem says more, if it shows the mistake
+            continue
         if alike:
             return alike
         first = first or Verdict("right", [], ran.printed)
         if number > len(cases) and not wasteful:
-            told = too_much(exercise, measure.counts(ran.report), solution_counts(build_folder, exercise, options), options, place)
-            wasteful = Verdict("wasteful", told, ran.printed) if told else None
+            got, wanted = measure.counts(ran.report), solution_counts(build_folder, exercise, options)
+            if name := too_much(exercise, got, wanted):
+                told = [words.of_problem(options, place)[0], words.of_count(name, got[name], wanted[name])]
+                wasteful = Verdict("wasteful", told, ran.printed, name)
     return wasteful or first
 
 
-def too_much(exercise, got, wanted, options, place):
-    """[sentences] about the first count that is higher than the project's."""
-    for name in words.COUNTS:
-        if name in exercise.rubric and got[name] > wanted[name]:
-            return [words.of_problem(options, place)[0], words.of_count(name, got[name], wanted[name])]
-    return []
+def too_much(exercise, got, wanted):
+    """The first count that is higher than the project's, "" if none is."""
+    return next((name for name in words.COUNTS if name in exercise.rubric and got[name] > wanted[name]), "")

@@ -1,29 +1,22 @@
 """An exercise: which lines of a kernel are blank, what stands there instead, hints, cases, rubric.
 
-Exercises are defined beside the kernels, in exercises/NAME/exercise.toml, and not by marks in them: a kernel stays what a reader of the
-chapter wants to see, and measured results name it by its contents, so that even a comment would make them stale. The blank is named by
-its first and its last lines, each of which has to stand in the kernel exactly once: a change of the kernel that breaks an anchor is an
-error here, and fails the self-test.
+Exercises are defined in exercises/NAME/exercise.toml and not by marks in the kernels: a kernel stays what a reader of the chapter wants to
+see, and measured results name it by its contents. The blank is named by its first and its last lines, each of which occurs once.
 """
 
 import difflib
 import re
-import sys
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
-from kit import Usage
-
-if sys.version_info < (3, 11):
-    sys.exit("course.py needs Python 3.11 or newer (it reads TOML); this is " + sys.version.split()[0])
 import tomllib
+
+from . import Usage
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "course" / "exercises"
 LEVELS = {1: "a formula", 2: "a building block", 3: "an algorithm"}
-KEYS = set("title file variant pass level minutes equation chapter goal after first last comment code hints".split())
-OPTIONAL = {"tile_rows", "cases", "counted", "target", "dtype", "tiles", "rubric", "draw", "asked", "withheld", "solution"}
-RUBRIC = ("result", "orders", "races", "asked", "bytes", "sectors", "bank_conflicts", "barriers", "extra_memory")
 
 
 @dataclass
@@ -44,7 +37,6 @@ class Exercise:
     comment: str
     code: str
     hints: list
-    tile_rows: int = 0
     cases: list = field(default_factory=list)
     counted: list = field(default_factory=list)  # the problems on which counts are compared, after the cases
     target: int = 90  # the GPU that the simulator stands for
@@ -53,16 +45,12 @@ class Exercise:
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
     asked: dict = field(default_factory=dict)  # {word, why}: without this word right lines miss the point, where no count shows it
-    withheld: dict = field(default_factory=dict)  # {word, file, body, why}: a function that solves the exercise, and its body here
+    withheld: dict = field(default_factory=dict)  # {file, code, body, why}: code that solves the exercise, and what stands there instead
     solution: str = ""  # where the lines of the kernel use what is withheld
 
     @property
     def stage(self):
         return self.file.split("/")[0]
-
-    @property
-    def number(self):
-        return self.stage[:2]
 
     @property
     def student_name(self):
@@ -76,17 +64,12 @@ class Exercise:
     def end(self):
         return f"// <<<<< {self.name}: your lines end here"
 
-    def kernel(self):
-        return (ROOT / self.file).read_text()
-
     def parts(self):
         """(before, the solution, after) of the kernel."""
-        text = self.kernel()
+        text = (ROOT / self.file).read_text()
         for name, anchor in (("first", self.first), ("last", self.last)):
             if text.count(anchor) != 1:
-                raise Usage(
-                    f"{self.name}: the anchor '{name}' stands {text.count(anchor)} times in {self.file}, not once: {anchor.strip()}"
-                )
+                raise Usage(f"{self.name}: the anchor '{name}' stands {text.count(anchor)} times in {self.file}, not once")
         start, stop = text.index(self.first), text.index(self.last) + len(self.last)
         if start >= stop or text[start - 1] != "\n" or text[stop - 1] != "\n":
             raise Usage(f"{self.name}: the anchors are not whole lines of {self.file}, one after the other")
@@ -94,27 +77,26 @@ class Exercise:
 
     def headers(self):
         """{file: text} of what is compiled in place of the project's headers."""
-        what = self.withheld
-        return {what["file"]: with_body((ROOT / what["file"]).read_text(), what["word"], what["body"])} if what else {}
+        if not self.withheld:
+            return {}
+        file, code, body, _ = self.withheld.values()
+        text = (ROOT / file).read_text()
+        if text.count(code) != 1:
+            raise Usage(f"{self.name}: what is withheld stands {text.count(code)} times in {file}, not once")
+        return {file: text.replace(code, body)}
 
     def indent(self):
         return re.search("^( *)[^ #]", self.first, re.MULTILINE).group(1)
 
     def blank(self):
         """What stands in a student's file between the marks."""
-        lines = len(self.parts()[1].rstrip("\n").split("\n"))
-        says = self.comment.strip()
-        says += f"\n{self.equation}; {lines} lines in the project's kernel. Hints: course.py hint DIR {self.name}"
-        code = "leave its code: it has the solution"
-        says += f"\nRead the text of {self.chapter}; {code if self.is_quoted() else 'it has the equations'}."
-        comment = "".join(f"{self.indent()}// {line}".rstrip() + "\n" for line in says.split("\n"))
-        return comment + self.code
-
-    def is_quoted(self):
-        """Does the chapter show the solution? Most of its longer lines, since a page may shorten the rest."""
-        page = (ROOT / self.chapter.split("#")[0]).read_text()
-        long = [line.strip() for line in self.parts()[1].split("\n") if len(line.strip()) > 25]
-        return 2 * sum(line in page for line in long) > len(long)
+        count = len(self.parts()[1].rstrip("\n").split("\n"))
+        lines = [
+            *self.comment.strip().split("\n"),
+            f"{self.equation}; {count} lines in the project's kernel. Hints: course.py hint DIR {self.name}",
+            f"Read the text of {self.chapter}; leave its code for later.",
+        ]
+        return "".join(f"{self.indent()}// {line}".rstrip() + "\n" for line in lines) + self.code
 
     def file_with(self, lines):
         """The kernel with other lines in the blank, between marks."""
@@ -153,23 +135,8 @@ class Exercise:
         """The number of the first line outside the marks that is not the project's; 0 if all are."""
         lines = text.split("\n")
         wanted = self.file_with(self.student_lines(text)).split("\n")
-        pairs = zip(lines, wanted)
-        different = next((n for n, (a, b) in enumerate(pairs, 1) if a != b), 0)
-        return different or (min(len(lines), len(wanted)) + 1 if len(lines) != len(wanted) else 0)
-
-
-def with_body(text, name, body):
-    """The text with another body of its only function of this name."""
-    found = re.findall(rf"\b{name}\([^;{{}}]*\)[^;{{}}]*\{{", text)
-    if len(found) != 1:
-        raise Usage(f"{len(found)} functions {name}, not one")
-    head, start, rest = text.partition(found[0])
-    depth = 1
-    for end, letter in enumerate(rest):
-        depth += {"{": 1, "}": -1}.get(letter, 0)
-        if depth == 0:
-            return head + start + body + rest[end:]
-    raise Usage(f"the body of {name} does not end")
+        pairs = zip_longest(lines, wanted)
+        return next((n for n, (a, b) in enumerate(pairs, 1) if a != b), 0)
 
 
 def load(name):
@@ -180,19 +147,11 @@ def load(name):
         raise Usage(f"there is no exercise '{name}'; there are: {', '.join(names())}") from None
     except tomllib.TOMLDecodeError as error:
         raise Usage(f"{path}: {error}") from None
-    unknown, missing = set(data) - KEYS - OPTIONAL, KEYS - set(data)
-    if unknown or missing:
-        raise Usage(f"{path}: unknown keys {sorted(unknown)}, missing keys {sorted(missing)}")
-    if set(data.get("rubric", {})) - set(RUBRIC):
-        raise Usage(f"{path}: the rubric has {sorted(data['rubric'])}; allowed: {', '.join(RUBRIC)}")
-    if data["level"] not in LEVELS or data["pass"] not in ("forward", "backward"):
-        raise Usage(f"{path}: level is {data['level']} (allowed: 1, 2, 3), pass is {data['pass']} (allowed: forward, backward)")
-    if set(data.get("asked", {"word", "why"})) != {"word", "why"} or ("asked" in data) != ("asked" in data.get("rubric", {})):
-        raise Usage(f"{path}: [asked] has a word and a why, and points in the rubric")
-    if set(data.get("withheld", {"word", "file", "body", "why"})) != {"word", "file", "body", "why"}:
-        raise Usage(f"{path}: [withheld] has a word, a file, a body and a why")
-    data["passes"] = data.pop("pass")
-    return Exercise(name=name, **data)
+    data["passes"] = data.pop("pass", "")
+    try:
+        return Exercise(name=name, **data)
+    except TypeError as error:  # a key is missing, or is not one
+        raise Usage(f"{path}: {error}") from None
 
 
 def names():
@@ -203,7 +162,7 @@ def chosen(what):
     """The exercises that a word of the command line names: 04, 4, 04_fa1_forward, 04_merge_output, all."""
     all_of_them = [load(name) for name in names()]
     number = what.zfill(2) if what.isdigit() else what
-    found = [e for e in all_of_them if what in ("all", e.name, e.stage) or number == e.number]
+    found = [e for e in all_of_them if what in ("all", e.name, e.stage) or number == e.stage[:2]]
     if not found:
         near = "".join(f"; do you mean {name}?" for name in difflib.get_close_matches(what.removesuffix(".cuh"), names(), 1))
         raise Usage(f"no exercise or stage '{what}'{near}; there are: all, {', '.join(names())}, and the stages of these names")
@@ -211,16 +170,14 @@ def chosen(what):
 
 
 def gallery(exercise):
-    """The wrong kernels of an exercise: [{name, replace, by, says, lesson}]."""
+    """The wrong kernels of an exercise: [{name, replace, by, rule, lesson}]; `rule` is what the verdict names."""
     path = FOLDER / exercise.name / "wrong.toml"
-    found = tomllib.loads(path.read_text())["wrong"] if path.is_file() else []
+    found = tomllib.loads(path.read_text())["wrong"]
     for wrong in found:
-        if set(wrong) != {"name", "replace", "by", "says", "lesson"}:
+        if set(wrong) != {"name", "replace", "by", "rule", "lesson"}:
             raise Usage(f"{path}: '{wrong.get('name')}' has the keys {sorted(wrong)}")
         solution = exercise.parts()[1]
-        if solution.count(wrong["replace"]) != 1:
-            raise Usage(
-                f"{path}: what '{wrong['name']}' replaces stands {solution.count(wrong['replace'])} times in the solution, not once"
-            )
+        if (times := solution.count(wrong["replace"])) != 1:
+            raise Usage(f"{path}: what '{wrong['name']}' replaces stands {times} times in the solution, not once")
         wrong["lines"] = solution.replace(wrong["replace"], wrong["by"])
     return found

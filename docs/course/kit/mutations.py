@@ -6,6 +6,7 @@ why none should. One that fails on problems drawn from a seed is no survivor but
 
 import concurrent.futures
 import hashlib
+import itertools
 import os
 import re
 import time
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 import tomllib
 
-from kit import Usage, build, check, exercise, grade, sandbox
+from . import Usage, build, check, exercise, grade, sandbox
 
 TOKEN = re.compile(
     r"//[^\n]*|/\*.*?\*/|#[^\n]*|[A-Za-z_]\w*|\.?\d(?:[\w.]|(?<=[eE])[+-])*|->|::|\+\+|--|<<|>>|&&|\|\||[<>=!+\-*/%&|^]=|\S", re.DOTALL
@@ -86,25 +87,15 @@ def mutants_of(e):
         for new in replacements(tokens, at, variables):
             found.append(Mutant(line, word, new, place, solution[:start] + new + solution[start + len(word) :]))
 
-    def lot(m):
-        return hashlib.sha256(f"{e.name}/{m.words()}".encode()).hexdigest()
-
     # Round by round one of each kind: otherwise nearly all would be exchanged names.
     kinds = {}
-    for mutant in sorted(found, key=lot):
+    for mutant in sorted(found, key=lambda m: hashlib.sha256(f"{e.name}/{m.words()}".encode()).hexdigest()):
         kind = "name" if mutant.old in variables else "number" if mutant.old[0].isdigit() else mutant.old
         kinds.setdefault(kind, []).append(mutant)
     ordered = []
     while any(kinds.values()):
         ordered += [group.pop() for group in kinds.values() if group]
     return ordered
-
-
-def explained():
-    """{(exercise, words of a mutant): why}"""
-    path = exercise.FOLDER / "survivors.toml"
-    rows = tomllib.loads(path.read_text()).get("survivor", []) if path.is_file() else []
-    return {(row["exercise"], row["change"]): row["why"] for row in rows}
 
 
 def verdict(e, mutant, build_folder):
@@ -125,13 +116,8 @@ def verdict(e, mutant, build_folder):
 
 def of_exercise(e, build_folder, count):
     """[(mutant, verdict)] of the first `count` that compile."""
-    found = []
-    for mutant in mutants_of(e):
-        if len(found) == count:
-            break
-        if said := verdict(e, mutant, build_folder):
-            found.append((mutant, said))
-    return found
+    judged = ((mutant, verdict(e, mutant, build_folder)) for mutant in mutants_of(e))
+    return list(itertools.islice(((mutant, said) for mutant, said in judged if said), count))
 
 
 def command(arguments, build_folder):
@@ -139,13 +125,14 @@ def command(arguments, build_folder):
     if arguments.count < 1:
         raise Usage(f"--count is {arguments.count}; allowed: 1 and more")
     build.prepare(build_folder, {e.stage for e in wanted})
-    why, began, survivors, holes, tried = explained(), time.monotonic(), 0, 0, 0
+    explained = tomllib.loads((exercise.FOLDER / "survivors.toml").read_text())
+    began, survivors, holes, tried = time.monotonic(), 0, 0, 0
     with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         for e, found in zip(wanted, pool.map(lambda e: of_exercise(e, build_folder, arguments.count), wanted)):
             tried += len(found)
             print(f"{e.name}: {sum(said == 'refused' for _, said in found)} of {len(found)} changes refused", flush=True)
             for mutant, said in found:
-                reason = why.get((e.name, mutant.words()))
+                reason = explained.get(e.name, {}).get(mutant.words())
                 if said == "refused":
                     continue
                 survivors += said == "accepted"

@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-MEGABYTE = 1 << 20
-
 
 class Done(NamedTuple):
     code: int  # negative: ended by this signal; 124: out of time
@@ -48,33 +46,23 @@ def run(argv, folder, *, env=None, seconds=8, memory=1536, file_size=32, cwd=Non
     folder = Path(folder)
     settings = {"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C.UTF-8"} | (env or {})
     words = [*(box(folder) if boxed else []), *map(str, argv)]
-    wanted = {
-        resource.RLIMIT_CPU: (seconds, seconds + 1),
-        resource.RLIMIT_AS: (memory * MEGABYTE,) * 2,
-        resource.RLIMIT_FSIZE: (file_size * MEGABYTE,) * 2,
-        resource.RLIMIT_CORE: (0, 0),
+    limits = {
+        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_AS: memory << 20,
+        resource.RLIMIT_FSIZE: file_size << 20,
+        resource.RLIMIT_CORE: 0,
     }
-    limits = {}
-    for which, values in wanted.items():  # those of a container may be lower
-        most = resource.getrlimit(which)[1]
-        limits[which] = values if most == resource.RLIM_INFINITY else tuple(min(value, most) for value in values)
 
     def limit():
-        for which, values in limits.items():
-            resource.setrlimit(which, values)
+        for which, value in limits.items():  # those of a container may be lower
+            most = resource.getrlimit(which)[1]
+            value = value if most == resource.RLIM_INFINITY else min(value, most)
+            resource.setrlimit(which, (value, most if which == resource.RLIMIT_CPU else value))
 
     began = time.monotonic()
     with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-        process = subprocess.Popen(
-            words,
-            cwd=cwd or folder,
-            env=settings,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-            preexec_fn=limit,
-        )
+        files = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+        process = subprocess.Popen(words, cwd=cwd or folder, env=settings, start_new_session=True, preexec_fn=limit, **files)
         try:
             if begun:
                 begun(process)

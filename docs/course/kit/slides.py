@@ -5,10 +5,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from kit import Usage
-from kit.exercise import ROOT
+from . import Usage
+from .exercise import ROOT
 
-SOURCE = ROOT / "docs" / "course" / "slides.md"
+SOURCE = ROOT / "docs/course/slides.md"
 
 
 def for_pandoc(text):

@@ -1,0 +1,296 @@
+"""The course: exercises made of the project's kernels, checked on the CPU simulator. docs/course/README.md has the plan of a term.
+
+  course.py list                     the exercises
+  course.py blank 04 DIR             writes the files of stage 04 into DIR, each with a blank to fill; leaves those that are there
+  course.py check DIR 04             builds each of them, and says the first thing that is wrong
+  course.py watch DIR 04             the first that is not right, at each save, and then the next; Ctrl-C ends it
+  course.py hint DIR 04_merge_output the next hint
+  course.py progress DIR             what is done
+  course.py grade DIR --out RESULTS              for teachers: points, from the student's lines alone
+  course.py grade-class DIR --out marks.csv      for teachers: the same for each sub-folder, as a table
+  course.py slides PAGE.html                     for teachers: the slides as one page to project
+  course.py self-test                            for teachers: does the course itself hold?
+  course.py mutate 04                            for teachers: does check refuse solutions with a wrong token?
+
+04 stands for all exercises of a stage; the name of an exercise and the word all are allowed too.
+Exit codes: 0 right (grade: graded); 1 something is wrong; 2 bad usage or input (grade: also what could not be graded).
+"""
+
+import argparse
+import json
+import locale
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from . import Usage, build, check, exercise, grade, mutations, selftest, slides, words
+
+STATE = "progress.json"
+MOST_PRINTED = 20  # lines
+ME = sys.argv[0] or "course.py"  # as it was called, to be called again
+
+
+def student_folder(arguments):
+    folder, named = Path(arguments.folder), getattr(arguments, "exercises", "all")
+    if folder.is_dir():
+        return folder
+    if folder.is_file():
+        right = shown(arguments.command, folder.parent, folder.stem)
+        raise Usage(f"{folder} is a file, not a folder; the exercise is a word of its own: {right}")
+    if Path(named).is_dir():
+        raise Usage(f"the folder comes first: {shown(arguments.command, named, folder)}")
+    raise Usage(f"there is no folder {folder}; {shown('blank', named, folder)} makes it")
+
+
+def shown(*words):
+    """A command of this program, as a shell reads it."""
+    return shlex.join(map(str, (ME, *words)))
+
+
+def state_of(folder):
+    """{exercise: {status, hints}}"""
+    path = folder / STATE
+    if not path.exists():
+        return {}
+    try:
+        saved = json.loads(path.read_text())
+        return {name: {"status": told.get("status", "not checked"), "hints": int(told.get("hints", 0))} for name, told in saved.items()}
+    except (ValueError, AttributeError, TypeError):
+        raise Usage(f"{path} is not what course.py has written; move it away to begin anew") from None
+
+
+def remember(folder, name, **what):
+    state = state_of(folder)
+    state[name] = state.get(name, {}) | what
+    (folder / STATE).write_text(json.dumps(state, indent=2) + "\n")
+
+
+def list_exercises(_, __):
+    for e in exercise.chosen("all"):
+        print(f"{e.name:24} level {e.level} ({exercise.LEVELS[e.level]}): {e.title} {e.equation}")
+    return 0
+
+
+def blank(arguments, _):
+    folder = Path(arguments.folder)
+    try:
+        wanted = exercise.chosen(arguments.exercises)
+    except Usage:
+        if Path(arguments.exercises).is_dir():
+            raise Usage(f"the exercise comes first: {shown(arguments.command, folder, arguments.exercises)}") from None
+        raise
+    if folder.is_file():
+        raise Usage(f"{folder} is no folder")
+    if folder.resolve() == exercise.ROOT or exercise.ROOT / "docs" in [folder.resolve(), *folder.resolve().parents]:
+        raise Usage(f"{folder} is part of the project; allowed: a folder of your own")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = 0
+    for e in wanted:
+        path = folder / e.student_name
+        if path.exists() or path.is_symlink():
+            print(f"{path} is there already and stays as it is")
+            continue
+        path.write_text(e.file_with(e.blank()))
+        written += 1
+        print(f"{path}: {e.title} {e.equation}. Look for the line '{e.begin}'")
+    if written:
+        if not (folder / "AGENTS.md").exists():  # asks an assistant to tutor, not to solve
+            shutil.copyfile(exercise.FOLDER.parent / "AGENTS.md", folder / "AGENTS.md")
+        print(f"Next: {shown('check', folder, arguments.exercises)}")
+    return 0 if written else 2
+
+
+prepared = set()  # the stages that are built
+
+
+def verdict_on(e, folder, build_folder):
+    """Checks one file, prints the verdict and remembers it."""
+    path = folder / e.student_name
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError:
+        raise Usage(f"{path} is not text") from None
+    lines = e.student_lines(text)
+    if not check.untouched(e, lines) and e.stage not in prepared:
+        build.prepare(build_folder, {e.stage})
+        prepared.add(e.stage)
+    began = time.monotonic()
+    verdict = check.check_lines(e, lines, build_folder)
+    rule = f" [{verdict.rule}]" if verdict.rule else ""
+    print(f"{e.name}: {verdict.status.upper()}{rule} after {time.monotonic() - began:.1f} s")
+    for sentence in verdict.told:
+        print(words.wrapped(sentence) if "\n" not in sentence else "  " + sentence.replace("\n", "\n  "))
+    printed = verdict.printed.splitlines()
+    if printed:
+        print("  What your kernel printed:")
+    for line in printed[:MOST_PRINTED]:
+        print("    " + "".join(letter if letter.isprintable() else " " for letter in line))
+    if len(printed) > MOST_PRINTED:
+        print(f"    and {len(printed) - MOST_PRINTED:,} more lines")
+    if changed := e.changed_outside(text):
+        told = f"Line {changed} of {path.name} lies outside your blank and is not the project's. Only the lines between the marks count."
+        print(words.wrapped(told))
+    remember(folder, e.name, status=verdict.status)
+    if verdict.right:
+        print(words.wrapped(f"Now you can {e.after}. What might have gone wrong: docs/course/exercises/{e.name}/README.md#wrong-kernels"))
+        print(next_after(e, folder))
+    else:
+        print(f"  A hint: {shown('hint', folder, e.name)}")
+    return verdict
+
+
+def in_order(exercises):
+    """As the book has them."""
+    return sorted(exercises, key=lambda e: (e.file, e.minutes))
+
+
+def next_after(e, folder):
+    """The command for the next exercise, in the order of the book, that is not right yet."""
+    order, state = in_order(exercise.chosen("all")), state_of(folder)
+    at = [other.name for other in order].index(e.name)
+    for other in order[at + 1 :] + order[:at]:
+        if state.get(other.name, {}).get("status") != "right":
+            there = (folder / other.student_name).is_file()
+            return "  Next: " + (shown("check", folder, other.name) if there else shown("blank", other.name, folder))
+    return "  All exercises are right."
+
+
+def present(arguments):
+    """The folder, and of the exercises that are named those that it has files of."""
+    folder, named = student_folder(arguments), exercise.chosen(arguments.exercises)
+    found = [e for e in named if (folder / e.student_name).is_file()]
+    if not found:
+        raise Usage(f"there is no {folder / named[0].student_name}; {shown('blank', arguments.exercises, folder)} writes it")
+    return folder, found
+
+
+def check_all(arguments, build_folder):
+    folder, wanted = present(arguments)
+    verdicts = [verdict_on(e, folder, build_folder) for e in wanted]
+    return 0 if all(v.right for v in verdicts) else 1
+
+
+def watch(arguments, build_folder):
+    """Judges the first exercise that is not right, and those that were right when their files change."""
+    folder, wanted = present(arguments)
+    wanted, state, left = in_order(wanted), state_of(folder), arguments.changes
+    right = [e.name for e in wanted if state.get(e.name, {}).get("status") == "right"]
+    right = right if len(right) < len(wanted) else []  # all of them: then look at them again
+    seen = {e.name: stamp_of(folder / e.student_name) for e in wanted if e.name in right}
+    print(f"Watching {', '.join(str(folder / e.student_name) for e in wanted)}; Ctrl-C ends it", flush=True)
+    if right:
+        print(f"Right already: {', '.join(right)}", flush=True)
+    build.prepare(build_folder, {e.stage for e in wanted[:1]})  # while the student reads
+    while left is None or left > 0:
+        current = next((e.name for e in wanted if e.name not in right), "")
+        for e in wanted:
+            stamp = stamp_of(folder / e.student_name)
+            if stamp is None or seen.get(e.name) == stamp or (e.name != current and e.name not in right):
+                continue
+            seen[e.name] = stamp
+            right = [name for name in right if name != e.name]
+            try:
+                if verdict_on(e, folder, build_folder).right:
+                    right.append(e.name)
+            except Usage as error:  # half a file, while an editor saves it
+                print(f"{e.name}: {error}")
+            sys.stdout.flush()
+            left = left if left is None else left - 1
+            break
+        else:
+            time.sleep(0.2)
+    return 0
+
+
+def stamp_of(path):
+    return (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else None
+
+
+def hint(arguments, _):
+    folder, wanted = student_folder(arguments), exercise.chosen(arguments.exercises)
+    if len(wanted) > 1:
+        raise Usage(f"which exercise? {', '.join(e.name for e in wanted)}")
+    e = wanted[0]
+    used = state_of(folder).get(e.name, {}).get("hints", 0)
+    every = arguments.all or used >= len(e.hints)
+    if used >= len(e.hints):
+        print("There is no further hint. All of them again:")
+    used = min(used + 1, len(e.hints))
+    remember(folder, e.name, hints=used)
+    for number, text in enumerate(e.hints[:used], 1):
+        if number == used or every:
+            print(f"Hint {number} of {len(e.hints)}\n{words.wrapped(text)}")
+    return 0
+
+
+def progress(arguments, _):
+    folder = student_folder(arguments)
+    state, done = state_of(folder), 0
+    found = [e for e in exercise.chosen("all") if (folder / e.student_name).is_file()]
+    for e in found:
+        told = state.get(e.name, {})
+        done += told.get("status") == "right"
+        print(f"{e.name:24} level {e.level}  {told.get('status', 'not checked'):16} hints {told.get('hints', 0)} of {len(e.hints)}")
+    print(f"{done} of {len(found)} right")
+    return 0
+
+
+def parser():
+    top = argparse.ArgumentParser(prog="course.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    usual = next((f for f in ("build", "build-course") if (exercise.ROOT / f / "CMakeCache.txt").is_file()), "build-course")
+    told = "build folder of the project (default: build, if the demo has made it, else build-course)"
+    top.add_argument("--build", default=exercise.ROOT / usual, type=Path, help=told)
+    top.add_argument("--built", type=Path, metavar="BUILD", help="the same; it is up to date, and nothing is built there")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name, function, *options):
+        command = commands.add_parser(name)
+        command.set_defaults(function=function)
+        for option, settings in options:
+            command.add_argument(option, **settings)
+
+    folder = ("folder", {"metavar": "DIR", "help": "the student's folder"})
+    which = ("exercises", {"metavar": "NN", "help": "a stage, an exercise, or all"})
+    add("list", list_exercises)
+    add("blank", blank, which, folder)
+    add("check", check_all, folder, which)
+    add("watch", watch, folder, which, ("--changes", {"type": int, "metavar": "N", "help": "end after N verdicts"}))
+    add("hint", hint, folder, which, ("--all", {"action": "store_true", "help": "the earlier ones too"}))
+    add("progress", progress, folder)
+    several = ("exercises", {"nargs": "*", "metavar": "NN", "help": "default: those of which there is a file"})
+    seed = ("--seed", {"default": "1", "metavar": "WORD", "help": "problems that nobody has seen are drawn from it (default: 1)"})
+    results = "where results.json, as Gradescope reads it, and junit.xml are written"
+    add("grade", grade.grade, folder, several, seed, ("--out", {"required": True, "metavar": "RESULTS", "help": results}))
+    students = ("folder", {"metavar": "DIR", "help": "has a sub-folder for each student"})
+    table = "a new file: student, exercise, points, max, reason"
+    add("grade-class", grade.grade_class, students, several, seed, ("--out", {"required": True, "metavar": "marks.csv", "help": table}))
+    add("slides", slides.command, ("out", {"metavar": "PAGE.html", "help": "a new file"}))
+    every = ("exercises", {"nargs": "*", "metavar": "NN", "help": "default: all"})
+    add("self-test", selftest.command, every)
+    count = f"changes per exercise (default: {mutations.COUNT})"
+    add("mutate", mutations.command, every, ("--count", {"type": int, "default": mutations.COUNT, "metavar": "N", "help": count}))
+    return top
+
+
+def run():
+    arguments = parser().parse_args()
+    try:
+        build.up_to_date = arguments.built is not None
+        return arguments.function(arguments, (arguments.built or arguments.build).resolve())
+    except (Usage, OSError) as error:
+        print(f"course.py: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 0
+    return 2
+
+
+def main():
+    sys.dont_write_bytecode = True
+    if locale.getpreferredencoding(False).lower() not in ("utf-8", "utf8"):  # the project's files are, whatever the locale
+        os.execv(sys.executable, [sys.executable, "-B", "-X", "utf8", *sys.argv])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # no program and no folder is left behind
+    sys.exit(run())
