@@ -1,60 +1,48 @@
 #!/usr/bin/env bash
-# Formats the C++ and CUDA sources with clang-format 14 and the Python sources with ruff, and mends of what ruff finds what it can.
+# Formats C++ and CUDA by clang-format 14 and Python by ruff, and fixes what ruff can fix by itself.
 # With --check it changes nothing and names what differs (exit code 1). Other versions lay out some lines differently, so they are refused.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-clang_format=""
-for program in clang-format-14 clang-format; do
-  if command -v $program >/dev/null && $program --version | grep -q 'version 14\.'; then
-    clang_format=$program
-    break
-  fi
-done
-if [ -z "$clang_format" ]; then
-  echo "format: clang-format 14 is missing: common/setup.sh --dev, or python3 -m pip install clang-format==14.0.6" >&2
-  exit 3
-fi
-
-version=$(sed -n 's/^required-version = "==\(.*\)"$/\1/p' ruff.toml)
-ruff=""
-for program in .tools/bin/ruff ruff; do
-  if [ "$($program --version 2>/dev/null)" = "ruff $version" ]; then
-    ruff=$program
-    break
-  fi
-done
-if [ -z "$ruff" ]; then
-  echo "format: ruff $version is missing: common/setup.sh --dev, or python3 -m pip install ruff==$version" >&2
-  exit 3
-fi
-
+check=no
 case ${1:-} in
-  "" | --check) action=${1:---apply} ;;
+  "") ;;
+  --check) check=yes ;;
   *) echo "usage: common/format.sh [--check]" >&2 && exit 2 ;;
 esac
 
-# Tracked files and new ones that git does not ignore
+# of_version VERSION PROGRAM...: the first of these programs that has this version
+of_version() {
+  local version=$1 program
+  for program in "${@:2}"; do
+    "$program" --version 2>/dev/null | grep -qF "$version" && echo "$program" && return
+  done
+  echo "format: there is no ${*: -1} with '$version': common/setup.sh --dev installs it" >&2
+  exit 3
+}
+clang_format=$(of_version 'version 14.' clang-format-14 clang-format)
+ruff=$(of_version "ruff $(sed -n 's/^required-version = "==\(.*\)"$/\1/p' common/ruff.toml)" .tools/bin/ruff ruff)
+
 status=0
+differs() { echo "format: $1 differs; common/format.sh fixes it" && status=1; }
 while IFS= read -r -d '' file; do
   if [ ! -f "$file" ]; then
     continue  # deleted, not committed yet
-  elif [ "$action" = --apply ]; then
+  elif [ $check = no ]; then
     "$clang_format" -i "$file"
-  elif ! "$clang_format" --dry-run --Werror "$file" 2>/dev/null; then
-    echo "format: $file differs; common/format.sh mends it"
-    status=1
+  else
+    "$clang_format" --dry-run --Werror "$file" 2>/dev/null || differs "$file"
   fi
 done < <(git ls-files -z --cached --others --exclude-standard -- '*.cpp' '*.hpp' '*.cuh' '*.cu')
 
-if [ "$action" = --apply ]; then
-  "$ruff" check --quiet --fix || status=1
-  "$ruff" format --quiet
+config=(--config common/ruff.toml)
+if [ $check = no ]; then
+  "$ruff" check "${config[@]}" --quiet --fix || status=1
+  "$ruff" format "${config[@]}" --quiet
 else
-  "$ruff" check --quiet --output-format concise || status=1
+  "$ruff" check "${config[@]}" --quiet --output-format concise || status=1
   while IFS=: read -r file _; do
-    echo "format: $file differs; common/format.sh mends it"
-    status=1
-  done < <("$ruff" format --check --output-format concise | grep ': unformatted: ')
+    differs "$file"
+  done < <("$ruff" format "${config[@]}" --check --output-format concise | grep ': unformatted: ')
 fi
 exit $status

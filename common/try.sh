@@ -55,8 +55,7 @@ done
 # --- Which program? ---------------------------------------------------------------------------------------------------------
 
 programs() {  # all that can be named, one in a line
-  (cd "$root" && for file in [0-9][0-9]_*/CMakeLists.txt; do dirname "$file"; done &&
-    for file in docs/lab/*.cpp; do echo "lab_$(basename "$file" .cpp)"; done)
+  (cd "$root" && printf '%s\n' [0-9][0-9]_*/CMakeLists.txt docs/lab/*.cpp) | sed 's|/CMakeLists.txt$||; s|^docs/lab/\(.*\)\.cpp$|lab_\1|'
 }
 
 wanted=${1%/}
@@ -72,6 +71,14 @@ case $name in
 esac
 test=$build/tests/${name}_test
 
+serve=no
+if [ "${1:-}" = --serve ]; then
+  [ $# = 1 ] || refuse "--serve takes no other option; the page has a form for them"
+  case $name in lab_*) refuse "--serve takes a stage, not the lab program $name" ;; esac
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || refuse "--serve needs Python 3.11 or newer"
+  serve=yes targets=$name
+fi
+
 # --- Build ------------------------------------------------------------------------------------------------------------------
 
 # readable < LOG: the paths of the project's files without what leads to the project.
@@ -81,37 +88,26 @@ readable() {
       sub(/^(\.\.\/)+/, ""); print }'
 }
 
-# first PATTERN < LOG: the first message that has it, by a compiler, a linker or CMake; a few lines of it. A message about a template is
-# followed by who asked for it, which g++ says before it and clang after it: the innermost line, and of a helper one line of each file that
-# leads to it, up to the kernel.
+# first PATTERN < LOG: the first message that has it, by a compiler, a linker or CMake; a few lines of it. If it is about a template of a
+# helper, also the innermost line of a kernel that asked for it: g++ says that before the message, clang after it.
 first() {
   readable | awk -v pattern="$1" '
-    function file(line) { sub(/^ +/, "", line); sub(/:.*/, "", line); return line }
-    function is_helper(path) { return path ~ /^common\/|\/parts\/|^\// }
-    !found && (/: In / || /(error|warning) ?:/) && $0 !~ pattern { asked = 0 }
-    (found ? /requested here/ : / required (from|by) /) { chain[++asked] = $0 }
-    over && (/(error|warning) ?:/ || /^(\[|ninja|make)/) { exit }
-    found && (/^\[/ || /^[^ ]+[:(][0-9]+[:)]/ || /^(ninja|FAILED|In file|make)/ || ++lines > 7) { over = 1 }
-    !found && $0 ~ pattern { found = 1; from = file($0); known[from] = is_helper(from) }
-    found && (!over || /the comparison reduces to/)
-    END {
-      for (i = 1; found && i <= asked; ++i) {
-        if (known[from = file(chain[i])]++) continue
-        sub(/: *(required|note:).*/, ": required from here", chain[i])
-        print chain[i]
-        if (!is_helper(from)) exit
-      }
-    }'
+    function is_helper(line) { return line ~ /^ *(common\/|\/|[^:]*\/parts\/)/ }
+    found && /(error|warning) ?:|^(\[|ninja|FAILED|make)/ { exit }
+    / required (from|by) |requested here/ { over = found; if (!asked && !is_helper($0)) asked = $0; next }
+    !found && $0 !~ pattern { if (/: In |(error|warning) ?:/) asked = ""; next }
+    !found { helper = is_helper($0) }
+    found && /^[^ ]+[:(][0-9]+[:)]|^In file/ || ++found > 8 { over = 1 }
+    !over || /the comparison reduces to/
+    END { if (helper && asked && sub(/: *(required|note:).*/, ": required from here", asked)) print asked }'
 }
 
-# progress LOG: keeps what it reads, and shows in a terminal how far the build is.
+# Keeps what it reads in a log, and shows in a terminal how far the build is.
 progress() {
-  local line shown=no
-  while IFS= read -r line; do
-    printf '%s\n' "$line"
-    case $line in \[*/*\]*) [ -t 2 ] && printf '\r%-78.78s' "building $name ${line%%]*}]" >&2 && shown=yes ;; esac
-  done >"$1"
-  [ $shown = no ] || printf '\r%-78s\r' '' >&2
+  awk -v log_file="$logs/build" -v name="$name" -v terminal="$([ ! -t 2 ] || echo yes)" '
+    { print >log_file }
+    terminal && sub(/\].*/, "]") { printf "\r%-78.78s\r", "building " name " " $0 >"/dev/stderr"; fflush() }
+    END { if (terminal) printf "%78s\r", "" >"/dev/stderr" }'
 }
 
 # shellcheck disable=SC2317  # called by the next one
@@ -123,27 +119,15 @@ build_all() {
   cmake --build "$build" --target $targets
 }
 
-serve=no
-if [ "${1:-}" = --serve ]; then
-  [ $# = 1 ] || refuse "--serve takes no other option; the page has a form for them"
-  case $name in lab_*) refuse "--serve takes a stage, not the lab program $name" ;; esac
-  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || refuse "--serve needs Python 3.11 or newer"
-  serve=yes targets=$name
-fi
-
 command -v cmake >/dev/null || { echo "try: cmake is missing; common/setup.sh installs what a build needs" >&2 && exit 1; }
-mkdir -p "$build" || exit 1
 stale=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/dev/null)
 if [ "$stale" -ef "$root" ]; then stale=""; fi
 [ -z "$stale" ] || echo "try: build/ builds another folder, $stale; configuring it anew for this one" >&2
 logs=$(mktemp -d "${TMPDIR:-/tmp}/flash_try.XXXXXX") || exit 1
 trap 'rm -rf "$logs"' EXIT
-build_all 2>&1 | progress "$logs/build"
-status=${PIPESTATUS[0]}
-unchecked=$build/tests/$name.unchecked  # what nvcc has not seen since the kernel's last edit
-mkdir -p "$build/tests"
-sed -n 's|^\[.*Building CXX object \(.*\)CMakeFiles/step_[^/]*_cpu\.dir/\(.*_cpu\.cpp\)\.o$|\1\2|p' "$logs/build" >>"$unchecked"
-if [ "$status" != 0 ]; then
+touch "$logs/began"
+build_all 2>&1 | progress
+if [ "${PIPESTATUS[0]}" != 0 ]; then
   first '(^|[^-W])[Ee]rror( |:|$)|undefined (reference|symbol)' <"$logs/build" >"$logs/first"
   [ -s "$logs/first" ] || tail -n 8 "$logs/build" >"$logs/first"
   cat "$logs/first"
@@ -172,9 +156,7 @@ wrong() {
   echo "try: $name is WRONG$1. $SECONDS s, of which $built s to build" >&2 && exit 1
 }
 
-variant=""
-problem=default
-previous=""
+variant="" problem=default previous=""
 for option in "$@"; do
   case $previous in --variant) variant=$option ;; esac
   case $option in
@@ -205,8 +187,8 @@ fi
 if [ $problem = default ]; then
   ran=$(sed -n '1s/.*, variant //p' "$logs/report")  # for the edges the program might choose another one
   [ -n "$variant" ] || set -- "$@" ${ran:+--variant "$ran"}
-  edges="--seq-q 70 --seq-k 101 --kv-heads 1 --head-dim 59"
-  for edge in "$edges" "$edges --causal"; do
+  for edge in "" " --causal"; do
+    edge="--seq-q 70 --seq-k 101 --kv-heads 1 --head-dim 59$edge"
     # shellcheck disable=SC2086  # a list
     "$build/bin/$name" "$@" $edge >"$logs/report" 2>"$logs/said"
     case $? in
@@ -222,21 +204,17 @@ if [ $problem = default ]; then
   done
 fi
 
-# --- Would nvcc take it? ----------------------------------------------------------------------------------------------------
-
+# The compiler of the simulator takes what nvcc would not. Where nvcc is installed and no GPU answers, the kernels that were just built go
+# through its front end, too: a second each.
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-find "$root/$name" -name '*.cuh' -exec awk -f "$root/common/testing/host_only.awk" {} + | first error >"$logs/refused"
-
-# The kernels that were compiled for the CPU since the last look, by nvcc's front end for the GPU: a second each. An nvcc that does not work
-# here says nothing of a kernel.
+changed=$(cd "$build" && find "$name" -name '*_cpu.cpp.o' -newer "$logs/began" | sed 's|CMakeFiles/[^/]*/||; s|_cpu\.cpp\.o$||')
+find "$root/$name" -name '*.cuh' -exec awk -f "$root/common/tests/host_only.awk" {} + | first error >"$logs/refused"
 nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc)
-if [ ! -s "$logs/refused" ] && [ -s "$unchecked" ] && [ -n "$nvcc" ] && [ -z "$(find "$build/$name" -name '*_gpu.cu')" ]; then
-  sort -u "$unchecked" | tr '\n' '\0' | (cd "$build" && xargs -0 -n 1 -P "$cores" "$nvcc" -std=c++20 -I"$root" -arch=sm_90a -ptx -Xcicc -O0 \
-    -x cu -o /dev/null) 2>&1 | first '^[^/ ][^ ]*[.]cuh[(][0-9]+[)]: error' >"$logs/refused"
+if [ ! -s "$logs/refused" ] && [ -n "$nvcc" ] && [ -n "$changed" ] && [ -z "$(find "$build/$name" -name '*_gpu.cu')" ]; then
+  (cd "$build" && xargs -P "$cores" -I '{}' "$nvcc" -std=c++20 -I"$root" -arch=sm_90a -ptx -Xcicc -O0 -x cu -o /dev/null '{}_cpu.cpp') \
+    <<<"$changed" 2>&1 | first '^[^/ ][^ ]*[.]cuh[(][0-9]+[)]: error' >"$logs/refused"
 fi
 [ ! -s "$logs/refused" ] || { cat "$logs/refused" && wrong ": on a GPU it would not compile; its tests were not run"; }
-changed=$(sed -n "s|^\($name/.*\)_cpu\.cpp\$|\1.cuh|p" "$unchecked" | sort -u)
-rm -f "$unchecked"
 
 # --- Test -------------------------------------------------------------------------------------------------------------------
 
@@ -262,15 +240,16 @@ run_case() {
 # First the tile sizes, since the default problem runs one of many. Then those that took no time when they were last run; at the very first time
 # those that are the stage's own.
 cases() {
-  "$test" --list-test-cases --no-colors=true --no-intro=true | grep -v '^\[doctest\]\|^=' | sort -s -k 1,1 |
-    awk -F '\t' 'FILENAME == ARGV[1] { seconds[$2] = $1; next } { print (/a tiny problem/ ? -1 : seconds[$1] + 0) "\t" $0 }' "$memory" - | sort -s -n -k 1,1 | cut -f 2-
+  "$test" --list-test-cases --no-colors=true --no-intro=true | grep -v '^\[doctest\]\|^=' | sort |
+    awk -F '\t' 'FILENAME == ARGV[1] { seconds[$2] = $1; next } { print (/a tiny problem/ ? -1 : seconds[$1] + 0) "\t" $0 }' "$memory" - |
+    sort -s -n -k 1,1 | cut -f 2-
 }
 
 memory=$build/tests/${name}_test$variant.seconds  # of the last run
 touch "$memory"
 [ -n "$seconds" ] || seconds=$((SECONDS < 9 ? 14 - SECONDS : 5))
 deadline=$(($(date +%s) + seconds))
-case $changed in *$'\n'*) changed="" ;; esac  # the one kernel that has changed, if it is one
+case $changed in *$'\n'* | "") changed="" ;; *) changed+=.cuh ;; esac  # the one kernel that has changed, if it is one
 export test logs deadline variant changed
 export -f run_case
 count=0

@@ -51,7 +51,7 @@ trace backward.jsonl backward_ring --variant ring --pass backward --seq-q 128 --
 FLASH_SIMT_TRACE="$results/traces/ring.jsonl" "$build/tests/test_flash_simt" -ns -tc='trace: the ring for its picture' >/dev/null
 rm "$results/all.txt"
 
-cp "$saved/ring_events.csv" "$results/"  # of several processes: common/binding/trace_ring.py
+cp "$saved/ring_events.csv" "$results/"  # a recording of two processes
 for lab in autograd triton_stages; do  # where torch, and Triton for the second, are installed
   python3 -B docs/lab/$lab.py >"$results/$lab.txt" || { [ $? = 3 ] && cp "$saved/$lab.txt" "$results/"; }
 done

@@ -3,8 +3,8 @@
   import flash_steps
   O = flash_steps.attention(q, k, v, causal=True)  # as torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-CUDA tensors run on their GPU, CPU tensors through the simulator, thread by thread: take small ones. The libraries of the stages are built by
-the preset binding; use(FOLDER) says where, if not in build-binding/.
+CUDA tensors run on their GPU, CPU tensors through the simulator, thread by thread: take small ones. That page says how to build
+the libraries of the stages; use(FOLDER) says where they are, if not in build-binding/.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ def _library(stage):
     if len(found) != 1:
         what = "there is no library" if not found else f"{len(found)} libraries match"
         there = sorted(path.stem.removeprefix("libflash_") for path in (_build / "lib").glob("libflash_*"))
-        instead = f"there are: {', '.join(there)}" if there else "cmake --workflow --preset binding builds them"
+        instead = f"there are: {', '.join(there)}" if there else "docs/howto/pytorch.md says how to build them"
         raise RuntimeError(f"stage '{stage}': {what} in {_build / 'lib'}; {instead}")
     library = ctypes.CDLL(str(found[0]))
     library.flash_error.restype = ctypes.c_char_p

@@ -4,8 +4,9 @@
   mine = ring.rows_of(lengths, rank, zigzag=True)                 # which rows of the sequence this rank has
   O = ring.ring_attention(q, k, v, causal=True)                   # of this rank's rows; differentiable
 
-Queries stay. Keys and values travel round the ring, and each rank merges what the keys at hand give into its own O and L (3.4). In the
-backward pass dK and dV travel with their keys, except for what a rank's own queries add to them.
+The ring: queries stay, keys and values travel, and each rank merges what the keys at hand give into its own O and L (3.4). In the backward
+pass dK and dV travel with their keys, except for what a rank's own queries add to them. Ulysses: each rank gets all rows of some heads,
+computes them alone, and gives the rows back.
 """
 
 import flash_steps
@@ -82,6 +83,7 @@ class _Ring:
         for rank, theirs in enumerate(everyone):
             for name, value, first in zip(names, theirs[2:], everyone[0][2:]):
                 flash_steps._require(value == first, f"{name} is {value:g} on rank {rank} and {first:g} on rank 0")
+        self.staged = q.is_cuda and "nccl" not in dist.get_backend(group)  # gloo moves main memory alone
         two = self.world < 3 and all(len(self.parts(a, b)) < 2 for a in range(self.world) for b in range(self.world))
         self.sums = q.dtype if two else torch.float32  # a sum of two parts is rounded once in any type
 
@@ -110,7 +112,7 @@ class _Ring:
         group: a ring of ranks that all send first would wait for ever."""
         count = self.keys[self.source(step + 1)]
         received = [x.new_empty(*x.shape[:2], count, x.shape[3]) for x in tensors]
-        staged = tensors[0].is_cuda and "nccl" not in dist.get_backend(self.group)  # gloo moves main memory alone
+        staged = self.staged
         outgoing = [x.cpu() if staged else x.contiguous() for x in tensors]
         incoming = [torch.empty_like(x, device="cpu") if staged else x for x in received]
         to, of = (dist.get_global_rank(self.group, (self.rank + step) % self.world) for step in (1, -1))
@@ -198,3 +200,45 @@ def ring_attention(q, k, v, *, causal=False, zigzag=True, scale=None, group=None
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else float(scale)
     ring = _Ring(q, k, v, causal, scale, zigzag, group if group is not None else dist.group.WORLD)
     return _RingAttention.apply(q, k, v, ring, scale, stage, variant, backward_variant or variant)
+
+
+class _Exchange(torch.autograd.Function):
+    """x [B, H, n, d], this rank's rows of all heads, as [B, H / ranks, N, d], all rows of its heads; or back."""
+
+    @staticmethod
+    def forward(ctx, x, lengths, to_heads, at):
+        ctx.how = lengths, to_heads, at
+        B, heads, _, d = x.shape
+        if to_heads:
+            outgoing = [part.contiguous() for part in x.chunk(at.world, 1)]
+            incoming = [x.new_empty(B, heads // at.world, n, d) for n in lengths]
+        else:
+            outgoing = [part.contiguous() for part in x.split(lengths, 2)]
+            incoming = [x.new_empty(B, heads, lengths[at.rank], d) for _ in lengths]
+        flat = x.new_empty(sum(part.numel() for part in incoming))
+        sizes = [[part.numel() for part in parts] for parts in (incoming, outgoing)]
+        sent = torch.cat([part.flatten() for part in outgoing])
+        there, here = (flat.cpu(), sent.cpu()) if at.staged else (flat, sent)
+        at.guarded(lambda: dist.all_to_all_single(there, here, *sizes, group=at.group))
+        parts = there.to(x.device).split(sizes[0])
+        return torch.cat([part.view_as(like) for part, like in zip(parts, incoming)], 2 if to_heads else 1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        lengths, to_heads, at = ctx.how
+        return _Exchange.apply(gradient, lengths, not to_heads, at), None, None, None
+
+
+def ulysses_attention(q, k, v, *, causal=False, scale=None, group=None, **options):
+    """As ring_attention() with zigzag=False, for a number of query heads that the number of ranks divides. Key heads are repeated
+    where there are fewer than ranks. options: of flash_steps.attention()."""
+    scale = max(q.shape[-1], 1) ** -0.5 if scale is None else float(scale)
+    at = _Ring(q, k, v, causal, scale, False, group if group is not None else dist.group.WORLD)
+    few = k.shape[1] < at.world
+    copies = at.world // k.shape[1] if few else 1
+    flash_steps._require(q.shape[1] % at.world == 0, f"{q.shape[1]} heads are no multiple of {at.world} ranks")
+    flash_steps._require(k.shape[1] * copies % at.world == 0, f"{k.shape[1]} key heads cannot be shared among {at.world} ranks")
+    k, v = (x.repeat_interleave(copies, 1) for x in (k, v)) if few else (k, v)
+    q, k, v = (_Exchange.apply(x, n, True, at) for x, n in ((q, at.queries), (k, at.keys), (v, at.keys)))
+    O = flash_steps.attention(q, k, v, causal=causal, scale=scale, **options)
+    return _Exchange.apply(O, at.queries, False, at)

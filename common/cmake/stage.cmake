@@ -69,20 +69,21 @@ function(kernel_library kernel backend result)
   set(${result} ${library} PARENT_SCOPE)
 endfunction()
 
-# add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh [FORWARD_WITH_OPTIONS stage/file.cuh]
-#           [FORWARD_WITH_DISTANCES stage/file.cuh] [FORWARD_WITH_CENTROIDS stage/file.cuh]] [PREDICT flash::name::function] [TESTS file.cpp...] [APART file.cuh...]): the program and the tests of the stage in the current folder.
+set(FLASH_FORWARD_KINDS FORWARD FORWARD_WITH_OPTIONS FORWARD_WITH_DISTANCES FORWARD_WITH_CENTROIDS)
+
+# add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh] [PREDICT flash::name::function] [TESTS file.cpp...]
+#           [APART file.cuh...]): the program and the tests of the stage in the current folder.
 #
 # Each kernel file, in the order of the steps, is compiled for each backend.
 # NAMESPACE (default: flash): of the variants, see add_kernel(), but for a file that names its own; a stage whose code other stages use
 #   has its own.
 # FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a step of this stage or of an earlier one.
-# FORWARD_WITH_OPTIONS, FORWARD_WITH_DISTANCES, FORWARD_WITH_CENTROIDS: that of the backward step that knows the options of chapter 09,
-#   hyperbolic scores, or centroids.
+#   FORWARD_WITH_OPTIONS, _DISTANCES, _CENTROIDS: that of the backward step that knows the options of chapter 09, hyperbolic scores, or centroids.
 # PREDICT: the function of the stage's predicted.hpp that says what the kernels move (Variant::predict).
 # TESTS: default test.cpp.
 # APART: steps with a function that later steps have from a header. A source that included both would have two.
 function(add_stage)
-  cmake_parse_arguments(arg "" "NAMESPACE;FORWARD;FORWARD_WITH_OPTIONS;FORWARD_WITH_DISTANCES;FORWARD_WITH_CENTROIDS;PREDICT" "KERNELS;TESTS;APART" ${ARGN})
+  cmake_parse_arguments(arg "" "NAMESPACE;PREDICT;${FLASH_FORWARD_KINDS}" "KERNELS;TESTS;APART" ${ARGN})
   if(NOT arg_TESTS)
     set(arg_TESTS test.cpp)
   endif()
@@ -91,15 +92,17 @@ function(add_stage)
   endif()
   get_filename_component(stage ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   foreach(kernel IN LISTS arg_KERNELS)
-    if(kernel MATCHES "^(.*)@(.*)$")
-      set(namespace_of_${stage}/${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
-    endif()
+    string(REPLACE "@" ";" parts "${kernel}@${arg_NAMESPACE}")
+    list(GET parts 0 file)
+    list(GET parts 1 namespace_of_${stage}/${file})
   endforeach()
   list(TRANSFORM arg_KERNELS REPLACE "@.*" "")
   list(TRANSFORM arg_KERNELS PREPEND ${stage}/ OUTPUT_VARIABLE kernels)
   list(TRANSFORM arg_APART PREPEND ${stage}/ OUTPUT_VARIABLE FLASH_APART)
-  set(linked ${kernels} ${arg_FORWARD} ${arg_FORWARD_WITH_OPTIONS} ${arg_FORWARD_WITH_DISTANCES}
-             ${arg_FORWARD_WITH_CENTROIDS})
+  set(linked ${kernels})
+  foreach(kind IN LISTS FLASH_FORWARD_KINDS)
+    list(APPEND linked ${arg_${kind}})
+  endforeach()
   list(REMOVE_DUPLICATES linked)
   set(predict nullptr)
   if(arg_PREDICT)
@@ -115,11 +118,7 @@ function(add_stage)
   foreach(backend IN LISTS backends)
     set(number 0)
     foreach(kernel IN LISTS kernels)
-      if(namespace_of_${kernel})
-        add_kernel(${kernel} ${backend} ${namespace_of_${kernel}})
-      else()
-        add_kernel(${kernel} ${backend} ${arg_NAMESPACE})
-      endif()
+      add_kernel(${kernel} ${backend} ${namespace_of_${kernel}})
       step_name(${kernel} ${backend} step)
       math(EXPR number "${number} + 1")
       string(APPEND FLASH_REGISTRATIONS "    {Backend::${backend}, ${number}, ${step}(), \"${kernel}\", ${predict}},\n")
@@ -130,13 +129,12 @@ function(add_stage)
       kernel_library(${kernel} ${backend} library)
       list(APPEND objects $<TARGET_OBJECTS:${library}>)
     endforeach()
-    foreach(pass FORWARD FORWARD_WITH_OPTIONS FORWARD_WITH_DISTANCES FORWARD_WITH_CENTROIDS)
-      if(arg_${pass})
-        step_name(${arg_${pass}} ${backend} step)
-        string(REPLACE FORWARD forward_pass function ${pass})
+    foreach(kind IN LISTS FLASH_FORWARD_KINDS)
+      if(arg_${kind})
+        step_name(${arg_${kind}} ${backend} step)
+        string(REPLACE FORWARD forward_pass function ${kind})
         string(TOLOWER ${function} function)
-        string(APPEND FLASH_FORWARD_PASSES "namespace ${inline_namespace_${backend}} {\n"
-                                           "const Variant& ${function}() { return ${step}(); }\n}\n")
+        string(APPEND FLASH_FORWARD_PASSES "namespace ${inline_namespace_${backend}} {\nconst Variant& ${function}() { return ${step}(); }\n}\n")
       endif()
     endforeach()
   endforeach()

@@ -14,18 +14,15 @@ endif()
 ]])
 set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${PROJECT_BINARY_DIR}/own_tests.cmake)
 
-# add_test_cases(TARGET PREFIX [DEVICE cpu|gpu] [LABELS label] [FULL regex]): registers the cases of a doctest program as "PREFIX:case".
+# add_test_cases(TARGET PREFIX [DEVICE cpu|gpu] [FULL regex]): registers the cases of a doctest program as "PREFIX:case".
 # DEVICE is for the programs of the stages; on the gpu they run the cases of the common grid, labelled gpu and skipped where none answers. The
 # far cases fill a GPU's memory, so only one of them runs at a time. Cases that match FULL take long: the label `full` leaves them to the night.
 #
 # doctest is content when no case has the name that it is asked for, and CMake splits names at semicolons: a test that runs no
 # case has to fail.
 function(add_test_cases target prefix)
-  cmake_parse_arguments(arg "" "DEVICE;LABELS;FULL" "" ${ARGN})
+  cmake_parse_arguments(arg "" "DEVICE;FULL" "" ${ARGN})
   set(properties FAIL_REGULAR_EXPRESSION "test cases: +0")
-  if(arg_LABELS)
-    list(APPEND properties LABELS ${arg_LABELS})
-  endif()
   set(selection)
   if(arg_DEVICE)
     set(selection EXTRA_ARGS --device=${arg_DEVICE})
@@ -54,9 +51,8 @@ endforeach()
   endif()
 endfunction()
 
-# add_unit_test(NAME SOURCES file... [LIBRARIES library...]). main() comes from flash_doctest unless a source has its own. Its tests carry the
-# label `unit`, and the target unit_tests builds all programs of this kind. Sources without kernels are compiled together.
-add_custom_target(unit_tests)
+# add_unit_test(NAME SOURCES file... [LIBRARIES library...]). main() comes from flash_doctest unless a source has its own. Sources without
+# kernels are compiled together.
 function(add_unit_test name)
   if(NOT BUILD_TESTING)
     return()
@@ -70,6 +66,5 @@ function(add_unit_test name)
     target_compile_options(${name} PRIVATE -O0)
   endif()
   target_link_libraries(${name} PRIVATE flash_options ${arg_LIBRARIES} flash_doctest)
-  add_test_cases(${name} ${name} LABELS unit)
-  add_dependencies(unit_tests ${name})
+  add_test_cases(${name} ${name})
 endfunction()

@@ -1,5 +1,5 @@
 """The pictures of docs/reference/beyond_one_gpu.md: where keys are in each step of a ring, and what two ranks do when, from
-docs/results/cpu/ring_events.csv (common/binding/trace_ring.py)."""
+docs/results/cpu/ring_events.csv."""
 
 import csv
 

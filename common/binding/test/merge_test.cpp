@@ -44,8 +44,8 @@ void check(Dtype dtype, Dtype part_dtype, double tolerance) {
     if (L[row] == NO_KEYS) std::fill_n(O.begin() + static_cast<std::ptrdiff_t>(first), d, static_cast<Whole>(0.0f));
     if (part_L[row] == NO_KEYS) std::fill_n(part_O.begin() + static_cast<std::ptrdiff_t>(first), d, static_cast<Part>(0.0f));
   }
-  const std::vector<Whole> O_before = O;
-  const std::vector<float> L_before = L;
+  const auto O_before = O;
+  const auto L_before = L;
 
   Attention a;
   a.O = {O.data(), "O", dtype, shape, dense_strides(shape)};

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""What scripts and CMake refuse: they leave a user's files alone, and begin nothing that nobody asked for. Nothing is built."""
+
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run(*words, cwd=ROOT):
+    """(exit code, what it printed)"""
+    done = subprocess.run(words, cwd=cwd, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.returncode, done.stdout
+
+
+class Scripts(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="flash stëps.")
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def test_unknown_options(self):
+        for script in ("common/setup.sh", "common/check_gpu.sh", "common/try.sh", "docs/site.sh", ".ci/run"):
+            code, out = run(script, "--hepl")
+            self.assertEqual((code, out.count("\n"), "'--hepl'" in out), (2, 1, True), out)
+            self.assertEqual(run(script, "--help")[0], 0)
+
+    def test_the_site_does_not_replace_a_folder_of_the_user(self):
+        (self.folder / "mine").mkdir()
+        (self.folder / "mine/book").write_text("words")
+        for place in ("mine", "mine/book"):
+            code, out = run("docs/site.sh", self.folder / place)
+            self.assertEqual((code, "was not made by docs/site.sh" in out), (1, True), out)
+        self.assertEqual((self.folder / "mine/book").read_text(), "words")
+
+    def test_cmake_does_not_build_among_the_sources(self):
+        shutil.copy(ROOT / "CMakeLists.txt", self.folder)
+        shutil.copytree(ROOT / "common" / "cmake", self.folder / "common" / "cmake")
+        code, out = run("cmake", ".", cwd=self.folder)
+        self.assertEqual((code, "cmake --workflow --preset demo" in " ".join(out.split())), (1, True), out)
+
+    def test_demo_and_test_share_their_objects(self):
+        of_presets = []
+        for preset in ("demo", "test"):
+            code, out = run("cmake", "--preset", preset, "-B", self.folder / "build", "-DFLASH_CUDA=OFF")
+            self.assertEqual(code, 0, out)
+            of_presets.append((self.folder / "build/compile_commands.json").read_text())
+        self.assertEqual(*of_presets)
+        shutil.copytree(self.folder / "build", self.folder / "copy")  # in which ctest would run the tests of the original
+        code, out = run("ctest", "--test-dir", self.folder / "copy", "-N")
+        self.assertEqual((code != 0, "tests of another folder" in " ".join(out.split())), (True, True), out)
+
+
+if __name__ == "__main__":
+    unittest.main()
