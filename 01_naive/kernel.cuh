@@ -21,15 +21,15 @@
 //   A B, A o B               matrix product, elementwise product
 //   B, H, Hkv; Nq, Nk, d     batch, query heads, key/value heads (H / Hkv query heads share head problem.kv_head(h) of K and
 //                            V); queries, keys, columns of a head.  i: a query, j: a key, c: a column
-//   Tensor, Matrix, Vector   pointers with sizes and strides (common/device/view.cuh): Q_all.head(b, h) is a head's matrix,
+//   Tensor, Matrix, Vector   pointers with sizes and strides (common/machine/gpu/view.cuh): Q_all.head(b, h) is a head's matrix,
 //                            and Q_all.head(b, h)(i, c) one element
-//   Problem, score()         Problem has the sizes; score() scales a product, adds the bias and masks (common/device/score.cuh)
+//   Problem, score()         Problem has the sizes; score() scales a product, adds the bias and masks (common/parts/score.cuh)
 //   launch(), Variant        launch(name, {grid, block}, kernel, arguments...) is kernel<<<grid, block>>>(arguments...), with
 //                            errors checked; view<float>(a.workspace("S")) is a matrix in HBM that the Variant at the end of
 //                            the file asks for. The Variant tells the programs what the file offers
 #pragma once
 
-#include "common/device/device.cuh"
+#include "common/parts/kernel.cuh"
 
 namespace flash {
 namespace {

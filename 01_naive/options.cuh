@@ -24,7 +24,7 @@
 #include "01_naive/centroid.cuh"
 #include "01_naive/kernel.cuh"
 #include "01_naive/lorentz.cuh"
-#include "common/device/bias_gradient.cuh"
+#include "common/parts/bias_gradient.cuh"
 
 namespace flash::options {
 namespace {

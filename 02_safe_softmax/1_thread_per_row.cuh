@@ -8,7 +8,7 @@
 // The result is the same as in chapter 01: adding a constant to a row does not change its softmax (2.2). Every exponent is
 // at most 0 and the largest is exactly 0, so 1 <= l <= Nk in a row that sees a key.
 //
-// Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. A thread owns a row: it
+// Only softmax_kernel differs from 01; the products around it are in common/parts/products.cuh. A thread owns a row: it
 // reads S three times and writes P once. Neighbouring threads read neighbouring rows, Nk elements apart: each load of a
 // warp touches 32 sectors, 1,024 bytes, to use 128. L1 has the other bytes for the next seven iterations, but must look up 32
 // lines per load instead of one.
@@ -16,7 +16,7 @@
 // HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
 #pragma once
 
-#include "common/device/products.cuh"
+#include "common/parts/products.cuh"
 
 namespace flash {
 namespace {

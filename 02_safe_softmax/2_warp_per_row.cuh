@@ -9,14 +9,14 @@
 // touches four sectors instead of 32. Each lane then holds the max or sum of its columns; five shuffles combine the 32
 // partial results, in every lane (2.7).
 //
-// Only softmax_kernel differs from 01; the products around it are in common/device/products.cuh. S is read three times, P
+// Only softmax_kernel differs from 01; the products around it are in common/parts/products.cuh. S is read three times, P
 // written once: the same bytes as step 1, in an eighth of the sectors.
 //
 // HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
 #pragma once
 
-#include "common/device/products.cuh"
-#include "common/device/warp.cuh"
+#include "common/machine/warp.cuh"
+#include "common/parts/products.cuh"
 
 namespace flash {
 namespace {

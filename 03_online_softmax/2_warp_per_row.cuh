@@ -14,8 +14,8 @@
 // HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
 #pragma once
 
-#include "common/device/products.cuh"
-#include "common/device/warp.cuh"
+#include "common/machine/warp.cuh"
+#include "common/parts/products.cuh"
 
 namespace flash {
 namespace {

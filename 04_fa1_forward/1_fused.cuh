@@ -20,7 +20,7 @@
 // Shapes: d up to 96. The two rows of d = 128 would take 256 registers, and a thread has at most 255.
 #pragma once
 
-#include "common/device/device.cuh"
+#include "common/parts/kernel.cuh"
 
 namespace flash::fa1_forward::step_1 {
 namespace {

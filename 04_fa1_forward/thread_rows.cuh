@@ -2,7 +2,7 @@
 // it; chapter 05 and step 1 of 06 reuse all of it, steps 2 to 4 of 06 reuse the loads.
 #pragma once
 
-#include "common/device/device.cuh"
+#include "common/parts/kernel.cuh"
 
 namespace flash::fa1_forward {
 namespace {

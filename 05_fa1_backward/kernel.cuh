@@ -22,7 +22,7 @@
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
-#include "common/device/forward_pass.hpp"
+#include "common/parts/forward_pass.hpp"
 
 #include <algorithm>
 

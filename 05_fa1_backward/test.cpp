@@ -8,7 +8,7 @@
 #include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
-#include "common/simt/options.hpp"
+#include "common/machine/cpu/options.hpp"
 
 #include <doctest/doctest.h>
 

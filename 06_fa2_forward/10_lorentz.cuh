@@ -19,7 +19,7 @@
 #pragma once
 
 #include "06_fa2_forward/distances.cuh"
-#include "common/device/softmax.cuh"
+#include "common/parts/softmax.cuh"
 
 namespace flash::fa2_forward::step_10 {
 namespace {

@@ -10,7 +10,7 @@
 // New since 04: a thread keeps its row from the first key to the last. O, m and l stay in registers instead of HBM, O is
 // divided by l once at the end, and only L is stored. Tiles of Q are independent, so each gets a block: the grid grows with
 // the sequence length, whereas 04 has one block per head. Tile sizes are template parameters, with a kernel for each line of
-// `shapes`; start_one_of<shapes> picks one (common/device/compiled.hpp).
+// `shapes`; start_one_of<shapes> picks one (common/parts/compiled.hpp).
 //
 // Grid: Tr*B*H. Block: one thread per row of the Q tile, which takes GROUP keys at a time.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], rows padded. Registers: a row of O, and its m, l.
@@ -21,7 +21,7 @@
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
-#include "common/device/compiled.hpp"
+#include "common/parts/compiled.hpp"
 
 namespace flash::fa2_forward::step_1 {
 namespace {

@@ -19,8 +19,8 @@
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
-#include "common/device/compiled.hpp"
-#include "common/device/warp.cuh"
+#include "common/machine/warp.cuh"
+#include "common/parts/compiled.hpp"
 
 namespace flash::fa2_forward::step_2 {
 namespace {

@@ -8,7 +8,7 @@
 //   O = O / l,   L = m + ln l                                                           (6.5)
 //
 // New since step 2: which thread holds what is a type. ThreadTile (thread_tiles.cuh) has the thread's elements of a matrix and
-// knows their rows and columns, Rows (common/device/rows.cuh) has a value per row. The loops of step 2 become functions of
+// knows their rows and columns, Rows (common/parts/rows.cuh) has a value per row. The loops of step 2 become functions of
 // these types, the kernel reads like its equations, and later steps change a type instead of every loop. Results and counts
 // are unchanged from step 2; only the order of a thread's multiply-adds differs (add_outer_product()).
 //

@@ -46,7 +46,7 @@ struct ForwardShape {
 
 constexpr float LOG2_E = 1.44269504f;
 
-/// How products become scores. Made on the host. (common/device/softmax.cuh has the rule of later steps.)
+/// How products become scores. Made on the host. (common/parts/softmax.cuh has the rule of later steps.)
 struct ScoreRule {
   Problem problem;
   Bias bias;

@@ -20,7 +20,7 @@
 #pragma once
 
 #include "06_fa2_forward/parts.cuh"
-#include "common/device/softmax.cuh"
+#include "common/parts/softmax.cuh"
 
 namespace flash::fa2_forward::step_7 {
 namespace {

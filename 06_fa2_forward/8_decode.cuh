@@ -23,8 +23,8 @@
 #pragma once
 
 #include "06_fa2_forward/parts.cuh"
-#include "common/device/softmax.cuh"
-#include "common/device/split_keys.cuh"
+#include "common/parts/softmax.cuh"
+#include "common/parts/split_keys.cuh"
 
 namespace flash::fa2_forward::step_8 {
 namespace {

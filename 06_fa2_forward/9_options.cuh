@@ -23,7 +23,7 @@
 #pragma once
 
 #include "06_fa2_forward/parts.cuh"
-#include "common/device/options.cuh"
+#include "common/parts/options.cuh"
 
 namespace flash::fa2_forward::step_9 {
 namespace {

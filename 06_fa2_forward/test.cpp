@@ -5,8 +5,8 @@
 #include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
+#include "common/machine/cpu/options.hpp"
 #include "common/reference/reference.hpp"
-#include "common/simt/options.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // 06 FlashAttention-2: a type that says which thread holds which elements of a matrix. Step 3 introduces it; from there on the
 // kernels read like their equations:
 //
-//   const auto alpha = update_max(m, row_max(S));        m, alpha: one value per row (common/device/rows.cuh)
+//   const auto alpha = update_max(m, row_max(S));        m, alpha: one value per row (common/parts/rows.cuh)
 //   S.each([&](float& s, int r) { ... m[r] ... });  S: this thread's part of the scores
 //   O.scale_rows(alpha);
 //
@@ -11,9 +11,9 @@
 // 4y + 19.
 #pragma once
 
-#include "common/device/compiled.hpp"
-#include "common/device/ptx.cuh"
-#include "common/device/rows.cuh"
+#include "common/machine/ptx.cuh"
+#include "common/parts/compiled.hpp"
+#include "common/parts/rows.cuh"
 
 namespace flash::fa2_forward {
 namespace {

@@ -24,7 +24,7 @@
 #pragma once
 
 #include "07_fa2_backward/atomics.cuh"
-#include "common/device/options.cuh"
+#include "common/parts/options.cuh"
 
 namespace flash::fa2_backward::step_3 {
 namespace {

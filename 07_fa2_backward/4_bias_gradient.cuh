@@ -15,7 +15,7 @@
 #pragma once
 
 #include "07_fa2_backward/3_options.cuh"
-#include "common/device/bias_gradient.cuh"
+#include "common/parts/bias_gradient.cuh"
 
 namespace flash::fa2_backward::step_4 {
 namespace {

@@ -9,9 +9,9 @@
 #pragma once
 
 #include "06_fa2_forward/parts.cuh"
-#include "common/device/compiled.hpp"
-#include "common/device/forward_pass.hpp"
-#include "common/device/softmax.cuh"
+#include "common/parts/compiled.hpp"
+#include "common/parts/forward_pass.hpp"
+#include "common/parts/softmax.cuh"
 
 namespace flash::fa2_backward {
 namespace {

@@ -1,14 +1,14 @@
 // What chapter 07 claims. The grid that every stage passes is in common/grid.
 #include "common/attention/cost.hpp"
-#include "common/device/forward_pass.hpp"
 #include "common/grid/prediction.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/simulated.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
+#include "common/machine/cpu/options.hpp"
+#include "common/parts/forward_pass.hpp"
 #include "common/reference/reference.hpp"
-#include "common/simt/options.hpp"
 
 #include <doctest/doctest.h>
 

@@ -16,7 +16,7 @@
 #pragma once
 
 #include "08_tensor_cores/backward/5_options.cuh"
-#include "common/device/bias_gradient.cuh"
+#include "common/parts/bias_gradient.cuh"
 
 namespace flash::tensor_cores::backward_6 {
 namespace {

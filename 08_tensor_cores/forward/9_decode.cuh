@@ -29,7 +29,7 @@
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/softmax.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
-#include "common/device/split_keys.cuh"
+#include "common/parts/split_keys.cuh"
 
 namespace flash::tensor_cores::forward_9 {
 namespace {

@@ -10,7 +10,7 @@
 // - One thread asks the TMA for a tile. The TMA computes all addresses, swizzles, and writes zeros beyond the last row and
 //   column; the other threads copy nothing. In the same way the TMA stores O.
 // - The TMA counts landed bytes on an mbarrier, and every thread waits on that one object, instead of waiting for its own
-//   copies and then at a barrier for the other threads' copies (phases and their parity: common/device/hopper.cuh). K and V
+//   copies and then at a barrier for the other threads' copies (phases and their parity: common/machine/hopper.cuh). K and V
 //   have an mbarrier each, so that Q K^T starts before V has landed. A barrier remains, for write after read.
 // - P is packed before the wait for V (InRegisters), while V is still on its way.
 // - Tiles consist of panels of 64 columns (parts/panels.cuh). A width need only be a multiple of 16, so 80 is available.

@@ -12,7 +12,7 @@
 // - a warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under a causal mask or at the end.
 //
 // Registers are so scarce that a bias has kernels of its own (SCALE_FIRST), and that what only the epilogue needs is computed
-// there, from the head: opaque() of common/device/ptx.cuh stops the compiler from computing it before the loop.
+// there, from the head: opaque() of common/machine/ptx.cuh stops the compiler from computing it before the loop.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.

@@ -2,19 +2,19 @@
 // read like their equations:
 //
 //   add_product(S, Q.left(), K.transposed());    S += Q K^T     Q, K, V: tiles in shared memory; S, O: accumulators of a warp
-//   const auto alpha = update_max(m, row_max(S));                    m, alpha: one value per row (common/device/rows.cuh)
+//   const auto alpha = update_max(m, row_max(S));                    m, alpha: one value per row (common/parts/rows.cuh)
 //   O.scale_rows(alpha);
 //   add_product(O, P.left(), V.right());         O += P V      in steps 1 to 3; from step 4 on P is S's accumulators, rounded
 //
-// A warp holds 16 RowFragments rows of a matrix in fp32, in fragments of 16 x 8 (common/isa/fragments.hpp). With g = lane / 4
+// A warp holds 16 RowFragments rows of a matrix in fp32, in fragments of 16 x 8 (common/machine/isa/fragments.hpp). With g = lane / 4
 // and t = lane % 4, a lane holds columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. A lane thus
 // holds elements of 2 RowFragments rows, r = 0, 1, ...: row 8 r + g of the matrix. `reg` counts a lane's four registers of an
 // operand's block.
 #pragma once
 
-#include "common/device/float16.cuh"
-#include "common/device/fragments.hpp"
-#include "common/device/softmax.cuh"
+#include "common/machine/float16.cuh"
+#include "common/machine/isa/fragments.hpp"
+#include "common/parts/softmax.cuh"
 
 #include <type_traits>
 

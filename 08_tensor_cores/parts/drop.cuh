@@ -2,7 +2,7 @@
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
-#include "common/device/options.cuh"
+#include "common/parts/options.cuh"
 
 namespace flash::tensor_cores {
 namespace {

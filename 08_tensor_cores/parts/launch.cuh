@@ -2,8 +2,8 @@
 #pragma once
 
 #include "08_tensor_cores/parts/padding.cuh"
-#include "common/device/compiled.hpp"
-#include "common/device/forward_pass.hpp"
+#include "common/parts/compiled.hpp"
+#include "common/parts/forward_pass.hpp"
 
 #include <limits>
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"
-#include "common/device/hopper.cuh"
-#include "common/device/softmax.cuh"
+#include "common/machine/hopper.cuh"
+#include "common/parts/softmax.cuh"
 
 namespace flash::tensor_cores {
 namespace {

@@ -3,9 +3,9 @@
 // are first copied once to a workspace where zeros pad their rows to whole chunks.
 #pragma once
 
-#include "common/device/device.cuh"
-#include "common/device/float16.cuh"
-#include "common/device/warp.cuh"
+#include "common/machine/float16.cuh"
+#include "common/machine/warp.cuh"
+#include "common/parts/kernel.cuh"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
-#include "common/device/options.cuh"
+#include "common/parts/options.cuh"
 
 #include <bit>
 

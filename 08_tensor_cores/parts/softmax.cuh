@@ -2,7 +2,7 @@
 // later steps. c of the equations is scale_log2 in the code.
 #pragma once
 
-#include "common/device/softmax.cuh"
+#include "common/parts/softmax.cuh"
 
 namespace flash::tensor_cores {
 namespace {

@@ -3,8 +3,8 @@
 #include "common/attention/cost.hpp"
 #include "common/grid/prediction.hpp"
 #include "common/harness/inputs.hpp"
+#include "common/machine/cpu/options.hpp"
 #include "common/reference/reference.hpp"
-#include "common/simt/options.hpp"
 
 #include <doctest/doctest.h>
 

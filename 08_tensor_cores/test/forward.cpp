@@ -2,8 +2,8 @@
 // common/grid.
 #include "08_tensor_cores/test/parts.hpp"
 #include "common/harness/inputs.hpp"
+#include "common/machine/cpu/options.hpp"
 #include "common/reference/reference.hpp"
-#include "common/simt/options.hpp"
 
 #include <doctest/doctest.h>
 

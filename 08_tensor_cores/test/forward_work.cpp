@@ -3,7 +3,7 @@
 #include "08_tensor_cores/test/forward_work_model.hpp"
 #include "common/grid/prediction.hpp"
 #include "common/harness/inputs.hpp"
-#include "common/isa/float16.hpp"
+#include "common/machine/isa/float16.hpp"
 #include "common/reference/reference.hpp"
 
 #include <doctest/doctest.h>

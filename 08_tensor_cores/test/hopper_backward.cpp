@@ -3,9 +3,9 @@
 #include "common/attention/cost.hpp"
 #include "common/grid/prediction.hpp"
 #include "common/harness/inputs.hpp"
-#include "common/isa/float16.hpp"
+#include "common/machine/cpu/options.hpp"
+#include "common/machine/isa/float16.hpp"
 #include "common/reference/reference.hpp"
-#include "common/simt/options.hpp"
 
 #include <doctest/doctest.h>
 

@@ -6,21 +6,15 @@
 #pragma once
 
 #include "common/attention/dropout.hpp"
+#include "common/machine/types.hpp"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#ifdef __CUDACC__
-#define FLASH_HOST_DEVICE __host__ __device__
-#else
-#define FLASH_HOST_DEVICE
-#endif
-
 namespace flash {
 
 enum class Pass { forward, backward };
-enum class Dtype { fp32, fp16, bf16 };
 enum class Layout { bhnd, bnhd, qkv, kv };
 enum class BiasKind { none, vector, matrix, alibi };
 enum class Score { dot, lorentz };
@@ -187,8 +181,5 @@ std::string to_string(const Sequences&);  ///< "100,0,7:20": lengths; the last s
 /// shape; a scale only if it is not the default, a window, a softcap, lengths, dropout, another score, centroids and the bias's
 /// gradient only if there are any.
 std::string describe(const FullProblem&);
-
-/// Bytes of one element.
-FLASH_HOST_DEVICE constexpr std::int64_t size_of(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
 
 }  // namespace flash

@@ -13,19 +13,6 @@
 
 namespace flash {
 
-/// A tensor [B, H, N, d] in that logical order, whatever the order in memory. Strides are in elements.
-/// One number per row, such as the LSE, is [B, H, N, 1]. An extent that is broadcast has stride 0.
-struct TensorRef {
-  void* data = nullptr;
-  const char* name = "";  ///< for error messages and byte counts; a string literal
-  Dtype dtype = Dtype::fp32;
-  std::array<std::int64_t, 4> shape{};
-  std::array<std::int64_t, 4> stride{};
-
-  bool exists() const { return data != nullptr; }
-  std::int64_t elements() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
-};
-
 /// Do all rows of these tensors begin and end at multiples of 16 bytes, so that they can be read and written as such?
 bool rows_are_aligned(std::initializer_list<TensorRef>);
 

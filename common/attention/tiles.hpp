@@ -1,5 +1,7 @@
-// Tile sizes: how many rows of Q (Br) and of K, V (Bc) a block works on at a time, and what of the device limits them.
+// Tile sizes: how many rows of Q (Br) and of K, V (Bc) a block works on at a time.
 #pragma once
+
+#include "common/machine/types.hpp"
 
 #include <cstddef>
 #include <string>
@@ -11,15 +13,6 @@ namespace flash {
 struct Tiles {
   int Br = 0, Bc = 0;
   friend bool operator==(const Tiles&, const Tiles&) = default;
-};
-
-/// What a launch may ask of the device: an NVIDIA GPU, or the one that the simulator stands for.
-struct DeviceLimits {
-  int sm = 90;                           ///< what kernels may count on: 90 if they were compiled for compute capability 9.0
-  int multiprocessors = 132;             ///< SMs
-  std::size_t shared_bytes = 232448;     ///< dynamic shared memory of a block, at most (227 KB on sm_90)
-  std::size_t shared_bytes_sm = 233472;  ///< shared memory of an SM, for all its blocks; each takes 1 KB more than it asks for
-  bool wgmma = sm == 90;                 ///< kernels were compiled for compute capability 9.0 with its own instructions ("90a")
 };
 
 /// What a thread holds of a matrix in registers: rows x cols numbers. `lanes` threads share a row; of neighbouring rows a thread

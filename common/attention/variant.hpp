@@ -70,8 +70,6 @@ std::string cannot_run(const Variant&, const FullProblem&, Pass, const DeviceLim
 /// The same with traffic in bytes, for these tiles or the variant's default; empty if there is no formula.
 Prediction predict(const Variant&, const FullProblem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});
 
-enum class Backend { gpu, cpu };
-
 /// The variants of the running stage for one backend, in the order of their file numbers; empty for gpu in a CPU-only build.
 /// Filled by the source that add_stage() generates for the stage.
 const std::vector<Variant>& variants(Backend);

@@ -1,6 +1,6 @@
 #include "common/base/process.hpp"
 
-#include "common/base/error.hpp"
+#include "common/machine/error.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,8 +1,8 @@
 #include "common/binding/flash.h"
 
-#include "common/attention/device.hpp"
-#include "common/base/error.hpp"
 #include "common/binding/stream.hpp"
+#include "common/machine/device.hpp"
+#include "common/machine/error.hpp"
 
 #include <algorithm>
 #include <cmath>

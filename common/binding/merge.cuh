@@ -11,9 +11,9 @@
 // HBM: reads O, L and the new part once, writes O and L.
 #pragma once
 
-#include "common/device/device.cuh"
-#include "common/device/float16.cuh"
-#include "common/device/warp.cuh"
+#include "common/machine/float16.cuh"
+#include "common/machine/warp.cuh"
+#include "common/parts/kernel.cuh"
 
 namespace flash {
 namespace {

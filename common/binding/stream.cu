@@ -1,6 +1,6 @@
 #include "common/binding/stream.hpp"
 
-#include "common/device/check.cuh"
+#include "common/machine/gpu/check.cuh"
 
 namespace flash {
 

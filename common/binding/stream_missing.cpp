@@ -1,7 +1,7 @@
 // Streams of a build without GPU code: the simulator has none.
 #include "common/binding/stream.hpp"
 
-#include "common/base/error.hpp"
+#include "common/machine/error.hpp"
 
 namespace flash {
 

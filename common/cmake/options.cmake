@@ -45,7 +45,7 @@ endif()
 target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>")
 
 # Link this, too, to sources with kernels for the CPU: the compiler then has the simulator told of each access to memory, index and division
-# (common/simt/machine/instrumentation.cpp and undefined.cpp). The simulator itself is compiled without. Line tables (-g1) let messages
+# (common/machine/engine/instrumentation.cpp and undefined.cpp). The simulator itself is compiled without. Line tables (-g1) let messages
 # name source lines (DWARF 4, since addr2line 2.40 may name the wrong file in DWARF 5), and frame pointers the line that called a helper.
 # -fstack-clash-protection makes a frame of any size meet the hole below the stack. A local variable that no one has written holds NaN: clang
 # stores it (the pattern of g++ is a number, which a factor of 0 would hide), for g++ the stack holds it (machine/scheduler.cpp).

@@ -7,7 +7,7 @@ function(step_name kernel backend result)
 endfunction()
 
 # add_kernel(stage/file.cuh cpu|gpu NAMESPACE): that library, so that other stages can link it. Its source is generated: it includes the
-# file, whose `variant` lies in NAMESPACE, for nvcc or, against common/simt, for the host's compiler. If that is a namespace of the stage's
+# file, whose `variant` lies in NAMESPACE, for nvcc or, against common/machine, for the host's compiler. If that is a namespace of the stage's
 # own, each step has another one in it: step_2 for 2_name.cuh, forward_2 for forward/2_name.cuh.
 #
 # With FLASH_FAST_NVCC the GPU's kernels of a folder are compiled as one source, in the library of the first, if each has a namespace of
@@ -44,7 +44,7 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   set_target_properties(${FLASH_STEP} PROPERTIES FLASH_KERNELS "${first}")
   target_link_libraries(${FLASH_STEP} PUBLIC flash_options)
   if(backend STREQUAL cpu)
-    target_link_libraries(${FLASH_STEP} PUBLIC flash_simt PRIVATE flash_kernel)
+    target_link_libraries(${FLASH_STEP} PUBLIC flash_machine PRIVATE flash_kernel)
     if(TARGET flash_kernel_headers)
       target_precompile_headers(${FLASH_STEP} REUSE_FROM flash_kernel_headers)
     endif()
@@ -52,7 +52,7 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
       set_property(TARGET ${FLASH_STEP} PROPERTY CXX_COMPILER_LAUNCHER ${FLASH_KERNEL_LAUNCHER})
     endif()
   else()
-    target_link_libraries(${FLASH_STEP} PUBLIC flash_device)
+    target_link_libraries(${FLASH_STEP} PUBLIC flash_parts)
     if(FLASH_STRICT_PTXAS)
       set_property(TARGET ${FLASH_STEP} PROPERTY CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/common/cmake/strict_ptxas.sh ${CMAKE_CUDA_COMPILER_LAUNCHER})
       target_compile_options(${FLASH_STEP} PRIVATE ${FLASH_NO_LOCAL_MEMORY})
@@ -77,7 +77,7 @@ set(FLASH_FORWARD_KINDS FORWARD FORWARD_WITH_OPTIONS FORWARD_WITH_DISTANCES FORW
 # Each kernel file, in the order of the steps, is compiled for each backend.
 # NAMESPACE (default: flash): of the variants, see add_kernel(), but for a file that names its own; a stage whose code other stages use
 #   has its own.
-# FORWARD: the forward pass of the backward steps (common/device/forward_pass.hpp), a step of this stage or of an earlier one.
+# FORWARD: the forward pass of the backward steps (common/parts/forward_pass.hpp), a step of this stage or of an earlier one.
 #   FORWARD_WITH_OPTIONS, _DISTANCES, _CENTROIDS: that of the backward step that knows the options of chapter 09, hyperbolic scores, or centroids.
 # PREDICT: the function of the stage's predicted.hpp that says what the kernels move (Variant::predict).
 # TESTS: default test.cpp.
@@ -163,7 +163,7 @@ function(add_stage)
   endif()
   # Tests may include kernel files and run their device functions through the simulator.
   add_executable(${stage}_test ${arg_TESTS} ${objects})
-  target_link_libraries(${stage}_test PRIVATE flash_options flash_kernel flash_grid flash_simt flash_doctest)
+  target_link_libraries(${stage}_test PRIVATE flash_options flash_kernel flash_grid flash_machine flash_doctest)
   run_seldom(${arg_TESTS})  # the kernels are in other objects
   add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu FULL "grid: (random mixture|every compiled tile size|every problem by every variant)")
   if(FLASH_HAS_CUDA)

@@ -1,5 +1,5 @@
 # add_standalone(): standalone.cu in the current folder, a kernel in one file for nvcc alone. Two programs and their tests:
-#   standalone_NN_cpu  the same text on the simulator, by way of common/simt/standalone.hpp
+#   standalone_NN_cpu  the same text on the simulator, by way of common/machine/cpu/standalone.hpp
 #   standalone_NN      by nvcc; if FLASH_CUDA is ON, for all its architectures, whatever the stages are compiled for
 function(add_standalone)
   get_filename_component(stage ${CMAKE_CURRENT_SOURCE_DIR} NAME)
@@ -14,8 +14,8 @@ function(add_standalone)
     DEPENDS ${standalone} VERBATIM)
   set(cpu standalone_${number}_cpu)
   add_executable(${cpu} ${simulated})
-  target_compile_options(${cpu} PRIVATE -include ${PROJECT_SOURCE_DIR}/common/simt/standalone.hpp)
-  target_link_libraries(${cpu} PRIVATE flash_options flash_kernel flash_simt)
+  target_compile_options(${cpu} PRIVATE -include ${PROJECT_SOURCE_DIR}/common/machine/cpu/standalone.hpp)
+  target_link_libraries(${cpu} PRIVATE flash_options flash_kernel flash_machine)
   set_target_properties(${cpu} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(every_size "for N in 1 63 64 65 129; do for mask in '' causal; do \"$0\" $N 2 0 $mask || exit; done; done")
   add_test(NAME "standalone: ${stage} cpu" COMMAND sh -c "${every_size}" $<TARGET_FILE:${cpu}>)

@@ -1,11 +1,11 @@
 // Tensors of more than 2^32 elements: an offset in 32 bits, signed or not, reads or writes another row. On the simulator the same
 // test runs at a small size.
-#include "common/base/memory.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/runner.hpp"
 #include "common/harness/tiles.hpp"
-#include "common/isa/float16.hpp"
+#include "common/machine/host_memory.hpp"
+#include "common/machine/isa/float16.hpp"
 
 #include <doctest/doctest.h>
 

@@ -5,8 +5,8 @@
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/harness/tiles.hpp"
-#include "common/simt/findings.hpp"
-#include "common/simt/options.hpp"
+#include "common/machine/cpu/findings.hpp"
+#include "common/machine/cpu/options.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,8 +1,8 @@
 // main() of the stages' test programs: doctest with --device=cpu (the default) or --device=gpu. Without a GPU the latter exits
 // with 77, which CTest shows as skipped; so does a case that calls skip(). --variant=NAME: cases that look at all variants of the
 // stage look at this one alone.
-#include "common/base/error.hpp"
 #include "common/grid/support.hpp"
+#include "common/machine/error.hpp"
 
 #include <doctest/doctest.h>
 

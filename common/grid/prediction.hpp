@@ -1,8 +1,8 @@
 // Predictions held to the simulator's exact counts.
 #pragma once
 
-#include "common/attention/device.hpp"
 #include "common/attention/variant.hpp"
+#include "common/machine/device.hpp"
 
 namespace flash::grid {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/attention/problem.hpp"
-#include "common/simt/options.hpp"
+#include "common/machine/cpu/options.hpp"
 
 namespace flash::grid {
 

@@ -1,10 +1,10 @@
 // Shared by the tests of a stage: the device under test and one checked run.
 #pragma once
 
-#include "common/attention/device.hpp"
 #include "common/attention/host_tensor.hpp"
 #include "common/attention/variant.hpp"
 #include "common/harness/inputs.hpp"
+#include "common/machine/device.hpp"
 #include "common/reference/reference.hpp"
 
 #include <string>

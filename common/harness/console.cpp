@@ -1,6 +1,6 @@
 #include "common/harness/console.hpp"
 
-#include "common/base/error.hpp"
+#include "common/machine/error.hpp"
 
 #include <iostream>
 

@@ -2,9 +2,9 @@
 
 #include "common/harness/hypotheses.hpp"
 #include "common/harness/thread_orders.hpp"
-#include "common/simt/findings.hpp"
-#include "common/simt/options.hpp"
-#include "common/simt/print.hpp"
+#include "common/machine/cpu/findings.hpp"
+#include "common/machine/cpu/options.hpp"
+#include "common/machine/cpu/print.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,8 +1,8 @@
 #include "common/harness/environment.hpp"
 
-#include "common/base/error.hpp"
 #include "common/harness/console.hpp"
-#include "common/simt/options.hpp"
+#include "common/machine/cpu/options.hpp"
+#include "common/machine/error.hpp"
 
 #include <algorithm>
 #include <string_view>

@@ -1,8 +1,8 @@
 #include "common/harness/inputs.hpp"
 
 #include "common/attention/tensor.hpp"
-#include "common/base/parallel.hpp"
-#include "common/isa/float16.hpp"
+#include "common/reference/parallel.hpp"
+#include "common/machine/isa/float16.hpp"
 
 #include <algorithm>
 #include <cmath>

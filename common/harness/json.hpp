@@ -1,8 +1,8 @@
 // A device and a problem in JSON, the same in a stage's report and in the rows of the comparison.
 #pragma once
 
-#include "common/attention/device.hpp"
 #include "common/attention/problem.hpp"
+#include "common/machine/device.hpp"
 
 #include <nlohmann/json.hpp>
 

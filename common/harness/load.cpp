@@ -1,8 +1,8 @@
 #include "common/attention/tensor.hpp"
-#include "common/base/error.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/npy.hpp"
-#include "common/isa/float16.hpp"
+#include "common/machine/error.hpp"
+#include "common/machine/isa/float16.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
 #include "common/harness/npy.hpp"
 
-#include "common/base/error.hpp"
-#include "common/base/memory.hpp"
-#include "common/isa/float16.hpp"
+#include "common/machine/error.hpp"
+#include "common/machine/host_memory.hpp"
+#include "common/machine/isa/float16.hpp"
 
 #include <algorithm>
 #include <bit>

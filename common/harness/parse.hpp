@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/attention/problem.hpp"
-#include "common/base/error.hpp"
+#include "common/machine/error.hpp"
 
 #include <array>
 #include <cstddef>

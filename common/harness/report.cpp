@@ -1,8 +1,8 @@
 #include "common/harness/report.hpp"
 
-#include "common/base/memory.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/report_json.hpp"
+#include "common/machine/host_memory.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,9 @@
 // The results of a run as one JSON object for programs, and as text for people, made from that.
 #pragma once
 
-#include "common/attention/device.hpp"
 #include "common/harness/options.hpp"
 #include "common/harness/tiles.hpp"
+#include "common/machine/device.hpp"
 #include "common/reference/reference.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace flash {
 struct Diagnosis {
   std::vector<std::string> mistakes;  ///< races: wrong whatever the result is
   std::vector<std::string> hints;     ///< where to look, if the result is wrong
-  std::vector<std::string> rules;     ///< ids of what was found (simt/rules.hpp), in the same order, each once
+  std::vector<std::string> rules;     ///< ids of what was found (common/machine/rules.hpp), in the same order, each once
   bool complete = true;               ///< false: of a large problem only the first accesses were looked at
 };
 

@@ -1,10 +1,10 @@
 #include "common/harness/runner.hpp"
 
 #include "common/attention/cost.hpp"
-#include "common/base/parallel.hpp"
+#include "common/reference/parallel.hpp"
 #include "common/harness/tiles.hpp"
-#include "common/isa/float16.hpp"
-#include "common/simt/options.hpp"
+#include "common/machine/cpu/options.hpp"
+#include "common/machine/isa/float16.hpp"
 
 #include <chrono>
 #include <utility>

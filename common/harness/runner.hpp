@@ -1,9 +1,9 @@
 // One variant on one problem on one device: buffers laid out and poisoned, launches run, results brought back.
 #pragma once
 
-#include "common/attention/device.hpp"
 #include "common/attention/host_tensor.hpp"
 #include "common/attention/variant.hpp"
+#include "common/machine/device.hpp"
 
 #include <map>
 #include <optional>

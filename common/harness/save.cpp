@@ -1,6 +1,6 @@
-#include "common/base/error.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/npy.hpp"
+#include "common/machine/error.hpp"
 
 #include <unistd.h>
 

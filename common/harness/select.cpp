@@ -1,8 +1,8 @@
 #include "common/harness/select.hpp"
 
 #include "common/attention/cost.hpp"
-#include "common/base/error.hpp"
-#include "common/base/memory.hpp"
+#include "common/machine/error.hpp"
+#include "common/machine/host_memory.hpp"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // Chooses the device and the variant that a command line means, and refuses a problem that cannot run there.
 #pragma once
 
-#include "common/attention/device.hpp"
 #include "common/harness/options.hpp"
+#include "common/machine/device.hpp"
 
 #include <memory>
 #include <string>

@@ -1,6 +1,5 @@
 #include "common/harness/stage.hpp"
 
-#include "common/base/error.hpp"
 #include "common/harness/console.hpp"
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/explanation.hpp"
@@ -10,6 +9,7 @@
 #include "common/harness/runner.hpp"
 #include "common/harness/select.hpp"
 #include "common/harness/tiles.hpp"
+#include "common/machine/error.hpp"
 
 #include <cstdlib>
 #include <iostream>

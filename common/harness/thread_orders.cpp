@@ -1,7 +1,7 @@
 #include "common/harness/thread_orders.hpp"
 
-#include "common/simt/options.hpp"
-#include "common/simt/print.hpp"
+#include "common/machine/cpu/options.hpp"
+#include "common/machine/cpu/print.hpp"
 
 #include <utility>
 

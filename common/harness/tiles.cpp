@@ -1,7 +1,7 @@
 #include "common/harness/tiles.hpp"
 
-#include "common/base/error.hpp"
 #include "common/harness/parse.hpp"
+#include "common/machine/error.hpp"
 
 #include <algorithm>
 #include <limits>

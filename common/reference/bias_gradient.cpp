@@ -1,7 +1,7 @@
 #include "common/reference/bias_gradient.hpp"
 
 #include "common/attention/tensor.hpp"
-#include "common/base/parallel.hpp"
+#include "common/reference/parallel.hpp"
 #include "common/reference/naive.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #include "common/attention/tensor.hpp"
-#include "common/isa/float16.hpp"
+#include "common/machine/isa/float16.hpp"
 #include "common/reference/bias_gradient.hpp"
 #include "common/reference/reference.hpp"
 #include "common/reference/tolerance.hpp"

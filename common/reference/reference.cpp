@@ -1,8 +1,8 @@
 #include "common/reference/reference.hpp"
 
 #include "common/attention/tensor.hpp"
-#include "common/base/parallel.hpp"
-#include "common/isa/float16.hpp"
+#include "common/reference/parallel.hpp"
+#include "common/machine/isa/float16.hpp"
 #include "common/reference/bias_gradient.hpp"
 #include "common/reference/exact.hpp"
 #include "common/reference/lorentz.hpp"

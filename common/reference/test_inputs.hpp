@@ -3,7 +3,7 @@
 
 #include "common/attention/host_tensor.hpp"
 #include "common/attention/tensor.hpp"
-#include "common/isa/float16.hpp"
+#include "common/machine/isa/float16.hpp"
 
 #include <cmath>
 #include <limits>

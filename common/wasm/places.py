@@ -14,7 +14,7 @@ from pathlib import Path
 NODE = re.compile(r"^!(\d+) = (?:distinct )?!DI\w+\((.*)\)$", re.MULTILINE)
 ACCESS = re.compile(r"^( +)(?:tail |notail )?call [^@\n]*@__tsan_(?!func|init)\w+\(.*!dbg !(\d+).*$", re.MULTILINE)
 ESCAPED = re.compile(r"\\[0-9A-F]{2}")  # a byte beyond ASCII
-SIMULATOR = re.compile(r"(^|/)common/simt/(?!test/)")
+SIMULATOR = re.compile(r"(^|/)common/machine/(?!test/)")
 
 
 def place(nodes, location):

@@ -143,7 +143,7 @@ class Teacher(WithFolder):
 
     def test_results(self):
         self.fill(SOLUTION)
-        self.file.write_text(self.file.read_text().replace('#include "common/device/device.cuh"', "#error never compiled"))
+        self.file.write_text(self.file.read_text().replace('#include "common/parts/kernel.cuh"', "#error never compiled"))
         whole, failed = self.graded(NAME, "01_tile_product")
         self.assertEqual((whole["score"], failed, whole["not_graded"]), (100, ["01_tile_product"], []))
         self.assertEqual(sum(test["max_score"] for test in whole["tests"]), 200)

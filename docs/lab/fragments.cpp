@@ -1,8 +1,8 @@
 // Which lane holds what in a tensor-core product, and where a swizzled tile keeps its chunks: printed from the index functions of
-// common/isa/fragments.hpp, and checked against ldmatrix and mma. With --json: the functions' values, for docs/tools.
-#include "common/isa/fragments.hpp"
-#include "common/device/float16.cuh"
-#include "common/device/ptx.cuh"
+// common/machine/isa/fragments.hpp, and checked against ldmatrix and mma. With --json: the functions' values, for docs/tools.
+#include "common/machine/isa/fragments.hpp"
+#include "common/machine/float16.cuh"
+#include "common/machine/ptx.cuh"
 #include "docs/lab/lab.hpp"
 
 #include <cstring>

@@ -1,11 +1,11 @@
 // What the lab programs share: arrays in "GPU memory", the order of threads, and claims that fail the program if they are false.
 #pragma once
 
-#include "common/base/error.hpp"
-#include "common/device/device.cuh"
-#include "common/simt/findings.hpp"
-#include "common/simt/machine/device_memory.hpp"
-#include "common/simt/options.hpp"
+#include "common/machine/cpu/findings.hpp"
+#include "common/machine/cpu/options.hpp"
+#include "common/machine/engine/device_memory.hpp"
+#include "common/machine/error.hpp"
+#include "common/parts/kernel.cuh"
 
 #include <array>
 #include <cstdint>

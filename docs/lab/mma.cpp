@@ -1,8 +1,8 @@
 // One product of a tensor core, S = Q K^T with Q [16, 16] and K [8, 16]: each lane of a warp loads its pairs of elements, gets four
 // scores, and joins the three other lanes of its quad for the maximum of a row.
-#include "common/device/float16.cuh"
-#include "common/device/ptx.cuh"
-#include "common/device/warp.cuh"
+#include "common/machine/float16.cuh"
+#include "common/machine/ptx.cuh"
+#include "common/machine/warp.cuh"
 #include "docs/lab/lab.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the simulator says of some mistakes of the bug zoo (common/simt/test), each message on a line, for the page on debugging.
+# What the simulator says of some mistakes of the bug zoo (common/machine/test), each message on a line, for the page on debugging.
 #
 #   docs/lab/zoo.sh BUILD_DIR/tests
 set -euo pipefail
@@ -7,6 +7,6 @@ export LC_ALL=C
 of_zoo='zoo: divergent*,zoo: one thread*,zoo: early return*,zoo: out of bounds in g*,zoo: misaligned*,zoo: asynchronous*,zoo: phases of*'
 watched='zoo: a race says*,zoo: a tensor*,zoo: memory of*,zoo: hazards*'
 {
-  "$1/test_flash_simt" -s -ns -tc="$of_zoo"
+  "$1/test_flash_machine" -s -ns -tc="$of_zoo"
   "$1/test_simt_watch" -s -ns -tc="$watched"
 } | sed -nE 's/^ *(logged: )?(message|text) := //p' | sort -u

@@ -7,7 +7,7 @@ from .formatting import table
 from .quotes import block, definition, source
 from .saved import RESULTS
 
-FOLDER = "common/simt/test"
+FOLDER = "common/machine/test"
 
 
 def message(path, mark):

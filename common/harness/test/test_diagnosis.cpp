@@ -1,10 +1,10 @@
 // A kernel with a mistake in it, and what the diagnosis says. Each mistake has its twin: the same kernel without one.
-#include "common/device/device.cuh"
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/hypotheses.hpp"
 #include "common/harness/inputs.hpp"
-#include "common/simt/options.hpp"
-#include "common/simt/test/zoo.hpp"
+#include "common/machine/cpu/options.hpp"
+#include "common/machine/test/zoo.hpp"
+#include "common/parts/kernel.cuh"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // --load and --save: shapes, consistency, masks, and what a folder must allow.
-#include "common/base/error.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/npy.hpp"
 #include "common/harness/test/temporary_folder.hpp"
+#include "common/machine/error.hpp"
 
 #include <doctest/doctest.h>
 

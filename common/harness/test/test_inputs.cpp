@@ -1,7 +1,7 @@
 // Inputs: the same from the same seed, of the promised shape and distribution.
 #include "common/attention/tensor.hpp"
 #include "common/harness/inputs.hpp"
-#include "common/isa/float16.hpp"
+#include "common/machine/isa/float16.hpp"
 
 #include <doctest/doctest.h>
 

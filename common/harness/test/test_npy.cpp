@@ -1,7 +1,7 @@
 // The .npy reader takes what NumPy writes and refuses everything else with a message of its own.
-#include "common/base/error.hpp"
 #include "common/harness/npy.hpp"
 #include "common/harness/test/temporary_folder.hpp"
+#include "common/machine/error.hpp"
 
 #include <doctest/doctest.h>
 

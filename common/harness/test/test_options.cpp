@@ -1,8 +1,8 @@
 // The command line: what is understood, and what is refused with one line.
-#include "common/base/error.hpp"
 #include "common/harness/options.hpp"
 #include "common/harness/parse.hpp"
 #include "common/harness/test/lines.hpp"
+#include "common/machine/error.hpp"
 
 #include <doctest/doctest.h>
 #include <CLI/CLI.hpp>

@@ -1,9 +1,9 @@
 // Stages with a choice of tile sizes, and in 16 bits: what runs without --variant and --dtype, --tiles, --tune.
-#include "common/base/error.hpp"
 #include "common/harness/report.hpp"
 #include "common/harness/test/lines.hpp"
 #include "common/harness/test/program.hpp"
 #include "common/harness/tiles.hpp"
+#include "common/machine/error.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -4,7 +4,7 @@ import re
 import signal
 import textwrap
 
-MEANS = {  # by the simulator's rule (common/simt/rules.hpp)
+MEANS = {  # by the simulator's rule (common/machine/rules.hpp)
     "race": "Two threads use the same memory, one of them writes, and nothing orders the two. Between a write and another thread's read,"
     " and between a read and the next write, there has to be a __syncthreads(), or, within a warp, a __syncwarp().",
     "write_race": "Two threads write to the same place in memory. Which of them is meant to? Most often an index is wrong: each element"

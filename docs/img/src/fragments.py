@@ -1,4 +1,4 @@
-"""The index functions of common/isa/fragments.hpp as lab_fragments --json saved their values: pictures cannot show
+"""The index functions of common/machine/isa/fragments.hpp as lab_fragments --json saved their values: pictures cannot show
 another layout than the kernels and the simulator have. Of a register, what it holds in its lower half."""
 
 import json

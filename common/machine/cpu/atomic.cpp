@@ -1,0 +1,58 @@
+#include "common/machine/cpu/atomic.hpp"
+
+#include "common/machine/cpu/thread.hpp"
+#include "common/machine/engine/sanitizer.hpp"
+#include "common/machine/engine/worker.hpp"
+
+#include <atomic>
+#include <thread>
+
+// For whoever looks for races: "write, __threadfence, atomic" in one thread and "atomic, __threadfence, read" in another make an order, which
+// neither the fence nor the atomic makes alone.
+namespace flash {
+inline namespace simt {
+namespace {
+
+void fence() {
+  const machine::sanitizer::Unwatched unwatched;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  machine::Worker& worker = machine::running_worker("__threadfence");
+  machine::Thread& self = worker.current();
+  self.fenced = true;
+  if (self.last_atomic != nullptr) worker.watcher.acquire(self.last_atomic);
+}
+
+}  // namespace
+
+void begin_atomic(void* address) {
+  const machine::sanitizer::Unwatched unwatched;
+  machine::Worker& worker = machine::running_worker("an atomic");
+  ++worker.block.counters.atomics;
+  machine::Thread& self = worker.current();
+  if (self.fenced) worker.watcher.release(address);
+  self.last_atomic = address;
+}
+
+void finish_acquire(const int* address) {
+  const machine::sanitizer::Unwatched unwatched;
+  machine::running_worker("load_acquire").watcher.acquire(const_cast<int*>(address));
+}
+
+void begin_release(int* address) {
+  const machine::sanitizer::Unwatched unwatched;
+  machine::Worker& worker = machine::running_worker("add_release");
+  ++worker.block.counters.atomics;
+  worker.watcher.release(address);
+}
+
+void yield() {
+  const machine::sanitizer::Unwatched unwatched;
+  std::this_thread::yield();
+}
+
+void __threadfence() { fence(); }
+void __threadfence_block() { fence(); }
+void __threadfence_system() { fence(); }
+
+}  // namespace simt
+}  // namespace flash

@@ -1,0 +1,178 @@
+// A launch: limits checked, blocks spread over operating-system threads, counts added up.
+#include "common/machine/cpu/launch.hpp"
+
+#include "common/machine/cpu/float16.hpp"
+#include "common/machine/cpu/thread.hpp"
+#include "common/machine/engine/limits.hpp"
+#include "common/machine/engine/messages.hpp"
+#include "common/machine/engine/sanitizer.hpp"
+#include "common/machine/engine/trace.hpp"
+#include "common/machine/engine/watchdog.hpp"
+#include "common/machine/engine/worker.hpp"
+#include "common/machine/error.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace flash {
+namespace machine {
+namespace {
+
+std::mutex mutex;  // guards what follows
+std::vector<std::unique_ptr<Worker>> idle_workers;
+Counters total;
+std::map<std::string, Traffic> total_traffic;
+
+/// Workers keep their stacks from launch to launch.
+std::unique_ptr<Worker> take_worker() {
+  const std::lock_guard lock(mutex);
+  if (idle_workers.empty()) return std::make_unique<Worker>();
+  std::unique_ptr<Worker> worker = std::move(idle_workers.back());
+  idle_workers.pop_back();
+  return worker;
+}
+
+void give_back(std::unique_ptr<Worker> worker) {
+  const std::lock_guard lock(mutex);
+  idle_workers.push_back(std::move(worker));
+}
+
+void add_to_total(Worker& worker) {
+  const std::vector<std::string> names = traffic_names();
+  const std::lock_guard lock(mutex);
+  const Counters& part = worker.block.counters;
+  total.bank_conflicts += part.bank_conflicts;
+  total.tensor_core_products += part.tensor_core_products;
+  total.barriers += part.barriers;
+  total.warp_operations += part.warp_operations;
+  total.atomics += part.atomics;
+  total.blocks += part.blocks;
+  total.threads += part.threads;
+  for (std::size_t id = 0; id < worker.block.of_id.size(); ++id) {
+    const Traffic& moved = worker.block.of_id[id];
+    if (moved.read == 0 && moved.written == 0) continue;  // so are its sectors
+    Traffic& sum = total_traffic[names[id]];
+    sum.read += moved.read;
+    sum.written += moved.written;
+    sum.read_sectors += moved.read_sectors;
+    sum.written_sectors += moved.written_sectors;
+  }
+}
+
+/// Ends the kernel if it is to blame. Under AddressSanitizer a bad address is left to it, which says more.
+void on_signal(const SignalHandler::Signal& signal) {
+  Worker* const worker = Worker::running();
+  if (signal.number == watchdog_signal) {
+    if (stands_still() && worker != nullptr)
+      worker->scheduler.abandon(Scheduler::Fault::stands_still, nullptr, signal.instruction);
+  } else if (worker != nullptr && worker->scheduler.in_guard(signal.address)) {
+    worker->scheduler.abandon(Scheduler::Fault::stack_overflow, signal.address, signal.instruction);
+  } else if (worker != nullptr && instrumented) {
+    worker->scheduler.abandon(Scheduler::Fault::bad_address, signal.address, signal.instruction);
+  }
+}
+
+/// How many operating-system threads share the blocks. The guards of the stacks need two mappings for each simulated thread, and
+/// Linux gives a process 65,530.
+int worker_count(const KernelCall& kernel, const Options& options) {
+  const std::uint64_t blocks = std::uint64_t{kernel.shape.grid.x} * kernel.shape.grid.y * kernel.shape.grid.z;
+  const unsigned threads = kernel.shape.block.x * kernel.shape.block.y * kernel.shape.block.z;
+  if (options.watch) return 1;  // which sees all blocks
+  std::uint64_t workers =
+      options.os_threads > 0 ? static_cast<unsigned>(options.os_threads) : std::thread::hardware_concurrency();
+  workers = std::min<std::uint64_t>({workers, blocks, 16384 / threads});
+  return static_cast<int>(std::max<std::uint64_t>(workers, 1));
+}
+
+}  // namespace
+}  // namespace machine
+
+inline namespace simt {
+
+void run_kernel(const KernelCall& kernel) {
+  using namespace machine;
+  if (Worker::running() != nullptr) {
+    const sanitizer::Unwatched unwatched;
+    throw KernelError(name_of(RuleId::unsupported),
+                      Worker::running()->scheduler.place(true) + ": a kernel that launches kernels is not supported");
+  }
+  const Options chosen = options();
+  check_limits(kernel, chosen.target_sm);
+  Trace::open(chosen.trace);
+  const int count = worker_count(kernel, chosen);
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int i = 0; i < count; ++i) workers.push_back(take_worker());
+
+  std::atomic<bool> stop = false;
+  std::vector<std::exception_ptr> broken(workers.size());
+  const auto work = [&, format = format_of_run()](std::size_t i) {
+    try {
+      set_format_of_run(format);
+      const SignalStack signal_stack;
+      const Watched watched;
+      if (!workers[i]->run(kernel, chosen, i, workers.size(), stop)) stop = true;
+    } catch (...) {
+      broken[i] = std::current_exception();
+      stop = true;
+    }
+  };
+  {
+    const SignalHandler handler(on_signal);
+    const Watchdog watchdog(chosen.idle_seconds);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 1; i < workers.size(); ++i) threads.emplace_back(work, i);
+    work(0);
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::exception_ptr failure;
+  std::uint64_t failed_block = 0;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    const Worker& worker = *workers[i];
+    if (worker.scheduler.failure() != nullptr && (failure == nullptr || worker.block.number < failed_block)) {
+      failure = worker.scheduler.failure();
+      failed_block = worker.block.number;
+    }
+    if (failure == nullptr) failure = broken[i];
+  }
+  for (std::unique_ptr<Worker>& worker : workers) {
+    add_to_total(*worker);
+    give_back(std::move(worker));
+  }
+  {
+    const std::lock_guard lock(machine::mutex);
+    ++total.launches;
+  }
+  if (failure != nullptr) std::rethrow_exception(failure);
+}
+
+Counters counters() {
+  const std::lock_guard lock(machine::mutex);
+  Counters result = machine::total;
+  for (const auto& [tensor, moved] : machine::total_traffic) {
+    result.traffic.push_back({tensor, moved.read, moved.written, moved.read_sectors, moved.written_sectors});
+  }
+  return result;
+}
+
+void reset_counters() {
+  const std::lock_guard lock(machine::mutex);
+  machine::total = {};
+  machine::total_traffic.clear();
+}
+
+void* dynamic_shared_bytes(std::size_t bytes, Site site) {
+  const machine::sanitizer::Unwatched unwatched;
+  const machine::SharedMemory& shared = machine::running_worker("dynamic_shared").block.shared;
+  if (bytes > shared.bytes()) {
+    fail(RuleId::out_of_bounds, site,
+         "dynamic_shared asks for " + std::to_string(bytes) + " bytes, the launch provided " + std::to_string(shared.bytes()));
+  }
+  return shared.data();
+}
+
+}  // namespace simt
+}  // namespace flash

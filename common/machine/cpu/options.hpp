@@ -1,0 +1,55 @@
+// How the simulator runs, and what it counted. Not for kernels: for the harness and for tests.
+#pragma once
+
+#include "common/machine/types.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace flash {
+inline namespace simt {
+
+/// The order in which the threads of a block get their turn. No correct kernel's result depends on it.
+enum class Order { forward, reverse, random };
+
+struct Options {
+  Order order = Order::forward;
+  std::uint64_t seed = 0;  ///< of Order::random
+  int os_threads = 0;      ///< blocks run on that many operating-system threads; 0: as many as there are processors
+  int target_sm = 90;      ///< 75, 80 or 90: whose limits a launch must keep
+  std::int64_t steps =
+      std::int64_t{1} << 30;  ///< of a CUDA thread, before it counts as endless: accesses to memory, and barriers
+  int idle_seconds = 10;      ///< of processor time that a CUDA thread may compute without a step
+  bool watch = false;         ///< look for races and unwritten shared memory: findings.hpp; slower; one operating-system thread
+  bool count = false;         ///< count bank conflicts too (bytes and operations are always counted); slower
+  std::string trace = {};     ///< a file for what the first block of each launch does when: machine/trace.hpp
+};
+
+/// The options of the next launches. They start from the environment; a value that is not allowed there throws UsageError:
+///   FLASH_SIMT_ORDER=forward|reverse|random:SEED   FLASH_SIMT_THREADS=1..1024   FLASH_SIMT_TARGET=75|80|90
+///   FLASH_SIMT_STEPS=1..2^62   FLASH_SIMT_TRACE=FILE
+Options options_from_environment();
+Options options();
+void set_options(const Options&);
+
+/// These options until the end of a scope, as for another GPU, or another order of threads and blocks.
+class Simulated {
+ public:
+  explicit Simulated(const Options& options) { set_options(options); }
+  ~Simulated() { set_options(before_); }
+  Simulated(const Simulated&) = delete;
+  Simulated& operator=(const Simulated&) = delete;
+
+ private:
+  const Options before_ = options();
+};
+
+/// What kernels access by plain pointers counts as an access to this tensor; views name theirs themselves.
+void name_tensor(const TensorRef&);
+
+/// What the launches since the last reset did, exactly.
+Counters counters();
+void reset_counters();
+
+}  // namespace simt
+}  // namespace flash

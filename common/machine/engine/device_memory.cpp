@@ -1,0 +1,104 @@
+#include "common/machine/engine/device_memory.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+
+namespace flash::machine {
+namespace {
+
+std::mutex allocations_mutex;
+
+std::map<std::uintptr_t, Allocation>& allocations() {
+  static std::map<std::uintptr_t, Allocation> by_begin;
+  return by_begin;
+}
+
+std::map<std::uintptr_t, TensorRef>& tensors() {
+  static std::map<std::uintptr_t, TensorRef> by_begin;
+  return by_begin;
+}
+
+/// Of tensors that were here before.
+void forget_names(const MemoryRange& range) {
+  tensors().erase(tensors().lower_bound(range.begin), tensors().lower_bound(range.end));
+}
+
+/// Of the element at an offset from the first: by its strides, the widest first. False if there is none.
+bool index_of(const TensorRef& t, std::int64_t offset, std::array<std::int64_t, 4>& index) {
+  std::array<std::size_t, 4> axes{0, 1, 2, 3};
+  std::ranges::stable_sort(axes, [&](std::size_t a, std::size_t b) { return t.stride[a] > t.stride[b]; });
+  for (const std::size_t axis : axes) {
+    index[axis] = t.stride[axis] == 0 ? 0 : std::min(offset / t.stride[axis], t.shape[axis] - 1);
+    offset -= index[axis] * t.stride[axis];
+  }
+  return offset == 0;
+}
+
+}  // namespace
+
+void add_device_memory(const void* begin, std::size_t bytes) {
+  const std::lock_guard lock(allocations_mutex);
+  const auto first = reinterpret_cast<std::uintptr_t>(begin);
+  allocations()[first] = {{first, first + bytes}, false};
+  forget_names(allocations()[first]);
+}
+
+void remove_device_memory(const void* begin) {
+  const std::lock_guard lock(allocations_mutex);
+  const auto found = allocations().find(reinterpret_cast<std::uintptr_t>(begin));
+  if (found == allocations().end()) return;
+  forget_names(found->second);
+  allocations().erase(found);
+}
+
+MemoryRange allocation_at(std::uintptr_t address) {
+  const std::lock_guard lock(allocations_mutex);
+  const auto after = allocations().upper_bound(address);
+  if (after == allocations().begin() || address >= std::prev(after)->second.end) return {};
+  return std::prev(after)->second;
+}
+
+void name_memory(const TensorRef& tensor) {
+  const std::lock_guard lock(allocations_mutex);
+  tensors()[reinterpret_cast<std::uintptr_t>(tensor.data)] = tensor;
+}
+
+TensorElement tensor_at(std::uintptr_t address) {
+  const std::lock_guard lock(allocations_mutex);
+  for (auto next = tensors().upper_bound(address); next != tensors().begin();) {
+    const auto& [begin, tensor] = *--next;
+    std::array<std::int64_t, 4> index{};
+    if (!index_of(tensor, static_cast<std::int64_t>(address - begin) / size_of(tensor.dtype), index)) continue;
+    const auto word = [&](std::size_t axis) { return std::to_string(index[axis]); };
+    const std::string name = *tensor.name == '\0' ? "a view" : tensor.name;
+    const bool is_vector = tensor.shape[3] == 1;
+    return {name, name + "[b=" + word(0) + ", h=" + word(1) + "]", "(" + word(2) + (is_vector ? ")" : ", " + word(3) + ")"),
+            is_vector};
+  }
+  return {};
+}
+
+std::vector<std::string> tensors_in(const MemoryRange& range) {
+  const std::lock_guard lock(allocations_mutex);
+  std::vector<std::string> names;
+  for (auto next = tensors().lower_bound(range.begin); next != tensors().end() && next->first < range.end; ++next)
+    names.emplace_back(next->second.name);
+  return names;
+}
+
+void set_poisoned(const void* inside, bool poisoned) {
+  const std::lock_guard lock(allocations_mutex);
+  const auto after = allocations().upper_bound(reinterpret_cast<std::uintptr_t>(inside));
+  if (after != allocations().begin()) std::prev(after)->second.poisoned = poisoned;
+}
+
+std::vector<Allocation> device_memory() {
+  const std::lock_guard lock(allocations_mutex);
+  std::vector<Allocation> all;
+  for (const auto& [begin, allocation] : allocations()) all.push_back(allocation);
+  return all;
+}
+
+}  // namespace flash::machine

@@ -1,0 +1,42 @@
+// The allocations that stand for a GPU's memory.
+#pragma once
+
+#include "common/machine/types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace flash::machine {
+
+/// Addresses [begin, end).
+struct MemoryRange {
+  std::uintptr_t begin = 0, end = 0;
+};
+
+struct Allocation : MemoryRange {
+  bool poisoned = false;  ///< holds no values until a kernel writes some
+};
+
+void add_device_memory(const void* begin, std::size_t bytes);
+void remove_device_memory(const void* begin);
+/// The host fills the allocation that holds this address, with values or with poison.
+void set_poisoned(const void* inside, bool poisoned);
+/// The allocation that holds this address; empty if none does.
+MemoryRange allocation_at(std::uintptr_t address);
+
+/// A tensor of a problem, or of which a view was made: its memory goes by its name until it is released, or a tensor of another name starts there.
+void name_memory(const TensorRef&);
+struct TensorElement {
+  std::string name, matrix, index;  ///< "S", "S[b=0, h=1]", "(3, 5)"; empty if the address is no element's
+  bool is_vector = false;
+};
+TensorElement tensor_at(std::uintptr_t address);
+/// The names of the tensors that begin in an allocation, in ascending order.
+std::vector<std::string> tensors_in(const MemoryRange&);
+
+/// In ascending order.
+std::vector<Allocation> device_memory();
+
+}  // namespace flash::machine

@@ -1,0 +1,189 @@
+#include "common/machine/engine/messages.hpp"
+
+#include "common/machine/cpu/thread.hpp"
+#include "common/machine/engine/sanitizer.hpp"
+#include "common/machine/engine/source_line.hpp"
+#include "common/machine/engine/worker.hpp"
+#include "common/machine/error.hpp"
+
+#include <cstring>
+#include <sstream>
+#include <string_view>
+
+namespace flash {
+namespace machine {
+namespace {
+
+/// "3", "0..7", "0..3, 9": numbers in ascending order.
+std::string ranges(const std::vector<int>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(numbers[i]);
+    if (last > i) text += ".." + std::to_string(numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+struct Place {
+  State state;
+  const char* call;
+  Site site;
+  std::vector<int> threads;
+};
+
+Place place_of(const Thread& thread) {
+  switch (thread.state) {
+    case State::at_barrier:
+      return {thread.state, name_of(thread.barrier), thread.site, {}};
+    case State::in_warp_operation:
+      return {thread.state, name_of(thread.request.operation), thread.site, {}};
+    case State::parked:
+      return {thread.state, thread.parked_in, thread.site, {}};
+    case State::ready:
+    case State::exited:
+      break;
+  }
+  return {thread.state, "", {}, {}};
+}
+
+}  // namespace
+
+const char* name_of(WarpOperation operation) {
+  switch (operation) {
+    case WarpOperation::syncwarp:
+      return "__syncwarp";
+    case WarpOperation::shfl:
+      return "__shfl_sync";
+    case WarpOperation::shfl_up:
+      return "__shfl_up_sync";
+    case WarpOperation::shfl_down:
+      return "__shfl_down_sync";
+    case WarpOperation::shfl_xor:
+      return "__shfl_xor_sync";
+    case WarpOperation::ballot:
+      return "__ballot_sync";
+    case WarpOperation::any:
+      return "__any_sync";
+    case WarpOperation::all:
+      return "__all_sync";
+    case WarpOperation::match_any:
+      return "__match_any_sync";
+    case WarpOperation::match_all:
+      return "__match_all_sync";
+    case WarpOperation::add:
+      return "__reduce_add_sync";
+    case WarpOperation::min_signed:
+    case WarpOperation::min_unsigned:
+      return "__reduce_min_sync";
+    case WarpOperation::max_signed:
+    case WarpOperation::max_unsigned:
+      return "__reduce_max_sync";
+    case WarpOperation::bit_and:
+      return "__reduce_and_sync";
+    case WarpOperation::bit_or:
+      return "__reduce_or_sync";
+    case WarpOperation::bit_xor:
+      return "__reduce_xor_sync";
+    case WarpOperation::ldmatrix:
+      return "ldmatrix";
+    case WarpOperation::stmatrix:
+      return "stmatrix";
+    case WarpOperation::mma:
+      return "mma";
+    case WarpOperation::elect:
+      return "elect_one";
+  }
+  return "";
+}
+
+const char* name_of(BarrierKind kind) {
+  switch (kind) {
+    case BarrierKind::plain:
+      return "__syncthreads";
+    case BarrierKind::count:
+      return "__syncthreads_count";
+    case BarrierKind::all:
+      return "__syncthreads_and";
+    case BarrierKind::any:
+      return "__syncthreads_or";
+  }
+  return "";
+}
+
+std::string lanes_of(unsigned mask) {
+  std::vector<int> lanes;
+  for (int lane = 0; lane < warpSize; ++lane) {
+    if ((mask >> lane & 1u) != 0) lanes.push_back(lane);
+  }
+  if (lanes.empty()) return "no lane";
+  return (lanes.size() == 1 ? "lane " : "lanes ") + ranges(lanes);
+}
+
+std::string words(const uint3& index) {
+  return "(" + std::to_string(index.x) + "," + std::to_string(index.y) + "," + std::to_string(index.z) + ")";
+}
+
+std::string without_source_dir(std::string_view path) {
+  if (path.starts_with(FLASH_SOURCE_DIR "/")) path.remove_prefix(std::strlen(FLASH_SOURCE_DIR "/"));
+  return std::string(path);
+}
+
+std::string words(Site site) { return without_source_dir(site.file) + ":" + std::to_string(site.line); }
+
+std::string hexadecimal(std::uintptr_t number) {
+  std::ostringstream text;
+  text << "0x" << std::hex << number;
+  return text.str();
+}
+
+std::string waits(const std::vector<Thread*>& threads) {
+  std::vector<Place> places;
+  for (const Thread* thread : threads) {
+    Place here = place_of(*thread);
+    Place* known = nullptr;
+    for (Place& place : places) {
+      if (place.state == here.state && std::strcmp(place.call, here.call) == 0 && place.site == here.site) known = &place;
+    }
+    if (known == nullptr) known = &places.emplace_back(std::move(here));
+    known->threads.push_back(thread->number);
+  }
+  std::string text, rest;
+  for (const Place& place : places) {
+    if (place.state == State::exited) rest = "the rest exited";
+    if (place.state == State::exited || place.state == State::ready) continue;
+    const bool one = place.threads.size() == 1;
+    if (!text.empty()) text += ", ";
+    text += (one ? "thread " : "threads ") + ranges(place.threads) + (one ? " waits in " : " wait in ") + place.call + " at " +
+            words(place.site);
+  }
+  if (!rest.empty()) text += ", " + rest;
+  return text;
+}
+
+}  // namespace machine
+
+inline namespace simt {
+
+void fail(RuleId rule, Site site, const std::string& message) {
+  const machine::sanitizer::Unwatched unwatched;
+  machine::SourceLine line{machine::words(site), ""};
+  std::string where;
+  if (const machine::Worker* worker = machine::Worker::running()) {
+    where = worker->scheduler.place(true) + ": ";
+    const machine::SourceLine call = machine::source_line_of_call(nullptr);
+    if (call.line == line.line) line.caller = call.caller;
+  }
+  throw KernelError(name_of(rule), where + message + " at " + machine::words(line));
+}
+
+void fail(RuleId rule, Site site, const char* message) {
+  const machine::sanitizer::Unwatched unwatched;
+  fail(rule, site, std::string(message));
+}
+
+}  // namespace simt
+}  // namespace flash

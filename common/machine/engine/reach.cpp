@@ -1,0 +1,126 @@
+#include "common/machine/engine/reach.hpp"
+
+#include "common/machine/cpu/view.hpp"
+#include "common/machine/engine/messages.hpp"
+#include "common/machine/engine/module.hpp"
+#include "common/machine/engine/sanitizer.hpp"
+#include "common/machine/engine/source_line.hpp"
+#include "common/machine/engine/worker.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace flash::machine {
+namespace {
+
+bool within(const MemoryRange& range, std::uintptr_t address, std::size_t bytes = 1) {
+  return address >= range.begin && address + bytes <= range.end;
+}
+
+}  // namespace
+
+void announce(const void* address, std::size_t bytes, AccessKind kind) {
+  instruments.announced = {{reinterpret_cast<std::uintptr_t>(address), bytes}, bytes, kind};
+}
+
+void Reach::start(const KernelCall& kernel, const StackPool& stacks) {
+  const auto call = reinterpret_cast<std::uintptr_t>(kernel.call);
+  call_ = {call, call + kernel.call_bytes};
+  stacks_ = stacks.range();
+  raw_.clear();
+  host_ = false;
+  for (const volatile void* const pointer : kernel.pointers) {
+    if (pointer == nullptr) continue;
+    const MemoryRange allocation = allocation_at(reinterpret_cast<std::uintptr_t>(pointer));
+    if (allocation.end == 0) {
+      host_ = true;
+      continue;
+    }
+    Raw raw{allocation, tensors_in(allocation), 0};
+    for (const std::string& name : raw.tensors) raw.id = simt::traffic_id(name.c_str());
+    raw_.push_back(std::move(raw));
+  }
+}
+
+std::optional<int> Reach::counts_as(std::uintptr_t address, std::size_t bytes) const {
+  const auto found = std::ranges::find_if(raw_, [&](const Raw& raw) { return within(raw, address, bytes); });
+  if (found == raw_.end()) return std::nullopt;
+  return found->tensors.size() <= 1 ? found->id : simt::traffic_id(tensor_at(address).name.c_str());  // packed together
+}
+
+std::string Reach::past_the_end(std::uintptr_t address) const {
+  constexpr std::uintptr_t near = 1u << 20;
+  const Raw* last = nullptr;
+  for (const Raw& raw : raw_) {
+    if (raw.end <= address && address - raw.end < near && (last == nullptr || raw.end > last->end)) last = &raw;
+  }
+  if (last == nullptr) return "";
+  std::string names;
+  for (const std::string& name : last->tensors) names += (names.empty() ? "" : ", ") + name;
+  const std::uintptr_t past = address - last->end;
+  return (past == 0 ? "right past" : std::to_string(past) + " bytes past") + " the end of " +
+         (names.empty() ? "an allocation" : names) + " (" + std::to_string(last->end - last->begin) + " bytes)";
+}
+
+bool Reach::allows(std::uintptr_t address, std::size_t bytes, AccessKind kind) const {
+  const auto holds = [&](const MemoryRange& range) { return within(range, address, bytes); };
+  if (kind == AccessKind::read && (holds(call_) || std::ranges::any_of(constant_memory(), holds))) return true;
+  return host_ && !within(stacks_, address) && !within(thread_locals().all, address) && allocation_at(address).end == 0;
+}
+
+/// What a view would count (cpu/view.cpp).
+void Worker::count_plain_pointer(int id, const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  Traffic& traffic = block.traffic(id);
+  if (kind != AccessKind::write) traffic.read += bytes;
+  if (kind != AccessKind::read) traffic.written += bytes;
+  if (!block.options.count) return;
+  const auto* const line = place.file != nullptr ? place.file : reinterpret_cast<const char*>(place.address);
+  for (const bool write : {false, true}) {
+    if (kind == (write ? AccessKind::read : AccessKind::write)) continue;
+    const AccessLog::Key key{line, place.line, static_cast<int>(bytes), static_cast<std::uintptr_t>(id), write};
+    if (!block.global_log.add(current().warp(), current().lane(), key, reinterpret_cast<std::uintptr_t>(address)))
+      log_is_full({place.file != nullptr ? place.file : "", place.line});
+  }
+}
+
+// It may also be no memory at all: then the access faults, and is reported for that.
+void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (const std::optional<int> id = reach_.counts_as(at, bytes)) return count_plain_pointer(*id, address, bytes, kind, place);
+  if (reach_.allows(at, bytes, kind)) return;
+  const std::string does = kind == AccessKind::read ? "reads " : kind == AccessKind::write ? "writes " : "accesses ";
+  RuleId rule = RuleId::foreign_memory;
+  std::string what;
+  if (block.shared.in_margin(address)) {
+    rule = RuleId::out_of_bounds;
+    what = "an access to " + block.shared.words(address, bytes);
+  } else if (const int owner = scheduler.stacks().owner(address); owner >= 0) {
+    if (owner == current().number) return;
+    if (static_cast<std::size_t>(owner) >= scheduler.threads().size()) return;
+    what = does + "a local variable of thread " + machine::words(scheduler.threads()[static_cast<std::size_t>(owner)]->index) +
+           ", which no other thread can reach on a GPU";
+  } else if (!is_mapped(at)) {
+    return;
+  } else if (const TensorElement element = tensor_at(at); element.matrix != "") {
+    rule = RuleId::without_view;
+    what = does + element.matrix + element.index + " without its view: nothing counts that; use " + element.name +
+           (element.is_vector ? "(i)" : "(i, j)");
+  } else if (const std::string past = reach_.past_the_end(at); !past.empty()) {
+    rule = RuleId::out_of_bounds;
+    what = does + past;
+  } else if (allocation_at(at).end != 0) {
+    what = does + "device memory that belongs to no tensor of the launch";
+  } else if (within(thread_locals().all, at) ||
+             within({reinterpret_cast<std::uintptr_t>(this), reinterpret_cast<std::uintptr_t>(this + 1)}, at)) {
+    what = does + "the simulator's own memory";
+  } else {
+    const std::string name = variable_at(at);
+    what =
+        does + (name.empty() ? "memory of the host" : "the host's variable " + name) + ", which no kernel can reach on a GPU";
+  }
+  scheduler.abandon(rule, what + " at " +
+                              words(place.file != nullptr ? source_line(place)
+                                                          : source_line_of_call(reinterpret_cast<const void*>(place.address))));
+}
+
+}  // namespace flash::machine

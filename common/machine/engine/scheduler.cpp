@@ -1,0 +1,277 @@
+#include "common/machine/engine/scheduler.hpp"
+
+#include "common/machine/engine/messages.hpp"
+#include "common/machine/engine/sanitizer.hpp"
+#include "common/machine/engine/source_line.hpp"
+#include "common/machine/error.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#ifdef FLASH_ASAN
+// Stacks that survive their functions, an option of AddressSanitizer, would be torn apart by the switches.
+extern "C" const char* __asan_default_options() { return "detect_stack_use_after_return=0"; }
+#endif
+
+namespace flash::machine {
+namespace {
+
+constexpr std::size_t frame_bytes = 8192;  // of a kernel and what it calls
+
+const char* rule_of(Scheduler::Fault fault) {
+  using Fault = Scheduler::Fault;
+  return name_of(fault == Fault::stack_overflow ? RuleId::stack_overflow
+                 : fault == Fault::bad_address  ? RuleId::bad_address
+                                                : RuleId::endless_loop);
+}
+
+}  // namespace
+
+Scheduler::~Scheduler() {
+  for (Thread& thread : all_) {
+    if (thread.fiber != nullptr) sanitizer::destroy_fiber(thread.fiber);
+  }
+}
+
+void Scheduler::start_launch(const KernelCall& kernel, const Options& options) {
+  kernel_ = &kernel;
+  options_ = options;
+  failure_ = nullptr;
+  main_fiber_ = sanitizer::current_fiber();
+  const dim3 block = kernel.shape.block;
+  const unsigned count = block.x * block.y * block.z;
+  stacks_.reserve(static_cast<int>(count));
+  while (all_.size() < count) all_.emplace_back().fiber = sanitizer::create_fiber();
+  threads_.clear();
+  for (unsigned n = 0; n < count; ++n) {
+    Thread& thread = all_[n];
+    thread.number = static_cast<int>(n);
+    thread.index = {n % block.x, n / block.x % block.y, n / block.x / block.y};
+    thread.stack = stacks_[thread.number];
+    threads_.push_back(&thread);
+  }
+}
+
+void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
+  random_.seed(options_.seed * 0x9E3779B97F4A7C15u + block);
+  for (Thread* thread : threads_) {
+    thread->state = State::ready;
+    thread->site = {};
+    thread->copies.clear();
+    thread->groups = 0;
+    thread->fenced = false;
+    thread->last_atomic = nullptr;
+    thread->steps_left = options_.steps;
+    thread->unwatched = 0;
+    sanitizer::unpoison(thread->stack.bottom, thread->stack.bytes);
+    // Local variables that no one has written hold NaN, as shared memory does.
+    std::memset(thread->stack.bottom + thread->stack.bytes - frame_bytes, 0xff, frame_bytes);
+    prepare_context(thread->context, thread->stack.bottom, thread->stack.bytes, entry);
+  }
+  exited_ = 0;
+  due_.clear();
+  ready_.clear();
+  make_ready(threads_);
+  current_ = next_ready();
+  simt::threadIdx = current_->index;
+}
+
+void Scheduler::run() {
+  order_with_main(true);
+  main_stack_ = {};
+  sanitizer::start_switch(current_->stack);
+  sanitizer::switch_fiber(current_->fiber);
+  switch_context(main_, current_->context);
+  sanitizer::finish_switch();
+  instruments = {};
+  order_with_main(false);
+  if (fault_ != Fault::none)
+    failure_ = std::make_exception_ptr(KernelError(rule_of(fault_), place(true) + ": " + message(fault_)));
+  fault_ = Fault::none;
+  current_ = nullptr;
+}
+
+// What the launching thread did comes before the block; what the block did comes before what follows on this thread.
+void Scheduler::order_with_main([[maybe_unused]] bool begin) {
+#ifdef FLASH_TSAN
+  if (begin) sanitizer::release(&main_);
+  for (Thread* thread : threads_) {
+    sanitizer::switch_fiber(thread->fiber);
+    begin ? sanitizer::acquire(&main_) : sanitizer::release(&main_);
+  }
+  sanitizer::switch_fiber(main_fiber_);
+  if (!begin) sanitizer::acquire(&main_);
+#endif
+}
+
+// A thread that was abandoned stays for ever in the calls, or the signal handler, that it was in.
+void Scheduler::end_block() {
+  if (failure_ == nullptr) return;
+  for (Thread* thread : threads_) {
+    if (thread->fiber == nullptr) continue;
+    sanitizer::destroy_fiber(thread->fiber);
+    thread->fiber = sanitizer::create_fiber();
+  }
+}
+
+void Scheduler::enter() {
+  Stack from;
+  sanitizer::finish_switch(&from);
+  if (main_stack_.bottom == nullptr) main_stack_ = from;  // main started the first thread of the block
+}
+
+void Scheduler::exit() {
+  if (failure_ != nullptr) leave_block();
+  Thread* const next = next_ready();
+  if (next == nullptr) leave_block();
+  resume(*next);
+  __builtin_unreachable();  // nobody resumes a thread that has exited
+}
+
+void Scheduler::mark_exited() {
+  current_->state = State::exited;
+  ++exited_;
+}
+
+void Scheduler::suspend() {
+  sanitizer::watch_again();  // it may never come back here
+  Thread* const next = next_ready();
+  if (next == nullptr) leave_block();   // every thread waits or has exited: stuck
+  if (next != current_) resume(*next);  // something asynchronous may have woken the very one
+  sanitizer::stop_watching();
+}
+
+void Scheduler::resume(Thread& next) {
+  Thread& self = *current_;
+  current_ = &next;
+  simt::threadIdx = next.index;
+  self.steps_left = instruments.steps_left;
+  instruments.steps_left = next.steps_left;
+  self.unwatched = instruments.unwatched;
+  instruments.unwatched = next.unwatched;
+  if (instruments.locals.begin != 0) instruments.stack = next.stack.region();
+  sanitizer::start_switch(next.stack);
+  sanitizer::switch_fiber(next.fiber);
+  switch_context(self.context, next.context);
+  sanitizer::finish_switch();
+}
+
+void Scheduler::leave_block() {
+  sanitizer::start_switch(main_stack_);
+  sanitizer::switch_fiber(main_fiber_);
+  switch_context(current_->context, main_);
+  __builtin_unreachable();
+}
+
+void Scheduler::abandon(RuleId rule, const std::string& message) {
+  {
+    const sanitizer::Unwatched unwatched;
+    failure_ = std::make_exception_ptr(KernelError(name_of(rule), place(true) + ": " + message));
+  }
+  leave_block();
+}
+
+void Scheduler::abandon(Fault fault, const void* address, const void* instruction) {
+  fault_ = fault;
+  fault_address_ = reinterpret_cast<std::uintptr_t>(address);
+  fault_instruction_ = reinterpret_cast<std::uintptr_t>(instruction);
+  leave_block();
+}
+
+void Scheduler::make_ready(const std::vector<Thread*>& threads) {
+  const auto first = static_cast<std::ptrdiff_t>(ready_.size());
+  // No insert(): it calls memmove, which ThreadSanitizer would take for an access of the kernel.
+  for (Thread* thread : threads) ready_.push_back(thread);
+  if (options_.order == Order::forward) std::reverse(ready_.begin() + first, ready_.end());  // the last one goes first
+}
+
+std::size_t Scheduler::choose(std::size_t count) {
+  if (options_.order == Order::random) return random_() % count;
+  return options_.order == Order::reverse ? count - 1 : 0;
+}
+
+Thread* Scheduler::next_ready() {
+  while (ready_.empty() && !due_.empty() && exited_ < threads_.size()) happen();
+  if (ready_.empty()) return nullptr;
+  if (options_.order == Order::random) std::swap(ready_[random_() % ready_.size()], ready_.back());
+  Thread* const next = ready_.back();
+  ready_.pop_back();
+  return next;
+}
+
+/// No thread can go on: time for something asynchronous.
+void Scheduler::happen() {
+  sanitizer::stop_watching();
+  Thread* const before = current_;
+  {
+    auto end = due_.end();
+    if (options_.watch) {
+      end = std::stable_partition(due_.begin(), due_.end(), [](const Due& each) { return !each.urgent || each.urgent(); });
+    }
+    const std::ptrdiff_t count = (end == due_.begin() ? due_.end() : end) - due_.begin();
+    const std::size_t chosen = choose(static_cast<std::size_t>(count));
+    const Due next = std::move(due_[chosen]);
+    due_.erase(due_.begin() + static_cast<std::ptrdiff_t>(chosen));
+    current_ = next.thread;
+    simt::threadIdx = current_->index;
+    try {
+      next.happen();
+    } catch (const KernelError&) {
+      failure_ = std::current_exception();
+    }
+  }
+  current_ = before;
+  simt::threadIdx = current_->index;
+  sanitizer::watch_again();  // what is here may be left for good
+  if (failure_ != nullptr) leave_block();
+}
+
+void Scheduler::park(const char* call, Site site) {
+  current_->state = State::parked;
+  current_->parked_in = call;
+  current_->site = site;
+  suspend();
+}
+
+void Scheduler::wake(const std::vector<Thread*>& threads) {
+  for (Thread* thread : threads) thread->state = State::ready;
+  make_ready(threads);
+}
+
+std::string Scheduler::message(Fault fault) const {
+  const std::string line = words(source_line({.address = fault_instruction_ + 1}));
+  switch (fault) {
+    case Fault::stack_overflow:
+      return "its local variables and calls need more than the " + std::to_string(current_->stack.bytes / 1024) +
+             " KiB of a simulated thread's stack (large arrays in registers, or a recursion) at " + line;
+    case Fault::bad_address:
+      return "there is no memory at address " + hexadecimal(fault_address_) + " at " + line;
+    default:
+      return "it has done nothing but compute for seconds, with no access to memory and no barrier: an endless loop? at " +
+             line;
+  }
+}
+
+void Scheduler::no_steps_left(Site site) {
+  instruments = {};  // the linker may have taken a kernel file's std::string for ours: it counts its steps, too
+  abandon(RuleId::endless_loop, endless(machine::words(site)));
+}
+
+void Scheduler::no_steps_left(const void* from) {
+  instruments = {};
+  abandon(RuleId::endless_loop, endless(machine::words(source_line_of_call(from))));
+}
+
+std::string Scheduler::endless(const std::string& line) const {
+  return "still running after " + std::to_string(options_.steps) + " steps (accesses to memory; a barrier counts as " +
+         std::to_string(barrier_steps) + "): an endless loop? FLASH_SIMT_STEPS raises the limit; at " + line;
+}
+
+std::string Scheduler::place(bool with_thread) const {
+  std::string text = "kernel " + std::string(kernel_->name) + ", block " + machine::words(simt::blockIdx);
+  if (with_thread && current_ != nullptr) text += ", thread " + machine::words(current_->index);
+  return text;
+}
+
+}  // namespace flash::machine

@@ -1,0 +1,111 @@
+// Runs the CUDA threads of a block on one operating-system thread, as fibers that pass control to each other directly.
+#pragma once
+
+#include "common/machine/cpu/launch.hpp"
+#include "common/machine/engine/instrumentation.hpp"
+#include "common/machine/engine/threads.hpp"
+#include "common/machine/cpu/options.hpp"
+#include "common/machine/rules.hpp"
+
+#include <deque>
+#include <exception>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace flash::machine {
+
+class Scheduler {
+ public:
+  Scheduler() = default;
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  void start_launch(const KernelCall&, const Options&);
+  /// All threads of the block are ready to run `entry`, and current() is the first.
+  void start_block(std::uint64_t block, void (*entry)());
+  /// Runs them until all have exited, none can go on, or one fails; then `instruments` are reset.
+  void run();
+  /// Makes new fibers if the block has failed.
+  void end_block();
+
+  // In the fiber of a thread: its first call, and its last.
+  void enter();
+  [[noreturn]] void exit();
+
+  /// The thread that runs.
+  Thread& current() { return *current_; }
+  const Thread* running() const { return current_; }  ///< null outside run()
+  const std::vector<Thread*>& threads() const { return threads_; }
+  bool all_exited() const { return exited_ == threads_.size(); }
+  const StackPool& stacks() const { return stacks_; }
+
+  /// Waits until somebody wakes the thread. `call`: for messages.
+  void park(const char* call, Site);
+  void wake(const std::vector<Thread*>&);
+  /// Passes control on; returns when somebody has made the thread ready again.
+  void suspend();
+  void make_ready(const std::vector<Thread*>&);
+  void mark_exited();
+
+  /// Something asynchronous, due when no thread can go on, in the name of a thread. In watched launches what is not urgent comes last.
+  void later(Thread& thread, std::function<void()> happen, std::function<bool()> urgent = {}) {
+    due_.push_back({&thread, std::move(happen), std::move(urgent)});
+  }
+  /// One of so many, by the order of threads that is asked for.
+  std::size_t choose(std::size_t count);
+
+  void count_steps(std::int64_t steps, Site site) {
+    if ((instruments.steps_left -= steps) < 0) no_steps_left(site);
+  }
+  [[noreturn]] void no_steps_left(Site);
+  [[noreturn]] void no_steps_left(const void* from);  ///< at the access that returns there
+
+  /// "kernel scores, block (0,0,1), thread (5,2,0)", or without the thread.
+  std::string place(bool with_thread) const;
+  std::exception_ptr failure() const { return failure_; }
+  void fail(std::exception_ptr failure) { failure_ = std::move(failure); }
+
+  // What ends the block from within a thread without unwinding its calls.
+  [[noreturn]] void abandon(RuleId, const std::string& message);
+  /// For signal handlers too, which may not even allocate memory: the message is made later. `instruction` is the one that is to blame.
+  enum class Fault : std::uint8_t { none, stack_overflow, bad_address, stands_still };
+  [[noreturn]] void abandon(Fault, const void* address, const void* instruction);
+  bool in_guard(const void* address) const { return stacks_.in_guard(address, current_->number); }
+
+ private:
+  struct Due {
+    Thread* thread;
+    std::function<void()> happen;
+    std::function<bool()> urgent;  ///< empty: always
+  };
+
+  void order_with_main(bool begin);
+  void resume(Thread&);
+  [[noreturn]] void leave_block();
+  Thread* next_ready();
+  void happen();
+  std::string message(Fault) const;
+  std::string endless(const std::string& line) const;
+
+  const KernelCall* kernel_ = nullptr;
+  Options options_;
+  std::mt19937_64 random_;
+  StackPool stacks_;
+  std::vector<Thread> all_;       ///< of the largest block so far
+  std::vector<Thread*> threads_;  ///< of the block
+  std::vector<Thread*> ready_;    ///< a stack; its last thread runs next
+  std::deque<Due> due_;
+  Thread* current_ = nullptr;
+  std::size_t exited_ = 0;
+  std::exception_ptr failure_;
+  Fault fault_ = Fault::none;  ///< of current_
+  std::uintptr_t fault_address_ = 0, fault_instruction_ = 0;
+  Context main_;
+  Stack main_stack_;
+  void* main_fiber_ = nullptr;
+};
+
+}  // namespace flash::machine

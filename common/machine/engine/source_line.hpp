@@ -1,0 +1,25 @@
+// Places in the source, for messages.
+#pragma once
+
+#include "common/machine/engine/watch.hpp"
+
+#include <string>
+
+namespace flash::machine {
+
+/// A line of a kernel, and the kernel's line that led there if that is in another file, as where a helper was called.
+struct SourceLine {
+  std::string line, caller;  ///< "04_fa1_forward/2_tiled.cuh:37"; caller: "" if there is none, or it is not known
+};
+
+/// "04_fa1_forward/2_tiled.cuh:37". A return address is looked up in the program's line table by binutils' addr2line (macOS: atos), where
+/// it is installed; of the functions that were inlined there, the innermost that is not the simulator's counts.
+SourceLine source_line(const CodePlace&);
+
+/// The same of the running call that returns to `from`; null: of this one. If all of its function is the simulator's, as of a view that is not inlined, of its callers.
+SourceLine source_line_of_call(const void* from);
+
+/// "f.cuh:7", "f.cuh:7, called from g.cuh:8"
+std::string words(const SourceLine&);
+
+}  // namespace flash::machine

@@ -1,0 +1,171 @@
+// Barriers and warp operations: whoever comes last does the work for all and wakes them.
+#include "common/machine/cpu/thread.hpp"
+#include "common/machine/engine/hopper.hpp"
+#include "common/machine/engine/messages.hpp"
+#include "common/machine/engine/sanitizer.hpp"
+#include "common/machine/engine/tensor_core.hpp"
+#include "common/machine/engine/worker.hpp"
+
+#include <algorithm>
+
+namespace flash {
+namespace machine {
+
+std::uint64_t Worker::barrier(BarrierKind kind, int predicate, Site site) {
+  const sanitizer::Unwatched unwatched;
+  Thread& self = current();
+  self.state = State::at_barrier;
+  self.barrier = kind;
+  self.site = site;
+  self.result = predicate != 0;
+  scheduler.count_steps(barrier_steps, site);
+  if (++at_barrier_ < static_cast<int>(scheduler.threads().size())) {
+    scheduler.suspend();
+  } else {
+    complete_barrier();
+  }
+  return self.result;
+}
+
+void Worker::complete_barrier() {
+  const Thread& first = *scheduler.threads().front();
+  std::uint64_t count = 0;
+  for (const Thread* thread : scheduler.threads()) {
+    if (thread->site != first.site || thread->barrier != first.barrier) {
+      simt::fail(RuleId::divergent_barrier, current().site, "divergent barrier: " + waits(scheduler.threads()));
+    }
+    count += thread->result;
+  }
+  released_.clear();
+  for (Thread* thread : scheduler.threads()) {
+    switch (first.barrier) {
+      case BarrierKind::plain:
+        break;
+      case BarrierKind::count:
+        thread->result = count;
+        break;
+      case BarrierKind::all:
+        thread->result = count == scheduler.threads().size();
+        break;
+      case BarrierKind::any:
+        thread->result = count != 0;
+        break;
+    }
+    thread->state = State::ready;
+    if (thread != &current()) released_.push_back(thread);
+  }
+  at_barrier_ = 0;
+  if (hopper_used_) hopper_->mbarriers.synchronised();
+  ++block.counters.barriers;
+  watcher.trace("syncthreads", {{"number", static_cast<std::int64_t>(block.counters.barriers)}}, first.site);
+  if (block.options.count) block.count_logged_accesses();
+  watcher.order(scheduler.threads(), &at_barrier_);
+  scheduler.make_ready(released_);
+}
+
+std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
+  const sanitizer::Unwatched unwatched;
+  Thread& self = current();
+  Warp& warp = warps_[static_cast<std::size_t>(self.warp())];
+  const unsigned mask = request.mask;
+  const auto refuse = [&](const std::string& why) {
+    simt::fail(RuleId::absent_lane, site, std::string(name_of(request.operation)) + ": " + why);
+  };
+  if ((mask >> self.lane() & 1u) == 0) {
+    refuse("lane " + std::to_string(self.lane()) + " calls it with a mask that names only " + lanes_of(mask));
+  }
+  if ((mask & ~warp.present) != 0) {
+    refuse("the mask names " + lanes_of(mask & ~warp.present) + ", which the block of " +
+           std::to_string(scheduler.threads().size()) + " threads does not have");
+  }
+  if ((mask & warp.exited) != 0) refuse("the mask names " + lanes_of(mask & warp.exited) + ", which exited before");
+
+  scheduler.count_steps(warp_operation_steps, site);
+  self.state = State::in_warp_operation;
+  self.request = request;
+  self.site = site;
+  warp.waiting |= 1u << self.lane();
+  if ((warp.waiting & mask) == mask) {
+    lanes_.clear();
+    for (unsigned rest = mask; rest != 0; rest &= rest - 1) {
+      lanes_.push_back(scheduler.threads()[static_cast<std::size_t>(self.number - self.lane() + std::countr_zero(rest))]);
+    }
+    if (std::ranges::all_of(lanes_, [mask](const Thread* lane) { return lane->request.mask == mask; })) {
+      complete_warp_operation(warp, site);
+      return self.result;
+    }
+  }
+  scheduler.suspend();
+  return self.result;
+}
+
+void Worker::complete_warp_operation(Warp& warp, Site site) {
+  const WarpOperation operation = lanes_.front()->request.operation;
+  for (const Thread* lane : lanes_) {
+    if (lane->request.operation != operation) {
+      simt::fail(RuleId::absent_lane, site, "lanes of one warp meet in different operations: " + waits(lanes_));
+    }
+  }
+  if (operation == WarpOperation::syncwarp) {
+    watcher.order(lanes_,
+                  lanes_.front());  // one token for each lowest lane: only lanes that have met it can have left a clock there
+  } else if (operation == WarpOperation::ldmatrix || operation == WarpOperation::stmatrix || operation == WarpOperation::mma) {
+    tensor_core(operation);
+  } else if (operation == WarpOperation::elect) {
+    const std::size_t elected = scheduler.choose(lanes_.size());
+    for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->result = i == elected;
+  } else {
+    compute(operation, lanes_);
+  }
+  ++block.counters.warp_operations;
+  released_.clear();
+  for (Thread* lane : lanes_) {
+    lane->state = State::ready;
+    warp.waiting &= ~(1u << lane->lane());
+    if (lane != &current()) released_.push_back(lane);
+  }
+  scheduler.make_ready(released_);
+}
+
+void Worker::tensor_core(WarpOperation operation) {
+  std::array<Site, 32> sites;
+  std::array<LdmatrixLane*, 32> ldmatrix_lanes;
+  std::array<MmaLane*, 32> mma_lanes;
+  for (std::size_t i = 0; i < 32; ++i) {
+    sites[i] = lanes_[i]->site;
+    ldmatrix_lanes[i] = reinterpret_cast<LdmatrixLane*>(lanes_[i]->request.value);
+    mma_lanes[i] = reinterpret_cast<MmaLane*>(lanes_[i]->request.value);
+  }
+  if (operation == WarpOperation::mma) {
+    block.counters.tensor_core_products += mma(mma_lanes, sites);
+  } else {
+    block.counters.bank_conflicts += ldmatrix(name_of(operation), ldmatrix_lanes, sites);
+  }
+}
+
+}  // namespace machine
+
+inline namespace simt {
+
+using machine::BarrierKind;
+using machine::running_worker;
+
+void __syncthreads(Site site) { running_worker("__syncthreads").barrier(BarrierKind::plain, 0, site); }
+int __syncthreads_count(int predicate, Site site) {
+  return static_cast<int>(running_worker("__syncthreads_count").barrier(BarrierKind::count, predicate, site));
+}
+int __syncthreads_and(int predicate, Site site) {
+  return static_cast<int>(running_worker("__syncthreads_and").barrier(BarrierKind::all, predicate, site));
+}
+int __syncthreads_or(int predicate, Site site) {
+  return static_cast<int>(running_worker("__syncthreads_or").barrier(BarrierKind::any, predicate, site));
+}
+
+void __syncwarp(unsigned mask, Site site) { warp_operation({WarpOperation::syncwarp, mask}, site); }
+
+std::uint64_t warp_operation(const WarpRequest& request, Site site) {
+  return running_worker(machine::name_of(request.operation)).warp_operation(request, site);
+}
+
+}  // namespace simt
+}  // namespace flash

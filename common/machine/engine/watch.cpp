@@ -1,0 +1,333 @@
+#include "common/machine/engine/watch.hpp"
+
+#include "common/machine/engine/messages.hpp"
+#include "common/machine/engine/source_line.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace flash::machine {
+namespace {
+
+constexpr std::size_t word_bytes = 4;
+constexpr std::size_t most_races = 32;  // pairs of places; several may be one pair of lines
+
+bool contains(const MemoryRange& range, std::uintptr_t address) { return address >= range.begin && address < range.end; }
+
+std::size_t words_in(const MemoryRange& range) { return (range.end - range.begin + word_bytes - 1) / word_bytes; }
+
+/// Two of these to one word, by two threads in no order: is that a race?
+bool conflict(AccessKind a, AccessKind b) {
+  if (a == AccessKind::atomic && b == AccessKind::atomic) return false;
+  return a != AccessKind::read || b != AccessKind::read;
+}
+
+/// Does every access that conflicts with `before` conflict with `now` too? An atomic does not stand for a plain access: only one of them races
+/// with other atomics.
+bool stands_for(AccessKind now, AccessKind before) { return now == AccessKind::write || now == before; }
+
+}  // namespace
+
+Watch::Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device)
+    : kernel_(kernel),
+      grid_(grid),
+      block_shape_(block),
+      threads_(std::size_t{block.x} * block.y * block.z),
+      device_(std::move(device)) {}
+
+void Watch::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared) {
+  block_ = static_cast<std::uint32_t>(block);
+  dynamic_ = dynamic_shared;
+  static_ = static_shared;
+  if (dynamic_words_.size() < words_in(dynamic_)) dynamic_words_.resize(words_in(dynamic_));
+  if (static_words_.size() < words_in(static_)) static_words_.resize(words_in(static_));
+  own_.assign(threads_, 1);
+  barrier_.assign(threads_, 0);
+  of_warp_.assign(threads_, {});
+  acquired_.clear();
+  earlier_.clear();
+  std::erase_if(tokens_, [this](const auto& token) { return !in_device(reinterpret_cast<std::uintptr_t>(token.first)); });
+  for (auto& [token, left] : tokens_) left.here.clear();
+  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
+  arrays_.reset(static_cast<int>((threads_ + 31) / 32));
+}
+
+bool Watch::in_device(std::uintptr_t address) const {
+  if (device_.empty() || address < device_.front().begin || address >= device_.back().end) return false;
+  const auto after = std::ranges::upper_bound(device_, address, {}, &Allocation::begin);
+  return after != device_.begin() && contains(*std::prev(after), address);
+}
+
+Watch::Word* Watch::word_at(std::uintptr_t address, bool& shared) {
+  shared = true;
+  if (contains(dynamic_, address)) return &dynamic_words_[(address - dynamic_.begin) / word_bytes];
+  if (contains(static_, address)) return &static_words_[(address - static_.begin) / word_bytes];
+  shared = false;
+  if (!in_device(address)) return nullptr;  // the thread's own, or the simulator's
+  const std::uintptr_t word = address / word_bytes;
+  if (word / page_words != recent_page_number_) {
+    std::unique_ptr<Word[]>& page = device_pages_[word / page_words];
+    if (page == nullptr) page = new_page(word / page_words);
+    recent_page_number_ = word / page_words;
+    recent_page_ = page.get();
+  }
+  return &recent_page_[word % page_words];
+}
+
+/// Whoever reads words outside of poisoned allocations may do so.
+std::unique_ptr<Watch::Word[]> Watch::new_page(std::uintptr_t number) const {
+  auto page = std::make_unique<Word[]>(page_words);
+  for (std::size_t i = 0; i < page_words; ++i) {
+    const std::uintptr_t word = number * page_words + i;
+    const auto holds = [&](const Allocation& allocation) { return contains(allocation, word * word_bytes); };
+    const auto allocation = std::ranges::find_if(device_, holds);
+    page[i].written = allocation != device_.end() && allocation->poisoned ? global_writes().of_word(word) : 0xF;
+  }
+  return page;
+}
+
+std::uint32_t Watch::index_of(const CodePlace& place) {
+  const std::size_t key = CodePlace::Hash()(place);
+  std::uint32_t& recent = recent_places_[(key ^ key >> 10) % recent_places_.size()];
+  if (recent < places_.size() && places_[recent] == place) return recent;
+  const auto [found, is_new] = number_of_.try_emplace(place, static_cast<std::uint32_t>(places_.size()));
+  recent = found->second;
+  if (is_new) places_.push_back(place);
+  return recent;
+}
+
+bool Watch::access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  if (accesses_ >= limit) return false;
+  Access now{0, own_[static_cast<std::size_t>(thread)], block_, static_cast<std::uint16_t>(thread), 0, kind};
+  bool known_place = false;
+  for (std::uintptr_t at = address; at < address + bytes;) {
+    const std::uintptr_t first = at % word_bytes, last = std::min(word_bytes, first + (address + bytes - at));
+    bool shared;
+    const std::uintptr_t here = at;
+    Word* const word = word_at(at, shared);
+    at += last - first;
+    if (word == nullptr) continue;
+    if (!known_place) {
+      if (shared) log_array(thread, address, bytes, kind, place);
+      now.place = index_of(place);
+      known_place = true;
+      ++accesses_;
+    }
+    now.bytes = static_cast<std::uint8_t>((1u << last) - (1u << first));
+    if (kind != AccessKind::read && address <= followed_ && followed_ < address + bytes) last_write_ = now;
+    access_word(*word, here, shared, now);
+  }
+  return true;
+}
+
+void Watch::log_array(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  const bool in_view = address >= announced_.begin && address + bytes <= announced_.end;
+  if (place.file != nullptr) {
+    announced_ = {address, address + bytes};
+  } else if (!in_view && kind != AccessKind::atomic && bytes <= 16) {
+    announced_ = {};
+    const AccessLog::Key key{reinterpret_cast<const char*>(place.address), 0, static_cast<int>(bytes), 0,
+                             kind == AccessKind::write};
+    if (!arrays_.add(thread / 32, thread % 32, key, address)) give_up();
+  }
+}
+
+void Watch::count_conflicts(const AccessLog::Key& key, const WarpAccess& access) {
+  if (const std::uint64_t count = bank_conflicts(access, key.bytes))
+    conflicts_[reinterpret_cast<std::uintptr_t>(key.file)] += count;
+}
+
+void Watch::access_word(Word& word, std::uintptr_t address, bool shared, const Access& now) {
+  if (shared) begin_word(word);
+  if (now.kind != AccessKind::read) {
+    word.written |= now.bytes;
+    word.writes = true;
+  } else if ((word.written & now.bytes) != now.bytes) {
+    const auto same = [&](const Unwritten& other) { return other.read.place == now.place; };
+    if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same)) unwritten_.push_back({now, shared, address});
+  }
+
+  int replaced = -1;
+  for (int i = 0; i < word.used; ++i) {
+    Access& before = word.last[static_cast<std::size_t>(i)];
+    const bool own = before.thread == now.thread && before.block == now.block;
+    const bool covered = (before.bytes & ~now.bytes) == 0;
+    if (own) {
+      if (before.clock == now.clock && before.kind == now.kind && (now.bytes & ~before.bytes) == 0)
+        return;  // known, and by its first place
+      if (covered && stands_for(now.kind, before.kind)) replaced = i;
+    } else if (ordered(before, now.thread)) {
+      if (covered && stands_for(now.kind, before.kind)) replaced = i;
+    } else if ((before.bytes & now.bytes) != 0 && conflict(before.kind, now.kind)) {
+      add_race(before, now, shared);
+    }
+  }
+  if (replaced < 0 && word.used < word.last.size()) replaced = word.used++;
+  if (replaced < 0) {
+    replaced = word.next;
+    word.next = static_cast<std::uint8_t>((word.next + 1u) % word.last.size());
+  }
+  word.last[static_cast<std::size_t>(replaced)] = now;
+}
+
+bool Watch::ordered(const Access& before, int thread) const {
+  if (before.block == block_) return known(static_cast<std::size_t>(thread), before.thread) >= before.clock;
+  const auto knows = [&](const BlockClocks& blocks) {
+    const auto found = blocks.find(before.block);
+    return found != blocks.end() && found->second[before.thread] >= before.clock;
+  };
+  const auto acquired = acquired_.find(static_cast<std::size_t>(thread));
+  return knows(earlier_) || (acquired != acquired_.end() && knows(acquired->second.earlier));
+}
+
+void Watch::add_race(const Access& before, const Access& now, bool shared) {
+  const auto same = [&](const FoundRace& race) { return race.first.place == before.place && race.second.place == now.place; };
+  if (races_.size() < most_races && std::ranges::none_of(races_, same)) races_.push_back({before, now, shared});
+}
+
+void Watch::begin_word(Word& word) const {
+  if (word.block == block_) return;
+  word.used = word.next = word.written = 0;
+  word.block = block_;
+}
+
+void Watch::set_written(std::uintptr_t address, std::size_t bytes, std::uint8_t mask) {
+  for (std::uintptr_t at = address; at < address + bytes; at += word_bytes) {
+    bool shared;
+    Word* const word = word_at(at, shared);
+    if (word == nullptr) continue;
+    if (shared) begin_word(*word);
+    word->written = mask;
+  }
+}
+
+std::uint32_t Watch::known(std::size_t thread, std::size_t of) const {
+  if (thread == of) return own_[of];
+  std::uint32_t time = barrier_[of];
+  if (thread / 32 == of / 32) time = std::max(time, of_warp_[thread][of % 32]);
+  if (acquired_.empty()) return time;
+  const auto found = acquired_.find(thread);
+  return found == acquired_.end() || found->second.here.empty() ? time : std::max(time, found->second.here[of]);
+}
+
+// Of a thread's time nobody knows more than itself.
+void Watch::barrier() {
+  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
+  barrier_ = own_;
+  for (const auto& [thread, acquired] : acquired_) join(earlier_, acquired.earlier);
+  acquired_.clear();
+  for (std::uint32_t& time : own_) ++time;
+}
+
+// Of other warps' times they tell each other only what a token told one of them.
+void Watch::meet(const std::vector<int>& threads) {
+  const auto count = [this](const auto& key, const auto& access) { count_conflicts(key, access); };
+  if (threads.size() == 32) arrays_.flush_warp(static_cast<std::size_t>(threads.front()) / 32, count);
+  std::array<std::uint32_t, 32> told{};
+  Knowledge acquired;
+  for (const int thread : threads) {
+    const auto t = static_cast<std::size_t>(thread), first = t / 32 * 32;
+    for (std::size_t u = first; u < std::min(first + 32, threads_); ++u) told[u % 32] = std::max(told[u % 32], known(t, u));
+    if (const auto found = acquired_.find(t); found != acquired_.end()) join(acquired, found->second);
+  }
+  for (const int thread : threads) {
+    const auto t = static_cast<std::size_t>(thread);
+    of_warp_[t] = told;
+    if (!acquired.here.empty() || !acquired.earlier.empty()) join(acquired_[t], acquired);
+    ++own_[t];
+  }
+}
+
+void Watch::release(int thread, const void* token) {
+  const auto t = static_cast<std::size_t>(thread);
+  Knowledge now{Clock(threads_), earlier_};
+  for (std::size_t u = 0; u < threads_; ++u) now.here[u] = known(t, u);
+  if (const auto found = acquired_.find(t); found != acquired_.end()) join(now.earlier, found->second.earlier);
+  if (in_device(reinterpret_cast<std::uintptr_t>(token))) join(now.earlier[block_], now.here);
+  join(tokens_[token], now);
+  ++own_[t];
+}
+
+void Watch::acquire(int thread, const void* token) {
+  if (const auto found = tokens_.find(token); found != tokens_.end())
+    join(acquired_[static_cast<std::size_t>(thread)], found->second);
+}
+
+simt::ThreadName Watch::name(const Access& access) const {
+  const auto index = [](std::uint32_t n, const dim3& shape) {
+    return uint3{n % shape.x, n / shape.x % shape.y, n / shape.x / shape.y};
+  };
+  return {index(access.block, grid_), index(access.thread, block_shape_)};
+}
+
+void Watch::report(simt::Findings& findings) {
+  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
+  for (const auto& [address, count] : conflicts_) {
+    const std::string line = source_line({.address = address}).line;
+    const auto same = [&](const simt::ArrayConflicts& other) { return other.line == line && other.kernel == kernel_; };
+    const auto found = std::ranges::find_if(findings.conflicts, same);
+    if (found == findings.conflicts.end()) {
+      findings.conflicts.push_back({kernel_, line, count});
+    } else {
+      found->count += count;
+    }
+  }
+  findings.accesses += accesses_;
+  if (accesses_ >= limit) findings.complete = false;
+  std::vector<SourceLine> lines(places_.size());
+  const auto line_of = [&](const Access& access) -> const SourceLine& {
+    SourceLine& line = lines[access.place];
+    if (line.line.empty()) line = source_line(places_[access.place]);
+    return line;
+  };
+  const auto called_from = [&](const SourceLine& first, const SourceLine& second) {
+    std::string text = first.caller.empty() ? "" : ", called from " + first.caller;
+    if (second.caller.empty() || second.caller == first.caller) return text;
+    return text + (text.empty() ? ", called from " : " and ") + second.caller;
+  };
+  for (const FoundRace& in_time : races_) {
+    FoundRace race = in_time;
+    if (race.first.kind == AccessKind::read) std::swap(race.first, race.second);  // a write first: it reads better
+    simt::Race found{.kernel = kernel_,
+                     .shared = race.shared,
+                     .one_block = race.first.block == race.second.block,
+                     .first_line = line_of(race.first).line,
+                     .second_line = line_of(race.second).line,
+                     .called_from = called_from(line_of(race.first), line_of(race.second)),
+                     .first_writes = race.first.kind != AccessKind::read,
+                     .second_writes = race.second.kind != AccessKind::read,
+                     .first = name(race.first),
+                     .second = name(race.second)};
+    const auto same = [&](const simt::Race& other) {
+      const bool there = other.first_line == found.first_line && other.second_line == found.second_line;
+      return there || (other.first_line == found.second_line && other.second_line == found.first_line);
+    };
+    if (std::ranges::none_of(findings.races, same)) findings.races.push_back(std::move(found));
+  }
+  for (const auto& [access, shared, address] : unwritten_) {
+    const SourceLine& line = line_of(access);
+    const simt::UnwrittenRead found{kernel_, line.line, called_from(line, {}), name(access), shared, address};
+    const auto same = [&](const simt::UnwrittenRead& other) { return other.line == found.line; };
+    if (std::ranges::none_of(findings.unwritten, same)) findings.unwritten.push_back(found);
+  }
+  if (last_write_) {
+    const simt::ThreadName who = name(*last_write_);
+    findings.last_write = machine::words(line_of(*last_write_)) + ", thread " + machine::words(who.thread) + " of block " +
+                          machine::words(who.block) + " (kernel " + kernel_ + ")";
+  }
+  const auto words = [](const dim3& size) {
+    return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
+  };
+  const std::string writer =
+      std::string("kernel ") + kernel_ + ", " + words(grid_) + " blocks of " + words(block_shape_) + " threads,";
+  for (const auto& [number, page] : device_pages_) {
+    for (std::size_t i = 0; i < page_words; ++i) {
+      if (!page[i].writes) continue;
+      GlobalWrites::Page& record = global_writes().pages[number];
+      record.written[i] |= page[i].written;
+      record.writer = writer;
+    }
+  }
+}
+
+}  // namespace flash::machine

@@ -1,0 +1,43 @@
+// Whoever looks at what the threads of a block do: the Watch, ThreadSanitizer, the trace.
+#pragma once
+
+#include "common/machine/engine/scheduler.hpp"
+#include "common/machine/engine/trace.hpp"
+#include "common/machine/engine/watch.hpp"
+
+#include <initializer_list>
+#include <memory>
+#include <vector>
+
+namespace flash::machine {
+
+class Watcher {
+ public:
+  explicit Watcher(Scheduler& scheduler) : scheduler_(scheduler) {}
+
+  void start_launch(const KernelCall&, bool watch);
+  void end_launch();
+  void start_block(const KernelCall&, std::uint64_t block, MemoryRange dynamic_shared);
+  void end_block();
+
+  Watch* watch() { return watch_.get(); }  ///< null: nobody looks
+  /// These threads have met: what each did before lies before what each does from now on. Token: one for each set of threads.
+  void order(const std::vector<Thread*>&, void* token);
+  /// What a token orders. Token: the target of an atomic, an mbarrier's phase.
+  void release(void* token);
+  void acquire(void* token);
+  bool traced() const { return trace_ != nullptr; }
+  /// An event of the running thread, or of the block's end (warp -1), for whoever wants to see it.
+  void trace(const char* event, std::initializer_list<Trace::Number> numbers, Site site, const char* tensor = nullptr) {
+    if (trace_ == nullptr) return;
+    const Thread* const self = scheduler_.running();
+    trace_->add(event, self == nullptr ? -1 : self->warp(), numbers, site, tensor);
+  }
+
+ private:
+  Scheduler& scheduler_;
+  std::unique_ptr<Watch> watch_;
+  Trace* trace_ = nullptr;  ///< null: nobody records the block
+};
+
+}  // namespace flash::machine

@@ -1,0 +1,61 @@
+// What the kernels of zoo_async_*.cuh share. In each, `wrong` is the mistake; the line that it spoils ends with `// BUG` and the case's name.
+#pragma once
+
+#include "common/machine/cuda.cuh"
+#include "common/machine/float16.cuh"
+#include "common/machine/test/zoo_async.hpp"
+#include "common/machine/wgmma.cuh"
+
+#include <string>
+
+namespace flash {
+namespace {
+
+using Memory = AsyncMemory;
+
+constexpr int slot_bytes = 1024, slot_words = slot_bytes / 4;  // a box of 8 rows
+
+__device__ inline int me() { return static_cast<int>(threadIdx.x); }
+__device__ inline int lane() { return me() % 32; }
+__device__ inline int warp() { return me() / 32; }
+
+/// Slots for boxes, eight of which are a tile of wgmma, and mbarriers.
+struct Shared {
+  static constexpr int slots = 24, bytes = slots * slot_bytes + 64;
+  unsigned* words = dynamic_shared<unsigned>(bytes / 4);
+  __device__ unsigned* slot(int i) const { return words + i * slot_words; }
+  __device__ __half* tile(int i) const { return reinterpret_cast<__half*>(slot(8 * i)); }
+  __device__ Mbarrier& barrier(int i) const { return reinterpret_cast<Mbarrier*>(words + slots * slot_words)[i]; }
+};
+
+/// Four mbarriers, each for so many arrivals.
+__device__ inline void start(const Shared& shared, int first = 1, int second = 1, int third = 1, int fourth = 1) {
+  if (me() == 0) {
+    mbarrier_init(shared.barrier(0), first);
+    mbarrier_init(shared.barrier(1), second);
+    mbarrier_init(shared.barrier(2), third);
+    mbarrier_init(shared.barrier(3), fourth);
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+}
+
+using AsyncKernel = void (*)(Memory*, TensorMap);
+
+template <AsyncKernel Kernel, int Threads>
+void launch_async(void* memory) {
+  const TensorRef in{static_cast<Memory*>(memory)->in, "in", Dtype::fp16, {1, 1, 128, 64}, {8192, 8192, 64, 1}};
+  launch("zoo", {dim3(1), dim3(Threads), Shared::bytes}, Kernel, static_cast<Memory*>(memory), tensor_map(in, 8));
+}
+template <AsyncKernel Wrong, AsyncKernel Right, int Threads>
+AsyncCase async_case(const char* name, const char* says) {
+  return {name, says, launch_async<Wrong, Threads>, launch_async<Right, Threads>};
+}
+/// Correct, though a tool might think otherwise.
+template <AsyncKernel Right, int Threads>
+AsyncCase correct_case(const char* name) {
+  return {name, nullptr, nullptr, launch_async<Right, Threads>};
+}
+
+}  // namespace
+}  // namespace flash

@@ -1,0 +1,2 @@
+#define ASYNC_CASES cpu_async_cases
+#include "common/machine/test/zoo_async_list.cuh"

@@ -1,0 +1,189 @@
+// Launches that no GPU takes, stacks that overflow, and bugs that show as wrong results under some order of the threads.
+#include "common/machine/cpu/print.hpp"
+#include "common/machine/test/zoo.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+namespace flash {
+namespace {
+
+__global__ void nothing() {}
+
+/// The message of a launch that is refused, "" if it is not.
+std::string refusal(const LaunchShape& shape) {
+  try {
+    launch("zoo", shape, nothing);
+  } catch (const KernelError& error) {
+    return std::string(error.rule) + ": " + error.what();
+  }
+  return "";
+}
+
+/// Threads 2 and 3 print: a line in two parts, and two lines at once.
+__global__ void prints(float value) {
+  if (threadIdx.x < 2) return;
+  printf("%d: ", threadIdx.x);
+  printf("%.1f\nand\n", value);
+}
+
+/// Static shared memory, without a template and with one, which g++ keeps apart.
+__global__ void static_tile(int* out) {
+  __shared__ int small[1024], tile[12 * 1024];
+  small[threadIdx.x] = tile[threadIdx.x] = 1;
+  out[threadIdx.x] = small[threadIdx.x] + tile[threadIdx.x];
+}
+template <int Words>
+__global__ void template_tile(int* out) {
+  __shared__ int words[Words];
+  words[threadIdx.x] = 1;
+  out[threadIdx.x] = words[threadIdx.x];
+}
+std::string refusal_of(std::size_t shared_bytes, void (*kernel)(int*)) {
+  std::vector<int> out(4);
+  try {
+    launch("zoo", {dim3(1), dim3(4), shared_bytes}, kernel, out.data());
+  } catch (const KernelError& error) {
+    return std::string(error.rule) + ": " + error.what();
+  }
+  return "";
+}
+
+// Indices known only at run time keep the compiler from making these arrays smaller, and volatile from making the recursion a loop.
+__attribute__((noinline)) int deep(volatile int* levels) {
+  volatile char frame[2000];
+  const int index = *levels % 2000;
+  frame[index] = 1;
+  *levels = *levels - 1;
+  return *levels > 0 ? deep(levels) + frame[index] : frame[index];
+}
+__global__ void recursion(int levels, int* out) {
+  volatile int left = levels;
+  out[threadIdx.x] = deep(&left);
+}
+__global__ void large_frame(int index, int* out) {
+  volatile char array[270 * 1024];
+  array[index] = 1;
+  out[threadIdx.x] = array[index];
+}
+
+// Under ThreadSanitizer the bug is a report that ends the program: zoo_race.cpp expects it.
+#ifdef FLASH_TSAN
+constexpr bool race_preset = true;
+#else
+constexpr bool race_preset = false;
+#endif
+
+// ---- barriers that are missing ----------------------------------------------------------------------------------------------------
+
+/// out[i] = in[63 - i] through shared memory.
+__global__ void reverse(const float* in, float* out, bool barrier) {
+  float* const tile = dynamic_shared<float>(64);
+  tile[threadIdx.x] = in[threadIdx.x];
+  if (barrier) __syncthreads();
+  out[threadIdx.x] = tile[63 - threadIdx.x];
+}
+
+/// Reverses two rows of 64 one after the other through the same tile.
+__global__ void reverse_twice(const float* in, float* out, bool second_barrier) {
+  float* const tile = dynamic_shared<float>(64);
+  for (int row = 0; row < 2; ++row) {
+    tile[threadIdx.x] = in[64 * row + static_cast<int>(threadIdx.x)];
+    __syncthreads();
+    out[64 * row + static_cast<int>(threadIdx.x)] = tile[63 - threadIdx.x];
+    if (second_barrier) __syncthreads();  // write after read: the next row overwrites what slower threads still read
+  }
+}
+
+/// Is `kernel` right for both rows (one if it has only one) under this order?
+template <class Kernel>
+bool right(Kernel kernel, int rows, bool barrier, const Options& options) {
+  std::vector<float> in(static_cast<std::size_t>(64 * rows)), out(in.size());
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i);
+  set_options(options);
+  launch("zoo", {dim3(1), dim3(64), 256}, kernel, in.data(), out.data(), barrier);
+  set_options({});
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (!(out[i] == in[i / 64 * 64 + 63 - i % 64])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("zoo: launches that the target cannot hold") {
+  CHECK(refusal({dim3(3), dim3(1024), 227 * 1024}) == "");
+  const std::string too_much = refusal({dim3(3, 2), dim3(32, 4), 227 * 1024 + 1});  // BUG launched
+  CHECK_REPORT(too_much, "launch_limits: kernel zoo, grid 3x2x1, block 32x4x1, 232449 bytes of dynamic shared memory: ",
+               "a GPU of sm_90 allows 232448 bytes, launched at ", BUG("launched"));
+  set_options({.target_sm = 80});
+  CHECK_REPORT(refusal({dim3(1), dim3(1), 200 * 1024}), "a GPU of sm_80 allows 166912 bytes");
+  set_options({.target_sm = 75});
+  CHECK_REPORT(refusal({dim3(1), dim3(1), 65 * 1024}), "a GPU of sm_75 allows 65536 bytes");
+  set_options({});
+  CHECK_REPORT(refusal({dim3(1), dim3(32, 33)}), "1024 threads in all");
+  CHECK_REPORT(refusal({dim3(1), dim3(1, 1, 65)}), "a block of 1 to 1024x1024x64");
+  CHECK_REPORT(refusal({dim3(1, 65536), dim3(1)}), "a grid of 1 to 2147483647x65535x65535");
+  CHECK_REPORT(refusal({dim3(0), dim3(1)}), "grid 0x1x1");
+}
+
+#if defined(__ELF__)
+TEST_CASE("zoo: more static shared memory than a kernel may have") {
+  CHECK_REPORT(refusal_of(0, static_tile), "kernel zoo: 53248 bytes of static shared memory (", "tile 49152",
+               "CUDA allows a kernel 49152");
+  CHECK(refusal_of(0, template_tile<12 * 1024>) == "");
+  CHECK_REPORT(refusal_of(0, template_tile<12 * 1024 + 1>), "49156 bytes of static shared memory (words 49156)");
+  CHECK(refusal_of(227 * 1024 - 4096, template_tile<1024>) == "");
+  CHECK_REPORT(refusal_of(227 * 1024 - 4096, template_tile<1025>),
+               "4100 bytes of static shared memory (words 4100) and 228352 of dynamic: a GPU of sm_90 allows 232448 together");
+}
+#endif
+
+TEST_CASE("zoo: what a kernel prints, with the thread that does") {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+  REQUIRE(file != nullptr);
+  {
+    const PrintsTo here(file.get());
+    launch("zoo", {dim3(1), dim3(4)}, prints, 1.5f);
+    const PrintsTo nowhere(nullptr);
+    launch("zoo", {dim3(1), dim3(4)}, prints, 2.5f);
+  }
+  std::rewind(file.get());
+  std::string text(1000, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  CHECK(text ==
+        "block (0,0,0), thread (2,0,0): 2: 1.5\nblock (0,0,0), thread (2,0,0): and\n"
+        "block (0,0,0), thread (3,0,0): 3: 1.5\nblock (0,0,0), thread (3,0,0): and\n");
+}
+
+TEST_CASE("zoo: stack overflow") {
+  std::vector<int> out(40);
+  const std::vector<std::string> expected = {"stack_overflow: kernel zoo, block (0,0,0), thread (0,0,0)"};
+  for (const auto kernel : {recursion, large_frame}) {
+    const std::string text = report(40, 0, kernel, 1000, out.data());
+    CAPTURE(text);
+    CHECK(has(text, expected));
+  }
+  CHECK(report(40, 0, recursion, 20, out.data()) == "");
+}
+
+TEST_CASE("zoo: a missing barrier") {
+  bool always = true;
+  for (const Order order : {Order::forward, Order::reverse}) {
+    CHECK(right(reverse, 1, true, {.order = order}));
+    always = always && (race_preset || right(reverse, 1, false, {.order = order}));
+  }
+  CHECK(always == race_preset);
+}
+
+TEST_CASE("zoo: a missing second barrier") {
+  bool always = true;
+  for (const Order order : {Order::forward, Order::reverse}) {
+    CHECK(right(reverse_twice, 2, true, {.order = order}));
+    always = always && (race_preset || right(reverse_twice, 2, false, {.order = order}));
+  }
+  CHECK(always == race_preset);
+}
+
+}  // namespace flash

@@ -1,0 +1,296 @@
+// Kernels that reach for memory that is not theirs: a tensor's past its view, another thread's local variables, the simulator's, the host's.
+#include "common/machine/device.hpp"
+#include "common/machine/engine/worker.hpp"
+#include "common/machine/hopper.cuh"
+#include "common/machine/ptx.cuh"
+#include "common/machine/test/zoo.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace flash {
+namespace {
+
+__device__ inline int me() { return static_cast<int>(threadIdx.x); }
+
+// ---- a tensor past its view --------------------------------------------------------------------------------------------------------
+
+__global__ void read_past_view(Tensor<const float> S, Tensor<float> P) {
+  P.head(0, 1)(0, me()) = S.data[32 + 8 * 2 + me()];  // BUG read past view
+}
+__global__ void read_past_view_right(Tensor<const float> S, Tensor<float> P) { P.head(0, 1)(0, me()) = S.head(0, 1)(2, me()); }
+__global__ void write_past_view(Tensor<float> P) {
+  P.data[me()] = 1.0f;  // BUG write past view
+}
+__global__ void write_past_view_right(Tensor<float> P) { P.head(0, 0)(0, me()) = 1.0f; }
+
+/// What a view has announced may be accessed once.
+__global__ void read_twice(Tensor<const float> S, Tensor<float> P) {
+  const float first = S.head(0, 0)(0, 0);
+  P.head(0, 0)(0, 0) = first + S.data[0];  // BUG read twice
+}
+__global__ void write_what_was_read(Tensor<float> P) {
+  const float* const first = P.data;
+  const float read = P.head(0, 0)(0, 0);
+  *const_cast<float*>(first) = read + 1.0f;  // BUG write what was read
+}
+__global__ void vector_past_view(Tensor<float> L) {
+  L.data[3] = 1.0f;  // BUG vector past view
+}
+__global__ void atomic_past_view(Tensor<float> P) {
+  atomicAdd(P.data + 9, 1.0f);  // BUG atomic past view
+}
+__global__ void atomic_past_view_right(Tensor<float> P) {
+  atomicAdd(P.head(0, 0).address(1, 1), 1.0f);
+  atomic_add4(P.head(0, 0).address(1, 4), make_float4(1.0f, 2.0f, 3.0f, 4.0f));
+  store4(P.head(0, 0).address(0, 4), P.head(0, 0).as<float4>(1, 4));
+}
+/// The address that a view gives out is for atomics.
+__global__ void atomic_at_address(Tensor<float> P, bool atomic) {
+  float* const p = P.head(0, 0).address(1, 1);
+  atomic ? static_cast<void>(atomicAdd(p, 1.0f)) : static_cast<void>(*p = 1.0f);  // BUG atomic at address
+}
+__global__ void copy_past_view(Tensor<const float> S) {
+  cp_async<16>(dynamic_shared<float>(64), S.data);  // BUG copy past view
+  cp_async_wait_all();
+}
+__global__ void copy_past_view_right(Tensor<const float> S) {
+  cp_async<16>(dynamic_shared<float>(64), S.head(0, 0).address(0, 0));
+  cp_async_wait_all();
+}
+__global__ void bulk_past_view(Tensor<float> P) {
+  float* const tile = dynamic_shared<float>(64);
+  if (me() == 0) {
+    tile[0] = tile[1] = tile[2] = tile[3] = 0.0f;
+    fence_proxy_async();
+    bulk_store(P.data, tile, 16);  // BUG bulk past view
+    bulk_commit();
+    bulk_wait<0>();
+  }
+}
+__global__ void bulk_past_view_right(Tensor<float> P) {
+  float* const tile = dynamic_shared<float>(64);
+  if (me() == 0) {
+    tile[0] = tile[1] = tile[2] = tile[3] = 0.0f;
+    fence_proxy_async();
+    bulk_store(P.head(0, 0).address(0, 0), tile, 16);
+    bulk_commit();
+    bulk_wait<0>();
+  }
+}
+
+// The same in disguise: pointers by casts of addresses, in a loop's head, as a parameter that decays.
+__global__ void softmax_past_views(Tensor<const float> S, Tensor<float> P) {
+  const unsigned long from = *(const unsigned long*)((unsigned long)&S), to = *(const unsigned long*)((unsigned long)&P);
+  for (const float* s = (const float*)(from + 32ul * static_cast<unsigned>(me())); s != nullptr; s = nullptr) {
+    for (float* p = (float*)(to + 32ul * static_cast<unsigned>(me())); p != nullptr; p = nullptr) {
+      float l = 0.0f;
+      for (int j = 0; j < 8; ++j) l += s[j];  // BUG softmax past views
+      for (int j = 0; j < 8; ++j) p[j] = s[j] / l;
+    }
+  }
+}
+__global__ void race_past_view(Tensor<float> P) {
+  for (float* p = (float*)(*(const unsigned long*)((unsigned long)&P)); p != nullptr; p = nullptr)
+    p[0] = static_cast<float>(me());  // BUG race past view
+}
+__global__ void parameter_past_view(Tensor<float> P) {
+  const auto store = [](int at, float* to) { to[at] = 1.0f; };  // BUG parameter past view
+  store(5, P.data);
+}
+using Row = float[8];
+__global__ void decayed_past_view(Tensor<float> P) {
+  const auto store = [](Row row, long at) { row[at] = 1.0f; };  // BUG decayed past view
+  Row near = {};
+  store(near, P.data - near);
+}
+/// A pointer to what is the thread's own is no matter: it leads to the view.
+__global__ void pointer_to_view(Tensor<float> P) {
+  for (Tensor<float>* p = (Tensor<float>*)((unsigned long)&P); p != nullptr; p = nullptr) p->head(0, 0)(0, me()) = 1.0f;
+}
+
+// ---- shared memory -----------------------------------------------------------------------------------------------------------------
+
+__global__ void beyond_shared(int offset) {
+  const SharedMatrix<float> tile{dynamic_shared<float>(64), 8, 8, 8};
+  auto p = tile.address(0, 0);
+  p[offset] = 1.0f;  // BUG beyond shared
+}
+__global__ void read_beyond_shared(Tensor<float> P) {
+  P.head(0, 0)(0, 0) = dynamic_shared<float>(64)[64];  // BUG read beyond shared
+}
+
+// ---- other threads, the simulator, the host ------------------------------------------------------------------------------------------
+
+__global__ void other_stack(Tensor<float> P, int owner, const float*) {
+  __shared__ float* shared;
+  float mine[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+  if (me() == owner) shared = mine;
+  __syncthreads();
+  if (me() == 1) shared[2] = 0.0f;  // BUG other stack
+  __syncthreads();
+  P.head(0, 0)(0, me()) = mine[2];
+}
+__global__ void new_index() {
+  threadIdx.x = 7;  // BUG new index
+}
+__global__ void counts(Tensor<float> P) {
+  const auto worker = reinterpret_cast<const volatile int*>(machine::Worker::running());
+  P.head(0, 0)(0, 0) = static_cast<float>(*worker);  // BUG counts
+}
+
+float expected_output[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+constexpr float table[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+
+__global__ void host_variable(Tensor<float> P) {
+  P.head(0, 0)(0, me()) = expected_output[me()];  // BUG host variable
+}
+__global__ void host_variable_write() {
+  expected_output[me()] = 0.0f;  // BUG host variable write
+}
+__global__ void host_variable_right(Tensor<float> P) { P.head(0, 0)(0, me()) = table[me()]; }
+
+struct Hidden {
+  const float* values;
+};
+__global__ void host_heap(Hidden hidden, Tensor<float> P) {
+  P.head(0, 0)(0, me()) = hidden.values[me()];  // BUG host heap
+}
+/// A plain pointer among the parameters says that this memory is accessed without a view.
+__global__ void plain_pointer(const float* values, Tensor<float> P) { P.head(0, 0)(0, me()) = values[me()]; }
+__global__ void beside_plain_pointer(const float* values, Tensor<float> P) {
+  P.data[0] = values[0];  // BUG beside plain pointer
+}
+
+__global__ void past_the_end(const float* values, Tensor<float> P, int first) {
+  P.head(0, 0)(0, me()) = values[first + me()];  // BUG past the end
+}
+
+/// Of everything a kernel may access, a bit.
+template <int Count>
+__global__ void at_home(Tensor<const float> S, Tensor<float> P) {
+  __shared__ float tile[Count];
+  float* const memory = dynamic_shared<float>(64);
+  std::pair<float4, float4> local{};
+  std::array<float, 32> squares{};
+  for (int i = 0; i < 32; ++i) squares[static_cast<std::size_t>(i)] = static_cast<float>(i * i) * table[i % 4];
+  local.first = S.head(0, 0).as<float4>(me(), 0);
+  std::swap(local.first, local.second);
+  tile[me()] = local.second.x + squares[3];
+  memory[me()] = tile[me()];
+  __syncthreads();
+  auto row = P.head(0, 0);
+  row(me(), 0) += memory[3 - me()];
+  row(me(), 1) = row(me(), 0);
+  if (blockDim.x != 4) __trap();
+}
+
+struct Fixture {
+  std::unique_ptr<Device> cpu = open_cpu();
+  Buffer s{*cpu, 256}, p{*cpu, 256};
+  TensorRef S_ref{s.data(), "S", Dtype::fp32, {1, 2, 4, 8}, {64, 32, 8, 1}};
+  TensorRef P_ref{p.data(), "P", Dtype::fp32, {1, 2, 4, 8}, {64, 32, 8, 1}};
+  Tensor<const float> S = view<const float>(S_ref);
+  Tensor<float> P = view<float>(P_ref);
+};
+
+}  // namespace
+
+TEST_CASE("zoo: a tensor's memory without its view") {
+  Fixture f;
+  CHECK(report(1, 0, read_past_view, f.S, f.P)
+            .find("without_view: kernel zoo, block (0,0,0), thread (0,0,0): reads S[b=0, h=1](2, 0) without its view: "
+                  "nothing counts that; use S(i, j) at ") == 0);
+  CHECK_REPORT(report(1, 0, read_past_view, f.S, f.P), "use S(i, j) at ", BUG("read past view"));
+  CHECK(report(4, 0, read_past_view_right, f.S, f.P) == "");
+  CHECK_REPORT(report(1, 0, write_past_view, f.P),
+               "writes P[b=0, h=0](0, 0) without its view: nothing counts that; use P(i, j) at ", BUG("write past view"));
+  CHECK(report(4, 0, write_past_view_right, f.P) == "");
+  CHECK_REPORT(report(1, 0, read_twice, f.S, f.P), "reads S[b=0, h=0](0, 0) without its view", BUG("read twice"));
+  CHECK_REPORT(report(1, 0, write_what_was_read, f.P), "writes P[b=0, h=0](0, 0) without its view", BUG("write what was read"));
+  CHECK_REPORT(report(1, 0, atomic_past_view, f.P), "P[b=0, h=0](1, 1) without its view", BUG("atomic past view"));
+  CHECK(report(4, 0, atomic_past_view_right, f.P) == "");
+  CHECK_REPORT(report(1, 0, atomic_at_address, f.P, false), "writes P[b=0, h=0](1, 1) without its view",
+               BUG("atomic at address"));
+  CHECK(report(1, 0, atomic_at_address, f.P, true) == "");
+  CHECK_REPORT(report(1, 256, copy_past_view, f.S), "reads S[b=0, h=0](0, 0) without its view", BUG("copy past view"));
+  CHECK(report(1, 256, copy_past_view_right, f.S) == "");
+  CHECK_REPORT(report(1, 256, bulk_past_view, f.P), "writes P[b=0, h=0](0, 0) without its view", BUG("bulk past view"));
+  CHECK(report(1, 256, bulk_past_view_right, f.P) == "");
+
+  const TensorRef L_ref{f.p.data(), "L", Dtype::fp32, {1, 2, 4, 1}, {8, 4, 1, 1}};
+  CHECK_REPORT(report(1, 0, vector_past_view, view<float>(L_ref)),
+               "writes L[b=0, h=0](3) without its view: nothing counts that; use L(i) at ", BUG("vector past view"));
+}
+
+TEST_CASE("zoo: a tensor's memory by pointers in disguise") {
+  Fixture f;
+  CHECK_REPORT(report(4, 0, softmax_past_views, f.S, f.P), "reads S[b=0, h=0](0, 0) without its view",
+               BUG("softmax past views"));
+  CHECK_REPORT(report(4, 0, race_past_view, f.P), "writes P[b=0, h=0](0, 0) without its view", BUG("race past view"));
+  CHECK_REPORT(report(1, 0, parameter_past_view, f.P), "writes P[b=0, h=0](0, 5) without its view", BUG("parameter past view"));
+  CHECK_REPORT(report(1, 0, decayed_past_view, f.P), "writes P[b=0, h=0](0, 0) without its view", BUG("decayed past view"));
+  CHECK(report(4, 0, pointer_to_view, f.P) == "");
+}
+
+TEST_CASE("zoo: beyond shared memory by a pointer") {
+  Fixture f;
+  CHECK_REPORT(report(1, 256, beyond_shared, 1 << 14),
+               "an access to bytes 65536..65539 of dynamic shared memory, which has 256 bytes at ", BUG("beyond shared"));
+  CHECK(report(1, 256, beyond_shared, 63) == "");
+  CHECK_REPORT(report(1, 256, read_beyond_shared, f.P), "an access to bytes 256..259 of dynamic shared memory",
+               BUG("read beyond shared"));
+}
+
+TEST_CASE("zoo: memory of other threads and of the simulator") {
+  Fixture f;
+  const std::vector<float> values(4, 1.0f);
+  for (const float* pointer : {static_cast<const float*>(nullptr), values.data()}) {
+    for (const int owner : {0, 2}) {
+      CHECK_REPORT(report(4, 0, other_stack, f.P, owner, pointer),
+                   "thread (1,0,0): writes a local variable of thread (" + std::to_string(owner) +
+                       ",0,0), which no other thread can reach on a GPU at ",
+                   BUG("other stack"));
+    }
+    CHECK(report(4, 0, other_stack, f.P, 1, pointer) == "");
+  }
+  CHECK_REPORT(report(1, 0, new_index), "foreign_memory: ", BUG("new index"));
+  CHECK_REPORT(report(1, 0, counts, f.P), "foreign_memory: ", BUG("counts"));
+}
+
+TEST_CASE("zoo: memory of the host") {
+  Fixture f;
+  CHECK_REPORT(report(4, 0, host_variable, f.P), "foreign_memory: ", "expected_output", BUG("host variable"));
+  CHECK_REPORT(report(4, 0, host_variable_write), "foreign_memory: ", BUG("host variable write"));
+  CHECK(expected_output[0] == 1.0f);
+  CHECK(report(4, 0, host_variable_right, f.P) == "");
+  const std::vector<float> values(4, 1.0f);
+  CHECK_REPORT(report(4, 0, host_heap, Hidden{values.data()}, f.P), "foreign_memory: ", BUG("host heap"));
+  CHECK(report(4, 0, host_heap, Hidden{table}, f.P) == "");
+  CHECK(report(4, 0, plain_pointer, values.data(), f.P) == "");
+  CHECK(report(4, 0, plain_pointer, static_cast<const float*>(f.s.data()), f.P) == "");
+  for (const float* pointer : {values.data(), static_cast<const float*>(f.s.data())})
+    CHECK_REPORT(report(4, 0, beside_plain_pointer, pointer, f.P), "writes P[b=0, h=0](0, 0) without its view",
+                 BUG("beside plain pointer"));
+}
+
+TEST_CASE("zoo: past the end of what a plain pointer points to") {
+  Fixture f;
+  const auto* const values = static_cast<const float*>(f.s.data());
+  CHECK(report(4, 0, past_the_end, values, f.P, 60) == "");
+  CHECK_REPORT(report(4, 0, past_the_end, values, f.P, 61), "thread (3,0,0): reads right past the end of S (256 bytes) at ",
+               BUG("past the end"));
+  CHECK_REPORT(report(1, 0, past_the_end, values, f.P, 66), "reads 8 bytes past the end of S (256 bytes) at ",
+               BUG("past the end"));
+}
+
+TEST_CASE("zoo: what a kernel may access") {
+  Fixture f;
+  for (const bool watch : {false, true}) {
+    set_options({.watch = watch});
+    CHECK(report(4, 256, at_home<32>, f.S, f.P) == "");
+  }
+  set_options({});
+}
+
+}  // namespace flash

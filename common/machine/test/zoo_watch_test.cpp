@@ -1,0 +1,324 @@
+// What the simulator sees because the compiler tells it of each access, index and division: races whatever their result, shared memory that
+// nobody wrote, endless loops, arrays that end too soon.
+#include "common/machine/cpu/findings.hpp"
+#include "common/machine/device.hpp"
+#include "common/machine/ptx.cuh"
+#include "common/machine/test/zoo.hpp"
+#include "common/machine/test/zoo_helper.hpp"
+#include "common/machine/test/zoo_race.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace flash {
+namespace {
+
+__device__ inline int me() { return static_cast<int>(threadIdx.x); }
+
+// ---- shared memory that nobody wrote ----------------------------------------------------------------------------------------------
+
+__global__ void unwritten_dynamic(float* out, int first) {
+  float* const sums = dynamic_shared<float>(32);
+  if (me() >= first) sums[me()] = 0.0f;
+  out[me()] = sums[me()] + 1.0f;  // BUG unwritten_dynamic
+}
+/// g++ keeps the static variables of templates apart from others.
+template <int Count>
+__global__ void unwritten_static(float* out, int first) {
+  __shared__ float sums[Count];
+  if (me() >= first) sums[me()] = 0.0f;
+  out[me()] = sums[me()] + 1.0f;  // BUG unwritten_static
+}
+__global__ void unwritten_copy(const float* in, float* out, int wait) {
+  float* const tile = dynamic_shared<float>(4 * 32);
+  cp_async<16>(tile + 4 * me(), in);
+  cp_async_commit();
+  if (wait != 0) cp_async_wait_all();
+  out[me()] = tile[4 * me()];  // BUG unwritten_copy
+  cp_async_wait_all();
+}
+
+/// The lines of the reads that a launch with Options::watch reports.
+template <class... Parameters, class... Arguments>
+std::vector<std::string> unwritten(void (*kernel)(Parameters...), Arguments... arguments) {
+  reset_findings();
+  set_options({.watch = true});
+  CHECK(report(32, 512, kernel, arguments...) == "");
+  set_options({});
+  CHECK(findings().races.empty());
+  CHECK(findings().complete);
+  std::vector<std::string> lines;
+  for (const UnwrittenRead& read : findings().unwritten) lines.push_back(read.line);
+  return lines;
+}
+
+void check_lines(const std::vector<std::string>& lines, const std::string& bug) {
+  CAPTURE(bug);
+  REQUIRE(lines.size() == 1);
+  CAPTURE(lines.front());
+  CHECK(lines.front().ends_with(bug));
+}
+
+// ---- global memory that no launch wrote -------------------------------------------------------------------------------------------------
+
+__global__ void fill(float* out, int count) {
+  if (me() < count) out[me()] = 1.0f;
+}
+__global__ void copy(const float* in, float* out) {
+  out[me()] = in[me()];  // BUG unwritten_global
+}
+
+// ---- helpers ----------------------------------------------------------------------------------------------------------------------------
+
+__global__ void neighbours(float* out) {
+  float* const tile = dynamic_shared<float>(32);
+  store_apart(tile, me());                          // BUG calls store
+  out[me()] = load_inlined(tile, (me() + 1) % 32);  // BUG calls load
+}
+
+// ---- bank conflicts of arrays -----------------------------------------------------------------------------------------------------------
+
+/// The first `lanes` lanes write rows and read columns of a tile.
+template <int Width>
+__global__ void walk_columns(float* out, int lanes) {
+  __shared__ float tile[32][Width];
+  if (me() >= lanes) return;
+  for (int row = 0; row < 32; ++row) tile[row][me()] = 1.0f;
+  __syncwarp(lanes == 32 ? ~0u : (1u << lanes) - 1u);
+  float sum = 0.0f;
+  for (int col = 0; col < 32; ++col) sum += tile[me()][col];  // BUG conflicts
+  out[me()] = sum;
+}
+/// A view's accesses are counted elsewhere, wide ones too.
+__global__ void walk_columns_of_view(float* out) {
+  __shared__ __align__(16) float tile[32][32];
+  const SharedMatrix<float> view{&tile[0][0], 32, 32, 32};
+  for (int row = 0; row < 32; ++row) view(row, me()) = 1.0f;
+  __syncwarp();
+  const float4 four = view.as<float4>(me(), 0);
+  out[me()] = view(me(), 5) + four.x + four.w;
+}
+
+// ---- endless loops ------------------------------------------------------------------------------------------------------------------
+
+__global__ void endless_reads(const float* in, float* out, int step) {
+  for (int i = 0; i < 1000; i += step) out[0] += in[i];  // BUG endless_reads
+}
+/// The view is the simulator's code, which calls functions of its own.
+__global__ void endless_view(Matrix<const float> in, float* out, int step) {
+  float sum = 0.0f;
+  for (int i = 0; i < 1000; i += step) sum += in(0, i);  // BUG endless_view
+  out[me()] = sum;
+}
+__global__ void endless_barriers(float* out, int step) {
+  for (int i = 0; i < 1000; i += step) {
+    __syncthreads();  // BUG endless_barriers
+    if (step != 0 && me() == 0) out[0] += 1.0f;
+  }
+}
+__global__ void endless_shuffles(float* out, int step) {
+  for (int i = 0; i < 1000; i += step) out[me()] = __shfl_xor_sync(0xffffffffu, out[me()], 1);  // BUG endless_shuffles
+}
+__global__ void endless_spin(const volatile int* flag) {
+  while (*flag == 0) {  // BUG endless_spin
+  }
+}
+__global__ void endless_arithmetic(unsigned* out, unsigned start) {
+  unsigned n = start;
+  // Without the asm the compiler may take for granted that the loop ends.
+  for (; n != 1; n *= 2) asm volatile("" : "+r"(n));  // BUG endless_arithmetic
+  *out = n;
+}
+
+// ---- arrays, divisions, addresses -----------------------------------------------------------------------------------------------------
+
+__global__ void beyond_shared_array(float* out, int index) {
+  __shared__ float row[32];
+  row[me()] = 1.0f;
+  __syncthreads();
+  out[me()] = row[index];  // BUG beyond_shared_array
+}
+__global__ void beyond_register_array(float* out, int index) {
+  float values[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+  out[me()] = values[index];  // BUG beyond_register_array
+}
+__global__ void division(int* out, int left, int right) {
+  out[me()] = left / right;  // BUG division
+}
+__global__ void remainder(unsigned* out, unsigned left, unsigned right) {
+  out[me()] = left % right;  // BUG remainder
+}
+__global__ void bad_address(const float* in, float* out) {
+  out[me()] = *in;  // BUG bad_address
+}
+__global__ void frame_of_four_megabytes(float* out, int index) {
+  float values[1 << 20];
+  for (int i = 0; i <= index; ++i) values[i * 1024] = static_cast<float>(i);
+  out[me()] = values[index * 1024];
+}
+
+}  // namespace
+
+TEST_CASE("zoo: races are found by watching, whatever the result is") {
+  REQUIRE(can_watch());
+  const std::string folder = std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/') + 1);
+  for (const RaceCase& each : race_cases()) {
+    CAPTURE(each.name);
+    reset_findings();
+    CHECK(run_race_case(each.name, true));
+    const std::vector<Race> races = findings().races;
+    if (!each.is_bug) {
+      for (const Race& race : races) FAIL_CHECK(sentence(race));
+      continue;
+    }
+    const bool one_line = each.name == "global_update" || each.name == "between_blocks";
+    const std::string write = bug(folder + each.file, each.name + ", write"),
+                      read = one_line ? write : bug(folder + each.file, each.name + ", read");
+    const auto named = [&](const Race& race) {
+      const auto is = [&](const std::string& line, const std::string& expected) { return line.ends_with(expected); };
+      return (is(race.first_line, write) && is(race.second_line, read)) ||
+             (is(race.first_line, read) && is(race.second_line, write));
+    };
+    std::string all;
+    for (const Race& race : races) all += sentence(race) + "\n";
+    CAPTURE(all);
+    CHECK(std::ranges::any_of(races, named));
+  }
+  set_options({});
+}
+
+TEST_CASE("zoo: a race says which threads, which lines and which memory") {
+  reset_findings();
+  run_race_case("missing_barrier", true);
+  set_options({});
+  REQUIRE(!findings().races.empty());
+  CHECK(findings().races.front().rule() == RuleId::race);
+  const std::string text = sentence(findings().races.front());
+  CAPTURE(text);
+  CHECK(has(text, {"common/machine/test/zoo_race.cpp:", " writes and common/machine/test/zoo_race.cpp:",
+                   " reads the same shared memory, threads (", ",0,0) and (",
+                   " of block (0,0,0), with no barrier between them (kernel missing_barrier)"}));
+}
+
+TEST_CASE("zoo: a race in a helper says who called it") {
+  std::vector<float> out(32);
+  reset_findings();
+  set_options({.watch = true});
+  CHECK(report(32, 256, neighbours, out.data()) == "");
+  set_options({});
+  REQUIRE(findings().races.size() == 1);
+  CHECK_REPORT(
+      sentence(findings().races[0]), helper_line("store apart"), " writes and ", helper_line("load inlined"), " reads",
+      "(kernel zoo, called from common/machine/test/" + BUG("calls store") + " and common/machine/test/" + BUG("calls load"));
+}
+
+TEST_CASE("zoo: shared memory that nobody wrote") {
+  std::vector<float> in(4), out(32);
+  check_lines(unwritten(unwritten_dynamic, out.data(), 1), BUG("unwritten_dynamic"));
+  CHECK(unwritten(unwritten_dynamic, out.data(), 0).empty());
+  check_lines(unwritten(unwritten_static<32>, out.data(), 1), BUG("unwritten_static"));
+  CHECK(unwritten(unwritten_static<32>, out.data(), 0).empty());
+  check_lines(unwritten(unwritten_copy, in.data(), out.data(), 0), BUG("unwritten_copy"));
+  CHECK(unwritten(unwritten_copy, in.data(), out.data(), 1).empty());
+}
+
+TEST_CASE("zoo: global memory that no launch wrote") {
+  const std::unique_ptr<Device> device = open_cpu();
+  const Buffer in(*device, 32 * sizeof(float)), out(*device, 32 * sizeof(float));
+  float* const values = static_cast<float*>(in.data());
+  for (const int count : {32, 31}) {
+    device->poison(in.data(), in.bytes());
+    reset_findings();
+    set_options({.watch = true});
+    CHECK(report(32, 0, fill, values, count) == "");
+    CHECK(report(32, 0, copy, values, static_cast<float*>(out.data())) == "");
+    set_options({});
+    CHECK(was_written(values, 31 * sizeof(float)));
+    CHECK(was_written(values + 31, sizeof(float)) == (count == 32));
+    CHECK(writer_near(values) == "kernel zoo, 1 x 1 x 1 blocks of 32 x 1 x 1 threads,");
+    REQUIRE(findings().unwritten.size() == (count == 32 ? 0 : 1));
+    if (count == 32) continue;
+    const UnwrittenRead read = findings().unwritten.front();
+    CHECK_REPORT(sentence(read), BUG("unwritten_global"), " reads global memory that no thread has written, thread (31,0,0)");
+    CHECK(read.address == reinterpret_cast<std::uintptr_t>(values + 31));
+  }
+}
+
+TEST_CASE("zoo: bank conflicts of plain arrays, by line") {
+  std::vector<float> out(32);
+  const auto conflicts = [&](auto kernel, auto... arguments) {
+    reset_findings();
+    set_options({.watch = true});
+    CHECK(report(32, 0, kernel, out.data(), arguments...) == "");
+    set_options({});
+    return findings().conflicts;
+  };
+  CHECK(conflicts(walk_columns<33>, 32).empty());
+  CHECK(conflicts(walk_columns_of_view).empty());
+  for (const int lanes : {32, 16}) {
+    const std::vector<ArrayConflicts> found = conflicts(walk_columns<32>, lanes);
+    REQUIRE(found.size() == 1);
+    CHECK(found.front().count == static_cast<std::uint64_t>(32 * (lanes - 1)));
+    CHECK_REPORT(found.front().line, BUG("conflicts"));
+  }
+  const std::vector<ArrayConflicts> skewed = conflicts(walk_columns<36>, 32);  // rows 4 banks apart: four lanes to a bank
+  REQUIRE(skewed.size() == 1);
+  CHECK(skewed.front().count == 32 * 3);
+}
+
+TEST_CASE("zoo: endless loops end with kernel, block, thread and line") {
+  std::vector<float> in(1000), out(32);
+  const Matrix<const float> row{in.data(), 1, 1000, 1000};
+  int flag = 0;
+  unsigned number = 0;
+  set_options({.steps = 200'000});
+  const std::vector<std::string> where = {"endless_loop: kernel zoo, block (0,0,0), thread (", "200000 steps"};
+  for (const bool count : {false, true}) {
+    set_options({.steps = 200'000, .count = count});
+    std::string text = report(32, 0, endless_reads, in.data(), out.data(), 0);
+    CAPTURE(text);
+    CHECK(has(text, where));
+    CHECK(has(text, {BUG("endless_reads")}));
+    text = report(32, 0, endless_view, row, out.data(), 0);
+    CHECK(has(text, where));
+    CHECK(has(text, {BUG("endless_view")}));
+    text = report(32, 0, endless_barriers, out.data(), 0);
+    CHECK(has(text, where));
+    CHECK(has(text, {BUG("endless_barriers")}));
+    text = report(32, 0, endless_shuffles, out.data(), 0);
+    CHECK(has(text, where));
+    CHECK(has(text, {BUG("endless_shuffles")}));
+    text = report(32, 0, endless_spin, &flag);
+    CHECK(has(text, where));
+    CHECK(has(text, {BUG("endless_spin")}));
+    CHECK(report(32, 0, endless_reads, in.data(), out.data(), 10) == "");
+    CHECK(report(32, 0, endless_barriers, out.data(), 10) == "");
+  }
+  set_options({.idle_seconds = 1});
+  const std::string text = report(32, 0, endless_arithmetic, &number, 4u);
+  CAPTURE(text);
+  CHECK(has(text, {"endless_loop: kernel zoo, block (0,0,0), thread (0,0,0): ", BUG("endless_arithmetic")}));
+  set_options({});
+}
+
+TEST_CASE("zoo: indices, divisions and addresses") {
+  std::vector<float> out(32);
+  std::vector<int> whole(32);
+  std::vector<unsigned> natural(32);
+  CHECK_REPORT(report(32, 0, beyond_shared_array, out.data(), 32), "kernel zoo, block (0,0,0), thread (",
+               "element 32 of an array of type 'float", "[32]' does not exist at ", BUG("beyond_shared_array"));
+  CHECK_REPORT(report(32, 0, beyond_shared_array, out.data(), -1), "element -1 of an array", BUG("beyond_shared_array"));
+  CHECK(report(32, 0, beyond_shared_array, out.data(), 31) == "");
+  CHECK_REPORT(report(32, 0, beyond_register_array, out.data(), 4), "element 4 of an array of type 'float", "[4]'",
+               BUG("beyond_register_array"));
+  CHECK_REPORT(report(32, 0, division, whole.data(), 7, 0), "division: ", BUG("division"));
+  CHECK_REPORT(report(32, 0, remainder, natural.data(), 7u, 0u), "division: ", BUG("remainder"));
+  CHECK(report(32, 0, division, whole.data(), 7, 2) == "");
+  CHECK(whole.front() == 3);
+  CHECK_REPORT(report(32, 0, bad_address, reinterpret_cast<const float*>(64), out.data()), "bad_address: ", "0x40",
+               BUG("bad_address"));
+  CHECK_REPORT(report(32, 0, frame_of_four_megabytes, out.data(), 1023), "stack_overflow: ");
+  CHECK(report(32, 0, division, whole.data(), 9, 3) == "");  // after all that the simulator still works
+}
+
+}  // namespace flash

@@ -1,0 +1,74 @@
+// Values per row of a tile of scores in registers: m, l, alpha. Chapter 06 introduces them for tiles of threads, chapter 08
+// applies them to mma fragments. In both, a tile is a type that says which elements a lane holds:
+//
+//   Tile::ROWS, Tile::LANES       rows that a lane holds elements of; neighbouring lanes that share a row
+//   Tile::HEIGHT, Tile::WIDTH     rows and columns of the tile
+//   each(f)                       f(element, r) for every element that the lane holds, r = 0 .. ROWS - 1 its row
+//   each_at(f)                    f(element, row, col) with its position in the tile
+//
+// All loops are unrolled, so that every index is a constant and every element is in a register.
+#pragma once
+
+#include "common/machine/warp.cuh"
+#include "common/parts/kernel.cuh"
+
+namespace flash {
+namespace {
+
+/// One value for every row that a lane holds elements of, such as m, l and alpha.
+template <int N>
+struct Rows {
+  float elements[N];
+
+  __device__ explicit Rows(float all) {
+    each([&](float& x, int) { x = all; });
+  }
+
+  /// Calls f(value, r) for every row r.
+  template <class F>
+  __device__ Rows& each(F f) {
+#pragma unroll
+    for (int r = 0; r < N; ++r) f(elements[r], r);
+    return *this;
+  }
+  __device__ float& operator[](int r) { return elements[r]; }
+  __device__ float operator[](int r) const { return elements[r]; }
+
+  friend __device__ Rows operator*(Rows a, const Rows& b) {
+    return a.each([&](float& x, int r) { x *= b[r]; });
+  }
+  friend __device__ Rows operator+(Rows a, const Rows& b) {
+    return a.each([&](float& x, int r) { x += b[r]; });
+  }
+};
+
+/// The maximum of each row, in all lanes that share it.
+template <class Tile>
+__device__ Rows<Tile::ROWS> row_max(const Tile& S) {
+  Rows<Tile::ROWS> largest(-INFINITY);
+  S.each([&](float s, int r) { largest[r] = fmaxf(largest[r], s); });
+  return largest.each([](float& x, int) {
+#pragma unroll
+    for (int distance = 1; distance < Tile::LANES; distance *= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, distance));
+  });
+}
+
+/// The sum over this lane's elements of each row. The lanes of a row add up their sums once, at the end: row_sum().
+template <class Tile>
+__device__ Rows<Tile::ROWS> lane_sum(const Tile& S) {
+  Rows<Tile::ROWS> sum(0.0f);
+  S.each([&](float s, int r) { sum[r] += s; });
+  return sum;
+}
+
+/// The row's sum over all lanes that share it, from each lane's `sum`.
+template <class Tile>
+__device__ Rows<Tile::ROWS> row_sum(Rows<Tile::ROWS> sum) {
+  return sum.each([](float& x, int) {
+#pragma unroll
+    for (int distance = 1; distance < Tile::LANES; distance *= 2) x += __shfl_xor_sync(ALL_LANES, x, distance);
+  });
+}
+
+}  // namespace
+}  // namespace flash

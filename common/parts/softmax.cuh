@@ -1,0 +1,146 @@
+// The score rule: how the products Q K^T of a tile in registers become scores, scaled, with a bias and masked, without the work
+// that most tiles do not need. Step 6 of chapter 06 introduces it; this is the general one. Transposed is for the backward pass
+// of chapter 08, where rows are keys; Slope and OPTIONS are for chapter 09's softcap and window. Three names say what happens
+// when:
+//   scale_first     apply() scales the scores, before a maximum is taken: with a bias, which is added to scaled scores; with a
+//                   softcap; with a scale that is not positive, which would turn the maximum into a minimum; and with a scale
+//                   whose product with log2 e might overflow
+//   late_scale      what exponents still multiply into the scores after apply(): the scale, or 1 if scale_first
+//   subtract_first  exponents subtract the maximum, or L, before they multiply: if scale_first, unless late_scale is a softcap
+#pragma once
+
+#include "common/machine/ptx.cuh"
+#include "common/parts/rows.cuh"
+
+#include <type_traits>
+
+namespace flash {
+namespace {
+
+constexpr float LOG2_E = 1.44269504f;
+
+/// Where a kernel without a backward pass leaves the derivatives of the softcap.
+struct Nowhere {};
+
+/// How products become scores: scale Q K^T + bias, masked; for an OptionsProblem also capped, and limited to a window. Made
+/// on the host.
+template <class SomeProblem>
+struct ScoreRuleFor {
+  static constexpr bool OPTIONS = std::is_same_v<SomeProblem, OptionsProblem>, RAGGED = false;
+  SomeProblem problem;
+  Bias bias;
+  bool scale_first;  ///< apply() scales the scores; otherwise `late_scale` becomes part of the exponent
+  float late_scale;  ///< still to be multiplied after apply(): 1, the scale or, in 16 bits, the softcap
+
+  /// Whether exponents subtract the maximum, or L, before they multiply: if apply() scales, and leaves no softcap to them.
+  __device__ bool subtract_first() const { return scale_first && late_scale == 1.0f; }
+
+  /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query query0 and key key0.
+  /// Transposed: rows are keys, columns queries. `slope`: takes the derivatives of the softcap, if there is one, as
+  /// slope(row, col) or all together.
+  template <bool Transposed = false, class Tile, class Slope = Nowhere>
+  __device__ void apply(Tile& S, int head, int query0, int key0, const Slope& slope = {}) const {
+    // S's rows keep their position in all tiles of a block, unless it loops over queries, as in chapter 07. opaque() stops the
+    // compiler from computing addresses that few tiles need before the loop, where they would occupy registers.
+    const int i0 = Transposed ? query0 : opaque(query0), j0 = Transposed ? opaque(key0) : key0;
+    if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0, slope);
+    mask<Transposed>(S, i0, j0);
+  }
+
+  /// Whether none of `rows` queries from i0 on sees any of `cols` keys from j0 on.
+  __device__ bool hides(int i0, int rows, int j0, int cols) const {
+    i0 = opaque(i0);  // no register keeps the bounds for the next tile
+    const int last = min(i0 + rows, problem.Nq) - 1;
+    return last < i0 || j0 >= problem.end_key(last) || j0 + cols <= problem.first_key(i0);
+  }
+
+  /// Only masks, for scores that are not scaled first: i0 is the first query, j0 the first key.
+  template <bool Transposed = false, class Tile>
+  __device__ void mask(Tile& S, int i0, int j0) const {
+    // The first query's keys end first; with a window, the last query's keys begin last.
+    const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
+    bool at_edge = end > problem.end_key(i0);
+    if constexpr (OPTIONS) {
+      at_edge = at_edge || j0 < problem.first_key(i0 + (Transposed ? Tile::WIDTH : Tile::HEIGHT) - 1);
+    }
+    if (at_edge) {
+      S.each_at([&](float& s, int row, int col) {
+        const int i = i0 + (Transposed ? col : row), j = j0 + (Transposed ? row : col);
+        if constexpr (OPTIONS) {
+          if (j >= problem.Nk || j - i > problem.highest() || j - i < problem.lowest()) s = -INFINITY;
+        } else {
+          if (j >= problem.end_key(i)) s = -INFINITY;
+        }
+      });
+    }
+  }
+
+  template <bool Transposed, class Tile, class Slope>
+  __device__ void scale_and_add_bias(Tile& S, int head, int i0, int j0, const Slope& slope) const {
+    scale(S, slope);
+    if (bias.kind == BiasKind::none) return;
+    const Matrix<const float> values = bias.values.head(head / problem.H, head % problem.H);
+    if (bias.kind == BiasKind::alibi) {
+      const float slope_of_alibi = values(0, 0);
+      S.each_at([&](float& s, int row, int col) {
+        s -= slope_of_alibi * fabsf(static_cast<float>(i0 + bias.diagonal - j0 + (Transposed ? col - row : row - col)));
+      });
+    } else {
+      S.each_at([&](float& s, int row, int col) {
+        const int i = i0 + (Transposed ? col : row), j = j0 + (Transposed ? row : col);
+        s += i < problem.Nq && j < problem.Nk ? static_cast<float>(values(i, j)) : 0.0f;
+      });
+    }
+  }
+
+  template <class Tile, class Slope>
+  __device__ void scale(Tile& S, [[maybe_unused]] const Slope& slope) const {
+    if constexpr (OPTIONS) {
+      if (problem.softcap != 0.0f) return cap(S, slope);
+    }
+    S.each([&](float& s, int) { s *= problem.scale; });
+  }
+
+  /// (9.7), (9.8)  Products s become tanh(scale s / c), `slope` takes the derivatives, and the scores are c times as much.
+  template <class Tile, class Slope>
+  __device__ void cap(Tile& S, [[maybe_unused]] const Slope& slope) const {
+    const float c = opaque(problem.softcap);  // no register keeps its quotient for the next tile
+    if constexpr (requires { Tile::OF_16_BITS; }) {
+      // One instruction, about as accurate as a score rounded to 16 bits.
+      // Finite even for a large scale and a small cap, because infinity times a product of 0 would be NaN.
+      const float factor = fmaxf(-0x1p127f, fminf(problem.scale / c, 0x1p127f));
+      S.each([&](float& s, int) { s = tanh_approx(factor * s); });
+    } else {
+      const float inverse = 1.0f / c;
+      S.each([&](float& s, int) { s = tanhf(problem.scale * s * inverse); });
+    }
+    if constexpr (requires { slope.take(S); }) {
+      Tile slopes = S;
+      slopes.each([&](float& t, int) { t = 1.0f - t * t; });
+      slope.take(slopes);
+    } else if constexpr (!std::is_same_v<Slope, Nowhere>) {
+      S.each_at([&](float t, int row, int col) { slope(row, col) = 1.0f - t * t; });
+    }
+    if (late_scale == 1.0f) S.each([&](float& t, int) { t *= c; });
+  }
+};
+
+/// For a kernel that knows no options, or runs without any; and for one that runs with them.
+using ScoreRule = ScoreRuleFor<Problem>;
+using OptionsRule = ScoreRuleFor<OptionsProblem>;
+
+/// For a problem without a softcap.
+inline bool scale_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
+
+/// The rule for a run. `always`: to scale first.
+template <class Rule = ScoreRule>
+Rule score_rule(const Attention& a, bool always = false) {
+  const FullProblem& p = a.problem;
+  // A softcap applies to scaled scores, too. In 16 bits it then multiplies them in the exponent, unless a bias is added first.
+  const bool capped = p.softcap != 0.0f, scale_first = always || flash::scale_first(p) || capped;
+  const bool cap_late = capped && p.dtype != Dtype::fp32 && p.bias == BiasKind::none && p.softcap < 1e30f;
+  return {p, bias_of(a), scale_first, cap_late ? p.softcap : scale_first ? 1.0f : p.scale};
+}
+
+}  // namespace
+}  // namespace flash
