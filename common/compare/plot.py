@@ -1,7 +1,5 @@
-"""Draws saved rows of `compare --save` as SVG pictures for light and dark pages.
-
-  compare plot ROWS... --out DIR [--only NAME,...] [--where QUERY]
-  compare plot --docs     draws all pictures of docs/plots from docs/results
+"""Draws saved rows of `compare --save` as SVG pictures for light and dark pages;
+with --docs all pictures of docs/plots from docs/results.
 
 A plot shows certain problems, named in plots.py; --where names others, such as
 --where "head_dim == 64 and not causal", in columns of the rows. Writes
@@ -20,7 +18,7 @@ from types import SimpleNamespace
 from . import h200, plot_style, rows
 from .options import Parser
 from .plot_style import LEFT, NORMAL, SMALL, add_panel, ink, line_look, new_figure, pointer, points_of, spread, write
-from .plots import PLOTS
+from .plots import COUNTS, PLOTS
 from .rows import Failure, grouped, size
 
 PEERS = {
@@ -31,7 +29,6 @@ PEERS = {
     "cudnn": "torch cuDNN",
     "triton": "Triton",
 }
-COUNTS = ("sectors", "barriers", "warp_operations", "bank_conflicts")
 RESULTS = ("ms", "tflops", "extra_bytes_of_a_head", "least_bytes_of_a_head", "counted_bytes_of_a_head", "short", "group")
 STRETCH = 10  # of the bars of fp32 among steps; a line next to their heading says so
 PANEL, HEIGHT = 144, 176  # of lines, in points; labels stand to the right of a panel
@@ -273,7 +270,7 @@ def draw_lines(axes, drawn, plot, values):
 
 def steps(plot, marks, words):
     """A panel with names of its own for each query, or panels that share the names for columns of counts."""
-    own = not set(plot.panels.values()) <= set(COUNTS)
+    own = not set(plot.panels.values()) <= {*COUNTS}
     slot, names, room, gap = (12, 84, 28, 8) if plot.width < 500 else (15, 104, 46, 14)
     panels = [(title, query(marks, what), plot.y) if own else (title, marks, what) for title, what in plot.panels.items()]
     panels = [(title, part, entries(part, own, y), y) for title, part, y in panels if any(getattr(one, y) for one in part)]

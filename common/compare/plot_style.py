@@ -65,23 +65,16 @@ def line_look(series):
     return {**look, "markerfacecolor": ink("bg"), "linestyle": (0, (4, 2))} if series.startswith("peer") else look
 
 
-def filled(text, words):
-    """With the words in their places; "" if one of them is not known."""
-    return text.format_map(words) if all(words.get(name) for name in re.findall(r"{(\w+)}", text)) else ""
-
-
 def new_figure(height, plot, words):
-    """With the plot's title, its note and its remark at the top."""
+    """With the plot's title at the top, its note, and its remark unless a word of it is not known."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(plot.width / 72, height / 72), dpi=72, facecolor=ink("bg"))
-    note, remark = filled(plot.note, words), filled(plot.remark, words)
-    for top, text, size, colour, weight in (
-        (16, plot.title, LARGE, "fg", "bold"),
-        (34, note, SMALL, "dim", None),
-        (48, remark, SMALL, "fg", None),
-    ):
-        figure.text(LEFT / plot.width, 1 - top / height, text, fontsize=size, color=ink(colour), weight=weight, va="center")
+    remark = plot.remark if all(words[name] for name in re.findall(r"{(\w+)}", plot.remark)) else ""
+    texts = ((16, plot.title, LARGE, "fg", "bold"), (34, plot.note, SMALL, "dim", None), (48, remark, SMALL, "fg", None))
+    for top, text, size, colour, weight in texts:
+        look = {"fontsize": size, "color": ink(colour), "weight": weight, "va": "center"}
+        figure.text(LEFT / plot.width, 1 - top / height, text.format_map(words), **look)
     return figure
 
 

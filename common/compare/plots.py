@@ -27,6 +27,7 @@ class Plot:
 
 
 H200, CPU = "nvidia_h200", "cpu"
+COUNTS = ("sectors", "barriers", "warp_operations", "bank_conflicts")
 NO_MASK = "head_dim == 64 and not causal"
 TOKENS, TOKENS_WORDS = "batch * seq_q == 16384 and heads * head_dim == 2048", "B·N = 16,384, H·d = 2,048"
 PASSES = {name: f"direction == '{name}'" for name in ("forward", "backward")}
@@ -151,12 +152,7 @@ PLOTS = {
         rows="not is_gpu",
         where="batch == 1 and heads == 1 and seq_q == 1024 and head_dim == 64 and not causal",
         problem="B = 1, H = 1, N = 1,024, d = 64, no mask",
-        panels={
-            "sectors of 32 bytes": "sectors",
-            "barriers": "barriers",
-            "warp operations": "warp_operations",
-            "bank conflicts": "bank_conflicts",
-        },
+        panels={"sectors of 32 bytes": "sectors", **{name.replace("_", " "): name for name in COUNTS[1:]}},
         y="sectors",
         number="{:,.0f}",
     ),

@@ -193,15 +193,15 @@ def plan(options, stages, tasks):
                     if not is_about(variant, which) or task["dtype"] not in variant["dtypes"]:
                         continue
                     label, why = f"{stage['name']}/{variant['name']}", refusal(variant, asked)
-                    is_rare = variant.get("only_if_fastest") and not has_options  # made for some problems only
+                    is_rare = variant.get("only_if_fastest") and not wanted  # made for some problems only
                     if not why:
                         able.setdefault(tuple(asked), {})[label] = None
-                    if variant["name"] not in wanted if wanted else is_rare:
+                    if variant["name"] not in wanted if wanted else is_rare and (why or not has_options):
                         continue
                     if why:
-                        is_rare or refused.setdefault((why, tuple(asked)), set()).add(label)
+                        refused.setdefault((why, tuple(asked) if why.startswith("not") else ()), set()).add(label)
                     elif options.tune and not tiles_of(variant, which, task):
-                        refused.setdefault(("which has no tiles to choose from", ()), set()).add(label)
+                        refused.setdefault(("without tiles to choose from", ()), set()).add(label)
                     else:
                         fitting.append(Run(stage, variant, which, task))
                 if options.variant == ["last"] and stage["name"] != "peer":  # peers are no steps

@@ -74,7 +74,7 @@ def table(rows, wide):
         width = max(map(len, cells))
         cells[2] = "-" * width
         columns.append([text.ljust(width) if title in LEFT else text.rjust(width) for text in cells])
-    return "".join("  ".join(cells).rstrip() + "\n" for cells in zip(*columns))
+    return "".join("  ".join(cells).rstrip() + "\n" for cells in zip(*columns)).lstrip("\n")
 
 
 def heading(first):

@@ -165,6 +165,8 @@ class Compare(unittest.TestCase):
         self.assertNotIn("01_first/wide", self.compare(*ON_CPU))
         self.assertIn("01_first/wide", self.compare(*ON_CPU, "--window", "16,0"))
         self.assertIn("left out: 2 variants, not made for --window; made for it: 01_first/wide\n", self.errors)
+        self.stage(variants=[*takes, variant("needy", takes=["--causal"], needs=["--window"], only_if_fastest=True)])
+        self.refused("01_first/needy, made only for --window", *ON_CPU, "--variant", "needy")
         self.refused("01_first/plain, not made for --softcap; no variant here is", *ON_CPU, "--softcap", "3", "--variant", "plain")
 
     def test_tune_runs_all_sizes_of_tiles(self):

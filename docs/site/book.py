@@ -8,9 +8,7 @@ from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
-from sphinx.util import logging
 
-LOG = logging.getLogger(__name__)
 CAPTIONS = ("Chapters", "How to", "To look things up", "Course and project")  # the tables of docs/README.md
 TREE = "\n```{{toctree}}\n:hidden:\n:titlesonly:\n{}\n\n{}\n```\n"
 RUN = re.compile(r"^<!-- playground (\w+)(?: (\S+))?: (.*?) -->$", re.MULTILINE)
@@ -78,10 +76,8 @@ def prepare_formulas(app, doctree):
     """Removes the backticks of $`...`$. A browser would break the line between a formula and the punctuation next to it: a short formula
     becomes unbreakable with it, a long one takes it in."""
     for node in list(doctree.findall(nodes.math)):
-        tex, parent = node.astext(), node.parent
-        if len(tex) < 3 or tex[0] + tex[-1] != "``":
-            LOG.warning("'$%s$' is no formula to GitHub, which wants $`...`$", tex, location=node)
-        tex, at = tex.strip("`"), parent.index(node)
+        tex, parent = node.astext().strip("`"), node.parent
+        at = parent.index(node)
         before, after = take(parent, at - 1, r"[(\[]*$"), take(parent, at + 1, r"^(?:[.,;:!?)\]'’]|-\w+)*")
         if len(tex) > SHORT:
             before, after = (f"\\text{{{text}}}" if text else "" for text in (before, after))

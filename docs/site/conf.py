@@ -42,12 +42,5 @@ html_use_index = False
 katex = Path(find_spec("djangocms_katex").origin).parent / "static/djangocms_katex/vendor/katex"
 katex_css_path = "katex.min.css"
 katex_options = "strict: 'error'"
-exclude_patterns = [
-    "**/contrib/**",
-    "**/katex.js",
-    "**/katex.mjs",
-    "**/katex-swap*",
-    "**/*.ttf",
-    "**/*.woff",
-]  # of these, what no page uses
+exclude_patterns = ["**/katex.js", "**/katex.mjs", "**/katex-swap*", "**/*.ttf", "**/*.woff"]  # what no page uses
 html_static_path = ["site.css", "search.js", str(katex)]

@@ -60,14 +60,9 @@ def look(page):
 def search(page, first):
     """Is this the first result, and has it an excerpt?"""
     try:
-        page.wait_for_function("document.querySelector('#search-results h2')?.textContent === 'Search Results'")
-        result = page.query_selector("#search-results li")
-        if not result or first not in result.inner_text():
-            yield f"does not find {first} first"
-        else:
-            result.wait_for_selector("p.context", timeout=3000)
+        page.wait_for_selector(f"#search-results li:first-child:has-text('{first}') p.context", timeout=10000)
     except TimeoutError:
-        yield "has no excerpt"
+        yield f"does not find {first} first, with an excerpt"
 
 
 def main(site):

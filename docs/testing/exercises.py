@@ -22,6 +22,7 @@ meant to fail, and did not pass before, has to pass (of common/try.sh the progra
 import re
 import sys
 import tempfile
+from functools import partial
 
 from docs.tools.check_pages import pages
 
@@ -77,25 +78,14 @@ def do(copy, steps, visible):
     return [command for command in to_pass if command not in passed]  # one that passed half-way may need what is undone
 
 
-def do_page(copy, page, text):
-    """How many of its exercises, or of the commands after them, did not do what the page says; and how many there are."""
-    found, failed, to_pass = list(exercises(text)), 0, {}
+def jobs(copy, page, text):
+    """(what to say of it, what to do) of each exercise of a page; then of each command that failed, with everything undone."""
+    found, to_pass = list(exercises(text)), {}
     visible = " ".join(re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).split())
     for number, steps in enumerate(found, 1):
-        print(f"{page}, exercise {number} of {len(found)}", flush=True)
-        try:
-            to_pass |= dict.fromkeys(do(copy, steps, visible))
-        except Wrong as wrong:
-            print(f"FAILED: {wrong}")
-            failed += 1
-    for command in to_pass:
-        print(f"{page}, everything undone")
-        try:
-            copy.expect(command.replace("common/try.sh ", "common/try.sh --seconds 1 "))  # its tests are tests of their own
-        except Wrong as wrong:
-            print(f"FAILED: {wrong}")
-            failed += 1
-    return failed, len(found)
+        yield f"{page}, exercise {number} of {len(found)}", lambda steps=steps: to_pass.update(dict.fromkeys(do(copy, steps, visible)))
+    for command in to_pass:  # of common/try.sh a second: its tests are tests of their own
+        yield f"{page}, everything undone", partial(copy.expect, command.replace("common/try.sh ", "common/try.sh --seconds 1 "))
 
 
 def main(*chosen):
@@ -105,10 +95,15 @@ def main(*chosen):
         copy.configure()
         for path in pages():
             page = str(path.relative_to(ROOT))
-            if not chosen or page in chosen:
-                wrong, found = do_page(copy, page, path.read_text())
-                failed, count = failed + wrong, count + found
-    print(f"{count} exercises, {failed} failures")
+            for title, job in jobs(copy, page, path.read_text()) if page in (chosen or [page]) else ():
+                print(title, flush=True)
+                count += 1
+                try:
+                    job()
+                except Wrong as wrong:
+                    print(f"FAILED: {wrong}")
+                    failed += 1
+    print(f"{count} exercises and commands, {failed} failures")
     return 1 if failed or not count else 0
 
 
