@@ -28,7 +28,7 @@ enum class Features : unsigned {
   bias_gradient = 1u << 13,
   lorentz = 1u << 14,
   centroid = 1u << 15,
-  // A new feature goes here, into the table of features.cpp, and into the .takes of the kernels that know it:
+  // A new feature goes here, into the table of options, and into the .takes of the kernels that know it:
   // `.takes = every_kernel_takes | Features::window`.
 };
 

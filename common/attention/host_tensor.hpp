@@ -35,7 +35,7 @@ struct HostTensor {
   }
 };
 
-enum class InputKind;
+enum class InputKind;  // problem.hpp
 
 /// The inputs of a problem. dO is empty in a forward pass; bias is empty without one and else has the shape bias_shape(problem).
 template <class T>

@@ -8,6 +8,8 @@
 #include "common/attention/dropout.hpp"
 #include "common/machine/types.hpp"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,7 +22,45 @@ enum class BiasKind { none, vector, matrix, alibi };
 enum class Score { dot, lorentz };
 enum class Values { tangent, centroid };
 
-/// Shape and options of one attention problem, as all kernels know them. Valid once set_sizes() has accepted its sizes; kernels trust it.
+/// normal:   Q, K, V standard normal.
+/// ones:     Q, K, V all ones: every row of O is 1, and L is scale*d plus the logarithm of the number of visible keys.
+/// identity: row i of Q and of K is the unit vector i mod d, V as in ramp: with a large scale and N <= d, O = V.
+/// ramp:     Q and K all ones, V(j, c) = j mod 1024 + c/1000: row i of O is the mean of the visible j, plus c/1000.
+/// large:    normal, with scores of standard deviation 100 at the default scale: exp overflows in fp32 unless the max is subtracted.
+enum class InputKind { normal, ones, identity, ramp, large };
+
+/// The values of an enumeration on the command line and in JSON, in its order.
+template <class Enum>
+inline constexpr std::array<const char*, 0> value_names{};
+template <>
+inline constexpr std::array value_names<Pass>{"forward", "backward"};
+template <>
+inline constexpr std::array value_names<Dtype>{"fp32", "fp16", "bf16"};
+template <>
+inline constexpr std::array value_names<Layout>{"bhnd", "bnhd", "qkv", "kv"};
+template <>
+inline constexpr std::array value_names<BiasKind>{"none", "vector", "matrix", "alibi"};
+template <>
+inline constexpr std::array value_names<Score>{"dot", "lorentz"};
+template <>
+inline constexpr std::array value_names<Values>{"tangent", "centroid"};
+template <>
+inline constexpr std::array value_names<InputKind>{"normal", "ones", "identity", "ramp", "large"};
+
+template <class T>
+concept Enumeration = value_names<T>
+.size() > 0;
+
+template <Enumeration Enum>
+constexpr const char* to_string(Enum value) {
+  return value_names<Enum>[static_cast<std::size_t>(value)];
+}
+
+constexpr std::int64_t largest_size = std::int64_t{1} << 30;  ///< keeps i + Nk of visible() within an int
+constexpr std::int64_t largest_window = largest_size - 1;     ///< likewise i + Nk - Nq + 1 + right
+constexpr std::int64_t largest_head_dim = 256;                ///< of any stage; see Variant::max_head_dim
+
+/// Shape and options of one attention problem, as all kernels know them. Kernels trust what make_problem() has accepted.
 /// They take it by value: a further member would change the code of every one of them, so what only some kernels know is in FullProblem.
 struct Problem {
   int B = 1;     ///< batch
@@ -71,6 +111,7 @@ struct Window {
   static constexpr int open = -1;
   int left = open, right = open;
   FLASH_HOST_DEVICE bool is_open() const { return left == open && right == open; }
+  friend bool operator==(const Window&, const Window&) = default;
 };
 
 /// A problem with its options. A kernel that knows them is compiled twice, for this type and for Problem, so that a run without them
@@ -109,6 +150,7 @@ struct Sequences {
       keys;  ///< of as many elements: 0, ascending, the length of the tensor; empty: the batch is not ragged
   bool empty() const { return queries.empty(); }
   int count() const { return empty() ? 0 : static_cast<int>(queries.size()) - 1; }
+  friend bool operator==(const Sequences&, const Sequences&) = default;
 };
 
 /// A problem as the host and the reference see it. In a ragged batch Nq and Nk count the rows of all sequences, and i and j are rows of
@@ -119,12 +161,11 @@ struct FullProblem : OptionsProblem {
   Score score = Score::dot;  ///< lorentz: -scale times the distance of q and k on the hyperboloid, in place of scale q . k
   Values values = Values::tangent;  ///< centroid: V's rows are points of the hyperboloid, too, and O is their weighted centroid
   bool bias_gradient = false;       ///< a backward pass also computes the gradient of the bias, which is a matrix
+  InputKind input = InputKind::normal;  ///< which Q, K, V, and with `seed` which random ones, it is solved for
+  std::uint64_t seed = 1;
 
   /// Without options a kernel for a Problem computes the same.
-  bool is_plain() const {
-    return window.is_open() && softcap == 0.0f && sequences.empty() && dropout.probability == 0.0f && score == Score::dot &&
-           values == Values::tangent && !bias_gradient;
-  }
+  bool is_plain() const;
 
   /// The attention of one sequence as a problem of its own, in which Nq or Nk may be 0.
   OptionsProblem sequence(int s) const;
@@ -150,36 +191,10 @@ struct FullProblem : OptionsProblem {
   bool visible(int i, int j) const { return first_key(i) <= j && j < end_key(i); }
 };
 
-/// Problem sizes as a user may give them, before anything is known about them. 0 in `kv_heads` means: as many as `heads`.
-struct RequestedSizes {
-  std::int64_t batch = 1, heads = 2, kv_heads = 0, seq_q = 128, seq_k = 128, head_dim = 64;
-};
-
-/// Turns requested sizes into the sizes of `problem`, whose layout is set already. Returns "" or, leaving `problem` as it was,
-/// one line that says what was given and what is allowed: every size in 1..2^30, head_dim <= 256, heads a multiple of kv_heads,
-/// packed QKV only with Nq == Nk and Hkv == H, every tensor and the scores [B, H, Nq, Nk] below 2^62 bytes.
-std::string set_sizes(Problem& problem, const RequestedSizes& sizes);
-
-/// "" or why these can be no options: bounds of a window are Window::open or 0..2^30-1, a softcap is 0 or a positive finite number whose
-/// inverse is finite too, a weight is dropped with a probability below 1, only the gradient of a matrix can be asked for, and no bias per
-/// key with sequences. These cover the tensors of a batch of 1: parse_lengths() and load_inputs() see to it.
-std::string check_options(const FullProblem&);
-
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.
 float default_scale(int d);
 
-const char* to_string(Pass);
-const char* to_string(Dtype);
-const char* to_string(Layout);
-const char* to_string(BiasKind);
-const char* to_string(Score);
-const char* to_string(Values);
-std::string to_string(const Window&);     ///< "1024,0"
-std::string to_string(const Sequences&);  ///< "100,0,7:20": lengths; the last sequence has 7 queries and 20 keys
-
-/// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with its
-/// shape; a scale only if it is not the default, a window, a softcap, lengths, dropout, another score, centroids and the bias's
-/// gradient only if there are any.
+/// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with its shape.
 std::string describe(const FullProblem&);
 
 }  // namespace flash

@@ -1,4 +1,5 @@
 #include "common/attention/cost.hpp"
+#include "common/attention/option_table.hpp"
 
 #include <doctest/doctest.h>
 
@@ -82,7 +83,7 @@ TEST_CASE("FLOPs: 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs
   p.causal = true;  // 3 + 4 + 5 + 6 + 7 visible pairs
   CHECK(flops(p, Pass::forward) == 4.0 * 2 * 3 * 25 * 11);
   p = {};
-  REQUIRE(set_sizes(p, {.batch = 64, .heads = 64, .seq_q = 1 << 20, .seq_k = 1 << 20, .head_dim = 128}) == "");
+  p.B = p.H = p.Hkv = 64, p.Nq = p.Nk = 1 << 20, p.d = 128;
   CHECK(flops(p, Pass::forward) == 4.0 * 64 * 64 * 1048576.0 * 1048576.0 * 128);  // 2^61: no 32-bit product on the way
 }
 

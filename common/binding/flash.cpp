@@ -1,5 +1,6 @@
 #include "common/binding/flash.h"
 
+#include "common/attention/option_table.hpp"
 #include "common/binding/stream.hpp"
 #include "common/machine/device.hpp"
 #include "common/machine/error.hpp"
@@ -41,11 +42,8 @@ Dtype dtype_of(int32_t dtype) {
 }
 
 FullProblem problem_of(const flash_call& call) {
-  FullProblem problem;
   const auto& [B, H, Nq, d] = call.Q.shape;
-  if (const std::string why = set_sizes(problem, {B, H, call.K.shape[1], Nq, call.K.shape[2], d}); !why.empty()) {
-    throw UsageError(why);
-  }
+  FullProblem problem = make_problem(given_sizes({B, H, call.K.shape[1], Nq, call.K.shape[2], d}));
   if (!std::isfinite(call.scale))
     throw UsageError("scale is " + std::to_string(call.scale) + "; allowed: a finite fp32 number");
   problem.scale = call.scale;

@@ -1,8 +1,8 @@
 // Prints for a failed test case the command that runs the stage on the same problem; try.sh runs it.
+#include "common/attention/option_table.hpp"
 #include "common/grid/support.hpp"
-#include "common/harness/problem_options.hpp"
 #include "common/harness/runner.hpp"
-#include "common/harness/tiles.hpp"
+#include "common/harness/select.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,25 +13,8 @@ namespace {
 
 /// "" if the program belongs to no stage.
 std::string command_for(const LastRun& run) {
-  const FullProblem& p = run.problem;
   const std::string file = variants().front().file, stage = file.substr(0, file.find('_'));
   if (stage.empty()) return "";
-  ProblemOptions options{.sizes = {},
-                         .causal = p.causal,
-                         .window = p.window,
-                         .softcap = p.softcap,
-                         .sequences = p.sequences,
-                         .dropout = p.dropout,
-                         .bias = {},
-                         .bias_gradient = p.bias_gradient,
-                         .score = p.score,
-                         .scale = {},
-                         .dtype = p.dtype,
-                         .layout = p.layout,
-                         .input = run.input,
-                         .seed = run.seed};
-  if (p.bias != BiasKind::none) options.bias = p.bias;
-  if (p.scale != default_scale(p.d)) options.scale = p.scale;
   const bool gpu = device().info().kind == Backend::gpu;
   std::string command;
   if (!gpu && run.sm != device().info().simulates_sm) command += "FLASH_SIMT_TARGET=" + std::to_string(run.sm) + " ";
@@ -39,7 +22,7 @@ std::string command_for(const LastRun& run) {
   if (run.pass == Pass::backward) command += " --pass backward";
   if (run.tiles) command += " --tiles " + to_string(*run.tiles);
   if (!flash::variants(Backend::gpu).empty()) command += gpu ? " --device gpu" : " --device cpu";
-  for (const std::string& argument : to_arguments(options, {p.B, p.H, p.Hkv, p.Nq, p.Nk, p.d})) command += " " + argument;
+  for (const std::string& argument : to_arguments(run.problem)) command += " " + argument;
   return command;
 }
 

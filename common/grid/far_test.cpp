@@ -3,7 +3,7 @@
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/runner.hpp"
-#include "common/harness/tiles.hpp"
+#include "common/harness/select.hpp"
 #include "common/machine/host_memory.hpp"
 #include "common/machine/isa/float16.hpp"
 

@@ -4,7 +4,7 @@
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
-#include "common/harness/tiles.hpp"
+#include "common/harness/select.hpp"
 #include "common/machine/cpu/findings.hpp"
 #include "common/machine/cpu/options.hpp"
 

@@ -1,7 +1,7 @@
 #include "common/grid/problems.hpp"
 
+#include "common/attention/option_table.hpp"
 #include "common/grid/support.hpp"
-#include "common/harness/parse.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -198,7 +198,7 @@ std::vector<FullProblem> dropouts() {
     if (probability == 0.2f) p.window = {20, 5}, p.softcap = 2.0f;
     if (probability == 0.3f) {
       p.B = 1;
-      p.sequences = parse_lengths("lengths", "70,0,33:64,0:5");
+      p.sequences = parse_lengths("70,0,33:64,0:5");
       p.Nq = p.sequences.queries.back(), p.Nk = p.sequences.keys.back();
     }
     problems.push_back(p);
@@ -234,7 +234,7 @@ std::vector<FullProblem> hyperbolic() {
     if (n == 1) p.bias = BiasKind::alibi;
     if (n == 2) p.bias = BiasKind::matrix, p.bias_gradient = true, p.window = {20, 5}, p.softcap = 2.0f, p.dropout = {0.3f, 4};
     if (n == 3) {
-      p.sequences = parse_lengths("lengths", "17,0,5:20");
+      p.sequences = parse_lengths("17,0,5:20");
       p.Nq = p.sequences.queries.back(), p.Nk = p.sequences.keys.back();
     }
     if (n == 4) {  // the first queries see no key, and a bias needs scores that are scaled first
@@ -273,7 +273,7 @@ std::vector<FullProblem> ragged() {
   };
   std::vector<FullProblem> problems;
   for (const Case& c : cases) {
-    const Sequences sequences = parse_lengths("lengths", c.lengths);
+    const Sequences sequences = parse_lengths(c.lengths);
     const bool shared = problems.size() % 2 == 1 && c.layout != Layout::qkv;
     problems.push_back(
         problem_of({.H = 2, .Hkv = shared ? 1 : 2, .Nq = sequences.queries.back(), .Nk = sequences.keys.back(), .d = c.d}));
@@ -287,7 +287,7 @@ std::vector<FullProblem> ragged() {
 std::vector<FullProblem> sequences_of_a_tile() {
   std::vector<FullProblem> problems;
   for (const bool with_options : {false, true}) {
-    const Sequences sequences = parse_lengths("lengths", "100,128:97,0:5,7:0,120");
+    const Sequences sequences = parse_lengths("100,128:97,0:5,7:0,120");
     problems.push_back(problem_of({.H = 2, .Hkv = 1, .Nq = sequences.queries.back(), .Nk = sequences.keys.back(), .d = 64}));
     FullProblem& p = problems.back();
     p.sequences = sequences;

@@ -4,7 +4,7 @@
 #include "common/grid/problems.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
-#include "common/harness/tiles.hpp"
+#include "common/harness/select.hpp"
 
 #include <doctest/doctest.h>
 

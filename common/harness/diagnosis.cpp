@@ -1,7 +1,6 @@
 #include "common/harness/diagnosis.hpp"
 
 #include "common/harness/hypotheses.hpp"
-#include "common/harness/thread_orders.hpp"
 #include "common/machine/cpu/findings.hpp"
 #include "common/machine/cpu/options.hpp"
 #include "common/machine/cpu/print.hpp"
@@ -49,43 +48,32 @@ std::string ranges(const std::vector<std::int64_t>& numbers) {
   return text;
 }
 
-/// Elements of a tensor that no launch has written.
-struct Unwritten {
-  std::vector<std::int64_t> rows, columns;  ///< that have some, of the first such head; none: all are written
-  std::int64_t batch = 0, head = 0, more_heads = 0;
-  std::string writer;  ///< of others: a launch; "" if there are no others
-};
-
-Unwritten unwritten_of(const TensorRef& t) {
-  Unwritten found;
-  std::vector<bool> columns(static_cast<std::size_t>(t.shape[3]));
+/// "" or which rows of a tensor, of the first head that has some, hold elements that no launch has written.
+std::string unwritten_of(const TensorRef& t) {
+  std::vector<std::int64_t> rows;
+  std::string place, writer;  // of other elements
   for (std::int64_t b = 0; b < t.shape[0]; ++b) {
     for (std::int64_t h = 0; h < t.shape[1]; ++h) {
-      const bool first_head = found.rows.empty();
-      bool any = false;
+      const std::string head = " (batch " + std::to_string(b) + ", head " + std::to_string(h) + ")";
       for (std::int64_t row = 0; row < t.shape[2]; ++row) {
-        bool in_row = false;
+        bool all = true;
         for (std::int64_t col = 0; col < t.shape[3]; ++col) {
           const std::int64_t at = b * t.stride[0] + h * t.stride[1] + row * t.stride[2] + col * t.stride[3];
           const char* const address = static_cast<const char*>(t.data) + at * size_of(t.dtype);
-          if (simt::was_written(address, static_cast<std::size_t>(size_of(t.dtype)))) {
-            if (found.writer.empty()) found.writer = simt::writer_near(address);
-            continue;
-          }
-          if (first_head) columns[static_cast<std::size_t>(col)] = true;
-          in_row = true;
+          const bool written = simt::was_written(address, static_cast<std::size_t>(size_of(t.dtype)));
+          if (written && writer.empty()) writer = simt::writer_near(address);
+          all = all && written;
         }
-        any = any || in_row;
-        if (in_row && first_head) found.rows.push_back(row);
+        if (all || (!rows.empty() && place != head)) continue;
+        place = head;
+        rows.push_back(row);
       }
-      if (any && first_head) found.batch = b, found.head = h;
-      found.more_heads += any && !first_head;
     }
   }
-  for (std::size_t col = 0; col < columns.size(); ++col) {
-    if (columns[col]) found.columns.push_back(static_cast<std::int64_t>(col));
-  }
-  return found;
+  if (rows.empty()) return "";
+  if (writer.empty()) return std::string("no thread has written any element of ") + t.name + ": is its kernel launched?";
+  return std::string("no thread has written all of ") + t.name + " in " + (rows.size() == 1 ? "row " : "rows ") + ranges(rows) +
+         place + ": does the grid of " + writer + " cover them, or does a guard skip them?";
 }
 
 const TensorCheck* first_wrong_of(const RunRecord& run) {
@@ -94,6 +82,23 @@ const TensorCheck* first_wrong_of(const RunRecord& run) {
   if (const TensorCheck* const lse = find(*run.check, "lse"); lse != nullptr && !lse->passed) return lse;
   const auto found = std::ranges::find(run.check->tensors, false, &TensorCheck::passed);
   return found == run.check->tensors.end() ? nullptr : &*found;
+}
+
+/// "" if the variant gives the same as `usual`, to the last bit, in other orders of the threads.
+std::string order_that_differs(Runner& runner, const Variant& variant, const Results<float>& usual) {
+  for (const auto& [order, name] : {std::pair{simt::Order::reverse, "reverse"}, {simt::Order::random, "random:1"}}) {
+    simt::Options options = simt::options();
+    options.order = order;
+    options.seed = 1;
+    const simt::Simulated simulated(options);
+    const simt::PrintsTo nowhere(nullptr);
+    runner.run();
+    Results<float> other = runner.results();
+    if (variant.atomic_dQ) other.dQ = usual.dQ;
+    if (!identical(usual, other))
+      return std::string("the result depends on the order of the threads: FLASH_SIMT_ORDER=") + name + " gives another";
+  }
+  return "";
 }
 
 /// Where the worst element of a tensor lies.
@@ -110,40 +115,19 @@ const void* address_of(const Attention& a, const TensorCheck& check) {
 }  // namespace
 
 std::vector<std::string> never_written(const Attention& a) {
-  struct Missing {
-    std::string what, tensors, where;
-  };
-  std::vector<Missing> all;
-  const auto add = [&](const TensorRef& t) {
-    const Unwritten missing = t.data == nullptr ? Unwritten{} : unwritten_of(t);
-    if (missing.rows.empty()) return;
-    std::string what = (missing.rows.size() == 1 ? "row " : "rows ") + ranges(missing.rows) + " of ";
-    if (missing.columns.size() < static_cast<std::size_t>(t.shape[3]))
-      what = (missing.columns.size() == 1 ? "column " : "columns ") + ranges(missing.columns) + " in " + what;
-    std::string where = " (batch " + std::to_string(missing.batch) + ", head " + std::to_string(missing.head);
-    if (missing.more_heads > 0)
-      where += ", and " + std::to_string(missing.more_heads) + (missing.more_heads == 1 ? " more head" : " more heads");
-    where += "): does the grid of " + missing.writer + " cover them, or does a guard skip them?";
-    if (missing.writer.empty()) what = "any element of ", where = ": is its kernel launched?";
-    const auto same = std::ranges::find_if(all, [&](const Missing& m) { return m.what == what && m.where == where; });
-    if (same == all.end()) {
-      all.push_back({what, t.name, where});
-    } else {
-      same->tensors += std::string(" and ") + t.name;
-    }
-  };
+  std::vector<TensorRef> looked_at{a.O, a.L, a.dQ, a.dK, a.dV, a.dBias};
   const simt::Findings reads = simt::findings();
   for (const TensorRef& workspace : a.workspaces) {
     const auto begin = reinterpret_cast<std::uintptr_t>(workspace.data);
-    const auto end = begin + static_cast<std::uintptr_t>(workspace.elements() * size_of(workspace.dtype));
-    const auto inside = [&](const simt::UnwrittenRead& read) {
-      return !read.shared && read.address >= begin && read.address < end;
-    };
-    if (std::ranges::any_of(reads.unwritten, inside)) add(workspace);
+    const auto bytes = static_cast<std::uintptr_t>(workspace.elements() * size_of(workspace.dtype));
+    const auto inside = [&](const simt::UnwrittenRead& read) { return !read.shared && read.address - begin < bytes; };
+    if (std::ranges::any_of(reads.unwritten, inside)) looked_at.insert(looked_at.begin(), workspace);
   }
-  for (const TensorRef* output : {&a.O, &a.L, &a.dQ, &a.dK, &a.dV, &a.dBias}) add(*output);
   std::vector<std::string> sentences;
-  for (const auto& [what, tensors, where] : all) sentences.push_back("no thread has written " + what + tensors + where);
+  for (const TensorRef& tensor : looked_at) {
+    if (!tensor.exists()) continue;
+    if (std::string sentence = unwritten_of(tensor); !sentence.empty()) sentences.push_back(std::move(sentence));
+  }
   return sentences;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/attention/host_tensor.hpp"
-#include "common/harness/problem_options.hpp"
+#include "common/attention/option_table.hpp"
 
 #include <string>
 #include <vector>
@@ -15,10 +15,10 @@ struct LoadedInputs {
   std::string note;  ///< what was made from the seed because no file gave it; empty if nothing
 };
 
-/// Reads q.npy, k.npy, v.npy and, if present, bias.npy, (backward) do.npy and, for a ragged batch, cu_seqlens_q.npy and cu_seqlens_k.npy. The shape comes from the files; an option that
-/// contradicts it is refused. bias.npy must be (B or 1, H or 1, 1 or Nq, Nk) and may hold -inf, a mask; no other value may be
-/// infinite or NaN. A backward pass without do.npy gets a random dO. UsageError: one line with the names of the files.
-LoadedInputs load_inputs(const std::string& folder, const ProblemOptions&, Pass);
+/// Reads q.npy, k.npy, v.npy and, if present, bias.npy, (backward) do.npy and, for a ragged batch, cu_seqlens_q.npy and cu_seqlens_k.npy. The shape
+/// comes from the files; an option that contradicts it is refused. bias.npy must be (B or 1, H or 1, 1 or Nq, Nk) and may hold -inf, a mask; no
+/// other value may be infinite or NaN. A backward pass without do.npy gets a random dO. UsageError: one line with the names of the files.
+LoadedInputs load_inputs(const std::string& folder, Given, Pass);
 
 /// The files of save_results(), in the order of Results.
 std::vector<std::string> saved_files(const std::string& folder, Pass, bool bias_gradient = false);

@@ -1,8 +1,11 @@
 #include "common/harness/hypotheses.hpp"
 
+#include "common/attention/option_table.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -13,31 +16,20 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 /// "" or which option of the problem the results leave out.
 std::string without_an_option(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
-  FullProblem unscaled = p, scaled_twice = p, unmasked = p, unbiased = p, wide = p, uncapped = p, whole = p, undropped = p,
-              by_product = p, tangent = p;
-  unscaled.scale = 1.0f;
-  scaled_twice.scale = p.scale * p.scale;
-  unmasked.causal = false;
-  unbiased.bias = BiasKind::none;
-  wide.window = {};
-  uncapped.softcap = 0.0f;
-  whole.sequences = {};
-  undropped.dropout = {};
-  by_product.score = Score::dot, by_product.values = Values::tangent;
-  tangent.values = Values::tangent;
   const auto solve = [&](const FullProblem& other) { return check_results(other, inputs, Pass::forward, got, sample).passed; };
-  if (p.scale != 1.0f && solve(unscaled)) return "o and lse are right for scale = 1: the scores are not multiplied by scale";
-  if (p.scale != 1.0f && solve(scaled_twice))
-    return "o and lse are right for scale squared: the scores are multiplied by scale twice";
-  if (p.causal && solve(unmasked)) return "o and lse are right without the causal mask: it is not applied";
-  if (!p.window.is_open() && solve(wide)) return "o and lse are right without the window: it is not applied";
-  if (p.softcap != 0.0f && solve(uncapped)) return "o and lse are right without the softcap: it is not applied";
-  if (!p.sequences.empty() && solve(whole)) return "o and lse are right for one sequence: queries see keys of other sequences";
-  if (p.dropout.probability != 0.0f && solve(undropped)) return "o and lse are right without dropout: it is not applied";
-  if (p.score != Score::dot && solve(by_product)) return "o and lse are right for --score dot: the distance is not computed";
-  if (p.values != Values::tangent && solve(tangent))
-    return "o and lse are right for --values tangent: the centroid is not computed";
-  if (p.bias != BiasKind::none && solve(unbiased)) return "o and lse are right without the bias: it is not added";
+  const auto scaled = [&](float scale) {
+    FullProblem other = p;
+    other.scale = scale;
+    return p.scale != 1.0f && solve(other);
+  };
+  if (scaled(1.0f)) return "o and lse are right for scale = 1: the scores are not multiplied by scale";
+  if (scaled(p.scale * p.scale)) return "o and lse are right for scale squared: the scores are multiplied by scale twice";
+  for (const ProblemOption& option : problem_options()) {
+    if (holds<int>(option) || holds<Dtype>(option) || option.named == Named::of_inputs || !is_set(option, p)) continue;
+    FullProblem other = without(option, p);
+    if (other.score == Score::dot) other.values = Values::tangent;
+    if (solve(other)) return std::string("o and lse are right without ") + option.name + ": it is not applied";
+  }
   return "";
 }
 
@@ -148,6 +140,20 @@ Largest largest_of(const FullProblem& p, const Inputs& inputs, int b, int h, int
   return found;
 }
 
+/// Infinite or NaN if fp32 cannot hold it. Absent if the row sees no key.
+std::optional<float> largest_score_of(const FullProblem& p, const Inputs& inputs, const Worst& at) {
+  const std::vector<float> scores = scores_in_fp32(p, inputs, at.b, at.h, at.row);
+  std::optional<float> largest;
+  for (int j = p.first_key(at.row); j < p.end_key(at.row); ++j) {
+    const bool from_tensor = p.bias == BiasKind::vector || p.bias == BiasKind::matrix;
+    if (from_tensor && inputs.bias(at.b, at.h, at.row, j) == -infinity) continue;  // masked
+    const float score = scores[static_cast<std::size_t>(j)];
+    if (std::isnan(score)) return score;
+    largest = std::max(largest.value_or(-infinity), score);
+  }
+  return largest;
+}
+
 }  // namespace
 
 std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
@@ -208,6 +214,37 @@ std::vector<std::string> row_hints(const FullProblem& p, const Inputs& inputs, c
     if (!hints.empty()) break;
   }
   return hints;
+}
+
+std::optional<float> explaining_score(const Variant& variant, const FullProblem& p, const Inputs& inputs,
+                                      const CheckReport& check) {
+  for (const TensorCheck& tensor : check.tensors) {
+    if (tensor.passed || (tensor.tensor != "o" && tensor.tensor != "lse")) continue;
+    const std::optional<float> largest = largest_score_of(p, inputs, tensor.worst);
+    if (!largest) continue;
+    if (!std::isfinite(*largest)) return largest;
+    if (variant.subtracts_max) continue;
+    const bool overflows = tensor.non_finite > 0 && *largest > exp_overflows_beyond;
+    if (overflows || *largest < exp_underflows_below) return largest;
+  }
+  return std::nullopt;
+}
+
+std::string only_empty_rows_wrong(const FullProblem& p, const Inputs& inputs, Pass pass, const Results<float>& got) {
+  int empty = 0;
+  while (empty < p.Nq && p.end_key(empty) == p.first_key(empty)) ++empty;
+  if (empty == 0 || !choose_sample(p, pass, /*seed=*/1).whole) return "";
+  Sample others{.whole = false, .slices = {}};
+  std::vector<int> queries(static_cast<std::size_t>(p.Nq - empty)),
+      keys(pass == Pass::backward ? static_cast<std::size_t>(p.Nk) : 0);
+  std::iota(queries.begin(), queries.end(), empty);
+  std::iota(keys.begin(), keys.end(), 0);
+  for (int b = 0; b < p.B; ++b) {
+    for (int h = 0; h < p.H; ++h) others.slices.push_back({b, h, queries, keys});
+  }
+  if (!check_results(p, inputs, pass, got, others).passed) return "";
+  return "only rows that see no key are wrong, 0 to " + std::to_string(empty - 1) +
+         " of each head: they must give O = 0 and L = -inf" + (pass == Pass::backward ? ", and dQ = 0" : "");
 }
 
 }  // namespace flash

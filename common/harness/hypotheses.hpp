@@ -1,12 +1,26 @@
-// Mistakes in arithmetic that a wrong result gives away: by the other problem that it solves, or by which of its rows are right.
+// Explains a wrong result by its numbers alone, so on a GPU, too: by what exp cannot hold, by the other problem that it solves, or by which of its
+// rows are right. Explanations by the simulator are in diagnosis.hpp.
 #pragma once
 
+#include "common/attention/variant.hpp"
 #include "common/reference/reference.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace flash {
+
+/// Without subtracting a row's max, exp gives infinity above ln of the largest fp32 number, and loses bits and in the end
+/// everything below ln of the smallest normal one, 2^-126. It is 0 below ln of half the smallest number of all, 2^-150 (-103.97).
+constexpr float exp_overflows_beyond = 88.72f, exp_underflows_below = -87.34f;
+
+/// The largest score of the row where O or L is most wrong, if that score explains the error; it may be infinite or NaN.
+std::optional<float> explaining_score(const Variant&, const FullProblem&, const Inputs&, const CheckReport&);
+
+/// For results that failed their check: a sentence if exactly the rows without a visible key are wrong, else "". Looks only at problems
+/// that are checked whole.
+std::string only_empty_rows_wrong(const FullProblem&, const Inputs&, Pass, const Results<float>& got);
 
 /// "" or which other problem O and L solve: the one without the scale, or whose queries see a key more, say.
 std::string solved_instead(const FullProblem&, const Inputs&, const Results<float>& got, const Sample&);

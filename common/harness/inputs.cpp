@@ -1,8 +1,8 @@
 #include "common/harness/inputs.hpp"
 
 #include "common/attention/tensor.hpp"
-#include "common/reference/parallel.hpp"
 #include "common/machine/isa/float16.hpp"
+#include "common/reference/parallel.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -75,11 +75,6 @@ HostTensor<float> make_bias(const FullProblem& problem, std::uint64_t seed) {
 }
 
 }  // namespace
-
-const char* to_string(InputKind kind) {
-  constexpr const char* names[]{"normal", "ones", "identity", "ramp", "large"};
-  return names[static_cast<int>(kind)];
-}
 
 HostTensor<float> make_input(const FullProblem& problem, InputKind kind, std::uint64_t seed, InputTensor which) {
   if (which == InputTensor::bias) return make_bias(problem, seed);

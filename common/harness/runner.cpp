@@ -1,10 +1,10 @@
 #include "common/harness/runner.hpp"
 
 #include "common/attention/cost.hpp"
-#include "common/reference/parallel.hpp"
-#include "common/harness/tiles.hpp"
+#include "common/harness/select.hpp"
 #include "common/machine/cpu/options.hpp"
 #include "common/machine/isa/float16.hpp"
+#include "common/reference/parallel.hpp"
 
 #include <chrono>
 #include <utility>
@@ -62,8 +62,9 @@ std::vector<TensorRef> make_workspaces(Device& device, const Variant& variant, c
 
 Runner::Runner(Device& device, const Variant& variant, const FullProblem& problem, const Inputs& inputs, Pass pass,
                std::optional<Tiles> tiles)
-    : device_(device), variant_(variant), pass_(pass), tiles_(tiles), input_(inputs.kind), seed_(inputs.seed) {
+    : device_(device), variant_(variant), pass_(pass), tiles_(tiles) {
   attention_.problem = problem;
+  attention_.problem.input = inputs.kind, attention_.problem.seed = inputs.seed;
   attention_.limits = device.limits();
   const bool backward = pass == Pass::backward;
 
@@ -174,7 +175,7 @@ void Runner::upload_all(const Inputs& inputs) {
 }
 
 void Runner::begin() {
-  last_run = {variant_.name, attention_.problem, pass_, tiles_, input_, seed_, attention_.limits.sm};
+  last_run = {variant_.name, attention_.problem, pass_, tiles_, attention_.limits.sm};
   for (Buffer& buffer : outputs_) buffer.poison();
   for (Buffer& buffer : workspaces_) buffer.poison();
   order_tiles(pass_);

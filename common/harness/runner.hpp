@@ -18,9 +18,7 @@ struct LastRun {
   FullProblem problem;
   Pass pass = Pass::forward;
   std::optional<Tiles> tiles;  ///< of the pass; absent: the default
-  InputKind input{};
-  std::uint64_t seed = 1;
-  int sm = 0;  ///< of the device's limits
+  int sm = 0;                  ///< of the device's limits
 };
 inline std::optional<LastRun> last_run;
 
@@ -33,9 +31,6 @@ class Runner {
   /// Allocates and uploads everything. Throws DeviceError if it does not fit (the message gives the bytes wanted and free).
   /// `tiles`: for the pass; by default the variant's default. A run throws as choose_tiles() if the variant has no such tiles.
   Runner(Device&, const Variant&, const FullProblem&, const Inputs&, Pass, std::optional<Tiles> tiles = {});
-
-  /// The tile sizes of the pass from the next run on.
-  void use(Tiles tiles) { tiles_ = tiles; }
 
   /// Poisons outputs and workspaces, runs the pass (backward: forward first) to its end.
   void run();
@@ -68,8 +63,6 @@ class Runner {
   Pass pass_;
   Attention attention_;
   std::optional<Tiles> tiles_;
-  InputKind input_;
-  std::uint64_t seed_;
   std::optional<double> first_enqueue_ms_;  ///< of the pass; known after the first run
   std::vector<Buffer> inputs_, outputs_, workspaces_;
   std::vector<Buffer> zeroed_;  ///< workspaces that kernels leave as they found them

@@ -9,13 +9,7 @@
 namespace flash {
 namespace {
 
-/// Without a dtype any will do.
-bool takes(const Variant& variant, Pass pass, std::optional<Dtype> dtype) {
-  return (pass == Pass::forward || variant.backward != nullptr) &&
-         (!dtype || std::find(variant.dtypes.begin(), variant.dtypes.end(), *dtype) != variant.dtypes.end());
-}
-
-std::string names(const std::vector<Variant>& list) {
+std::string list_of_names(const std::vector<Variant>& list) {
   std::string text;
   for (const Variant& variant : list) text += (text.empty() ? "" : ", ") + std::string(variant.name);
   return text;
@@ -29,14 +23,14 @@ double elements(const std::array<std::int64_t, 4>& shape) {
 
 }  // namespace
 
-std::unique_ptr<Device> choose_device(const Options& options) {
+std::unique_ptr<Device> choose_device(const Request& request) {
   std::string why_not;
-  if (options.device != DeviceChoice::cpu) {
+  if (request.device != DeviceChoice::cpu) {
     std::unique_ptr<Device> gpu = open_gpu(why_not);
     if (gpu) return gpu;
-    if (options.device == DeviceChoice::gpu) throw DeviceError("--device is gpu, but " + why_not + "; allowed here: auto, cpu");
+    if (request.device == DeviceChoice::gpu) throw DeviceError("--device is gpu, but " + why_not + "; allowed here: auto, cpu");
   }
-  if (options.bench) {
+  if (request.bench) {
     throw UsageError(
         "--bench needs a GPU" + (why_not.empty() ? "" : " (" + why_not + ")") +
         ": the CPU simulates kernels to count and check, its times mean nothing; leave --bench out for the counts");
@@ -44,22 +38,25 @@ std::unique_ptr<Device> choose_device(const Options& options) {
   return open_cpu();
 }
 
-const Variant& choose_variant(const StageInfo& stage, const Options& options) {
+const Variant& choose_variant(const StageInfo& stage, const Request& request) {
   const std::vector<Variant>& list = variants(Backend::cpu);
   if (list.empty()) throw std::logic_error(stage.name + " has no kernels");
   const auto is_general = [](const Variant& variant) { return !variant.only_if_fastest; };
+  const auto given_dtype = request.problem.find("--dtype");
+  const auto takes = [&](const Variant& variant) {
+    return (request.pass == Pass::forward || variant.backward != nullptr) &&
+           (given_dtype == request.problem.end() ||
+            std::ranges::find(variant.dtypes, given_dtype->second, to_string<Dtype>) != variant.dtypes.end());
+  };
   const Variant* chosen = &*std::find_if(list.rbegin(), std::prev(list.rend()), is_general);
-  if (!options.variant.empty()) {
-    chosen = find_variant(Backend::cpu, options.variant);
-    if (chosen == nullptr) throw UsageError("--variant is '" + options.variant + "'; allowed: " + names(list));
+  if (!request.variant.empty()) {
+    chosen = find_variant(Backend::cpu, request.variant);
+    if (chosen == nullptr) throw UsageError("--variant is '" + request.variant + "'; allowed: " + list_of_names(list));
   } else {
-    const auto suits = [&](const Variant& variant) {
-      return is_general(variant) && takes(variant, options.pass, options.problem.dtype);
-    };
-    const auto found = std::find_if(list.rbegin(), list.rend(), suits);
+    const auto found = std::find_if(list.rbegin(), list.rend(), [&](const Variant& v) { return is_general(v) && takes(v); });
     if (found != list.rend()) return *found;
   }
-  if (options.pass == Pass::forward || chosen->backward != nullptr) return *chosen;
+  if (request.pass == Pass::forward || chosen->backward != nullptr) return *chosen;
   throw UsageError("--pass is backward, but " + stage.name + " variant " + chosen->name + " has none; allowed: forward" +
                    (stage.backward_stage.empty() ? "" : "; " + stage.backward_stage + " has a backward pass"));
 }
@@ -107,6 +104,32 @@ void check_memory(const DeviceInfo& device, const Variant& variant, const FullPr
 std::string simulation_note(const FullProblem& problem, Pass pass) {
   constexpr double simulated_in_seconds = 1e10;  // FLOPs
   return flops(problem, pass) < simulated_in_seconds ? "" : "the CPU simulator may take minutes for this problem";
+}
+
+std::string to_string(const Tiles& tiles) { return std::to_string(tiles.Br) + "," + std::to_string(tiles.Bc); }
+
+std::optional<Tiles> choose_tiles(const Variant& variant, const FullProblem& problem, Pass pass, const DeviceLimits& limits,
+                                  std::optional<Tiles> wanted) {
+  const std::string given = wanted ? "--tiles is " + to_string(*wanted) : "";
+  if (variant.tiles == nullptr) {
+    if (wanted)
+      throw UsageError(given + ", but variant " + variant.name + " has no tile sizes to choose from; --list shows which have");
+    return std::nullopt;
+  }
+  const std::vector<TileChoice> choices = variant.tiles(problem, pass, limits);
+  const std::string here = std::string(to_string(pass)) + " pass of " + variant.name + " at d=" + std::to_string(problem.d);
+  if (choices.empty()) {
+    throw DeviceError("no tiles for the " + here + " run here: compute capability " + std::to_string(limits.sm / 10) + "." +
+                      std::to_string(limits.sm % 10) + ", " + std::to_string(limits.shared_bytes) +
+                      " bytes of shared memory for a block");
+  }
+  if (!wanted) return choices.front().tiles;
+  std::string allowed;
+  for (const TileChoice& choice : choices) {
+    if (choice.tiles == *wanted) return wanted;
+    allowed += (allowed.empty() ? "" : "  ") + to_string(choice.tiles);
+  }
+  throw UsageError(given + "; allowed for the " + here + " here: " + allowed);
 }
 
 }  // namespace flash

@@ -1,21 +1,22 @@
-// Chooses the device and the variant that a command line means, and refuses a problem that cannot run there.
+// Chooses the device, the variant and the tile sizes that a command line means, and refuses a problem that cannot run there.
 #pragma once
 
-#include "common/harness/options.hpp"
+#include "common/harness/command_line.hpp"
 #include "common/machine/device.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace flash {
 
 /// The device of --device. auto takes a GPU if one works and the stage was built for it, else the CPU. DeviceError with the
 /// reason if a GPU is demanded and there is none; UsageError if --bench would have to time the CPU.
-std::unique_ptr<Device> choose_device(const Options&);
+std::unique_ptr<Device> choose_device(const Request&);
 
 /// The variant of --variant, or the last one that has the pass and the dtype, as built for the CPU: every kernel is. UsageError if there is none,
 /// or none of that name.
-const Variant& choose_variant(const StageInfo&, const Options&);
+const Variant& choose_variant(const StageInfo&, const Request&);
 
 /// UsageError if the variant cannot take the problem (refusal()); DeviceError if it could, but not on this device.
 void check_variant(const Variant&, const FullProblem&, const DeviceLimits&);
@@ -26,5 +27,12 @@ void check_memory(const DeviceInfo&, const Variant&, const FullProblem&, Pass, b
 
 /// A warning about the simulator's time, "" if it takes seconds.
 std::string simulation_note(const FullProblem&, Pass);
+
+/// "64,32", as --tiles takes it.
+std::string to_string(const Tiles&);
+
+/// The tile sizes that a run of the pass uses: `wanted`, else the default; absent if there is nothing to choose. UsageError if `wanted` is none of
+/// the choices; DeviceError if none fits the device.
+std::optional<Tiles> choose_tiles(const Variant&, const FullProblem&, Pass, const DeviceLimits&, std::optional<Tiles> wanted);
 
 }  // namespace flash

@@ -1,8 +1,8 @@
 #include "common/reference/bias_gradient.hpp"
 
 #include "common/attention/tensor.hpp"
-#include "common/reference/parallel.hpp"
 #include "common/reference/naive.hpp"
+#include "common/reference/parallel.hpp"
 
 #include <algorithm>
 #include <utility>

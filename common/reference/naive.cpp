@@ -1,9 +1,9 @@
 #include "common/reference/naive.hpp"
 
 #include "common/attention/tensor.hpp"
-#include "common/reference/parallel.hpp"
 #include "common/machine/isa/float16.hpp"
 #include "common/reference/bias_gradient.hpp"
+#include "common/reference/parallel.hpp"
 #include "common/reference/reference.hpp"
 
 #include <algorithm>

@@ -1,13 +1,13 @@
 #include "common/reference/reference.hpp"
 
 #include "common/attention/tensor.hpp"
-#include "common/reference/parallel.hpp"
 #include "common/machine/isa/float16.hpp"
 #include "common/reference/bias_gradient.hpp"
 #include "common/reference/exact.hpp"
 #include "common/reference/lorentz.hpp"
 #include "common/reference/measure.hpp"
 #include "common/reference/naive.hpp"
+#include "common/reference/parallel.hpp"
 
 #include <algorithm>
 

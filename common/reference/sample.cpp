@@ -1,8 +1,8 @@
 // Chooses the rows of a big problem that are checked, and computes their exact and naive values.
-#include "common/reference/parallel.hpp"
 #include "common/reference/bias_gradient.hpp"
 #include "common/reference/measure.hpp"
 #include "common/reference/naive.hpp"
+#include "common/reference/parallel.hpp"
 
 #include <algorithm>
 #include <random>

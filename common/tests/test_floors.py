@@ -78,7 +78,9 @@ class Floors(unittest.TestCase):
 
     def test_kernels_see_neither_side_of_the_machine(self):
         kernels = [(file, included) for file, included in arrows() if file.endswith(".cuh") and file[0].isdigit()]
-        self.assertEqual([pair for pair in kernels if re.match(r"common/(?!parts/|machine/[^/]+$|machine/isa/|attention/tiles\.hpp$)", pair[1])], [])
+        self.assertEqual(
+            [pair for pair in kernels if re.match(r"common/(?!parts/|machine/[^/]+$|machine/isa/|attention/tiles\.hpp$)", pair[1])], []
+        )
 
 
 if __name__ == "__main__":

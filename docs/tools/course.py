@@ -2,8 +2,9 @@
 
 import difflib
 import re
-import sys
 import textwrap
+
+from docs.course.kit import exercise
 
 from . import check_pages
 from .check_pages import ROOT
@@ -11,9 +12,6 @@ from .formatting import details, table
 from .ladder import file_of
 from .quotes import block
 from .quotes import part as lines_of
-
-sys.path.insert(0, str(ROOT / "docs" / "course"))
-from kit import exercise
 
 
 def exercises():

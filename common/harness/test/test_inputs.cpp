@@ -14,13 +14,7 @@ using namespace flash;
 
 FullProblem small() {
   FullProblem p;
-  p.B = 2;
-  p.H = 6;
-  p.Hkv = 3;
-  p.Nq = 33;
-  p.Nk = 41;
-  p.d = 40;
-  p.scale = default_scale(p.d);
+  p.B = 2, p.H = 6, p.Hkv = 3, p.Nq = 33, p.Nk = 41, p.d = 40;
   return p;
 }
 
@@ -47,13 +41,10 @@ TEST_CASE("inputs: normal has mean 0, variance 1, and the tails of a normal dist
   p.Nq = 2000;
   const std::vector<float> values = make_input(p, InputKind::normal, 3, InputTensor::q).values;
   const double n = static_cast<double>(values.size());  // 960,000
-  double sum = 0, squares = 0, fourth = 0, neighbours = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const double x = values[i];
-    sum += x;
-    squares += x * x;
-    fourth += x * x * x * x;
-    if (i > 0) neighbours += x * static_cast<double>(values[i - 1]);
+  double sum = 0, squares = 0, fourth = 0, neighbours = 0, before = 0;
+  for (const double x : values) {
+    sum += x, squares += x * x, fourth += x * x * x * x, neighbours += x * before;
+    before = x;
   }
   // Five standard deviations of each estimate.
   CHECK(std::abs(sum / n) < 5 / std::sqrt(n));

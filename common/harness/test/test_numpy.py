@@ -16,24 +16,20 @@ except ImportError:
     print("NumPy is not installed: skipped")
     sys.exit(77)
 
-# (name, B, H, Hkv, Nq, Nk, d, causal, shape of the bias or None, type of the files)
-CASES = [
-    ("GQA, causal, more keys", 2, 6, 2, 19, 45, 24, True, None, np.float16),
-    ("MQA, more queries: rows without keys", 1, 4, 1, 40, 23, 8, True, None, np.float64),
-    ("bias per query and key, masked", 2, 4, 2, 13, 21, 64, False, (1, 4, 13, 21), np.float32),
-]
-BIAS_GRADIENT_PROGRAMS = ("01_naive", "07_fa2_backward", "08_tensor_cores")
-FP16_PROGRAMS = ("08_tensor_cores",)
+# (B, H, Hkv, Nq, Nk, d), causal, shape of the bias or None, type of the files
+CASES = (
+    ((2, 6, 2, 19, 45, 24), True, None, np.float16),
+    ((1, 4, 1, 40, 23, 8), True, None, np.float64),  # more queries than keys: rows without keys
+    ((2, 4, 2, 13, 21, 64), False, (1, 4, 13, 21), np.float32),
+)
+BIAS_GRADIENT = ("01_naive", "07_fa2_backward", "08_tensor_cores")
 
 
 def softmax_attention(q, k, v, do, bias, causal):
     """O, LSE, dQ, dK, dV and each head's dBias in float64, all heads at once."""
-    group = q.shape[1] // k.shape[1]
+    group, nq, nk, scale = q.shape[1] // k.shape[1], q.shape[2], k.shape[2], 1 / np.sqrt(q.shape[3])
     keys, values = (np.repeat(x, group, axis=1) for x in (k, v))
-    nq, nk, scale = q.shape[2], k.shape[2], 1 / np.sqrt(q.shape[3])
-    s = scale * q @ keys.swapaxes(2, 3)
-    if bias is not None:
-        s = s + bias
+    s = scale * q @ keys.swapaxes(2, 3) + (0 if bias is None else bias)
     if causal:
         s = np.where(np.arange(nk) <= np.arange(nq)[:, None] + nk - nq, s, -np.inf)
     m = s.max(axis=3, keepdims=True, initial=-np.inf)
@@ -44,74 +40,61 @@ def softmax_attention(q, k, v, do, bias, causal):
     with np.errstate(divide="ignore"):
         lse = (m + np.log(total))[..., 0]
     o = p @ values
-    dp = do @ values.swapaxes(2, 3)
-    ds = p * (dp - (do * o).sum(axis=3, keepdims=True))
+    ds = p * (do @ values.swapaxes(2, 3) - (do * o).sum(axis=3, keepdims=True))
 
     def sum_groups(x):
-        return x.reshape(k.shape[0], k.shape[1], group, nk, k.shape[3]).sum(axis=2)
+        return x.reshape(*k.shape[:2], group, *k.shape[2:]).sum(axis=2)
 
-    dk = sum_groups(scale * ds.swapaxes(2, 3) @ q)
-    dv = sum_groups(p.swapaxes(2, 3) @ do)
+    dk, dv = sum_groups(scale * ds.swapaxes(2, 3) @ q), sum_groups(p.swapaxes(2, 3) @ do)
     return {"o": o, "lse": lse, "dq": scale * ds @ keys, "dk": dk, "dv": dv, "dbias": ds}
 
 
-def run(program, arguments):
-    result = subprocess.run([program, "--device", "cpu", "--no-watch", *arguments], capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{program} {' '.join(arguments)}: exit code {result.returncode}\n{result.stdout}{result.stderr}")
-
-
-def passes_in_fp32(program):
-    """The passes that some variant of the program does in fp32."""
-    listed = subprocess.run([program, "--list", "--json"], capture_output=True, text=True, check=True)
-    variants = [v for v in json.loads(listed.stdout)["variants"] if "fp32" in v["dtypes"]]
-    return sorted({p for v in variants for p in v["passes"]}, reverse=True)  # forward first
-
-
-def check_case(program, case, backward, kind="fp32"):
-    name, b, h, hkv, nq, nk, d, causal, bias_shape, dtype = case
+def check_case(program, case, backward, kind):
+    (b, h, hkv, nq, nk, d), causal, bias_shape, dtype = case
     rng = np.random.default_rng(2)
-    q, k, v, do = (rng.standard_normal(shape).astype(dtype) for shape in ((b, h, nq, d), (b, hkv, nk, d), (b, hkv, nk, d), (b, h, nq, d)))
-    bias = None
+    inputs = {
+        name: rng.standard_normal((b, *shape)).astype(dtype)
+        for name, shape in {"q": (h, nq, d), "k": (hkv, nk, d), "v": (hkv, nk, d), "do": (h, nq, d)}.items()
+    }
+    rounded = [x.astype(np.float16 if kind == "fp16" else np.float32).astype(np.float64) for x in inputs.values()]  # as the program does
     if bias_shape:
-        bias = rng.standard_normal(bias_shape).astype(np.float32)
-        bias[rng.random(bias_shape) < 0.2] = -np.inf
+        inputs["bias"] = np.where(rng.random(bias_shape) < 0.2, -np.inf, rng.standard_normal(bias_shape)).astype(np.float32)
+    with_dbias = backward and bias_shape is not None and program.name in BIAS_GRADIENT
+    names = ["o", "lse", *(["dq", "dk", "dv"] if backward else []), *(["dbias"] if with_dbias else [])]
+    expected = softmax_attention(*rounded, inputs.get("bias"), causal)
+    if with_dbias:  # the sum over what the bias is broadcast over
+        expected["dbias"] = expected["dbias"].sum(axis=tuple(axis for axis in (0, 1) if bias_shape[axis] == 1), keepdims=True)
     with tempfile.TemporaryDirectory() as folder:
-        inputs, outputs = pathlib.Path(folder, "in"), pathlib.Path(folder, "out")
-        inputs.mkdir()
-        for stem, array in (("q", q), ("k", k), ("v", v), ("do", do), ("bias", bias)):
-            if array is not None:
-                np.save(inputs / f"{stem}.npy", array)
-        arguments = ["--load", str(inputs), "--save", str(outputs), "--pass", "backward" if backward else "forward"]
-        with_dbias = backward and bias_shape is not None and pathlib.Path(program).name in BIAS_GRADIENT_PROGRAMS
-        arguments += ["--dtype", kind] + (["--causal"] if causal else []) + (["--bias-gradient"] if with_dbias else [])
-        run(program, arguments)
-
-        # The program works on float32 or float16: files of more bits are rounded first, as it does.
-        rounded = [x.astype(np.float16 if kind == "fp16" else np.float32).astype(np.float64) for x in (q, k, v, do)]
-        tolerance = 2e-2 if kind == "fp16" else 2e-5
-        expected = softmax_attention(*rounded, bias, causal)
-        names = ["o", "lse"] + (["dq", "dk", "dv"] if backward else []) + (["dbias"] if with_dbias else [])
-        if with_dbias:  # the sum over what the bias is broadcast over
-            shared = tuple(axis for axis in (0, 1) if bias_shape[axis] == 1)
-            expected["dbias"] = expected["dbias"].sum(axis=shared, keepdims=True)
-        assert sorted(p.stem for p in outputs.iterdir()) == sorted(names), "the saved files are not those promised"
-        for stem in names:
-            got = np.load(outputs / f"{stem}.npy")
-            assert got.dtype == np.float32 and got.shape == expected[stem].shape, f"{name}, {stem}: {got.dtype} {got.shape}"
-            np.testing.assert_allclose(got, expected[stem], rtol=tolerance, atol=tolerance, err_msg=f"{program}, {name}, {stem}")
-    print(f"ok: {pathlib.Path(program).name} {'backward' if backward else 'forward'}: {name}")
+        for name, array in inputs.items():
+            np.save(f"{folder}/{name}.npy", array)
+        out = pathlib.Path(folder, "out")
+        command = [
+            program,
+            "--device=cpu",
+            "--no-watch",
+            f"--load={folder}",
+            f"--save={out}",
+            f"--pass={'backward' if backward else 'forward'}",
+        ]
+        command += [f"--dtype={kind}", f"--causal={str(causal).lower()}", f"--bias-gradient={str(with_dbias).lower()}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        assert sorted(p.stem for p in out.iterdir()) == sorted(names), "the saved files are not those promised"
+        for name in names:
+            got, tolerance = np.load(out / f"{name}.npy"), 2e-2 if kind == "fp16" else 2e-5
+            assert got.dtype == np.float32 and got.shape == expected[name].shape, (command, name, got.dtype, got.shape)
+            np.testing.assert_allclose(got, expected[name], rtol=tolerance, atol=tolerance, err_msg=f"{command}, {name}")
 
 
 def main():
-    programs = sorted(pathlib.Path(sys.argv[1]).glob("[0-9][0-9]_*"))
-    assert programs, f"no stage programs in {sys.argv[1]}"
-    for program in programs:
-        for direction in passes_in_fp32(program):
-            for case in CASES:
-                check_case(str(program), case, direction == "backward")
-        if program.name in FP16_PROGRAMS:
-            check_case(str(program), CASES[2], backward=True, kind="fp16")
+    for program in sorted(pathlib.Path(sys.argv[1]).glob("[0-9][0-9]_*")):
+        listed = subprocess.run([program, "--list", "--json"], capture_output=True, text=True, check=True)
+        for kind in ("fp32", "fp16"):
+            passes = {p for variant in json.loads(listed.stdout)["variants"] if kind in variant["dtypes"] for p in variant["passes"]}
+            for which in sorted(passes, reverse=True):
+                for case in CASES if kind == "fp32" else CASES[2:]:
+                    check_case(program, case, which == "backward", kind)
+        print(f"ok: {program.name}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 // What watched launches found: accesses that race, memory that was read though no thread had written it, and memory that none has written.
 #pragma once
 
-#include "common/machine/rules.hpp"
 #include "common/machine/cpu/types.hpp"
+#include "common/machine/rules.hpp"
 
 #include <cstdint>
 #include <string>

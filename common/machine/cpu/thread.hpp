@@ -1,9 +1,9 @@
 // What a CUDA thread knows of itself, and the synchronisations of its block and warp.
 #pragma once
 
-#include "common/machine/rules.hpp"
 #include "common/machine/cpu/site.hpp"
 #include "common/machine/cpu/types.hpp"
+#include "common/machine/rules.hpp"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 #include "common/machine/engine/limits.hpp"
 
-#include "common/machine/error.hpp"
 #include "common/machine/engine/messages.hpp"
+#include "common/machine/error.hpp"
 #include "common/machine/rules.hpp"
 
 #include <string>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "common/machine/cpu/launch.hpp"
+#include "common/machine/cpu/options.hpp"
 #include "common/machine/engine/instrumentation.hpp"
 #include "common/machine/engine/threads.hpp"
-#include "common/machine/cpu/options.hpp"
 #include "common/machine/rules.hpp"
 
 #include <deque>

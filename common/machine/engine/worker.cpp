@@ -1,10 +1,10 @@
 #include "common/machine/engine/worker.hpp"
 
+#include "common/machine/cpu/thread.hpp"
 #include "common/machine/engine/hopper.hpp"
 #include "common/machine/engine/limits.hpp"
 #include "common/machine/engine/messages.hpp"
 #include "common/machine/engine/module.hpp"
-#include "common/machine/cpu/thread.hpp"
 
 #include <stdexcept>
 

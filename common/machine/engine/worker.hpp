@@ -1,11 +1,11 @@
 // One operating-system thread's machine: it runs blocks one after the other.
 #pragma once
 
-#include "common/machine/error.hpp"
 #include "common/machine/engine/block_state.hpp"
 #include "common/machine/engine/reach.hpp"
 #include "common/machine/engine/scheduler.hpp"
 #include "common/machine/engine/watcher.hpp"
+#include "common/machine/error.hpp"
 
 #include <atomic>
 #include <cstdint>

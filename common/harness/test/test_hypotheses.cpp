@@ -1,4 +1,4 @@
-#include "common/harness/explanation.hpp"
+#include "common/harness/hypotheses.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/reference/reference.hpp"
 

@@ -1,0 +1,360 @@
+#include "common/attention/option_table.hpp"
+
+#include "common/attention/tensor.hpp"
+#include "common/machine/error.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <initializer_list>
+#include <utility>
+
+namespace flash {
+namespace {
+
+using F = Features;
+using P = FullProblem;
+
+/// Those of a flag or an enumeration from its second value on.
+template <class... Rest>
+constexpr std::array<F, 5> of(Rest... features) {
+  return {F::none, features...};
+}
+
+bool valid_window(const P& p) {
+  const auto valid = [](int bound) { return bound >= Window::open && bound <= largest_window; };
+  return valid(p.window.left) && valid(p.window.right);
+}
+bool valid_softcap(const P& p) {
+  return p.softcap == 0 || (p.softcap > 0 && std::isfinite(p.softcap) && std::isfinite(1 / p.softcap));
+}
+bool valid_lengths(const P& p) {
+  return p.sequences.empty() || (p.sequences.queries.back() > 0 && p.sequences.keys.back() > 0);
+}
+bool valid_dropout(const P& p) { return p.dropout.probability >= 0 && p.dropout.probability < 1; }
+bool valid_head_dim(const P& p) { return p.d <= largest_head_dim; }
+
+constexpr Named always = Named::always, in_json = Named::in_json, if_set = Named::if_set, of_inputs = Named::of_inputs;
+
+constexpr ProblemOption option_table[] = {
+    {"--batch", &P::B, "B", "Batch", always},
+    {"--heads", &P::H, "H", "Query heads", always},
+    {"--kv-heads", &P::Hkv, "Hkv", "Key/value heads, a divisor of H", always, of(F::shared_heads), "H",
+     "fewer --kv-heads than --heads"},
+    {"--seq-q", &P::Nq, "Nq", "Number of queries", always},
+    {"--seq-k", &P::Nk, "Nk", "Number of keys", always, of(F::unequal_lengths), nullptr, "--seq-q unlike --seq-k"},
+    {"--head-dim", &P::d, "d", "Head dimension", always, of(), nullptr, nullptr, "whole numbers from 1 to 256", valid_head_dim},
+    {"--scale", &P::scale, "X", "Factor of Q K^T", in_json, of(), "1/sqrt(d)"},
+    {"--causal", &P::causal, "", "Query i sees key j only if j <= i + Nk - Nq", in_json, of(F::causal)},
+    {"--window", &P::window, "left,right",
+     "Query i sees key j only if i + Nk - Nq - left <= j <= i + Nk - Nq + right; -1: no bound", if_set, of(F::window), nullptr,
+     nullptr, "left,right, each -1 for no bound, or 0 to 2^30-1", valid_window},
+    {"--softcap", &P::softcap, "c", "Scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay", if_set,
+     of(F::softcap), nullptr, nullptr, "a positive number with a finite inverse, or 0 for none", valid_softcap},
+    {"--lengths", &P::sequences, "n,n:m,...",
+     "A ragged batch: sequences of these lengths, 0 allowed, packed one after another in tensors of batch 1; n, or "
+     "queries:keys",
+     if_set, of(F::lengths), "none", nullptr,
+     "lengths such as 100,0,7:20, each of 0 or more queries and keys, or queries:keys, 1 to 2^30 together", valid_lengths},
+    {"--dropout", &Dropout::probability, "p",
+     "Each weight becomes 0 with this probability, else 1 / (1 - p) times as large, after the softmax", if_set, of(F::dropout),
+     nullptr, nullptr, "a probability from 0, for none, to less than 1", valid_dropout},
+    {"--dropout-seed", &Dropout::seed, "S", "Which weights are dropped; both passes must be given the same"},
+    {"--score", &P::score, "", "dot: scale q . k; lorentz: -scale times the distance of q and k as points of the hyperboloid",
+     if_set, of(F::lorentz)},
+    {"--values", &P::values, "",
+     "tangent: O is the weighted mean of V; centroid, for --score lorentz: rows of V are points of the hyperboloid, too, "
+     "and O is their weighted centroid",
+     if_set, of(F::centroid)},
+    {"--dtype", &P::dtype, "", "Type of Q, K, V, O and their gradients", always, of(),
+     "the first that the variant takes, see --list"},
+    {"--layout", &P::layout, "", "Order in memory: (B,H,N,d), (B,N,H,d), packed QKV (B,N,3,H,d), packed KV (B,N,2,Hkv,d)",
+     always, of(F::bnhd, F::packed_qkv, F::packed_kv)},
+    {"--bias", &P::bias, "", "Added to the scaled scores: per key, per query and key, or ALiBi slopes", always,
+     of(F::vector_bias, F::matrix_bias, F::alibi)},
+    {"--bias-gradient", &P::bias_gradient, "", "A backward pass also computes the gradient of the bias, which must be a matrix",
+     if_set, of(F::bias_gradient)},
+    {"--input", &P::input, "",
+     "normal: standard normal; ones: all ones, so O is 1; identity: Q and K rows are unit vectors, so with a large "
+     "--scale row i of O is row i of V; ramp: Q and K ones and V(j, c) = j + c/1000, so O(i, c) is the mean visible j "
+     "+ c/1000; large: scores of some hundreds",
+     of_inputs},
+    {"--seed", &P::seed, "S", "Seed of the random inputs", of_inputs},
+};
+
+template <class Names>
+std::string joined(const Names& all, const char* between) {
+  std::string list;
+  for (const char* name : all) list += (list.empty() ? "" : between) + std::string(name);
+  return list;
+}
+
+// A type's text: from it, false if it is none, and back.
+
+template <class Number>
+bool from_text(const std::string& text, Number& value) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc{} && stop == end;
+}
+bool from_text(const std::string& text, bool& value) {
+  value = text == "true";
+  return value || text == "false";
+}
+bool from_text(const std::string& text, float& value) {  // from_chars() is too new
+  char* stop = nullptr;
+  value = std::strtof(text.c_str(), &stop);
+  const bool starts_with_space = text.empty() || std::isspace(static_cast<unsigned char>(text.front())) != 0;
+  return !starts_with_space && stop == text.c_str() + text.size() && std::isfinite(value);
+}
+template <Enumeration Enum>
+bool from_text(const std::string& text, Enum& value) {
+  const auto& all = value_names<Enum>;
+  const auto found = std::ranges::find(all, text);
+  value = static_cast<Enum>(found - all.begin());
+  return found != all.end();
+}
+bool from_text(const std::string& text, Window& window) {
+  const std::size_t comma = std::min(text.find(','), text.size());
+  return comma < text.size() && from_text(text.substr(0, comma), window.left) &&
+         from_text(text.substr(comma + 1), window.right);
+}
+bool from_text(const std::string& text, Sequences& sequences) {
+  sequences = {{0}, {0}};
+  const auto append = [](std::vector<int>& offsets, const std::string& length) {
+    int n = 0;
+    if (!from_text(length, n) || n < 0 || n > largest_size - offsets.back()) return false;
+    offsets.push_back(offsets.back() + n);
+    return true;
+  };
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const std::string both = text.substr(at, comma - at);
+    const std::size_t colon = both.find(':');
+    if (!append(sequences.queries, both.substr(0, colon))) return false;
+    if (!append(sequences.keys, colon == std::string::npos ? both : both.substr(colon + 1))) return false;
+    at = comma + 1;
+  }
+  return true;
+}
+
+template <class Number>
+std::string to_text(Number value) {  // digits that give back the same number
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+std::string to_text(bool value) { return value ? "true" : "false"; }
+template <Enumeration Enum>
+std::string to_text(Enum value) {
+  return to_string(value);
+}
+std::string to_text(const Window& window) { return to_text(window.left) + "," + to_text(window.right); }
+std::string to_text(const Sequences& sequences) {
+  std::string text;
+  for (std::size_t s = 0; s + 1 < sequences.queries.size(); ++s) {
+    const int queries = sequences.queries[s + 1] - sequences.queries[s], keys = sequences.keys[s + 1] - sequences.keys[s];
+    text += (s > 0 ? "," : "") + to_text(queries) + (queries == keys ? "" : ":" + to_text(keys));
+  }
+  return text;
+}
+
+/// Of a value that could be read.
+bool in_range(const ProblemOption& option, const P& p) {
+  const bool size = with_value(option, p, [](const auto& value) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, int>) return value >= 1 && value <= largest_size;
+    return true;
+  });
+  return size && (option.valid == nullptr || option.valid(p));
+}
+
+[[noreturn]] void refuse_value(const ProblemOption& option, const std::string& text) {
+  const P usual;
+  const std::string allowed = with_value(option, usual, [&](const auto& value) -> std::string {
+    using T = std::decay_t<decltype(value)>;
+    if (option.allowed != nullptr) return option.allowed;
+    if constexpr (Enumeration<T>) return joined(value_names<T>, ", ");
+    return std::is_same_v<T, int>     ? "whole numbers from 1 to 2^30"
+           : std::is_same_v<T, float> ? "finite fp32 numbers"
+                                      : "whole numbers from 0 to 2^64-1";
+  });
+  throw UsageError(std::string(option.name) + " is '" + text + "'; allowed: " + allowed);
+}
+
+/// The problem of these sizes with all else at its default.
+P usual_of(const P& p) {
+  P usual;
+  usual.B = p.B, usual.H = usual.Hkv = p.H, usual.Nq = usual.Nk = p.Nq, usual.d = p.d;
+  usual.scale = default_scale(p.d);
+  return usual;
+}
+
+/// Of the option's features, the one that the problem has.
+F feature_of(const ProblemOption& option, const P& p) {
+  return with_value(option, p, [&](const auto& value) {
+    using T = std::decay_t<decltype(value)>;
+    if constexpr (Enumeration<T>) return option.features.at(static_cast<std::size_t>(value));
+    return option.features.at(is_set(option, p) ? 1 : 0);
+  });
+}
+
+/// Do the factors multiply to at least 2^62? Offsets are signed and have 64 bits; there is room to add two of them.
+bool too_large(std::initializer_list<std::int64_t> factors) {
+  std::int64_t room = (std::int64_t{1} << 62) - 1;
+  for (const std::int64_t factor : factors) room /= factor;  // floor(floor(a / b) / c) = floor(a / (b * c))
+  return room == 0;
+}
+
+}  // namespace
+
+std::span<const ProblemOption> problem_options() { return option_table; }
+
+Given given_sizes(const std::array<std::int64_t, 6>& sizes) {
+  Given given;
+  std::size_t n = 0;
+  for (const char* name : {"--batch", "--heads", "--kv-heads", "--seq-q", "--seq-k", "--head-dim"})
+    given[name] = to_text(sizes[n++]);
+  return given;
+}
+
+void require_agreement(const Given& given, const std::string& name, const std::string& value, const std::string& why) {
+  const auto found = given.find(name);
+  if (found != given.end() && found->second != value)
+    throw UsageError(name + " is " + found->second + ", but " + why + ": " + value + "; leave it out");
+}
+
+FullProblem make_problem(const Given& given) {
+  P p;
+  for (const ProblemOption& option : option_table) {
+    if (const auto found = given.find(option.name); found != given.end()) parse_value(option, found->second, p);
+  }
+  if (!given.contains("--kv-heads")) p.Hkv = p.H;
+  if (!given.contains("--scale")) p.scale = default_scale(p.d);
+  if (!p.sequences.empty()) {
+    p.B = 1, p.Nq = p.sequences.queries.back(), p.Nk = p.sequences.keys.back();
+    for (const auto& [name, size] : {std::pair{"--batch", p.B}, {"--seq-q", p.Nq}, {"--seq-k", p.Nk}})
+      require_agreement(given, name, to_text(size), "the sequences of --lengths have together");
+  }
+  check_problem(p);
+  return p;
+}
+
+void check_problem(const FullProblem& p) {
+  const auto refuse = [](bool wrong, const std::string& what) {
+    if (wrong) throw UsageError(what);
+  };
+  const auto sizes = [&](std::initializer_list<const char*> options) {
+    std::string text;
+    for (const ProblemOption& option : option_table) {
+      if (std::ranges::find(options, std::string_view(option.name)) == options.end()) continue;
+      text += (text.empty() ? "" : ", ") + std::string(option.name) + " " + value_text(option, p);
+    }
+    return text;
+  };
+  for (const ProblemOption& option : option_table) {
+    if (!in_range(option, p)) refuse_value(option, value_text(option, p));
+  }
+  refuse(p.H % p.Hkv != 0, sizes({"--heads", "--kv-heads"}) + "; allowed: heads that are a multiple of the kv-heads");
+  refuse(p.layout == Layout::qkv && (p.Nq != p.Nk || p.H != p.Hkv),
+         "--layout qkv with " + sizes({"--heads", "--kv-heads", "--seq-q", "--seq-k"}) +
+             "; allowed: as many queries as keys, and as many kv-heads as heads");
+  // The largest things that anyone indexes, at 4 bytes an element: packed QKV, or the scores [B, H, Nq, Nk].
+  refuse(too_large({4, 3, p.B, p.H, std::max(p.Nq, p.Nk), p.d}) || too_large({4, p.B, p.H, p.Nq, p.Nk}),
+         sizes({"--batch", "--heads", "--seq-q", "--seq-k", "--head-dim"}) +
+             "; allowed: less than 2^62 bytes per tensor, scores included");
+  const std::string bias = std::string("--bias ") + to_string(p.bias);
+  refuse(p.bias_gradient && p.bias != BiasKind::matrix, "--bias-gradient with " + bias + "; allowed: --bias matrix");
+  refuse(p.values == Values::centroid && p.score != Score::lorentz,
+         "--values centroid with --score dot; allowed: --score lorentz");
+  refuse(
+      p.values == Values::centroid && p.dropout.probability != 0,
+      "--values centroid with --dropout; allowed: one of them, since a row that lost all its weights would have no centroid");
+  refuse(!p.sequences.empty() && (p.bias == BiasKind::vector || p.bias == BiasKind::matrix),
+         bias + " with --lengths; allowed: --bias none, alibi");
+}
+
+Sequences parse_lengths(const std::string& text) {
+  Sequences sequences;
+  if (!from_text(text, sequences)) throw UsageError("lengths '" + text + "' are none");
+  return sequences;
+}
+
+std::string value_text(const ProblemOption& option, const FullProblem& problem) {
+  return with_value(option, problem, [](const auto& value) { return to_text(value); });
+}
+
+std::string values_text(const ProblemOption& option) {
+  const P usual;
+  return with_value(option, usual, [&](const auto& value) -> std::string {
+    using T = std::decay_t<decltype(value)>;
+    if constexpr (Enumeration<T>) return joined(value_names<T>, "|");
+    return option.value;
+  });
+}
+
+void parse_value(const ProblemOption& option, const std::string& text, FullProblem& problem) {
+  const bool read = with_value(option, problem, [&](auto& value) { return from_text(text, value); });
+  if (!read || !in_range(option, problem)) refuse_value(option, text);
+}
+
+FullProblem without(const ProblemOption& option, FullProblem problem) {
+  const P usual = usual_of(problem);
+  std::visit([&](auto member) { value_of(problem, member) = value_of(usual, member); }, option.member);
+  return problem;
+}
+
+bool is_set(const ProblemOption& option, const FullProblem& problem) {
+  return value_text(option, problem) != value_text(option, without(option, problem)) ||
+         (option.name == std::string_view("--dropout-seed") && problem.dropout.probability != 0);
+}
+
+Features features_of(const FullProblem& problem) {
+  F found = F::none;
+  for (const ProblemOption& option : option_table) found = found | feature_of(option, problem);
+  return found;
+}
+
+bool FullProblem::is_plain() const { return (features_of(*this) & ~every_kernel_takes) == F::none; }
+
+std::vector<std::string> names_of(Features features) {
+  std::vector<std::string> names;
+  const P usual;
+  for (const ProblemOption& option : option_table) {
+    for (std::size_t i = 0; i < option.features.size(); ++i) {
+      if ((features & option.features[i]) == F::none) continue;
+      names.emplace_back(option.relation != nullptr ? option.relation : option.name);
+      with_value(option, usual, [&](const auto& value) {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (Enumeration<T>) names.back() += std::string(" ") + value_names<T>[i];
+      });
+    }
+  }
+  return names;
+}
+
+std::string describe(const FullProblem& p) {
+  std::string line;
+  for (const ProblemOption& option : option_table) {
+    if (option.named == Named::of_inputs || (option.named != Named::always && !is_set(option, p))) continue;
+    std::string text = value_text(option, p);
+    if (text.size() > 60) text = text.substr(0, 60) + "...";
+    line += line.empty() ? "" : " ";
+    if (!holds<Dtype>(option) && !holds<Layout>(option)) line += holds<int>(option) ? option.value : option.name + 2;
+    if (!holds<bool>(option)) line += (line.ends_with(' ') ? "" : "=") + text;
+  }
+  if (p.bias == BiasKind::none) return line;
+  const auto [batches, heads, rows, columns] = bias_shape(p);
+  return line + (batches > 1 ? ", one for each batch" : "") + (heads > 1 || p.H == 1 ? "" : ", one for all heads");
+}
+
+std::vector<std::string> to_arguments(const FullProblem& p) {
+  std::vector<std::string> arguments;
+  for (const ProblemOption& option : option_table) {
+    if (option.named == Named::always || option.named == Named::of_inputs || is_set(option, p))
+      arguments.push_back(option.name + ("=" + value_text(option, p)));
+  }
+  return arguments;
+}
+
+}  // namespace flash

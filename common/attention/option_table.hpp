@@ -1,0 +1,90 @@
+// The problem's options, each described once: the command line, its help, JSON, descriptions, commands and what a variant refuses are made from
+// this table. An option's key in JSON is its name without the dashes in front and with _ for -.
+#pragma once
+
+#include "common/attention/features.hpp"
+
+#include <map>
+#include <span>
+#include <variant>
+
+namespace flash {
+
+/// When a problem's JSON and its description name an option.
+enum class Named { if_set, in_json, always, of_inputs };  // of_inputs: in JSON and commands, not in descriptions
+
+struct ProblemOption {
+  const char* name;  ///< "--kv-heads"
+  std::variant<int FullProblem::*, float FullProblem::*, bool FullProblem::*, std::uint64_t FullProblem::*,
+               Window FullProblem::*, Sequences FullProblem::*, Dtype FullProblem::*, Layout FullProblem::*,
+               BiasKind FullProblem::*, Score FullProblem::*, Values FullProblem::*, InputKind FullProblem::*, float Dropout::*,
+               std::uint64_t Dropout::*>
+      member;
+  const char* value;  ///< as --help shows it; "" for flags, and for enumerations, whose values it shows
+  const char* help;
+  Named named = Named::if_set;
+  std::array<Features, 5>
+      features{};  ///< by the value of a flag or an enumeration; of other options [1], if they are not at their default
+  const char* fallback = nullptr;  ///< the default in words; null: the value in FullProblem
+  const char* relation = nullptr;  ///< the name of that feature, if it is not the option's
+  const char* allowed = nullptr;   ///< null: all values of the type
+  bool (*valid)(const FullProblem&) = nullptr;
+};
+
+std::span<const ProblemOption> problem_options();
+
+template <class Problem, class T>
+auto& value_of(Problem& problem, T FullProblem::*member) {
+  return problem.*member;
+}
+template <class Problem, class T>
+auto& value_of(Problem& problem, T Dropout::*member) {
+  return problem.dropout.*member;
+}
+
+/// Calls visit() with the option's value in the problem.
+template <class Problem, class Visit>
+auto with_value(const ProblemOption& option, Problem& problem, Visit&& visit) {
+  return std::visit([&](auto member) { return visit(value_of(problem, member)); }, option.member);
+}
+
+/// Has the option a value of this type?
+template <class T>
+bool holds(const ProblemOption& option) {
+  return std::holds_alternative<T FullProblem::*>(option.member);
+}
+
+/// The options on a command line by name, with their values as text. Flags are "true" or "false".
+using Given = std::map<std::string, std::string>;
+
+/// The six sizes of a problem as if they were given.
+Given given_sizes(const std::array<std::int64_t, 6>& B_H_Hkv_Nq_Nk_d);
+
+/// UsageError if the option is given and has another value than this. `why`: where that comes from.
+void require_agreement(const Given&, const std::string& name, const std::string& value, const std::string& why);
+
+/// The problem, which kernels may trust; sizes not given have defaults, --kv-heads those of --heads, and the lengths of a ragged batch are those
+/// of its sequences. UsageError: one line that says what was given and what is allowed.
+FullProblem make_problem(const Given&);
+
+/// UsageError if a value is none, if options contradict each other, or if the sizes are too large or do not go with each other.
+void check_problem(const FullProblem&);
+
+/// UsageError, or the offsets of sequences with these lengths: "100,0,7:20" of queries and keys, or of either.
+Sequences parse_lengths(const std::string& text);
+
+/// The value of an option as the command line takes it. parse_value() throws UsageError for a value that is none.
+std::string value_text(const ProblemOption&, const FullProblem&);
+void parse_value(const ProblemOption&, const std::string& text, FullProblem&);
+
+/// "bhnd|bnhd|qkv|kv", for --help.
+std::string values_text(const ProblemOption&);
+
+/// Is it not at its default? without(): the problem with the option at its default.
+bool is_set(const ProblemOption&, const FullProblem&);
+FullProblem without(const ProblemOption&, FullProblem);
+
+/// The problem as command-line arguments, "--batch=1".
+std::vector<std::string> to_arguments(const FullProblem&);
+
+}  // namespace flash

@@ -1,0 +1,44 @@
+// The command line of a stage program, its environment, and the exit code of an error.
+#pragma once
+
+#include "common/attention/option_table.hpp"
+#include "common/attention/variant.hpp"
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace flash {
+
+enum class DeviceChoice { automatic, gpu, cpu };
+template <>
+inline constexpr std::array value_names<DeviceChoice>{"auto", "gpu", "cpu"};
+
+struct Request {
+  Pass pass = Pass::forward;
+  std::string variant;     ///< empty: the last one that takes the problem
+  Given problem;           ///< what of its options was given
+  std::string load, save;  ///< folders; empty: not given
+  DeviceChoice device = DeviceChoice::automatic;
+  bool bench = false;
+  int iterations = 20;
+  std::optional<Tiles> tiles;  ///< of the pass; absent: the variant's default
+  bool check = true;
+  bool watch = true;  ///< on the CPU: look for races, and for why a result is wrong
+  bool json = false;
+  bool list = false;
+};
+
+struct CommandLine {
+  Request request;
+  std::string answer;  ///< what --help or --version print; then there is nothing else to do
+};
+
+/// Reads the command line, and refuses environment variables FLASH_... that nobody reads, as misspelt ones would be. UsageError: one line.
+CommandLine parse_command_line(const StageInfo&, int argc, const char* const* argv);
+
+/// Runs a program's work. An error becomes one line on stderr, in which control characters are \n and \x1b, and an exit code: 2 for a UsageError,
+/// 3 for a DeviceError or too little memory, 1 for anything else.
+int guarded(const std::string& program, const std::function<int()>& work);
+
+}  // namespace flash

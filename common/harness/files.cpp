@@ -1,0 +1,190 @@
+#include "common/harness/files.hpp"
+
+#include "common/attention/tensor.hpp"
+#include "common/harness/inputs.hpp"
+#include "common/harness/npy.hpp"
+#include "common/machine/error.hpp"
+#include "common/machine/isa/float16.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <optional>
+
+namespace flash {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// One input file and what it holds.
+struct Source {
+  fs::path file;
+  NpyArray<float> array;
+
+  std::int64_t extent(std::size_t axis) const { return array.shape[axis]; }
+  std::string text() const { return file.string() + " has shape " + shape_text(array.shape); }
+};
+
+Source read_source(const fs::path& file) { return {file, read_npy<float>(file, 4)}; }
+
+/// Anything of that name counts, so that a broken link is an error and not an absence.
+bool is_there(const fs::path& file) { return fs::exists(fs::symlink_status(file)); }
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw UsageError(what);
+}
+
+/// The offsets of a ragged batch, whose tensors have this many rows.
+std::vector<int> read_offsets(const fs::path& file, const Source& tensor) {
+  const std::vector<std::int64_t> offsets = read_npy<std::int64_t>(file, 1).values;
+  require(offsets.size() > 1 && offsets.front() == 0 && std::ranges::is_sorted(offsets) && offsets.back() == tensor.extent(2),
+          file.string() + " has other offsets than those allowed: numbers that ascend from 0 to the " +
+              std::to_string(tensor.extent(2)) + " rows of " + tensor.file.string());
+  return {offsets.begin(), offsets.end()};
+}
+
+/// Of cu_seqlens_q.npy and cu_seqlens_k.npy; empty without them. Keys are as many as queries if the second is missing.
+Sequences read_sequences(const fs::path& folder, const Source& q, const Source& k) {
+  const fs::path queries = folder / "cu_seqlens_q.npy", keys = folder / "cu_seqlens_k.npy";
+  if (!is_there(queries)) {
+    require(!is_there(keys), keys.string() + " without " + queries.string() + "; allowed: both, or that of the queries");
+    return {};
+  }
+  Sequences sequences{read_offsets(queries, q), read_offsets(is_there(keys) ? keys : queries, k)};
+  require(sequences.queries.size() == sequences.keys.size(),
+          queries.string() + " and " + keys.string() + " have different sizes; every sequence needs an offset in both");
+  require(q.extent(0) == 1, q.text() + "; allowed with cu_seqlens_q.npy: a batch of 1, since the sequences are the batch");
+  return sequences;
+}
+
+/// Rounds to the dtype and takes over the values. A mask is allowed as -inf where `may_mask` is set.
+HostTensor<float> to_tensor(Source&& source, Dtype dtype, bool may_mask) {
+  HostTensor<float> tensor;
+  std::copy_n(source.array.shape.begin(), 4, tensor.shape.begin());
+  tensor.values = std::move(source.array.values);
+  for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+    const float rounded = round_to(dtype, tensor.values[i]);
+    if (!std::isfinite(rounded) && !(may_mask && rounded == -HUGE_VALF)) {
+      std::vector<std::int64_t> place(4);
+      for (std::size_t axis = 4, rest = i; axis-- > 0; rest /= static_cast<std::size_t>(tensor.shape[axis]))
+        place[axis] = static_cast<std::int64_t>(rest % static_cast<std::size_t>(tensor.shape[axis]));
+      throw UsageError(source.file.string() + ": " +
+                       (std::isnan(rounded) ? "NaN"
+                        : rounded > 0       ? "+infinity"
+                                            : "-infinity") +
+                       " in " + to_string(dtype) + " at " + shape_text(place) + "; allowed: finite numbers" +
+                       (may_mask ? " and -inf" : ""));
+    }
+    tensor.values[i] = rounded;
+  }
+  return tensor;
+}
+
+/// Sets the bias of the problem from the file's shape.
+void set_bias(FullProblem& problem, const Source& bias, const Given& given) {
+  const bool fits = (bias.extent(0) == problem.B || bias.extent(0) == 1) &&
+                    (bias.extent(1) == problem.H || bias.extent(1) == 1) &&
+                    (bias.extent(2) == problem.Nq || bias.extent(2) == 1) && bias.extent(3) == problem.Nk;
+  require(fits, bias.text() + "; allowed: (" + std::to_string(problem.B) + " or 1, " + std::to_string(problem.H) + " or 1, " +
+                    std::to_string(problem.Nq) + " or 1, " + std::to_string(problem.Nk) + ")");
+  // With a single query a vector and a matrix look alike, and are.
+  const bool asked_matrix = problem.bias == BiasKind::matrix && problem.Nq == 1;
+  problem.bias = bias.extent(2) == 1 && !asked_matrix ? BiasKind::vector : BiasKind::matrix;
+  problem.bias_per_batch = bias.extent(0) == problem.B;
+  problem.bias_per_head = bias.extent(1) == problem.H;
+  require_agreement(given, "--bias", to_string(problem.bias), bias.text());
+}
+
+/// The reason why no result may be written to the file; "" if one may.
+std::string protects(const fs::path& file, bool beside_inputs) {
+  if (!is_there(file)) return "";
+  if (!fs::is_regular_file(fs::symlink_status(file))) return "exists and is not a regular file";
+  // Whoever put inputs there may have put what they expect next to them.
+  if (beside_inputs)
+    return "exists beside the inputs of --load and may be yours; allowed: another folder for --save, or delete it";
+  std::string magic(npy_magic.size(), '\0');
+  std::ifstream(file, std::ios::binary).read(magic.data(), static_cast<std::streamsize>(magic.size()));
+  if (magic == npy_magic || fs::file_size(file) == 0) return "";
+  return "exists and is no .npy file, so it is left as it is; allowed: another folder for --save";
+}
+
+}  // namespace
+
+LoadedInputs load_inputs(const std::string& folder, Given given, Pass pass) {
+  const fs::path in(folder);
+  Source q = read_source(in / "q.npy"), k = read_source(in / "k.npy"), v = read_source(in / "v.npy");
+  require(k.array.shape == v.array.shape, k.text() + " but " + v.text() + "; they must be equal");
+  require(q.extent(0) == k.extent(0) && q.extent(3) == k.extent(3),
+          q.text() + " but " + k.text() + "; batch and head dimension must be equal");
+  for (const auto& [name, size] : given_sizes({q.extent(0), q.extent(1), k.extent(1), q.extent(2), k.extent(2), q.extent(3)})) {
+    require_agreement(given, name, size, "the files say");
+    given[name] = size;
+  }
+
+  LoadedInputs loaded;
+  FullProblem& problem = loaded.problem;
+  const std::string lengths = given["--lengths"], gradient = given["--bias-gradient"];
+  given.erase("--lengths"),
+      given.erase("--bias-gradient");  // the files have the first, and decide about the bias of the second
+  problem = make_problem(given);
+  problem.sequences = read_sequences(in, q, k);
+  problem.bias_gradient = gradient == "true";
+  require(lengths.empty() || problem.sequences == parse_lengths(lengths),
+          "--lengths is given with --load; allowed: cu_seqlens_q.npy in " + folder);
+  std::optional<Source> bias;
+  if (is_there(in / "bias.npy")) bias = read_source(in / "bias.npy");
+  if (bias) set_bias(problem, *bias, given);
+  require(bias || problem.bias == BiasKind::none || problem.bias == BiasKind::alibi,
+          std::string("--bias ") + to_string(problem.bias) + " with --load needs " + folder + "/bias.npy; there is none");
+  check_problem(problem);
+
+  Inputs& inputs = loaded.inputs;
+  if (pass == Pass::backward && is_there(in / "do.npy")) {
+    Source dO = read_source(in / "do.npy");
+    require(dO.array.shape == q.array.shape, dO.text() + " but " + q.text() + "; they must be equal");
+    inputs.dO = to_tensor(std::move(dO), problem.dtype, false);
+  } else if (pass == Pass::backward) {
+    inputs.dO = make_input(problem, InputKind::normal, problem.seed, InputTensor::dO);
+    loaded.note = "no do.npy: dO is random, seed " + std::to_string(problem.seed);
+  }
+  inputs.Q = to_tensor(std::move(q), problem.dtype, false);
+  inputs.K = to_tensor(std::move(k), problem.dtype, false);
+  inputs.V = to_tensor(std::move(v), problem.dtype, false);
+  inputs.bias = bias ? to_tensor(std::move(*bias), Dtype::fp32, true)
+                     : make_input(problem, problem.input, problem.seed, InputTensor::bias);  // ALiBi slopes, or nothing
+  return loaded;
+}
+
+std::vector<std::string> saved_files(const std::string& folder, Pass pass, bool bias_gradient) {
+  std::vector<std::string> files{"o.npy", "lse.npy"};
+  if (pass == Pass::backward) files.insert(files.end(), {"dq.npy", "dk.npy", "dv.npy"});
+  if (bias_gradient) files.emplace_back("dbias.npy");
+  for (std::string& file : files) file = (fs::path(folder) / file).string();
+  return files;
+}
+
+void prepare_output_folder(const std::string& folder, Pass pass, const std::string& load, bool bias_gradient) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  require(!error && fs::is_directory(folder), "--save is '" + folder + "', which is no folder and cannot be made");
+  require(access(folder.c_str(), W_OK) == 0, "--save is '" + folder + "', which cannot be written: it is read-only");
+  const bool with_inputs = !load.empty() && fs::equivalent(folder, load, error);
+  for (const std::string& file : saved_files(folder, pass, bias_gradient)) {
+    const std::string why = protects(file, with_inputs);
+    require(why.empty(), file + " " + why);
+  }
+}
+
+void save_results(const std::string& folder, Pass pass, const Results<float>& results) {
+  const HostTensor<float>* tensor[]{&results.O, &results.L, &results.dQ, &results.dK, &results.dV, &results.dBias};
+  std::size_t n = 0;
+  for (const std::string& file : saved_files(folder, pass, !results.dBias.empty())) {
+    const HostTensor<float>& saved = *tensor[n++];
+    const std::ptrdiff_t rank = &saved == &results.L ? 3 : 4;  // L is (B,H,Nq)
+    write_npy(file, {saved.shape.begin(), saved.shape.begin() + rank}, saved.values);
+  }
+}
+
+}  // namespace flash
