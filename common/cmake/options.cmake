@@ -29,8 +29,10 @@ find_package(Threads REQUIRED)
 
 # Link this to get the warnings, the sanitizer and the include root (files are included by their path in the project).
 add_library(flash_options INTERFACE)
-target_include_directories(flash_options INTERFACE ${PROJECT_SOURCE_DIR})
+get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
+target_include_directories(flash_options INTERFACE ${root})
 target_link_libraries(flash_options INTERFACE Threads::Threads)
+target_compile_features(flash_options INTERFACE cxx_std_20)
 set(cxx_warnings -Wall -Wextra -Wconversion -Wshadow)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND cxx_warnings -Wno-restrict)  # g++ 12 sees overlaps where strings are joined: GCC bug 105651
@@ -133,5 +135,5 @@ endfunction()
 option(FLASH_PRECOMPILE "Precompile the headers of the kernels for the CPU, unless ccache or the like is in use" OFF)
 
 if(EMSCRIPTEN)
-  include(${PROJECT_SOURCE_DIR}/common/wasm/options.cmake)
+  include(${root}/common/wasm/options.cmake)
 endif()

@@ -2,6 +2,13 @@
 if(BUILD_TESTING)
   enable_testing()
   include(doctest)  # doctest_discover_tests()
+
+  # doctest's implementation and a main(), compiled once for all test programs. An archive gives out only what is still missing,
+  # so a program with a main() of its own takes the implementation and leaves the other.
+  set(tests ${CMAKE_CURRENT_LIST_DIR}/../tests)
+  add_library(flash_doctest STATIC ${tests}/doctest_implementation.cpp ${tests}/doctest_main.cpp)
+  run_seldom(${tests}/doctest_implementation.cpp ${tests}/doctest_main.cpp)
+  target_link_libraries(flash_doctest PUBLIC flash_options doctest::doctest)
 endif()
 
 # In a copy of the build folder the tests would be those of the original. ctest reads this first, in the folder that it was given.
