@@ -84,8 +84,14 @@ constexpr ProblemOption option_table[] = {
     {"--seed", &P::seed, "S", "Seed of the random inputs", of_inputs},
 };
 
-template <class Names>
-std::string joined(const Names& all, const char* between) {
+/// Those of an enumeration; none of another type.
+std::span<const char* const> values_of(const ProblemOption& option) {
+  const P usual;
+  return with_value(option, usual,
+                    [](const auto& value) { return std::span<const char* const>(value_names<std::decay_t<decltype(value)>>); });
+}
+
+std::string joined(std::span<const char* const> all, const char* between) {
   std::string list;
   for (const char* name : all) list += (list.empty() ? "" : between) + std::string(name);
   return list;
@@ -160,25 +166,18 @@ std::string to_text(const Sequences& sequences) {
   return text;
 }
 
-/// Of a value that could be read.
+/// Of a value that could be read: sizes are 1 at least.
 bool in_range(const ProblemOption& option, const P& p) {
-  const bool size = with_value(option, p, [](const auto& value) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, int>) return value >= 1 && value <= largest_size;
-    return true;
-  });
-  return size && (option.valid == nullptr || option.valid(p));
+  const auto* const size = std::get_if<int P::*>(&option.member);
+  return (size == nullptr || (p.**size >= 1 && p.**size <= largest_size)) && (option.valid == nullptr || option.valid(p));
 }
 
 [[noreturn]] void refuse_value(const ProblemOption& option, const std::string& text) {
-  const P usual;
-  const std::string allowed = with_value(option, usual, [&](const auto& value) -> std::string {
-    using T = std::decay_t<decltype(value)>;
-    if (option.allowed != nullptr) return option.allowed;
-    if constexpr (Enumeration<T>) return joined(value_names<T>, ", ");
-    return std::is_same_v<T, int>     ? "whole numbers from 1 to 2^30"
-           : std::is_same_v<T, float> ? "finite fp32 numbers"
-                                      : "whole numbers from 0 to 2^64-1";
-  });
+  const std::string allowed = option.allowed != nullptr    ? option.allowed
+                              : !values_of(option).empty() ? joined(values_of(option), ", ")
+                              : holds<int>(option)         ? "whole numbers from 1 to 2^30"
+                              : holds<float>(option)       ? "finite fp32 numbers"
+                                                           : "whole numbers from 0 to 2^64-1";
   throw UsageError(std::string(option.name) + " is '" + text + "'; allowed: " + allowed);
 }
 
@@ -285,12 +284,7 @@ std::string value_text(const ProblemOption& option, const FullProblem& problem) 
 }
 
 std::string values_text(const ProblemOption& option) {
-  const P usual;
-  return with_value(option, usual, [&](const auto& value) -> std::string {
-    using T = std::decay_t<decltype(value)>;
-    if constexpr (Enumeration<T>) return joined(value_names<T>, "|");
-    return option.value;
-  });
+  return values_of(option).empty() ? option.value : joined(values_of(option), "|");
 }
 
 void parse_value(const ProblemOption& option, const std::string& text, FullProblem& problem) {
@@ -319,15 +313,12 @@ bool FullProblem::is_plain() const { return (features_of(*this) & ~every_kernel_
 
 std::vector<std::string> names_of(Features features) {
   std::vector<std::string> names;
-  const P usual;
   for (const ProblemOption& option : option_table) {
+    const std::span<const char* const> values = values_of(option);
     for (std::size_t i = 0; i < option.features.size(); ++i) {
       if ((features & option.features[i]) == F::none) continue;
       names.emplace_back(option.relation != nullptr ? option.relation : option.name);
-      with_value(option, usual, [&](const auto& value) {
-        using T = std::decay_t<decltype(value)>;
-        if constexpr (Enumeration<T>) names.back() += std::string(" ") + value_names<T>[i];
-      });
+      if (!values.empty()) names.back() += std::string(" ") + values[i];
     }
   }
   return names;

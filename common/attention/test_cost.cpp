@@ -1,5 +1,4 @@
 #include "common/attention/cost.hpp"
-#include "common/attention/option_table.hpp"
 
 #include <doctest/doctest.h>
 
@@ -72,12 +71,7 @@ TEST_CASE("the tiles of a ragged batch: each once, those that visit most first, 
 
 TEST_CASE("FLOPs: 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs under a causal mask") {
   FullProblem p;
-  p.B = 2;
-  p.H = 3;
-  p.Hkv = 1;
-  p.Nq = 5;
-  p.Nk = 7;
-  p.d = 11;
+  p.B = 2, p.H = 3, p.Hkv = 1, p.Nq = 5, p.Nk = 7, p.d = 11;
   CHECK(flops(p, Pass::forward) == 4.0 * 2 * 3 * 5 * 7 * 11);
   CHECK(flops(p, Pass::backward) == 10.0 * 2 * 3 * 5 * 7 * 11);
   p.causal = true;  // 3 + 4 + 5 + 6 + 7 visible pairs
@@ -89,12 +83,7 @@ TEST_CASE("FLOPs: 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs
 
 TEST_CASE("compulsory bytes: each input read once, each output written once") {
   FullProblem p;
-  p.B = 2;
-  p.H = 4;
-  p.Hkv = 2;
-  p.Nq = 5;
-  p.Nk = 7;
-  p.d = 8;
+  p.B = 2, p.H = 4, p.Hkv = 2, p.Nq = 5, p.Nk = 7, p.d = 8;
   const double q = 2 * 4 * 5 * 8, k = 2 * 2 * 7 * 8, lse = 2 * 4 * 5;  // elements
   CHECK(compulsory_bytes(p, Pass::forward) == 4 * (2 * q + 2 * k + lse));
   CHECK(compulsory_bytes(p, Pass::backward) == 4 * (4 * q + 4 * k + lse));  // Q O dO dQ, K V dK dV

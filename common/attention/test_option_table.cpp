@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <sstream>
 #include <string>
 
 namespace flash {
@@ -12,11 +13,8 @@ namespace {
 /// The options of a command such as "--batch=2 --causal=true".
 Given given(const std::string& line) {
   Given all;
-  for (std::size_t at = 0; at < line.size();) {
-    const std::size_t end = std::min(line.find(' ', at), line.size()), equals = line.find('=', at);
-    all[line.substr(at, equals - at)] = line.substr(equals + 1, end - equals - 1);
-    at = end + 1;
-  }
+  std::istringstream words(line);
+  for (std::string word; words >> word;) all[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   return all;
 }
 

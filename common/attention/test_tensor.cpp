@@ -15,12 +15,7 @@ using Shape = std::array<std::int64_t, 4>;
 
 TEST_CASE("placements follow the order of axes that names the layout, and allocations hold what is packed in them") {
   FullProblem p;
-  p.B = 2;
-  p.H = 6;
-  p.Hkv = 3;
-  p.Nq = 7;
-  p.Nk = 5;
-  p.d = 4;
+  p.B = 2, p.H = 6, p.Hkv = 3, p.Nq = 7, p.Nk = 5, p.d = 4;
   CHECK(placement_of(p, Role::q).stride == Shape{168, 28, 4, 1});  // (B,H,N,d)
   CHECK(placement_of(p, Role::k).stride == Shape{60, 20, 4, 1});
   CHECK(allocation_elements(p, Role::k) == 120);

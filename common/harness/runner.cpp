@@ -32,13 +32,6 @@ TensorRef dense_tensor(const char* name, Dtype dtype, const std::array<std::int6
   return {nullptr, name, dtype, shape, dense_strides(shape)};
 }
 
-/// A tensor's place in the allocation that starts at `base`.
-TensorRef placed_tensor(const FullProblem& problem, Role role, const char* name, void* base) {
-  const Placement place = placement_of(problem, role);
-  return {static_cast<char*>(base) + place.offset * size_of(problem.dtype), name, problem.dtype, shape_of(problem, role),
-          place.stride};
-}
-
 /// The tensor whose allocation holds this role's tensor: Q's for packed QKV, K's for packed KV, else its own.
 Role home_of(Layout layout, Role role) {
   if (layout == Layout::qkv && (role == Role::k || role == Role::v)) return Role::q;
@@ -66,42 +59,38 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
   attention_.problem = problem;
   attention_.problem.input = inputs.kind, attention_.problem.seed = inputs.seed;
   attention_.limits = device.limits();
-  const bool backward = pass == Pass::backward;
 
   // A buffer for each home; tensors that are packed together share one.
-  const auto allocate = [&](std::vector<Buffer>& owners, std::size_t bytes) -> void* {
-    owners.emplace_back(device_, bytes);
-    return owners.back().data();
-  };
-  const auto home_bytes = [&](Role role) {
-    return static_cast<std::size_t>(allocation_elements(problem, role) * size_of(problem.dtype));
-  };
-  const auto place_qkv = [&](std::vector<Buffer>& owners, std::array<TensorRef*, 3> tensors, std::array<const char*, 3> names) {
-    constexpr std::array<Role, 3> roles{Role::q, Role::k, Role::v};
-    std::array<void*, 3> bases{};
-    for (std::size_t i = 0; i < 3; ++i) {
-      const Role home = home_of(problem.layout, roles[i]);
-      bases[i] = home == roles[i] ? allocate(owners, home_bytes(roles[i])) : bases[static_cast<std::size_t>(home)];
-      *tensors[i] = placed_tensor(problem, roles[i], names[i], bases[i]);
+  using Homes = std::map<Role, void*>;
+  const auto place = [&](std::vector<Buffer>& owners, Homes& homes, Role role, const char* name) {
+    const Role home = home_of(problem.layout, role);
+    if (!homes.contains(home)) {
+      owners.emplace_back(device_, static_cast<std::size_t>(allocation_elements(problem, role) * size_of(problem.dtype)));
+      homes[home] = owners.back().data();
     }
+    const Placement at = placement_of(problem, role);
+    return TensorRef{static_cast<char*>(homes[home]) + at.offset * size_of(problem.dtype), name, problem.dtype,
+                     shape_of(problem, role), at.stride};
   };
-  const auto place_o = [&](std::vector<Buffer>& owners, const char* name) {
-    return placed_tensor(problem, Role::o, name, allocate(owners, home_bytes(Role::o)));
+  const auto place_fp32 = [&](std::vector<Buffer>& owners, const char* name, const std::array<std::int64_t, 4>& shape) {
+    TensorRef tensor = dense_tensor(name, Dtype::fp32, shape);
+    tensor.data = owners.emplace_back(device_, bytes_of(tensor)).data();
+    return tensor;
   };
-
-  place_qkv(inputs_, {&attention_.Q, &attention_.K, &attention_.V}, {"Q", "K", "V"});
+  Homes in, out;
+  attention_.Q = place(inputs_, in, Role::q, "Q");
+  attention_.K = place(inputs_, in, Role::k, "K");
+  attention_.V = place(inputs_, in, Role::v, "V");
   attention_.bias = dense_tensor("bias", Dtype::fp32, bias_shape(problem));
-  if (problem.bias != BiasKind::none) attention_.bias.data = allocate(inputs_, bytes_of(attention_.bias));
-  attention_.O = place_o(outputs_, "O");
-  attention_.L = dense_tensor("L", Dtype::fp32, {problem.B, problem.H, problem.Nq, 1});
-  attention_.L.data = allocate(outputs_, bytes_of(attention_.L));
-  if (backward) {
-    attention_.dO = place_o(inputs_, "dO");
-    place_qkv(outputs_, {&attention_.dQ, &attention_.dK, &attention_.dV}, {"dQ", "dK", "dV"});
-    if (problem.bias_gradient) {
-      attention_.dBias = dense_tensor("dBias", Dtype::fp32, bias_shape(problem));
-      attention_.dBias.data = allocate(outputs_, bytes_of(attention_.dBias));
-    }
+  if (problem.bias != BiasKind::none) attention_.bias = place_fp32(inputs_, "bias", bias_shape(problem));
+  attention_.O = place(outputs_, out, Role::o, "O");
+  attention_.L = place_fp32(outputs_, "L", {problem.B, problem.H, problem.Nq, 1});
+  if (pass == Pass::backward) {
+    attention_.dO = place(inputs_, in, Role::o, "dO");
+    attention_.dQ = place(outputs_, out, Role::q, "dQ");
+    attention_.dK = place(outputs_, out, Role::k, "dK");
+    attention_.dV = place(outputs_, out, Role::v, "dV");
+    if (problem.bias_gradient) attention_.dBias = place_fp32(outputs_, "dBias", bias_shape(problem));
   }
   attention_.workspaces = make_workspaces(device, variant, problem, pass, workspaces_, zeroed_);
 

@@ -43,8 +43,9 @@ def variants(page, module):
     return [variant for variant in json.loads(done.stdout)["variants"] if variant["name"] not in broken]
 
 
-def start_of(variant):
-    return {**START, "variant": variant["name"], "pass": variant["passes"][0], "dtype": variant["dtypes"][0]}
+def start_of(variant, which=-1):
+    """The state in which a page begins: with the last pass of this kernel, or another one."""
+    return {**START, "variant": variant["name"], "pass": variant["passes"][which], "dtype": variant["dtypes"][0]}
 
 
 def title_and_about(page):
@@ -52,7 +53,7 @@ def title_and_about(page):
     if not page.lab:
         return re.match(r"# (.*)", (ROOT / f"docs/chapters/{page.name}.md").read_text())[1], ABOUT
     comment = re.match(r"(?://.*\n)+", (ROOT / page.kernels[0]).read_text())[0].replace("// ", "")
-    return page.name, f"{html.escape(' '.join(comment.split()))} Break the program, and see what it says. Nothing leaves your machine."
+    return page.name, f"{html.escape(' '.join(comment.split()))} Each CUDA thread runs in your browser. Nothing leaves your machine."
 
 
 def filled(data, title, about, css, script, module="", wasm=""):

@@ -256,6 +256,7 @@ function fromHash(asked) {
 document.body.classList.toggle("lab", Boolean(data.lab));
 offer("variant", data.variants.map(({ name }) => [name, name.replaceAll("_", " ")]));
 offer("break", [["", "nothing"], ...data.breaks.map(({ id, name }) => [id, name])]);
+element("breaks").hidden = !data.breaks.length;
 element("files").append(...Object.keys(data.files).map((file) => {
   const tab = make("button", file.replace(/^\d\d_\w+?\//, ""), { type: "button", onclick: () => open(file) });
   tab.dataset.file = file;

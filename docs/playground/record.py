@@ -17,8 +17,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from PIL import Image
-from playwright.sync_api import sync_playwright
+try:
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+except ImportError as error:
+    sys.exit(f"record: {error.name} is missing: python3 -m pip install playwright pillow")
 
 ROOT = Path(__file__).resolve().parents[2]
 COLOURS = 64
@@ -40,7 +43,7 @@ textarea::selection { background: #ffb84d; color: #000; }
 #verdict.bad { background: var(--hit); }
 .message { font-size: 14px; line-height: 1.35; }
 .message button { border: 0; background: none; font-weight: 700; padding: 0; }
-#pointer { left: 0; position: fixed; top: 0; width: 22px; z-index: 9; }
+#pointer { left: 0; pointer-events: none; position: fixed; top: 0; width: 22px; z-index: 9; }
 """
 SETUP = """
 document.querySelector("main").prepend(make("div", "", { id: "caption" }));
@@ -113,7 +116,7 @@ def gif(frames, path):
     every = Image.new("RGB", (width, len(images) * height))
     for n, image in enumerate(images):
         every.paste(image, (0, n * height))
-    palette = every.quantize(COLOURS)
+    palette = every.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE)  # a small red text keeps its red
     first, *others = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images)
     first.save(path, save_all=True, append_images=others, duration=[each for _, each in frames], loop=0, optimize=False)
     print(f"{path}: {path.stat().st_size:,} bytes, {sum(each for _, each in frames) / 1000:.1f} s")
@@ -127,9 +130,12 @@ def main(folder):
         root = Path(shutil.copytree(ROOT, f"{scratch}/project", ignore=shutil.ignore_patterns("build*", ".*")))
         kernel, command = root / "01_naive/kernel.cuh", [root / "common/try.sh", "01", "--serve"]
         text, settings = kernel.read_text(), {**os.environ, "CCACHE_DISABLE": "1"}
-        with subprocess.Popen(command, env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as server:
+        server = subprocess.Popen(command, env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        try:
             url = re.search(r"http://127.0.0.1:\d+/\S+/", server.stdout.readline())
-            for theme in ("light", "dark") if url else ():
+            if not url:
+                sys.exit("record: common/try.sh 01 --serve does not start")
+            for theme in ("light", "dark"):
                 kernel.write_text(text)
                 browser = play.chromium.launch(executable_path=chromium)
                 look = {"viewport": {"width": 700, "height": 546}, "device_scale_factor": 1.75, "color_scheme": theme}
@@ -137,9 +143,9 @@ def main(folder):
                 recorder.record(f"{url[0]}#variant=naive&pass=forward")
                 browser.close()
                 gif(recorder.frames, folder / f"race_{theme}.gif")
+        finally:
             server.terminate()
-    if not url:
-        sys.exit("record: common/try.sh 01 --serve does not start")
+            server.wait()
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class Stage:
         listed = json.loads(done.out)["variants"]
         first = next((variant for variant in listed if variant["name"] != "options"), listed[0])  # which is chapter 09's
         texts = {file: (ROOT / file).read_text() for file in with_headers(self.own)}
-        data = {"start": start_of(first), "variants": listed, "breaks": [], "files": texts}
+        data = {"start": start_of(first, 0), "variants": listed, "breaks": [], "files": texts}
         data["served"] = {file: digest(texts[file]) for file in self.own}
         css, script = ("".join((HERE / name).read_text() for name in names) for names in (("page.css", "edit.css"), ("edit.js", "page.js")))
         return filled(data, f"Edit and run {self.name}", ABOUT, css, script)
