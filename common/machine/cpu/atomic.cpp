@@ -19,7 +19,7 @@ void fence() {
   machine::Worker& worker = machine::running_worker("__threadfence");
   machine::Thread& self = worker.current();
   self.fenced = true;
-  if (self.last_atomic != nullptr) worker.watcher.acquire(self.last_atomic);
+  if (self.last_atomic != nullptr) worker.observers.acquire(self.last_atomic);
 }
 
 }  // namespace
@@ -29,20 +29,20 @@ void begin_atomic(void* address) {
   machine::Worker& worker = machine::running_worker("an atomic");
   ++worker.block.counters.atomics;
   machine::Thread& self = worker.current();
-  if (self.fenced) worker.watcher.release(address);
+  if (self.fenced) worker.observers.release(address);
   self.last_atomic = address;
 }
 
 void finish_acquire(const int* address) {
   const machine::sanitizer::Unwatched unwatched;
-  machine::running_worker("load_acquire").watcher.acquire(const_cast<int*>(address));
+  machine::running_worker("load_acquire").observers.acquire(const_cast<int*>(address));
 }
 
 void begin_release(int* address) {
   const machine::sanitizer::Unwatched unwatched;
   machine::Worker& worker = machine::running_worker("add_release");
   ++worker.block.counters.atomics;
-  worker.watcher.release(address);
+  worker.observers.release(address);
 }
 
 void yield() {

@@ -2,7 +2,7 @@
 
 #include "common/machine/engine/instrumentation.hpp"
 #include "common/machine/engine/messages.hpp"
-#include "common/machine/engine/watch.hpp"
+#include "common/machine/engine/race_detector.hpp"
 
 #include <mutex>
 
@@ -24,7 +24,7 @@ GlobalWrites& global_writes() {
   return writes;
 }
 
-void add_findings(Watch& watch) {
+void add_findings(RaceDetector& watch) {
   const std::lock_guard lock(mutex);
   watch.report(all);
 }

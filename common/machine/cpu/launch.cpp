@@ -6,8 +6,8 @@
 #include "common/machine/engine/limits.hpp"
 #include "common/machine/engine/messages.hpp"
 #include "common/machine/engine/sanitizer.hpp"
+#include "common/machine/engine/stall_timer.hpp"
 #include "common/machine/engine/trace.hpp"
-#include "common/machine/engine/watchdog.hpp"
 #include "common/machine/engine/worker.hpp"
 #include "common/machine/error.hpp"
 
@@ -65,7 +65,7 @@ void add_to_total(Worker& worker) {
 /// Ends the kernel if it is to blame. Under AddressSanitizer a bad address is left to it, which says more.
 void on_signal(const SignalHandler::Signal& signal) {
   Worker* const worker = Worker::running();
-  if (signal.number == watchdog_signal) {
+  if (signal.number == stall_signal) {
     if (stands_still() && worker != nullptr)
       worker->scheduler.abandon(Scheduler::Fault::stands_still, nullptr, signal.instruction);
   } else if (worker != nullptr && worker->scheduler.in_guard(signal.address)) {
@@ -112,7 +112,7 @@ void run_kernel(const KernelCall& kernel) {
     try {
       set_format_of_run(format);
       const SignalStack signal_stack;
-      const Watched watched;
+      const TimedThread watched;
       if (!workers[i]->run(kernel, chosen, i, workers.size(), stop)) stop = true;
     } catch (...) {
       broken[i] = std::current_exception();
@@ -121,7 +121,7 @@ void run_kernel(const KernelCall& kernel) {
   };
   {
     const SignalHandler handler(on_signal);
-    const Watchdog watchdog(chosen.idle_seconds);
+    const StallTimer stall_timer(chosen.idle_seconds);
     std::vector<std::thread> threads;
     for (std::size_t i = 1; i < workers.size(); ++i) threads.emplace_back(work, i);
     work(0);

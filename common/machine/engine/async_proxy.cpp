@@ -62,7 +62,7 @@ AsyncProxy::Time AsyncProxy::now(int thread) const {
 bool AsyncProxy::is_visible(const Unit& unit, int thread) const {
   if (unit.writer == 0) return true;
   if (unit.writer == unknown) return false;
-  const Watch* const watch = instruments.watch;
+  const RaceDetector* const watch = instruments.watch;
   const int writer = unit.writer - 1;
   if (unit.fenced.fences > 0 && (watch == nullptr || watch->knows(thread, writer) >= unit.fenced.clock)) return true;
   for (std::size_t t = 0; t < fences_.size(); ++t) {

@@ -2,7 +2,7 @@
 //
 // Threads work through the generic proxy, the TMA and wgmma through the async proxy (PTX ISA, "Async proxy"). Of the order between the two this
 // follows: what a thread stores, the async proxy may read, or overwrite, after a fence_proxy_async() between the two, by whatever thread; what a
-// load brings, threads may read after the mbarrier. It asks for no fence where a load overwrites what threads have read. A Watch knows exactly what
+// load brings, threads may read after the mbarrier. It asks for no fence where a load overwrites what threads have read. The race detector knows exactly what
 // lies between; without one, a fence does if it was executed in between, and who reads after a load has landed may do so.
 #pragma once
 
@@ -55,7 +55,7 @@ class AsyncProxy {
  private:
   struct Time {
     std::uint32_t fences = 0;  ///< of the block so far
-    std::uint32_t clock = 0;   ///< the writer's, if a Watch counts it
+    std::uint32_t clock = 0;   ///< the writer's, if the race detector counts it
   };
   struct Unit {
     std::uint16_t writer = 0;     ///< 1 + the thread that has stored to it
@@ -70,7 +70,7 @@ class AsyncProxy {
   };
   struct Fence {
     Time at;
-    std::vector<std::uint32_t> known;  ///< up to which time of each thread its stores lie before; empty without a Watch
+    std::vector<std::uint32_t> known;  ///< up to which time of each thread its stores lie before; empty without a race detector
   };
   struct Flight {
     const char* what;

@@ -126,17 +126,17 @@ void Copies::load(void* to, int bytes, const TensorMap* map, const BoxAt& at, co
 
 /// Places in shared memory are bytes from its start.
 void Copies::trace(const char* event, const Load& load) const {
-  if (!watcher_.traced()) return;
+  if (!observers_.traced()) return;
   const auto to = load.to - block_.shared.data();
-  watcher_.trace(event,
-                 {{"barrier", mbarriers_.number(load.barrier)}, {"phase", load.phase}, {"to", to}, {"bytes", load.bytes}},
-                 load.site, load.tensor);
+  observers_.trace(event,
+                   {{"barrier", mbarriers_.number(load.barrier)}, {"phase", load.phase}, {"to", to}, {"bytes", load.bytes}},
+                   load.site, load.tensor);
 }
 void Copies::trace(const char* event, const Store& store) const {
-  if (!watcher_.traced()) return;
+  if (!observers_.traced()) return;
   const auto from = store.from - block_.shared.data();
   const auto bytes = static_cast<std::int64_t>(store.data.size());
-  watcher_.trace(event, {{"group", store.group}, {"from", from}, {"bytes", bytes}}, store.site, store.tensor);
+  observers_.trace(event, {{"group", store.group}, {"from", from}, {"bytes", bytes}}, store.site, store.tensor);
 }
 
 void Copies::land(const Load& load) {
@@ -215,7 +215,7 @@ void Copies::finish(const Store& store) const {
     if (!store.add) {
       std::memcpy(piece.global, data, piece.bytes);
       // Not by `instruments`, which are reset when what is left at the end of the block happens.
-      if (watcher_.watch() != nullptr) watcher_.watch()->assume_written(number(piece.global), piece.bytes);
+      if (observers_.race_detector() != nullptr) observers_.race_detector()->assume_written(number(piece.global), piece.bytes);
       continue;
     }
     for (std::size_t i = 0; i < piece.bytes / sizeof(float); ++i) {  // other blocks add, too

@@ -5,7 +5,7 @@
 #include "common/machine/engine/async_proxy.hpp"
 #include "common/machine/engine/block_state.hpp"
 #include "common/machine/engine/mbarriers.hpp"
-#include "common/machine/engine/watcher.hpp"
+#include "common/machine/engine/observers.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -18,8 +18,8 @@ using simt::TensorMap;
 
 class Copies {
  public:
-  Copies(Scheduler& scheduler, Watcher& watcher, BlockState& block, Mbarriers& mbarriers, AsyncProxy& proxy)
-      : scheduler_(scheduler), watcher_(watcher), block_(block), mbarriers_(mbarriers), proxy_(proxy) {}
+  Copies(Scheduler& scheduler, Observers& observers, BlockState& block, Mbarriers& mbarriers, AsyncProxy& proxy)
+      : scheduler_(scheduler), observers_(observers), block_(block), mbarriers_(mbarriers), proxy_(proxy) {}
 
   void start_block(std::size_t threads);
   /// Throws if a thread that ends has left a store that nobody waited for.
@@ -76,7 +76,7 @@ class Copies {
   void wait_now(const Thread&, int newest, bool complete);
 
   Scheduler& scheduler_;
-  Watcher& watcher_;
+  Observers& observers_;
   BlockState& block_;
   Mbarriers& mbarriers_;
   AsyncProxy& proxy_;

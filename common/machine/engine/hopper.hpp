@@ -13,13 +13,13 @@
 namespace flash::machine {
 
 struct Hopper {
-  Hopper(Scheduler& scheduler, Watcher& watcher, BlockState& block)
-      : mbarriers(scheduler, watcher),
+  Hopper(Scheduler& scheduler, Observers& observers, BlockState& block)
+      : mbarriers(scheduler, observers),
         proxy(mbarriers),
-        named_barriers(scheduler, watcher),
-        registers(scheduler, watcher),
-        copies(scheduler, watcher, block, mbarriers, proxy),
-        warpgroups(scheduler, watcher, block, proxy) {}
+        named_barriers(scheduler, observers),
+        registers(scheduler, observers),
+        copies(scheduler, observers, block, mbarriers, proxy),
+        warpgroups(scheduler, observers, block, proxy) {}
 
   Mbarriers mbarriers;
   AsyncProxy proxy;

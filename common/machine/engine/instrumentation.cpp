@@ -17,7 +17,7 @@ FLASH_MACHINE_VARIABLE constinit thread_local Instruments instruments;
 
 namespace {
 
-/// Tells the Watch, until it has seen enough or memory is full. Nothing may be thrown into a kernel here: the compiler does not expect it.
+/// Tells the race detector, until it has seen enough or memory is full. Nothing may be thrown into a kernel here: the compiler does not expect it.
 void watch_access(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   Worker* const worker = Worker::running();
   if (worker == nullptr) return;  // the host's part of a kernel file

@@ -11,7 +11,7 @@
 
 namespace flash::machine {
 
-class Watch;
+class RaceDetector;
 struct Hopper;
 
 using AccessKind = simt::Touch;
@@ -34,10 +34,10 @@ struct Announced {
 struct Instruments {
   /// What the running CUDA thread may still do before it counts as endless: an access to memory is one step.
   std::int64_t steps_left = std::numeric_limits<std::int64_t>::max();
-  Watch* watch = nullptr;    ///< null: nobody looks for races
-  Hopper* hopper = nullptr;  ///< null: the block has nothing of it in use
-  bool looks = false;        ///< one of them is there
-  int unwatched = 0;         ///< the simulator itself is at work
+  RaceDetector* watch = nullptr;  ///< null: nobody looks for races
+  Hopper* hopper = nullptr;       ///< null: the block has nothing of it in use
+  bool looks = false;             ///< one of them is there
+  int unwatched = 0;              ///< the simulator itself is at work
   // Where the running CUDA thread may access memory at will; what is outside is held against the Reach.
   Region stack{0, std::numeric_limits<std::size_t>::max()};  ///< its own; all of memory if none runs
   Region dynamic;                                            ///< shared memory

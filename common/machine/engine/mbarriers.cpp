@@ -59,7 +59,7 @@ void Mbarriers::init(void* address, int arrivals, Site site) {
   barrier.warp_waited.assign(scheduler_.threads().size() / 32 + 1, nothing_yet);
   barrier.seen = barrier.thread_waited;
   barrier.clock_of.fill(std::vector<std::uint32_t>(scheduler_.threads().size()));
-  watcher_.trace("mbarrier", {{"barrier", barrier.number}, {"arrivals", arrivals}}, site);
+  observers_.trace("mbarrier", {{"barrier", barrier.number}, {"arrivals", arrivals}}, site);
   word_at(address) = intact;
   barriers_.emplace(address, std::move(barrier));
 }
@@ -83,20 +83,20 @@ void Mbarriers::arrive(const void* address, const int* expected_bytes, Site site
     barrier.bytes += *expected_bytes;
   }
   if (barrier.pending == 0) simt::fail(RuleId::mbarrier, site, "one arrival too many: " + lacks(barrier));
-  watcher_.release(&barrier.tokens[barrier.phase & 1]);
+  observers_.release(&barrier.tokens[barrier.phase & 1]);
   --barrier.pending;
-  watcher_.trace("arrive",
-                 {{"barrier", barrier.number},
-                  {"phase", barrier.phase},
-                  {"missing", barrier.pending},
-                  {"bytes", expected_bytes == nullptr ? 0 : *expected_bytes}},
-                 site);
+  observers_.trace("arrive",
+                   {{"barrier", barrier.number},
+                    {"phase", barrier.phase},
+                    {"missing", barrier.pending},
+                    {"bytes", expected_bytes == nullptr ? 0 : *expected_bytes}},
+                   site);
   end_phase_if_complete(barrier);
 }
 
 void Mbarriers::end_phase_if_complete(Barrier& barrier) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
-  watcher_.trace("phase ends", {{"barrier", barrier.number}, {"phase", barrier.phase}}, barrier.site);
+  observers_.trace("phase ends", {{"barrier", barrier.number}, {"phase", barrier.phase}}, barrier.site);
   ++barrier.phase;
   barrier.pending = barrier.arrivals;
   scheduler_.wake(barrier.waiting);
@@ -126,18 +126,18 @@ void Mbarriers::wait(const void* address, int parity, Site site) {
                "mbarrier_wait for phase " + parity_words(meant) + " of " + name(barrier) +
                    ", which has gone on without this warp: it is in phase " + parity_words(barrier.phase));
   }
-  watcher_.trace("wait", {{"barrier", barrier.number}, {"phase", meant}}, site);
+  observers_.trace("wait", {{"barrier", barrier.number}, {"phase", meant}}, site);
   if (barrier.phase <= meant) {
     barrier.waiting.push_back(&scheduler_.current());
     scheduler_.park("mbarrier_wait", site);
   }
-  watcher_.trace("waited", {{"barrier", barrier.number}, {"phase", meant}}, site);
+  observers_.trace("waited", {{"barrier", barrier.number}, {"phase", meant}}, site);
   const Thread& self = scheduler_.current();
   std::int64_t& warp = barrier.warp_waited[static_cast<std::size_t>(self.warp())];
   barrier.thread_waited[static_cast<std::size_t>(self.number)] = meant;
   warp = warp < meant ? meant : warp;
   if (meant < 0) return;
-  watcher_.acquire(&barrier.tokens[meant & 1]);
+  observers_.acquire(&barrier.tokens[meant & 1]);
   if (instruments.watch == nullptr) return;
   barrier.clock_of[static_cast<std::size_t>(meant % 4)][static_cast<std::size_t>(self.number)] =
       instruments.watch->now(self.number);
@@ -182,7 +182,7 @@ void Mbarriers::complete(const void* address, std::int64_t phase, int bytes, Sit
 
 void Mbarriers::publish(const void* address) {
   Barrier& barrier = barriers_.at(address);
-  watcher_.release(&barrier.tokens[barrier.phase & 1]);
+  observers_.release(&barrier.tokens[barrier.phase & 1]);
 }
 
 void Mbarriers::end_block() const {

@@ -1,7 +1,7 @@
 // The mbarriers of a block (PTX ISA, "mbarrier"): phases, arrivals, bytes.
 #pragma once
 
-#include "common/machine/engine/watcher.hpp"
+#include "common/machine/engine/observers.hpp"
 
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace flash::machine {
 
 class Mbarriers {
  public:
-  Mbarriers(Scheduler& scheduler, Watcher& watcher) : scheduler_(scheduler), watcher_(watcher) {}
+  Mbarriers(Scheduler& scheduler, Observers& observers) : scheduler_(scheduler), observers_(observers) {}
 
   void start_block() { barriers_.clear(); }
   /// What is left in one at the end of the block; throws.
@@ -30,7 +30,7 @@ class Mbarriers {
   std::int64_t expect_copy(const void* address, Site);
   int number(const void* address) const;
   bool awaited(const void* address) const { return !barriers_.at(address).waiting.empty(); }
-  /// Has the thread waited for the phase, or is it, as far as a Watch knows, ordered behind one that has?
+  /// Has the thread waited for the phase, or is it, as far as the race detector knows, ordered behind one that has?
   bool sees(int thread, const void* address, std::int64_t phase);
   /// The copy's bytes have come.
   void complete(const void* address, std::int64_t phase, int bytes, Site copy);
@@ -64,7 +64,7 @@ class Mbarriers {
   static std::string name(const Barrier&);
 
   Scheduler& scheduler_;
-  Watcher& watcher_;
+  Observers& observers_;
   std::map<const void*, Barrier> barriers_;
 };
 

@@ -25,8 +25,8 @@ void NamedBarriers::come(int id, int threads, bool wait, Site site) {
            ", but " + std::to_string(barrier.threads) + " threads are awaited by who came at " + words(barrier.site));
   const int generation = barrier.generation;
   unsigned char* const token = &barrier.tokens[generation & 1];
-  watcher_.release(token);
-  watcher_.trace(wait ? "sync" : "sync arrive", {{"named", id}, {"phase", generation}}, site);
+  observers_.release(token);
+  observers_.trace(wait ? "sync" : "sync arrive", {{"named", id}, {"phase", generation}}, site);
   if (++barrier.come == threads) {
     scheduler_.wake(barrier.waiting);
     barrier.waiting.clear();
@@ -36,8 +36,8 @@ void NamedBarriers::come(int id, int threads, bool wait, Site site) {
     barrier.waiting.push_back(&scheduler_.current());
     scheduler_.park("named_barrier_sync", site);
   }
-  if (wait) watcher_.acquire(token);
-  if (wait) watcher_.trace("synced", {{"named", id}, {"phase", generation}}, site);
+  if (wait) observers_.acquire(token);
+  if (wait) observers_.trace("synced", {{"named", id}, {"phase", generation}}, site);
 }
 
 std::string NamedBarriers::missing() const {

@@ -1,7 +1,7 @@
 // Barriers 1 to 15 of a block (PTX ISA, "bar"), at which some of its warps meet.
 #pragma once
 
-#include "common/machine/engine/watcher.hpp"
+#include "common/machine/engine/observers.hpp"
 
 #include <array>
 #include <string>
@@ -11,7 +11,7 @@ namespace flash::machine {
 
 class NamedBarriers {
  public:
-  NamedBarriers(Scheduler& scheduler, Watcher& watcher) : scheduler_(scheduler), watcher_(watcher) {}
+  NamedBarriers(Scheduler& scheduler, Observers& observers) : scheduler_(scheduler), observers_(observers) {}
   void start_block() { barriers_ = {}; }
   void end_block() const;
   void come(int id, int threads, bool wait, Site);
@@ -26,7 +26,7 @@ class NamedBarriers {
     unsigned char tokens[2] = {};
   };
   Scheduler& scheduler_;
-  Watcher& watcher_;
+  Observers& observers_;
   std::array<Barrier, 16> barriers_;
 };
 

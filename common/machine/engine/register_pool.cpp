@@ -21,7 +21,7 @@ void RegisterPool::set(int registers, bool more, Site site) {
                    "> by a thread that has " + std::to_string(self.registers) + " registers");
   }
   self.site = site;
-  watcher_.trace("setmaxnreg", {{"registers", registers}}, site);
+  observers_.trace("setmaxnreg", {{"registers", registers}}, site);
   if (!more) {
     free_ += self.registers - registers;
     self.registers = registers;

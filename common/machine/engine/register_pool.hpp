@@ -1,7 +1,7 @@
 // Registers of the block's threads, which setmaxnreg moves between warpgroups (PTX ISA, "setmaxnreg"). At the launch they are dealt out evenly.
 #pragma once
 
-#include "common/machine/engine/watcher.hpp"
+#include "common/machine/engine/observers.hpp"
 
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@ namespace flash::machine {
 
 class RegisterPool {
  public:
-  RegisterPool(Scheduler& scheduler, Watcher& watcher) : scheduler_(scheduler), watcher_(watcher) {}
+  RegisterPool(Scheduler& scheduler, Observers& observers) : scheduler_(scheduler), observers_(observers) {}
   void start_block(std::size_t threads);
   void set(int registers, bool more, Site);
   /// Warpgroups of which a part alone has called setmaxnreg; throws.
@@ -26,7 +26,7 @@ class RegisterPool {
   void serve();
 
   Scheduler& scheduler_;
-  Watcher& watcher_;
+  Observers& observers_;
   std::vector<Owner> owners_;  ///< by thread
   int free_ = 0;
 };

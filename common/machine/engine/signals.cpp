@@ -1,6 +1,6 @@
-// Signals that kernels raise: a fault in the hole below a stack, or at any other address that is no memory; and the watchdog's.
+// Signals that kernels raise: a fault in the hole below a stack, or at any other address that is no memory; and the stall timer's.
 #include "common/machine/engine/stack.hpp"
-#include "common/machine/engine/watchdog.hpp"
+#include "common/machine/engine/stall_timer.hpp"
 
 #include <signal.h>
 #include <ucontext.h>
@@ -14,7 +14,7 @@
 namespace flash::machine {
 namespace {
 
-constexpr std::array signals{SIGSEGV, SIGBUS, watchdog_signal};  // SIGBUS: what macOS sends
+constexpr std::array signals{SIGSEGV, SIGBUS, stall_signal};  // SIGBUS: what macOS sends
 
 std::mutex handlers_mutex;
 int handler_users = 0;  // launches that run now
@@ -42,7 +42,7 @@ extern "C" void flash_simt_on_signal(int number, siginfo_t* info, void* context)
   // report() does not return if a kernel is to blame; so the signals that a handler blocks are allowed again here.
   pthread_sigmask(SIG_SETMASK, &interrupted.uc_sigmask, nullptr);
   report({number, info->si_addr, interrupted_instruction(interrupted)});
-  if (number == watchdog_signal) return;  // all is well
+  if (number == stall_signal) return;  // all is well
   // Not ours: the faulting instruction runs again, and faults again, under the handler that was there before.
   for (std::size_t i = 0; i < signals.size(); ++i) {
     if (signals[i] == number) sigaction(number, &handlers_before[i], nullptr);

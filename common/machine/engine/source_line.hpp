@@ -1,7 +1,7 @@
 // Places in the source, for messages.
 #pragma once
 
-#include "common/machine/engine/watch.hpp"
+#include "common/machine/engine/race_detector.hpp"
 
 #include <string>
 

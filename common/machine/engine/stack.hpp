@@ -40,7 +40,7 @@ class StackPool {
   int count_ = 0;
 };
 
-/// While one lives, faults of memory and the watchdog's signal call on_signal. It does not return if a kernel is to blame; else the handler
+/// While one lives, faults of memory and the stall timer's signal call on_signal. It does not return if a kernel is to blame; else the handler
 /// that was there before gets the signal. on_signal runs on a stack of its own.
 class SignalHandler {
  public:

@@ -57,9 +57,9 @@ void Worker::complete_barrier() {
   at_barrier_ = 0;
   if (hopper_used_) hopper_->mbarriers.synchronised();
   ++block.counters.barriers;
-  watcher.trace("syncthreads", {{"number", static_cast<std::int64_t>(block.counters.barriers)}}, first.site);
+  observers.trace("syncthreads", {{"number", static_cast<std::int64_t>(block.counters.barriers)}}, first.site);
   if (block.options.count) block.count_logged_accesses();
-  watcher.order(scheduler.threads(), &at_barrier_);
+  observers.order(scheduler.threads(), &at_barrier_);
   scheduler.make_ready(released_);
 }
 
@@ -107,8 +107,8 @@ void Worker::complete_warp_operation(Warp& warp, Site site) {
     }
   }
   if (operation == WarpOperation::syncwarp) {
-    watcher.order(lanes_,
-                  lanes_.front());  // one token for each lowest lane: only lanes that have met it can have left a clock there
+    observers.order(lanes_,
+                    lanes_.front());  // one token for each lowest lane: only lanes that have met it can have left a clock there
   } else if (operation == WarpOperation::ldmatrix || operation == WarpOperation::stmatrix || operation == WarpOperation::mma) {
     tensor_core(operation);
   } else if (operation == WarpOperation::elect) {

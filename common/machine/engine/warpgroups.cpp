@@ -43,12 +43,12 @@ void Warpgroups::join(const WgmmaThread& part, Group& group, Lane& self, Site si
     units.insert(units.end(), made.b_units.begin(), made.b_units.end());
     made.reading = proxy_.begin_reading(scheduler_.current().number, "wgmma", site, std::move(units));
     const auto place = [](unsigned descriptor) { return static_cast<std::int64_t>(descriptor & 0x3FFFu) * 16; };
-    watcher_.trace("wgmma",
-                   {{"product", static_cast<std::int64_t>(self.issued)},
-                    {"n", part.n},
-                    {"a", made.a_shared ? place(part.a.low) : -1},
-                    {"b", place(part.b.low)}},
-                   site);
+    observers_.trace("wgmma",
+                     {{"product", static_cast<std::int64_t>(self.issued)},
+                      {"n", part.n},
+                      {"a", made.a_shared ? place(part.a.low) : -1},
+                      {"b", place(part.b.low)}},
+                     site);
   } else {
     const Product& known = group.products[at];
     const std::uint64_t a = std::uint64_t{part.a.high} << 32 | part.a.low, b = std::uint64_t{part.b.high} << 32 | part.b.low;
@@ -110,7 +110,7 @@ void Warpgroups::fence() {
 void Warpgroups::commit(Site site) {
   Lane& self = lane(scheduler_.current().number);
   self.groups.push_back(self.issued);
-  watcher_.trace("commit", {{"products", static_cast<std::int64_t>(self.issued)}}, site);
+  observers_.trace("commit", {{"products", static_cast<std::int64_t>(self.issued)}}, site);
 }
 
 // ---- waiting -----------------------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ void Warpgroups::wait(int newest, const float* const* complete, int count, Site 
   Lane& self = lane(thread.number);
   self.newest = newest;
   const Trace::Number products{"products", static_cast<std::int64_t>(goal(self))};
-  watcher_.trace("wgmma wait", {products}, site);
+  observers_.trace("wgmma wait", {products}, site);
   if (goal(self) > self.done) {
     self.waits = true;
     const int first = thread.number - thread.lane();
@@ -135,7 +135,7 @@ void Warpgroups::wait(int newest, const float* const* complete, int count, Site 
     scheduler_.park("wgmma_wait", site);
     if (instruments.watch != nullptr) instruments.watch->acquire(thread.number, &lane(first));
   }
-  watcher_.trace("wgmma waited", {products}, site);
+  observers_.trace("wgmma waited", {products}, site);
   for (int i = 0; i < count; ++i) {
     const auto found = self.accumulators.find(complete[i]);
     if (found == self.accumulators.end() || found->second.in_flight == 0) continue;

@@ -5,7 +5,7 @@
 #include "common/machine/cpu/wgmma.hpp"
 #include "common/machine/engine/async_proxy.hpp"
 #include "common/machine/engine/block_state.hpp"
-#include "common/machine/engine/watcher.hpp"
+#include "common/machine/engine/observers.hpp"
 
 #include <array>
 #include <bit>
@@ -28,8 +28,8 @@ inline bool is_poison(float x) { return std::bit_cast<unsigned>(x) == poison; }
 
 class Warpgroups {
  public:
-  Warpgroups(Scheduler& scheduler, Watcher& watcher, BlockState& block, AsyncProxy& proxy)
-      : scheduler_(scheduler), watcher_(watcher), block_(block), proxy_(proxy) {}
+  Warpgroups(Scheduler& scheduler, Observers& observers, BlockState& block, AsyncProxy& proxy)
+      : scheduler_(scheduler), observers_(observers), block_(block), proxy_(proxy) {}
 
   void start_block(std::size_t threads);
   void thread_exits(const Thread&) const;
@@ -115,7 +115,7 @@ class Warpgroups {
   Lane& lane(int thread) { return lanes_[static_cast<std::size_t>(thread)]; }
 
   Scheduler& scheduler_;
-  Watcher& watcher_;
+  Observers& observers_;
   BlockState& block_;
   AsyncProxy& proxy_;
   std::vector<Lane> lanes_;    ///< by thread

@@ -40,7 +40,7 @@ bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t
   scheduler.start_launch(kernel, options);
   reach_.start(kernel, scheduler.stacks());  // names tensors, by which the block counts
   block.start_launch(kernel, options);
-  watcher.start_launch(kernel, options.watch);
+  observers.start_launch(kernel, options.watch);
   const std::size_t threads = scheduler.threads().size();
   warps_.assign((threads + warpSize - 1) / warpSize, {});
   for (std::size_t i = 0; i < threads; ++i) warps_[i / warpSize].present |= 1u << i % warpSize;
@@ -51,7 +51,7 @@ bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t
   for (std::uint64_t number = first; number < blocks && !stop && scheduler.failure() == nullptr; number += step) {
     run_block(number);
   }
-  watcher.end_launch();
+  observers.end_launch();
   this_worker = nullptr;
   return scheduler.failure() == nullptr;
 }
@@ -68,7 +68,7 @@ void Worker::start_block(std::uint64_t number) {
   for (Warp& warp : warps_) warp.waiting = warp.exited = 0;
   at_barrier_ = 0;
   hopper_used_ = false;
-  watcher.start_block(*block.kernel, number, block.dynamic_shared());
+  observers.start_block(*block.kernel, number, block.dynamic_shared());
   scheduler.start_block(number, run_thread);
 }
 
@@ -76,7 +76,7 @@ void Worker::start_instruments() {
   const Thread& first = current();
   instruments = {};
   instruments.steps_left = first.steps_left;
-  instruments.watch = watcher.watch();
+  instruments.watch = observers.race_detector();
   instruments.looks = instruments.watch != nullptr;
   const auto& [locals, shared_locals, own] = thread_locals();
   if (!instrumented || locals.begin == 0) return;  // not even static shared memory is known
@@ -96,7 +96,7 @@ void Worker::end_block() {
     }
   }
   scheduler.end_block();
-  watcher.end_block();
+  observers.end_block();
   block.count_logged_accesses();
 }
 
@@ -141,7 +141,7 @@ void Worker::thread_exits() {
 
 Hopper& Worker::hopper() {
   if (!hopper_used_) {
-    if (hopper_ == nullptr) hopper_ = std::make_unique<Hopper>(scheduler, watcher, block);
+    if (hopper_ == nullptr) hopper_ = std::make_unique<Hopper>(scheduler, observers, block);
     hopper_->start_block(block.dynamic_shared(), scheduler.threads().size());
     hopper_->proxy.assume_stored();
     hopper_used_ = true;

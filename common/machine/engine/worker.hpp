@@ -2,9 +2,9 @@
 #pragma once
 
 #include "common/machine/engine/block_state.hpp"
+#include "common/machine/engine/observers.hpp"
 #include "common/machine/engine/reach.hpp"
 #include "common/machine/engine/scheduler.hpp"
-#include "common/machine/engine/watcher.hpp"
 #include "common/machine/error.hpp"
 
 #include <atomic>
@@ -36,7 +36,7 @@ class Worker {
   bool run(const KernelCall&, const Options&, std::uint64_t first, std::uint64_t step, const std::atomic<bool>& stop);
 
   Scheduler scheduler;
-  Watcher watcher{scheduler};
+  Observers observers{scheduler};
   BlockState block;
 
   // For the CUDA thread that runs now.

@@ -1,7 +1,7 @@
 // What the operating system does elsewhere. WebAssembly has no signals: a bad address ends the program, and steps alone tell an endless kernel.
 #include "common/machine/engine/context.hpp"
 #include "common/machine/engine/stack.hpp"
-#include "common/machine/engine/watchdog.hpp"
+#include "common/machine/engine/stall_timer.hpp"
 
 namespace flash::machine {
 
@@ -18,10 +18,10 @@ struct SignalStack::Impl {};
 SignalStack::SignalStack() : impl_(nullptr) {}
 SignalStack::~SignalStack() { delete impl_; }
 
-Watchdog::Watchdog(int) {}
-Watchdog::~Watchdog() = default;
-Watched::Watched() {}
-Watched::~Watched() = default;
+StallTimer::StallTimer(int) {}
+StallTimer::~StallTimer() = default;
+TimedThread::TimedThread() {}
+TimedThread::~TimedThread() = default;
 bool stands_still() { return false; }
 
 }  // namespace flash::machine

@@ -63,13 +63,13 @@ GlobalWrites& global_writes();
 /// What simt::follow_writes() asks for; 0: nothing.
 std::uintptr_t followed_address();
 
-class Watch {
+class RaceDetector {
  public:
   /// It looks at so many accesses and then at no more, which report() says.
   static constexpr std::uint64_t limit = 30'000'000;
 
   /// `device`: the allocations whose words are followed.
-  Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device);
+  RaceDetector(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device);
 
   /// Block number `block` of the grid begins: its threads and its shared memory are new.
   void start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared);
@@ -176,6 +176,6 @@ class Watch {
 };
 
 /// Adds what was found to simt::findings().
-void add_findings(Watch&);
+void add_findings(RaceDetector&);
 
 }  // namespace flash::machine

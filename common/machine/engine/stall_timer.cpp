@@ -1,4 +1,4 @@
-#include "common/machine/engine/watchdog.hpp"
+#include "common/machine/engine/stall_timer.hpp"
 
 #include "common/machine/engine/instrumentation.hpp"
 
@@ -39,18 +39,18 @@ void set_timer([[maybe_unused]] int seconds) {
 
 }  // namespace
 
-Watchdog::Watchdog(int seconds) {
+StallTimer::StallTimer(int seconds) {
   const std::lock_guard lock(timer_mutex);
   most_seconds = seconds;
   if (timer_users++ == 0) set_timer(1);
 }
 
-Watchdog::~Watchdog() {
+StallTimer::~StallTimer() {
   const std::lock_guard lock(timer_mutex);
   if (--timer_users == 0) set_timer(0);
 }
 
-Watched::Watched() {
+TimedThread::TimedThread() {
   for (Entry& entry : entries) {
     if (entry.taken.exchange(true)) continue;
     entry.thread = pthread_self();
@@ -62,7 +62,7 @@ Watched::Watched() {
   }
 }
 
-Watched::~Watched() {
+TimedThread::~TimedThread() {
   if (mine == nullptr) return;
   mine->watched = false;
   mine->taken = false;
@@ -76,7 +76,7 @@ bool stands_still() {
     const std::int64_t steps = *entry.steps;
     entry.still = steps == entry.seen ? entry.still + 1 : 0;
     entry.seen = steps;
-    if (&entry != mine && entry.still >= most_seconds) pthread_kill(entry.thread, watchdog_signal);
+    if (&entry != mine && entry.still >= most_seconds) pthread_kill(entry.thread, stall_signal);
   }
   return mine != nullptr && mine->still >= most_seconds;
 }

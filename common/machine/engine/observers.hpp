@@ -1,9 +1,9 @@
-// Whoever looks at what the threads of a block do: the Watch, ThreadSanitizer, the trace.
+// Whoever looks at what the threads of a block do: the race detector, ThreadSanitizer, the trace.
 #pragma once
 
+#include "common/machine/engine/race_detector.hpp"
 #include "common/machine/engine/scheduler.hpp"
 #include "common/machine/engine/trace.hpp"
-#include "common/machine/engine/watch.hpp"
 
 #include <initializer_list>
 #include <memory>
@@ -11,16 +11,16 @@
 
 namespace flash::machine {
 
-class Watcher {
+class Observers {
  public:
-  explicit Watcher(Scheduler& scheduler) : scheduler_(scheduler) {}
+  explicit Observers(Scheduler& scheduler) : scheduler_(scheduler) {}
 
   void start_launch(const KernelCall&, bool watch);
   void end_launch();
   void start_block(const KernelCall&, std::uint64_t block, MemoryRange dynamic_shared);
   void end_block();
 
-  Watch* watch() { return watch_.get(); }  ///< null: nobody looks
+  RaceDetector* race_detector() { return race_detector_.get(); }  ///< null: nobody looks
   /// These threads have met: what each did before lies before what each does from now on. Token: one for each set of threads.
   void order(const std::vector<Thread*>&, void* token);
   /// What a token orders. Token: the target of an atomic, an mbarrier's phase.
@@ -36,7 +36,7 @@ class Watcher {
 
  private:
   Scheduler& scheduler_;
-  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<RaceDetector> race_detector_;
   Trace* trace_ = nullptr;  ///< null: nobody records the block
 };
 

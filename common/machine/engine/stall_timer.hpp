@@ -6,24 +6,24 @@
 namespace flash::machine {
 
 /// What the timer sends after each second of processor time; the handler asks stands_still().
-constexpr int watchdog_signal = SIGVTALRM;
+constexpr int stall_signal = SIGVTALRM;
 
 /// While one lives, the timer runs. A CUDA thread that has not made a step for so many seconds counts as endless.
-class Watchdog {
+class StallTimer {
  public:
-  explicit Watchdog(int seconds);
-  ~Watchdog();
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
+  explicit StallTimer(int seconds);
+  ~StallTimer();
+  StallTimer(const StallTimer&) = delete;
+  StallTimer& operator=(const StallTimer&) = delete;
 };
 
 /// While one lives, the operating-system thread that made it is looked at: whether the steps of its CUDA threads (Instruments) change.
-class Watched {
+class TimedThread {
  public:
-  Watched();
-  ~Watched();
-  Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
+  TimedThread();
+  ~TimedThread();
+  TimedThread(const TimedThread&) = delete;
+  TimedThread& operator=(const TimedThread&) = delete;
 };
 
 /// For the handler of the signal: has the calling thread not moved for too long? Passes the signal on to others that have not.

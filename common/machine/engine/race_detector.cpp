@@ -1,4 +1,4 @@
-#include "common/machine/engine/watch.hpp"
+#include "common/machine/engine/race_detector.hpp"
 
 #include "common/machine/engine/messages.hpp"
 #include "common/machine/engine/source_line.hpp"
@@ -28,14 +28,14 @@ bool stands_for(AccessKind now, AccessKind before) { return now == AccessKind::w
 
 }  // namespace
 
-Watch::Watch(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device)
+RaceDetector::RaceDetector(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device)
     : kernel_(kernel),
       grid_(grid),
       block_shape_(block),
       threads_(std::size_t{block.x} * block.y * block.z),
       device_(std::move(device)) {}
 
-void Watch::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared) {
+void RaceDetector::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared) {
   block_ = static_cast<std::uint32_t>(block);
   dynamic_ = dynamic_shared;
   static_ = static_shared;
@@ -52,13 +52,13 @@ void Watch::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryR
   arrays_.reset(static_cast<int>((threads_ + 31) / 32));
 }
 
-bool Watch::in_device(std::uintptr_t address) const {
+bool RaceDetector::in_device(std::uintptr_t address) const {
   if (device_.empty() || address < device_.front().begin || address >= device_.back().end) return false;
   const auto after = std::ranges::upper_bound(device_, address, {}, &Allocation::begin);
   return after != device_.begin() && contains(*std::prev(after), address);
 }
 
-Watch::Word* Watch::word_at(std::uintptr_t address, bool& shared) {
+RaceDetector::Word* RaceDetector::word_at(std::uintptr_t address, bool& shared) {
   shared = true;
   if (contains(dynamic_, address)) return &dynamic_words_[(address - dynamic_.begin) / word_bytes];
   if (contains(static_, address)) return &static_words_[(address - static_.begin) / word_bytes];
@@ -75,7 +75,7 @@ Watch::Word* Watch::word_at(std::uintptr_t address, bool& shared) {
 }
 
 /// Whoever reads words outside of poisoned allocations may do so.
-std::unique_ptr<Watch::Word[]> Watch::new_page(std::uintptr_t number) const {
+std::unique_ptr<RaceDetector::Word[]> RaceDetector::new_page(std::uintptr_t number) const {
   auto page = std::make_unique<Word[]>(page_words);
   for (std::size_t i = 0; i < page_words; ++i) {
     const std::uintptr_t word = number * page_words + i;
@@ -86,7 +86,7 @@ std::unique_ptr<Watch::Word[]> Watch::new_page(std::uintptr_t number) const {
   return page;
 }
 
-std::uint32_t Watch::index_of(const CodePlace& place) {
+std::uint32_t RaceDetector::index_of(const CodePlace& place) {
   const std::size_t key = CodePlace::Hash()(place);
   std::uint32_t& recent = recent_places_[(key ^ key >> 10) % recent_places_.size()];
   if (recent < places_.size() && places_[recent] == place) return recent;
@@ -96,7 +96,7 @@ std::uint32_t Watch::index_of(const CodePlace& place) {
   return recent;
 }
 
-bool Watch::access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+bool RaceDetector::access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   if (accesses_ >= limit) return false;
   Access now{0, own_[static_cast<std::size_t>(thread)], block_, static_cast<std::uint16_t>(thread), 0, kind};
   bool known_place = false;
@@ -120,7 +120,7 @@ bool Watch::access(int thread, std::uintptr_t address, std::size_t bytes, Access
   return true;
 }
 
-void Watch::log_array(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+void RaceDetector::log_array(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   const bool in_view = address >= announced_.begin && address + bytes <= announced_.end;
   if (place.file != nullptr) {
     announced_ = {address, address + bytes};
@@ -132,12 +132,12 @@ void Watch::log_array(int thread, std::uintptr_t address, std::size_t bytes, Acc
   }
 }
 
-void Watch::count_conflicts(const AccessLog::Key& key, const WarpAccess& access) {
+void RaceDetector::count_conflicts(const AccessLog::Key& key, const WarpAccess& access) {
   if (const std::uint64_t count = bank_conflicts(access, key.bytes))
     conflicts_[reinterpret_cast<std::uintptr_t>(key.file)] += count;
 }
 
-void Watch::access_word(Word& word, std::uintptr_t address, bool shared, const Access& now) {
+void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, const Access& now) {
   if (shared) begin_word(word);
   if (now.kind != AccessKind::read) {
     word.written |= now.bytes;
@@ -170,7 +170,7 @@ void Watch::access_word(Word& word, std::uintptr_t address, bool shared, const A
   word.last[static_cast<std::size_t>(replaced)] = now;
 }
 
-bool Watch::ordered(const Access& before, int thread) const {
+bool RaceDetector::ordered(const Access& before, int thread) const {
   if (before.block == block_) return known(static_cast<std::size_t>(thread), before.thread) >= before.clock;
   const auto knows = [&](const BlockClocks& blocks) {
     const auto found = blocks.find(before.block);
@@ -180,18 +180,18 @@ bool Watch::ordered(const Access& before, int thread) const {
   return knows(earlier_) || (acquired != acquired_.end() && knows(acquired->second.earlier));
 }
 
-void Watch::add_race(const Access& before, const Access& now, bool shared) {
+void RaceDetector::add_race(const Access& before, const Access& now, bool shared) {
   const auto same = [&](const FoundRace& race) { return race.first.place == before.place && race.second.place == now.place; };
   if (races_.size() < most_races && std::ranges::none_of(races_, same)) races_.push_back({before, now, shared});
 }
 
-void Watch::begin_word(Word& word) const {
+void RaceDetector::begin_word(Word& word) const {
   if (word.block == block_) return;
   word.used = word.next = word.written = 0;
   word.block = block_;
 }
 
-void Watch::set_written(std::uintptr_t address, std::size_t bytes, std::uint8_t mask) {
+void RaceDetector::set_written(std::uintptr_t address, std::size_t bytes, std::uint8_t mask) {
   for (std::uintptr_t at = address; at < address + bytes; at += word_bytes) {
     bool shared;
     Word* const word = word_at(at, shared);
@@ -201,7 +201,7 @@ void Watch::set_written(std::uintptr_t address, std::size_t bytes, std::uint8_t 
   }
 }
 
-std::uint32_t Watch::known(std::size_t thread, std::size_t of) const {
+std::uint32_t RaceDetector::known(std::size_t thread, std::size_t of) const {
   if (thread == of) return own_[of];
   std::uint32_t time = barrier_[of];
   if (thread / 32 == of / 32) time = std::max(time, of_warp_[thread][of % 32]);
@@ -211,7 +211,7 @@ std::uint32_t Watch::known(std::size_t thread, std::size_t of) const {
 }
 
 // Of a thread's time nobody knows more than itself.
-void Watch::barrier() {
+void RaceDetector::barrier() {
   arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
   barrier_ = own_;
   for (const auto& [thread, acquired] : acquired_) join(earlier_, acquired.earlier);
@@ -220,7 +220,7 @@ void Watch::barrier() {
 }
 
 // Of other warps' times they tell each other only what a token told one of them.
-void Watch::meet(const std::vector<int>& threads) {
+void RaceDetector::meet(const std::vector<int>& threads) {
   const auto count = [this](const auto& key, const auto& access) { count_conflicts(key, access); };
   if (threads.size() == 32) arrays_.flush_warp(static_cast<std::size_t>(threads.front()) / 32, count);
   std::array<std::uint32_t, 32> told{};
@@ -238,7 +238,7 @@ void Watch::meet(const std::vector<int>& threads) {
   }
 }
 
-void Watch::release(int thread, const void* token) {
+void RaceDetector::release(int thread, const void* token) {
   const auto t = static_cast<std::size_t>(thread);
   Knowledge now{Clock(threads_), earlier_};
   for (std::size_t u = 0; u < threads_; ++u) now.here[u] = known(t, u);
@@ -248,19 +248,19 @@ void Watch::release(int thread, const void* token) {
   ++own_[t];
 }
 
-void Watch::acquire(int thread, const void* token) {
+void RaceDetector::acquire(int thread, const void* token) {
   if (const auto found = tokens_.find(token); found != tokens_.end())
     join(acquired_[static_cast<std::size_t>(thread)], found->second);
 }
 
-simt::ThreadName Watch::name(const Access& access) const {
+simt::ThreadName RaceDetector::name(const Access& access) const {
   const auto index = [](std::uint32_t n, const dim3& shape) {
     return uint3{n % shape.x, n / shape.x % shape.y, n / shape.x / shape.y};
   };
   return {index(access.block, grid_), index(access.thread, block_shape_)};
 }
 
-void Watch::report(simt::Findings& findings) {
+void RaceDetector::report(simt::Findings& findings) {
   arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
   for (const auto& [address, count] : conflicts_) {
     const std::string line = source_line({.address = address}).line;

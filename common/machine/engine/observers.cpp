@@ -1,0 +1,65 @@
+#include "common/machine/engine/observers.hpp"
+
+#include "common/machine/engine/module.hpp"
+#include "common/machine/engine/sanitizer.hpp"
+
+namespace flash::machine {
+
+void Observers::start_launch(const KernelCall& kernel, bool watch) {
+  race_detector_.reset();
+  if (watch)
+    race_detector_ = std::make_unique<RaceDetector>(kernel.name, kernel.shape.grid, kernel.shape.block, device_memory());
+}
+
+void Observers::end_launch() {
+  if (race_detector_ != nullptr) add_findings(*race_detector_);
+}
+
+void Observers::start_block(const KernelCall& kernel, std::uint64_t block, MemoryRange dynamic_shared) {
+  if (race_detector_ != nullptr) {
+    const auto& [locals, shared_locals, own] = thread_locals();
+    race_detector_->start_block(block, dynamic_shared, locals.begin != 0 ? locals : shared_locals);
+    race_detector_->assume_written(own.begin, own.end - own.begin);
+  }
+  trace_ = block == 0 ? Trace::start_block(kernel) : nullptr;
+}
+
+void Observers::end_block() {
+  if (trace_ != nullptr) trace_->end_block();
+}
+
+void Observers::order(const std::vector<Thread*>& threads, [[maybe_unused]] void* token) {
+  if (race_detector_ != nullptr) {
+    if (threads.size() == scheduler_.threads().size()) {
+      race_detector_->barrier();
+    } else {
+      std::vector<int> numbers;
+      for (const Thread* thread : threads) numbers.push_back(thread->number);
+      race_detector_->meet(numbers);
+    }
+  }
+#ifdef FLASH_TSAN
+  void* const self = sanitizer::current_fiber();
+  for (Thread* thread : threads) {
+    sanitizer::switch_fiber(thread->fiber);
+    sanitizer::release(token);
+  }
+  for (Thread* thread : threads) {
+    sanitizer::switch_fiber(thread->fiber);
+    sanitizer::acquire(token);
+  }
+  sanitizer::switch_fiber(self);
+#endif
+}
+
+void Observers::release(void* token) {
+  sanitizer::release(token);
+  if (race_detector_ != nullptr) race_detector_->release(scheduler_.current().number, token);
+}
+
+void Observers::acquire(void* token) {
+  sanitizer::acquire(token);
+  if (race_detector_ != nullptr) race_detector_->acquire(scheduler_.current().number, token);
+}
+
+}  // namespace flash::machine
