@@ -6,7 +6,10 @@
 #include "common/machine/cpu/print.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <limits>
+#include <set>
 #include <utility>
 
 namespace flash {
@@ -74,6 +77,21 @@ std::string unwritten_of(const TensorRef& t) {
   if (writer.empty()) return std::string("no thread has written any element of ") + t.name + ": is its kernel launched?";
   return std::string("no thread has written all of ") + t.name + " in " + (rows.size() == 1 ? "row " : "rows ") + ranges(rows) +
          place + ": does the grid of " + writer + " cover them, or does a guard skip them?";
+}
+
+/// "only head 1 of o is wrong": "" if the wrong rows, most of that batch and head, are in no single one of several.
+std::string only_wrong(const FullProblem& p, const TensorCheck& tensor) {
+  std::set<int> batches, heads;
+  for (const auto& [b, h, row] : tensor.wrong_rows) batches.insert(b), heads.insert(h);
+  const bool of_keys = tensor.tensor == "dk" || tensor.tensor == "dv";
+  const std::size_t rows = batches.size() * heads.size() * static_cast<std::size_t>(of_keys ? p.Nk : p.Nq);
+  if (2 * tensor.wrong_rows.size() < rows) return "";
+  std::string where;
+  if (p.B > 1 && batches.size() == 1) where = "batch " + std::to_string(*batches.begin());
+  if ((of_keys ? p.Hkv : p.H) > 1 && heads.size() == 1)
+    where += (where.empty() ? "head " : ", head ") + std::to_string(*heads.begin());
+  if (where.empty()) return "";
+  return "only " + where + " of " + tensor.tensor + " is wrong: are batch and head in every index, that of a bias too?";
 }
 
 const TensorCheck* first_wrong_of(const RunRecord& run) {
@@ -166,6 +184,9 @@ std::string suspect(const CheckReport& check) {
   if (lse && o) return "lse and o are wrong: look first at the scores, S = scale Q K^T + bias, at the mask, and at m and l";
   if (lse) return "o is right and lse is wrong: look at L = m + ln l";
   if (o) return "lse is right, so S, m and l are: look at O = P V, and at where O is rescaled or divided by l";
+  if (dv && dk && !dq)
+    return "dk and dv are wrong, dq is right: if one kernel makes all three, so are P and dS, and it is the sums over queries, "
+           "dV = P^T dO and dK = scale dS^T Q";
   if (dv && (dq || dk))
     return "o and lse are right; dv is wrong too: look first at P = exp(S - L), at the mask, and at dV = P^T dO";
   if (dv) return "dv alone is wrong: look at dV = P^T dO";
@@ -232,8 +253,8 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
   }
   if (diagnosis.hints.empty() && findings.races.empty() && findings.complete) {
     diagnosis.hints.push_back(
-        "no race, no read of unwritten shared or global memory, and threads in another order give the same: the "
-        "arithmetic is wrong");
+        "no race, no read of unwritten shared or global memory (but for atomics, which nobody watches), and threads in "
+        "another order give the same: the arithmetic is wrong");
     const bool forward = is_wrong(*run.check, "lse") || is_wrong(*run.check, "o");
     const std::string solved = forward ? solved_instead(run.problem, inputs, got, sample) : "";
     diagnosis.hints.push_back(solved.empty() ? suspect(*run.check) : solved);
@@ -244,6 +265,12 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
       for (std::string& hint : row_hints(run.problem, inputs, got, *run.check, sample))
         diagnosis.hints.push_back(std::move(hint));
     }
+    if (const std::string words = sample.whole ? only_wrong(run.problem, *first_wrong) : ""; !words.empty())
+      diagnosis.hints.push_back(words);
+    if (const auto& [got, expected] = std::pair(std::abs(first_wrong->worst.got), std::abs(first_wrong->worst.expected));
+        got > 0 && got < std::numeric_limits<float>::min() && expected > got)
+      diagnosis.hints.push_back(
+          "no sum gives a number as small as that: is it a variable, or memory, that no one has written?");
     if (!findings.last_write.empty())
       diagnosis.hints.push_back("the worst element of " + first_wrong->tensor + " was written at " + findings.last_write);
   }

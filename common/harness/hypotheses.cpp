@@ -191,9 +191,9 @@ std::vector<std::string> row_hints(const FullProblem& p, const Inputs& inputs, c
     }
     if (wrong_rows == 0) continue;
     if (right_rows > 0 && last_right_key < first_wrong_key)
-      hints.push_back("the rows of " + tensor.tensor + " whose largest score is at a key up to " +
-                      std::to_string(last_right_key) +
-                      " are right, all others are wrong: when a larger score comes, is what was summed before rescaled?");
+      hints.push_back(
+          "the rows of " + tensor.tensor + " whose largest score is at a key up to " + std::to_string(last_right_key) +
+          " are right, all others are wrong: what depends on where the largest score is? A sum that has to be rescaled?");
     const bool low = right_rows > 0 ? highest_wrong < 0 && lowest_right >= 0 : highest_wrong < -20;
     if (low) hints.push_back("all scores of the wrong rows are below 0: does the maximum start at -infinity?");
     constexpr double largest_tile = 1024;  // more keys than that no kernel pads; and any huge number looks whole

@@ -25,8 +25,8 @@ SOLUTION = E.parts()[1]
 
 def course(*words, built=True, env=None):
     """(exit code, what it prints, what it complains about)"""
-    argv = [sys.executable, "-B", HERE / "course.py", "--built" if built else "--build", BUILD if built else "absent", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, env=env)
+    words = ["--built", BUILD, *words] if built else [*words, "--build", "absent"]
+    done = subprocess.run([sys.executable, "-B", HERE / "course.py", *words], capture_output=True, text=True, env=env)
     return done.returncode, " ".join(done.stdout.split()), done.stderr.strip()
 
 
@@ -83,6 +83,8 @@ class Student(WithFolder):
             ("blank", "01", HERE),
             ("check", self.folder / "absent", "01"),
             ("check", self.folder, NAME),
+            ("check", self.file),
+            ("check", self.folder),
             ("hint", self.folder, NAME),
             ("grade", self.folder, "--out", self.folder / "out"),
             ("grade", self.place, "--out", self.place / "out"),
@@ -152,7 +154,7 @@ class Teacher(WithFolder):
         for lines, score, lost in (
             (wrong(NAME, "right, with more bytes"), 80, [f"{NAME}: bytes", f"{NAME}: sectors"]),
             (wrong(NAME, "a row that sees no key"), 0, [NAME]),
-            (SOLUTION.replace("* inverse;", "* (problem.Nk > 80 ? 2.0f : 1.0f) * inverse;"), 0, [NAME]),  # a drawn problem shows it
+            (SOLUTION.replace("* inverse;", "* (problem.d % 2 ? 2.0f : 1.0f) * inverse;"), 0, [NAME]),  # a drawn problem shows it
         ):
             self.fill(lines)
             whole, failed = self.graded()

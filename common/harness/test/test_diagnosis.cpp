@@ -255,6 +255,7 @@ TEST_CASE("diagnosis: the formula that the wrong tensors share") {
   CHECK(has(suspected(" dq "), {"dQ = scale dS K"}));
   CHECK(has(suspected(" dk "), {"dK = scale dS^T Q"}));
   CHECK(has(suspected(" dv "), {"dv alone"}));
+  CHECK(has(suspected(" dk dv "), {"it is the sums over queries"}));
   CHECK(has(suspected(" dq dk "), {"dS = P o (dP - D)"}));
   CHECK(has(suspected(" dq dk dv "), {"P = exp(S - L)"}));
 }

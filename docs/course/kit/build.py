@@ -99,7 +99,7 @@ def build(exercise, lines, build_folder, work):
     new_object = work / "kernel.o"
     words[words.index("-o") + 1] = str(new_object)
     words[1:1] = [f"-I{work / 'include'}"]
-    words += ["-Wuninitialized", "-fdiagnostics-color=never"]
+    words += ["-Wuninitialized", "-Werror=vla", "-fno-exceptions", "-fdiagnostics-color=never"]
     done = sandbox.run(words, work, seconds=60, memory=4096, file_size=128)
     said = Diagnostics(done.err.replace(str(header), exercise.student_name).replace(f"{ROOT}/", ""), exercise, lines)
     if done.code != 0 or not new_object.is_file():
@@ -125,6 +125,7 @@ class Diagnostics:
         self.name, self.lines = exercise.student_name, [line[:2000] for line in text.split("\n")]
         begin = exercise.first_line()
         mine = range(begin, begin + lines.count("\n"))
+        self.blank = f"your lines, {begin} to {mine.stop - 1}"
         found = [re.search(rf"(?:^|[\s/]){re.escape(self.name)}:(\d+)[:,]", line) for line in self.lines]
         self.places = [int(place[1]) if place and int(place[1]) in mine else 0 for place in found]
         self.messages = [n for n, line in enumerate(self.lines) if re.search(r": (fatal )?(error|warning): ", line)]
@@ -142,7 +143,8 @@ class Diagnostics:
         mine = self.students_line(at)
         line = f"{self.name}, line {mine}: {text}" if mine else f"{place}: {text}"
         found = f"\nThe compiler finds it at {place}, which this line uses." if mine and not self.places[at] else ""
-        return line, "\n".join([line, *below]) + found
+        at_end = "" if mine or not self.lines[at].startswith(self.name) else f"\nThe cause may be in {self.blank}: count their braces."
+        return line, "\n".join([line, *below]) + found + at_end
 
     def first_error(self):
         at = next((n for n in self.messages if "error: " in self.lines[n]), None)
@@ -153,7 +155,8 @@ class Diagnostics:
         found, unset = [], ""
         for at in (n for n in self.messages if "warning: " in self.lines[n]):
             is_unset = re.search(r"\[-W(maybe-|sometimes-|conditional-)?uninitialized\]$", self.lines[at])
-            if self.places[at] or (is_unset and self.students_line(at)):
-                found.append(f"The compiler warns: {self.told(at)[0]}")
-                unset = unset or (found[-1] if is_unset else "")
+            told = f"The compiler warns: {self.told(at)[0]}"
+            if told not in found and (self.places[at] or (is_unset and self.students_line(at))):  # once per template otherwise
+                found.append(told)
+                unset = unset or (told if is_unset else "")
         return found, unset

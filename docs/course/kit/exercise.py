@@ -176,8 +176,18 @@ def gallery(exercise):
     for wrong in found:
         if set(wrong) != {"name", "replace", "by", "rule", "lesson"}:
             raise Usage(f"{path}: '{wrong.get('name')}' has the keys {sorted(wrong)}")
-        solution = exercise.parts()[1]
-        if (times := solution.count(wrong["replace"])) != 1:
-            raise Usage(f"{path}: what '{wrong['name']}' replaces stands {times} times in the solution, not once")
-        wrong["lines"] = solution.replace(wrong["replace"], wrong["by"])
+        wrong["lines"] = changed(exercise, wrong["replace"], wrong["by"])
     return found
+
+
+def refused(exercise):
+    """What check has to refuse besides: the same without a lesson."""
+    found = tomllib.loads((FOLDER / "refused.toml").read_text()).get(exercise.name, [])
+    return [{"name": new, "rule": rule, "lines": changed(exercise, old, new)} for old, new, rule in found]
+
+
+def changed(exercise, old, new):
+    solution = exercise.parts()[1]
+    if (times := solution.count(old)) != 1:
+        raise Usage(f"{exercise.name}: what a wrong kernel replaces stands {times} times in the solution, not once: {old}")
+    return solution.replace(old, new)

@@ -37,12 +37,18 @@ ME = sys.argv[0] or "course.py"  # as it was called, to be called again
 def student_folder(arguments):
     folder, named = Path(arguments.folder), getattr(arguments, "exercises", "all")
     if folder.is_dir():
+        if named is None:
+            raise Usage(f"which exercise? allowed: its name, a stage, or all, as in {shown(arguments.command, folder, 'all')}")
         return folder
     if folder.is_file():
         right = shown(arguments.command, folder.parent, folder.stem)
         raise Usage(f"{folder} is a file, not a folder; the exercise is a word of its own: {right}")
-    if Path(named).is_dir():
+    if named and Path(named).is_dir():
         raise Usage(f"the folder comes first: {shown(arguments.command, named, folder)}")
+    if named is None:
+        raise Usage(
+            f"there is no folder {folder}; allowed: a folder and an exercise, as in {shown(arguments.command, 'mine', '01_softmax')}"
+        )
     raise Usage(f"there is no folder {folder}; {shown('blank', named, folder)} makes it")
 
 
@@ -243,12 +249,15 @@ def parser():
     top = argparse.ArgumentParser(prog="course.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     usual = next((f for f in ("build", "build-course") if (exercise.ROOT / f / "CMakeCache.txt").is_file()), "build-course")
     told = "build folder of the project (default: build, if the demo has made it, else build-course)"
-    top.add_argument("--build", default=exercise.ROOT / usual, type=Path, help=told)
-    top.add_argument("--built", type=Path, metavar="BUILD", help="the same; it is up to date, and nothing is built there")
+    also = argparse.ArgumentParser(add_help=False)  # before the command or after it
+    for either, default in ((top, {}), (also, {"default": argparse.SUPPRESS})):
+        either.add_argument("--build", type=Path, help=told, **({"default": exercise.ROOT / usual} | default))
+        text = "the same; it is up to date, and nothing is built there"
+        either.add_argument("--built", type=Path, metavar="BUILD", help=text, **default)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name, function, *options):
-        command = commands.add_parser(name)
+        command = commands.add_parser(name, parents=[also])
         command.set_defaults(function=function)
         for option, settings in options:
             command.add_argument(option, **settings)
@@ -257,9 +266,10 @@ def parser():
     which = ("exercises", {"metavar": "NN", "help": "a stage, an exercise, or all"})
     add("list", list_exercises)
     add("blank", blank, which, folder)
-    add("check", check_all, folder, which)
-    add("watch", watch, folder, which, ("--changes", {"type": int, "metavar": "N", "help": "end after N verdicts"}))
-    add("hint", hint, folder, which, ("--all", {"action": "store_true", "help": "the earlier ones too"}))
+    named = ("exercises", {"metavar": "NN", "nargs": "?", "help": "a stage, an exercise, or all"})  # without it: what to type
+    add("check", check_all, folder, named)
+    add("watch", watch, folder, named, ("--changes", {"type": int, "metavar": "N", "help": "end after N verdicts"}))
+    add("hint", hint, folder, named, ("--all", {"action": "store_true", "help": "the earlier ones too"}))
     add("progress", progress, folder)
     several = ("exercises", {"nargs": "*", "metavar": "NN", "help": "default: those of which there is a file"})
     seed = ("--seed", {"default": "1", "metavar": "WORD", "help": "problems that nobody has seen are drawn from it (default: 1)"})

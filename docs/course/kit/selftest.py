@@ -70,7 +70,7 @@ def command(arguments, build_folder):
     with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         for e in wanted:
             tasks.append((e.name, pool.submit(timed, problems_of, e, build_folder)))
-            for w in exercise.gallery(e):
+            for w in (*exercise.gallery(e), *exercise.refused(e)):
                 tasks.append((f"{e.name}: wrong kernel '{w['name']}'", pool.submit(timed, problems_of_wrong, e, w, build_folder)))
         for name, future in tasks:
             wrong, seconds = future.result()

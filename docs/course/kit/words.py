@@ -19,7 +19,7 @@ MEANS = {  # by the simulator's rule (common/machine/rules.hpp)
     " of 16-bit numbers.",
     "endless_loop": "A thread goes on and on. Does the variable of each loop change, and towards the loop's end?",
     "unwritten_read": "Memory holds nothing until a thread writes to it: NaN here, anything on a GPU. Do your lines write it, all of it?",
-    "never_written": "Do your lines write it, all of it? Until then it is NaN here, anything on a GPU.",
+    "never_written": "Do your lines write each element of what they make, S, P or O? Until then it is NaN here, anything on a GPU.",
     "thread_order": "The result depends on which thread comes first: a barrier is missing or in the wrong place, or a variable is read"
     " before it has a value.",
     "division": "An integer divided by zero, or a remainder by zero. A GPU gives some number, and says nothing.",
@@ -71,18 +71,19 @@ def of_elements(report):
     text = f"Wrong: {lists[0]}" + (f"; right: {lists[1]}. " if right else ". ")
     worst, name = check["worst"], TENSORS.get(wrong[0], wrong[0])
     place = f"batch {worst['batch']}, head {worst['head']}, row {worst['row']}" + ("" if name == "L" else f", column {worst['column']}")
-    text += f"The worst element of {name} is at {place}: it is {number(worst['got'])}, it should be {number(worst['expected'])}."
+    text += f"The worst element of {name} is at {place}: it is {number(worst['got'])}, it should be {number(worst['expected'], '-inf')}."
     if tiles:
         rows = tiles["bc" if name in ("dK", "dV") else "br"]
         text += f" That is row {worst['row'] % rows} of tile {worst['row'] // rows} ({rows} rows each)."
     if check["non_finite"]:
         text += f" {check['non_finite']} elements are NaN or infinite:"
-        text += " look for a division by zero, -inf - -inf, an exponential that overflows, or a variable that has no first value."
+        text += " look for a division by zero, -inf - -inf, an exponential that overflows, a variable that has no first value,"
+        text += " or an element that no line writes."
     return text
 
 
-def number(x):
-    return "NaN or infinity" if x is None else f"{x:.6g}"
+def number(x, infinite="NaN or infinite"):
+    return infinite if x is None else f"{x:.6g}"
 
 
 def of_problem(options, place=""):
@@ -95,10 +96,15 @@ def of_problem(options, place=""):
         ]
     if given.get("--input") == "large":
         facts += ["Scores are in the hundreds: exp overflows unless the maximum is subtracted."]
+    if given.get("--input") == "identity":
+        facts += ["Query i and key i have the score of --scale, all other pairs 0: their weights are small, but they add up."]
     if any("--scale=-" in word for word in options):
-        facts += ["All scores are far below zero: exp of each is 0 unless the maximum is subtracted."]
+        facts += ["All scores are far below zero: exp of each is 0, or nearly so, unless the maximum is subtracted."]
     if "--load" in given:
-        facts += ["2 batches, 2 heads, 20 queries, 41 keys; a bias for each batch and head, with -inf here and there; row 7 sees no key."]
+        facts += ["2 batches, 2 heads that share one head of K and V, 20 queries, 41 keys; a bias for each batch and head, with -inf"]
+        facts += ["here and there; row 7 sees no key."]
+    if given.get("--load") == "low":
+        facts += ["All scores are near -200: exp of each is 0 unless the maximum is subtracted."]
     if "--causal" in options and rows > keys:
         facts += [
             f"Rows 0 to {rows - keys - 1} see no key: there O = 0 and L = -inf. Row {rows - keys} sees one, each further row one more."
@@ -121,6 +127,7 @@ def of_run(exercise, done, report, lines=""):
     if report is None:
         said = without_paths(done.err.strip().split("\n")[-1] or f"the program ended with {done.code}", exercise)
         said = said.removeprefix(f"{exercise.stage}: ").replace(" FLASH_SIMT_STEPS raises the limit;", "")
+        said = re.sub(r" at address 0x\w+ \(its line is unknown[^)]*\)", "", said)
         return [f"The simulator stopped it: {said}", *whose(exercise, said, lines), MEANS.get(rule_of(done, report), "")]
     told = [of_elements(report)] if wrong_tensors(report) else []
     threads = report.get("threads") or {"mistakes": [], "hints": [], "rules": []}
@@ -128,16 +135,17 @@ def of_run(exercise, done, report, lines=""):
         told += [f"The simulator found a race: {said}", *whose(exercise, said, lines)]
     if told and not threads["mistakes"]:
         told += [f"The simulator says: {without_paths(said, exercise)}" for said in threads["hints"][:5]]
+        told += whose(exercise, " ".join(told), lines, "they make this value, or what it is made of.")
     return told + [MEANS[rule] for rule in threads["rules"][:1] if rule in MEANS]
 
 
-def whose(exercise, said, lines):
+def whose(exercise, said, lines, what="what do they pass on, and when?"):
     """[where the student's lines are], if a message names places outside of them alone."""
     begin = exercise.first_line()
     mine = range(begin, begin + lines.count("\n"))
     places = re.findall(rf"{re.escape(exercise.student_name)}:(\d+)", said)
     outside = lines and not any(int(line) in mine for line in places)
-    return [f"Your lines are {mine[0]} to {mine[-1]}: what do they pass on, and when?"] if outside else []
+    return [f"Your lines are {mine[0]} to {mine[-1]}: {what}"] if outside else []
 
 
 def without_paths(text, exercise):
