@@ -267,8 +267,8 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
     }
     if (const std::string words = sample.whole ? only_wrong(run.problem, *first_wrong) : ""; !words.empty())
       diagnosis.hints.push_back(words);
-    if (const auto& [got, expected] = std::pair(std::abs(first_wrong->worst.got), std::abs(first_wrong->worst.expected));
-        got > 0 && got < std::numeric_limits<float>::min() && expected > got)
+    const double size = std::abs(first_wrong->worst.got);
+    if (size > 0 && size < std::numeric_limits<float>::min() && size < std::abs(first_wrong->worst.expected))
       diagnosis.hints.push_back(
           "no sum gives a number as small as that: is it a variable, or memory, that no one has written?");
     if (!findings.last_write.empty())
