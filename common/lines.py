@@ -16,7 +16,7 @@ CODE = re.compile(r"\.(cuh?|[ch]pp|h|in|py|sh|cmake|txt|toml|c?js|css|html|json|
 ROOMS = (  # its name, its limit, its paths; a file belongs to the first room that fits
     ("saved results", None, r"docs/results/"),
     ("standalone.cu of the stages", 750, r"\d\d_\w+/standalone"),
-    ("kernels of the stages", 17500, r"\d\d_.*(\.cuh?|/(shapes|registry)\.[ch]pp)$"),
+    ("kernels of the stages", 17500, r"\d\d_.*\.cuh?$"),
     ("programs, tests, predictions of the stages", 3500, r"\d\d_"),
     ("common: the simulator", 20100, r"common/machine/"),
     ("common: parts of kernels", 939, r"common/parts/"),

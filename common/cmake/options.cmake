@@ -50,7 +50,7 @@ target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_
 # (common/machine/engine/instrumentation.cpp and undefined.cpp). The simulator itself is compiled without. Line tables (-g1) let messages
 # name source lines (DWARF 4, since addr2line 2.40 may name the wrong file in DWARF 5), and frame pointers the line that called a helper.
 # -fstack-clash-protection makes a frame of any size meet the hole below the stack. A local variable that no one has written holds NaN: clang
-# stores it (the pattern of g++ is a number, which a factor of 0 would hide), for g++ the stack holds it (machine/scheduler.cpp).
+# stores it (the pattern of g++ is a number, which a factor of 0 would hide), for g++ the stack holds it (machine/engine/scheduler.cpp).
 #
 # Under ThreadSanitizer each CUDA thread is one of its fibers, and only the synchronisation that CUDA promises may order accesses.
 # AddressSanitizer watches everything, and brings its own.

@@ -1,4 +1,4 @@
-// The one include of a kernel file. nvcc gets CUDA, views of tensors and launch(); a host compiler gets the same from the simulator, which
+// What a kernel of any project includes: nvcc gets CUDA, views of tensors and launch(); a host compiler gets the same from the simulator, which
 // runs every CUDA thread on the CPU.
 #pragma once
 

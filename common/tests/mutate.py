@@ -65,7 +65,7 @@ def stages_and_kernels():
     for name in project_files():
         match = re.fullmatch(r"(\d\d_\w+)/.+\.cuh", name)
         if match:
-            device_code = {n for n in included_by(name, set()) if n.startswith("common/parts/") and n.endswith(".cuh")}
+            device_code = {n for n in included_by(name, set()) if n.startswith(("common/parts/", "common/machine/")) and n.endswith(".cuh")}
             stages.setdefault(match[1], set()).update({name}, device_code - {"common/machine/ptx.cuh"})
     return {**dict(sorted(stages.items())), "binding": {"common/binding/merge.cuh"}}  # no stage, but binding_test is named as theirs are
 

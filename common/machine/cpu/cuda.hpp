@@ -1,11 +1,11 @@
 // CUDA C++ for a host compiler: what a kernel file needs when common/parts/kernel.cuh is read without nvcc. Each CUDA thread becomes
-// a fiber that runs on the CPU (machine/scheduler.hpp). A thread that spins until another one writes to memory hangs: only barriers and
+// a fiber that runs on the CPU (engine/scheduler.hpp). A thread that spins until another one writes to memory hangs: only barriers and
 // warp operations pass control on.
 #pragma once
 
 // The function and memory qualifiers. A block runs on one operating-system thread, so that a thread_local is shared by
 // exactly the threads of a block. Where the file format allows, all of them lie in a section of their own, which is filled with
-// NaN before each block (machine/shared_memory.cpp).
+// NaN before each block (engine/shared_memory.cpp).
 #define __global__
 #define __device__
 #define __host__

@@ -64,7 +64,7 @@ struct Traffic {
 /// What an access does. An atomic is one read and one write.
 enum class Touch : std::uint8_t { read, write, atomic };
 
-/// Counts an access to a tensor, and announces it: the kernel may access these bytes next (machine/reach.hpp).
+/// Counts an access to a tensor, and announces it: the kernel may access these bytes next (engine/reach.hpp).
 void count_access(int id, const void* address, std::size_t bytes, Touch, Site);
 
 FLASH_SIMT_ALWAYS_INLINE void count_read(int id, const void* address, std::size_t bytes, Site site) {

@@ -22,7 +22,7 @@ struct Options {
   int idle_seconds = 10;      ///< of processor time that a CUDA thread may compute without a step
   bool watch = false;         ///< look for races and unwritten shared memory: findings.hpp; slower; one operating-system thread
   bool count = false;         ///< count bank conflicts too (bytes and operations are always counted); slower
-  std::string trace = {};     ///< a file for what the first block of each launch does when: machine/trace.hpp
+  std::string trace = {};     ///< a file for what the first block of each launch does when: engine/trace.hpp
 };
 
 /// The options of the next launches. They start from the environment; a value that is not allowed there throws UsageError:
