@@ -69,16 +69,16 @@ is_there() {
     clang-format) { clang-format-14 --version || clang-format --version; } 2>/dev/null | grep -q 'version 14\.' ;;
     ruff) { "$project/.tools/bin/ruff" --version || ruff --version; } 2>/dev/null | grep -qx "ruff $ruff_version" ;;
     venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
-    numpy | matplotlib | pandas | jinja2) python3 -c "import $1" 2>/dev/null ;;
+    numpy | matplotlib) python3 -c "import $1" 2>/dev/null ;;
     chromium) has chromium || has chromium-browser || has google-chrome ;;
     bwrap) [ "$(uname)" != Linux ] || has bwrap ;;
     *) has "$1" ;;
   esac
 }
 
-names="compiler cmake ninja Eigen3 doctest CLI11 nlohmann_json"
+names="compiler cmake ninja python3 Eigen3 doctest CLI11 nlohmann_json"
 [ $browser = no ] || names="$names em++ node"
-[ $dev = no ] || names="$names git ccache clang sanitizer clang-format shellcheck ruff venv numpy matplotlib pandas jinja2 chromium pandoc bwrap"
+[ $dev = no ] || names="$names git ccache clang sanitizer clang-format shellcheck ruff venv numpy matplotlib chromium pandoc bwrap"
 
 # Sets `missing`, and in words what is `there`.
 look() {
@@ -102,21 +102,21 @@ choose_packages() {
   local need wasm="emscripten nodejs" tools
   if has apt-get; then
     install="apt-get install -y --no-install-recommends"
-    need="g++ cmake ninja-build libeigen3-dev doctest-dev libcli11-dev nlohmann-json3-dev"
+    need="g++ cmake ninja-build python3 libeigen3-dev doctest-dev libcli11-dev nlohmann-json3-dev"
     tools="git ccache clang-14 libclang-rt-14-dev llvm clang-format-14 shellcheck chromium pandoc bubblewrap"
-    tools="$tools python3-venv python3-numpy python3-matplotlib python3-pandas python3-jinja2"
+    tools="$tools python3-venv python3-numpy python3-matplotlib"
   elif has dnf; then
     install="dnf install -y"
-    need="gcc-c++ cmake ninja-build eigen3-devel doctest-devel cli11-devel json-devel"
+    need="gcc-c++ cmake ninja-build python3 eigen3-devel doctest-devel cli11-devel json-devel"
     tools="git ccache clang compiler-rt llvm ShellCheck chromium pandoc bubblewrap"
-    tools="$tools python3-numpy python3-matplotlib python3-pandas python3-jinja2"
+    tools="$tools python3-numpy python3-matplotlib"
   elif has pacman; then
     install="pacman -Sy --needed --noconfirm"
-    need="gcc cmake ninja eigen doctest cli11 nlohmann-json"
+    need="gcc cmake ninja python eigen doctest cli11 nlohmann-json"
     tools="git ccache clang compiler-rt llvm shellcheck chromium pandoc-cli bubblewrap"
-    tools="$tools python-numpy python-matplotlib python-pandas python-jinja"
+    tools="$tools python-numpy python-matplotlib"
   elif has brew; then
-    install="brew install" need="cmake ninja eigen doctest cli11 nlohmann-json" wasm="emscripten node"
+    install="brew install" need="cmake ninja python3 eigen doctest cli11 nlohmann-json" wasm="emscripten node"
     tools="git ccache shellcheck pandoc numpy python-matplotlib"
   else
     say "no package manager that this script knows (apt, dnf, pacman, brew)" && return 1

@@ -207,7 +207,9 @@ fi
 # The compiler of the simulator takes what nvcc would not. Where nvcc is installed and no GPU answers, the kernels that were just built go
 # through its front end, too: a second each.
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-changed=$(cd "$build" && find "$name" -name '*_cpu.cpp.o' -newer "$logs/began" | sed 's|CMakeFiles/[^/]*/||; s|_cpu\.cpp\.o$||')
+seen=$build/tests/$name.seen  # how far nvcc has looked
+[ -e "$seen" ] || { mkdir -p "$build/tests" && touch -t 197001020000 "$seen"; }
+changed=$(cd "$build" && find "$name" -name '*_cpu.cpp.o' -newer "$seen" | sed 's|CMakeFiles/[^/]*/||; s|_cpu\.cpp\.o$||')
 find "$root/$name" -name '*.cuh' -exec awk -f "$root/common/tests/host_only.awk" {} + | first error >"$logs/refused"
 nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc)
 if [ ! -s "$logs/refused" ] && [ -n "$nvcc" ] && [ -n "$changed" ] && [ -z "$(find "$build/$name" -name '*_gpu.cu')" ]; then
@@ -215,6 +217,7 @@ if [ ! -s "$logs/refused" ] && [ -n "$nvcc" ] && [ -n "$changed" ] && [ -z "$(fi
     <<<"$changed" 2>&1 | first '^[^/ ][^ ]*[.]cuh[(][0-9]+[)]: error' >"$logs/refused"
 fi
 [ ! -s "$logs/refused" ] || { cat "$logs/refused" && wrong ": on a GPU it would not compile; its tests were not run"; }
+touch -r "$logs/began" "$seen"
 
 # --- Test -------------------------------------------------------------------------------------------------------------------
 

@@ -299,11 +299,27 @@ FullProblem without(const ProblemOption& option, FullProblem problem) {
 }
 
 bool is_set(const ProblemOption& option, const FullProblem& problem) {
-  return value_text(option, problem) != value_text(option, without(option, problem)) ||
+  const P usual = usual_of(problem);
+  return std::visit([&](auto member) { return !(value_of(problem, member) == value_of(usual, member)); }, option.member) ||
          (option.name == std::string_view("--dropout-seed") && problem.dropout.probability != 0);
 }
 
+// Does not compile once a problem has another field: a new option belongs into the table, or every kernel would be given it.
+struct Known : OptionsProblem {
+  Sequences sequences;
+  Dropout dropout;
+  Score score;
+  Values values;
+  bool bias_gradient;
+  InputKind input;
+  std::uint64_t seed;
+};
+static_assert(sizeof(FullProblem) == sizeof(Known));
+static_assert(sizeof(OptionsProblem) == sizeof(Problem) + sizeof(Window) + sizeof(OptionsProblem::softcap));
+
 Features features_of(const FullProblem& problem) {
+  [[maybe_unused]] const auto& [B, H, Hkv, Nq, Nk, d, scale, causal, bias, bias_per_batch, bias_per_head, dtype, layout] =
+      static_cast<const Problem&>(problem);
   F found = F::none;
   for (const ProblemOption& option : option_table) found = found | feature_of(option, problem);
   return found;

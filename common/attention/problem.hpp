@@ -194,7 +194,7 @@ struct FullProblem : OptionsProblem {
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.
 float default_scale(int d);
 
-/// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with its shape.
+/// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with what it is shared by.
 std::string describe(const FullProblem&);
 
 }  // namespace flash

@@ -1,6 +1,7 @@
 #include "common/binding/flash.h"
 
 #include "common/attention/option_table.hpp"
+#include "common/attention/variant.hpp"
 #include "common/binding/stream.hpp"
 #include "common/machine/device.hpp"
 #include "common/machine/error.hpp"

@@ -94,6 +94,7 @@ def parser(folder):
     of_all = Parser(
         prog="compare", description=ABOUT, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
+    of_all._negative_number_matcher = re.compile(r"-[\d.]")  # argparse takes -1,5 and -1e3 for options
     version = re.search(r"VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text().split("project(")[1])[1]
     of_all.add_argument("--version", action="version", version=f"compare (flash-steps {version})")
     add = of_all.add_argument
@@ -201,7 +202,7 @@ def parse(arguments, folder):
 
     def take(by, *keys):
         """UsageError if what `by` sets is set already."""
-        for key in taken.intersection(keys):
+        for key in filter(taken.__contains__, keys):
             raise Failure(2, f"{by} and --{key.replace('_', '-')} are both given; allowed: one of them")
         taken.update(keys)
 
@@ -211,11 +212,11 @@ def parse(arguments, folder):
         take("--tokens", "batch")
     if options.width:
         take("--width", "heads")
+    if "lengths" in options.given:
+        take("--lengths", "batch", "seq", "seq_q", "seq_k")
     if "seq" in options.given:
         taken.remove("seq")
         take("--seq", "seq_q", "seq_k")
-    if "lengths" in options.given:
-        take("--lengths", "batch", "seq", "seq_q", "seq_k")
     return options
 
 

@@ -83,7 +83,12 @@ std::vector<FullProblem> lengths() {
       problems.back().causal = causal;
     }
   }
-  return affordable(problems);
+  std::vector<FullProblem> few = affordable(problems);
+  if (one_of > 1) {  // a second tile of 64, for either
+    few.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = 65, .d = 32}));
+    few.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 65, .Nk = 1, .d = 32}));
+  }
+  return few;
 }
 
 std::vector<FullProblem> head_dims() {
@@ -294,7 +299,8 @@ std::vector<FullProblem> sequences_of_a_tile() {
     if (!with_options) continue;
     p.causal = true, p.softcap = 3.0f, p.bias = BiasKind::alibi;
   }
-  return affordable(problems);
+  if (one_of > 1) problems.resize(1);  // whose sequences need their lengths
+  return problems;
 }
 
 std::vector<FullProblem> random_mixture(int count, std::uint64_t seed) {

@@ -94,6 +94,11 @@ void add_problem_options(CLI::App& app, Given& given) {
     if (holds<bool>(option)) {
       app.add_flag_function(
              name, [&given, name](std::int64_t count) { given[name] = count > 0 ? "true" : "false"; }, option.help)
+          ->check(
+              [](const std::string& value) {
+                return std::string(value == "true" || value == "false" ? "" : "allowed: true, false");
+              },
+              "")
           ->group("Problem");
       continue;
     }
@@ -111,8 +116,10 @@ void add_problem_options(CLI::App& app, Given& given) {
     for (const ProblemOption& option : problem_options()) {
       if (option.name != std::string_view("--seq-q") && option.name != std::string_view("--seq-k")) continue;
       FullProblem problem;
-      parse_value(option, text, problem);
-      given[option.name] = text;
+      ProblemOption length = option;
+      length.name = "--seq";  // as the user knows it
+      parse_value(length, text, problem);
+      given[option.name] = value_text(option, problem);
     }
   };
   app.add_option_function<std::string>("--seq", both, "As many queries as keys (default: 128)")
@@ -190,7 +197,7 @@ CommandLine parse_command_line(const StageInfo& stage, int argc, const char* con
   } catch (const std::logic_error&) {  // of a flag's value, which CLI11 does not expect to be wrong
     throw UsageError("a flag has another value than true or false; --help lists the options");
   }
-  check_environment();
+  if (line.answer.empty()) check_environment();
   if (request.pass == Pass::forward && request.problem.contains("--bias-gradient") &&
       request.problem.at("--bias-gradient") == "true")
     throw UsageError("--bias-gradient is given with --pass forward; allowed: --pass backward, which alone has gradients");

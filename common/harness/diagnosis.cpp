@@ -87,8 +87,9 @@ std::string only_wrong(const FullProblem& p, const TensorCheck& tensor) {
   const std::size_t rows = batches.size() * heads.size() * static_cast<std::size_t>(of_keys ? p.Nk : p.Nq);
   if (2 * tensor.wrong_rows.size() < rows) return "";
   std::string where;
-  if (p.B > 1 && batches.size() == 1) where = "batch " + std::to_string(*batches.begin());
-  if ((of_keys ? p.Hkv : p.H) > 1 && heads.size() == 1)
+  const bool of_bias = tensor.tensor == "dbias";  // has its own batches and heads
+  if ((of_bias && !p.bias_per_batch ? 1 : p.B) > 1 && batches.size() == 1) where = "batch " + std::to_string(*batches.begin());
+  if ((of_keys ? p.Hkv : of_bias && !p.bias_per_head ? 1 : p.H) > 1 && heads.size() == 1)
     where += (where.empty() ? "head " : ", head ") + std::to_string(*heads.begin());
   if (where.empty()) return "";
   return "only " + where + " of " + tensor.tensor + " is wrong: are batch and head in every index, that of a bias too?";

@@ -30,7 +30,10 @@ struct Source {
 Source read_source(const fs::path& file) { return {file, read_npy<float>(file, 4)}; }
 
 /// Anything of that name counts, so that a broken link is an error and not an absence.
-bool is_there(const fs::path& file) { return fs::exists(fs::symlink_status(file)); }
+bool is_there(const fs::path& file) {
+  std::error_code hidden;  // in a folder that may not be looked into
+  return fs::exists(fs::symlink_status(file, hidden));
+}
 
 void require(bool holds, const std::string& what) {
   if (!holds) throw UsageError(what);
@@ -100,13 +103,14 @@ void set_bias(FullProblem& problem, const Source& bias, const Given& given) {
 /// The reason why no result may be written to the file; "" if one may.
 std::string protects(const fs::path& file, bool beside_inputs) {
   if (!is_there(file)) return "";
-  if (!fs::is_regular_file(fs::symlink_status(file))) return "exists and is not a regular file";
+  std::error_code ignored;
+  if (!fs::is_regular_file(fs::symlink_status(file, ignored))) return "exists and is not a regular file";
   // Whoever put inputs there may have put what they expect next to them.
   if (beside_inputs)
     return "exists beside the inputs of --load and may be yours; allowed: another folder for --save, or delete it";
   std::string magic(npy_magic.size(), '\0');
   std::ifstream(file, std::ios::binary).read(magic.data(), static_cast<std::streamsize>(magic.size()));
-  if (magic == npy_magic || fs::file_size(file) == 0) return "";
+  if (magic == npy_magic || fs::file_size(file, ignored) == 0) return "";
   return "exists and is no .npy file, so it is left as it is; allowed: another folder for --save";
 }
 

@@ -20,33 +20,31 @@ static_assert(std::endian::native == std::endian::little, "values are copied bet
 
 constexpr std::size_t before_header = npy_magic.size() + 4;  // the magic string, a version, a length
 
+/// Appends the values in these bytes.
 template <class From, class To>
-std::vector<To> converted(const std::vector<char>& bytes) {
-  std::vector<To> values(bytes.size() / sizeof(From));
-  for (std::size_t i = 0; i < values.size(); ++i) {
+void convert(const std::vector<char>& bytes, std::vector<To>& values) {
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(From)) {
     From value;
-    std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
+    std::memcpy(&value, bytes.data() + at, sizeof value);
     if constexpr (std::is_same_v<From, std::uint16_t>) {
-      values[i] = half_to_float(value);
+      values.push_back(half_to_float(value));
     } else {
-      values[i] = static_cast<To>(value);
+      values.push_back(static_cast<To>(value));
     }
   }
-  return values;
 }
 
 template <class T>
 struct Type {
   std::size_t bytes;
-  std::vector<T> (*read)(const std::vector<char>&);
+  void (*convert)(const std::vector<char>&, std::vector<T>&);
 };
 const std::map<std::string, Type<float>> types_of(float) {
-  return {{"<f2", {2, converted<std::uint16_t, float>}},
-          {"<f4", {4, converted<float, float>}},
-          {"<f8", {8, converted<double, float>}}};
+  return {
+      {"<f2", {2, convert<std::uint16_t, float>}}, {"<f4", {4, convert<float, float>}}, {"<f8", {8, convert<double, float>}}};
 }
 const std::map<std::string, Type<std::int64_t>> types_of(std::int64_t) {
-  return {{"<i4", {4, converted<std::int32_t, std::int64_t>}}, {"<i8", {8, converted<std::int64_t, std::int64_t>}}};
+  return {{"<i4", {4, convert<std::int32_t, std::int64_t>}}, {"<i8", {8, convert<std::int64_t, std::int64_t>}}};
 }
 
 }  // namespace
@@ -70,7 +68,7 @@ NpyArray<T> read_npy(const std::filesystem::path& path, std::size_t rank) {
   std::ifstream stream(path, std::ios::binary);
   char start[before_header]{};
   stream.read(start, sizeof start);
-  require(stream && std::string_view(start).starts_with(npy_magic), "not an .npy file, or not to be read");
+  require(stream && std::string_view(start, npy_magic.size()) == npy_magic, "not an .npy file, or not to be read");
   require(start[6] == 1 && start[7] == 0, "format version " + std::to_string(start[6]) + "; allowed: 1.0");
   std::uint16_t length;
   std::memcpy(&length, start + 8, sizeof length);
@@ -103,10 +101,14 @@ NpyArray<T> read_npy(const std::filesystem::path& path, std::size_t rank) {
   require(count == 1 && elements * type->second.bytes == data, "shape " + shape_text(array.shape) + " does not go with " +
                                                                    std::to_string(data) +
                                                                    " bytes of data: truncated, or more than that");
-  require_host_memory(static_cast<double>(data) + static_cast<double>(elements) * sizeof(T), "reading " + path.string());
-  std::vector<char> bytes(data);
-  require(bool(stream.read(bytes.data(), static_cast<std::streamsize>(data))), "reading failed");
-  array.values = type->second.read(bytes);
+  require_host_memory(static_cast<double>(elements) * sizeof(T), "reading " + path.string());
+  array.values.reserve(elements);
+  for (std::uint64_t left = data; left > 0;) {
+    std::vector<char> bytes(std::min<std::uint64_t>(left, 1 << 20));
+    require(bool(stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))), "reading failed");
+    type->second.convert(bytes, array.values);
+    left -= bytes.size();
+  }
   return array;
 }
 template NpyArray<float> read_npy(const std::filesystem::path&, std::size_t);

@@ -40,7 +40,7 @@ Json problem_json(const RunRecord& run) {
   for (const ProblemOption& option : problem_options()) {
     if (option.named == Named::if_set && !is_set(option, run.problem)) continue;
     std::string key = std::string(option.name).substr(2);
-    std::ranges::replace(key, '-', '_');
+    std::replace(key.begin(), key.end(), '-', '_');  // emscripten's library lacks the range's
     with_value(option, run.problem, [&](const auto& value) {
       if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
         json[key] = value;
@@ -325,7 +325,10 @@ Json tiles_json(const Variant& variant, const FullProblem& given, const std::vec
         return x.at("br") == y.at("br") && x.at("bc") == y.at("bc") && x.at("threads") == y.at("threads") &&
                x.at("shared_bytes") == y.at("shared_bytes");
       };
-      const auto alike = [&](const Json& x) { return std::ranges::equal(x.at("choices"), choices, same); };
+      const auto alike = [&](const Json& x) {
+        return x.at("choices").size() == choices.size() &&
+               std::equal(choices.begin(), choices.end(), x.at("choices").begin(), same);
+      };
       if (!all.empty() && all.back().at("pass") == to_string(pass) && alike(all.back())) {
         all.back().at("head_dims").push_back(d);
       } else {

@@ -7,6 +7,7 @@
 #include "common/reference/parallel.hpp"
 
 #include <chrono>
+#include <stdexcept>
 #include <utility>
 
 namespace flash {

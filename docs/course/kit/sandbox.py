@@ -56,8 +56,9 @@ def run(argv, folder, *, env=None, seconds=8, memory=1536, file_size=32, cwd=Non
     def limit():
         for which, value in limits.items():  # those of a container may be lower
             most = resource.getrlimit(which)[1]
-            value = value if most == resource.RLIM_INFINITY else min(value, most)
-            resource.setrlimit(which, (value, most if which == resource.RLIMIT_CPU else value))
+            hard = value + (which == resource.RLIMIT_CPU)  # a program may ignore the soft limit's signal
+            hard = hard if most == resource.RLIM_INFINITY else min(hard, most)
+            resource.setrlimit(which, (min(value, hard), hard))
 
     began = time.monotonic()
     with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
