@@ -42,7 +42,8 @@ void require(bool holds, const std::string& what) {
 /// The offsets of a ragged batch, whose tensors have this many rows.
 std::vector<int> read_offsets(const fs::path& file, const Source& tensor) {
   const std::vector<std::int64_t> offsets = read_npy<std::int64_t>(file, 1).values;
-  require(offsets.size() > 1 && offsets.front() == 0 && std::is_sorted(offsets.begin(), offsets.end()) && offsets.back() == tensor.extent(2),
+  require(offsets.size() > 1 && offsets.front() == 0 && std::is_sorted(offsets.begin(), offsets.end()) &&
+              offsets.back() == tensor.extent(2),
           file.string() + " has other offsets than those allowed: numbers that ascend from 0 to the " +
               std::to_string(tensor.extent(2)) + " rows of " + tensor.file.string());
   return {offsets.begin(), offsets.end()};
