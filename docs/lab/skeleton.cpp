@@ -40,3 +40,4 @@ int main() {
   std::printf("%d x %d elements, the last one is %g\n", ROWS, COLS, out(ROWS - 1, COLS - 1));
   return claims.exit_code();
 }
+// Next: delete the line with `return` in docs/lab/skeleton.cpp, and run this again. Put it back, and begin the first exercise: docs/course/course.py blank 01_softmax mine
