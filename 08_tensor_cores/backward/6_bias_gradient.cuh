@@ -11,7 +11,7 @@
 //
 // Grid: (tiles of keys * tiles of queries) * matrices of the bias. Block: warps; a warp owns 16 keys of the tile.
 // HBM: in addition to step 5, Q, K, V, dO, L, D once for each pair of tiles, and dBias written once (9.17).
-// Workspace: that of step 5.
+// Workspace: as in step 5.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 

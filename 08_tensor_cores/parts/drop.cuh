@@ -1,4 +1,4 @@
-// 08 Tensor cores, for the steps that know the options of chapter 09: dropout of weights that lie in accumulators.
+// 08 Tensor cores, for the steps that know the options of chapter 09: dropout of weights in accumulators.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -9,7 +9,7 @@ namespace {
 
 /// (9.12)  P becomes P o Z. Its tile begins at query query0, which is even, and at key key0, of head h (over all batches).
 /// A call draws for two neighbouring queries and two keys that are 16 apart. Such queries are rows of lanes 4 apart, and each
-/// lane has two neighbouring keys: the lane of the even row draws for the first key, that of the odd row for the second, and
+/// lane has two neighbouring keys: the even row's lane draws for the first key, the odd row's for the second, and
 /// each sends the other the two words of its row. The words belong to (even query, key), (even, key + 16), (odd, key) and
 /// (odd, key + 16).
 template <class Rule, int RowFragments, int ColFragments>

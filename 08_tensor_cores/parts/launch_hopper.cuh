@@ -21,7 +21,7 @@ TensorMap map_of(const Attention& a, const TensorRef& t, const char* padded, int
   return tensor_map(aligned_tensor<T>(a, t, padded), rows);
 }
 
-/// The tensor maps of a forward step. Boxes are as high as a tile, those of O as a warp's rows. The TMA cannot store O if its
+/// The tensor maps of a forward step. Boxes are as high as a tile, boxes of O as a warp's rows. The TMA cannot store O if its
 /// rows are not whole chunks.
 struct Maps {
   TensorMap Q, K, V, O;
