@@ -179,7 +179,7 @@ case $code in
     ;;
 esac
 if [ "$targets" = "$name" ]; then
-  echo "try: $name is right: what it claims holds, and its mistakes on purpose are found. $SECONDS s"
+  echo "try: $name is right: what it claims holds. $SECONDS s"
   sed -n 's|^// Next: |Next: |p' "$root/docs/lab/${name#lab_}.cpp"
   exit 0
 fi

@@ -89,4 +89,4 @@ int main() {
   claims.check(message.find("__syncthreads") != std::string::npos, "the divergent barrier is reported");
   return claims.exit_code();
 }
-// Next: delete line 25 of docs/lab/barrier.cpp, the barrier, and run this again. Put it back, and go on with common/try.sh lab_skeleton
+// Next: the race and the divergent barrier above are there on purpose. Delete line 25 of docs/lab/barrier.cpp, a good barrier, and run this again. Put it back, and go on with common/try.sh lab_skeleton
