@@ -161,12 +161,7 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
       moved[std::string("d") + tensor + "_parts"] = {rows * Nk * up(d, 8), rows * up(Nk, Bc) * width};
     }
   }
-  moved["LD"] = {2 * parts * heads * v.tiles * Br, (lean ? 3 : 2) * heads * up(Nq, 128)};  // of whole tiles
-  if (lean) {  // a word for each block that prepares a head, and each block of keys reads those of its heads
-    const std::int64_t lanes = std::bit_ceil(static_cast<std::uint64_t>(width) / 8),
-                       words = heads * (up(Nq, 128) * lanes / 256);
-    moved["large_L"] = {words * (up(Nk, Bc) / Bc), words};
-  }
+  moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
   moved["bias"].read = parts * heads * biases(p, v, lookers);
   if (two_kernels) {
     moved["LD"].read += heads * 4 * 2 * up(Nq, Bc);  // by each of the 4 lanes that share a row

@@ -10,14 +10,15 @@
 //
 // New since step 8: no bias, and a scale above 0, so that the loop has no line for other problems.
 // - Scores are masked, and nothing else happens to them before the exponential.
-// - L comes times log2(e) from prepare_kernel, in a third row of L_and_D: an element of P takes an FMA and an exponential.
-// - No tile is searched for a large L, for which rounding L log2(e) would cost precision (LARGE_L). prepare_kernel knows: each
-//   of its blocks writes a word. A block reads the words of its heads once, and runs one of two loops.
+// - L comes times log2(e) from prepare_kernel: an element of P takes an FMA and an exponential. Rounding the two products with
+//   log2(e) changes P by at most 2^-23 |L|, less than its 16 bits do up to |L| = 2^12. Step 8 subtracts before it multiplies.
+// - The mask compares a query's column with a bound for each of the lane's two keys: a third of the instructions of mask() in
+//   softmax.cuh. Together the two loops had 31 KB of machine code, with this one 23 KB.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: the maker and the
 // runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then the producer and the adder, a warp each.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L, D and L log2(e); dQ_accum; the words.
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L log2(e), D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
@@ -71,27 +72,35 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
   }
 }
 
-/// Whether the block's heads have a large L, for one thread's share of the words of prepare_kernel.
-template <class Shape>
-__device__ int find_large(const Tensor<const int>& large_L, const KeyWork<Shape>& work) {
-  const Matrix<const int> words = large_L.head(work.b, work.kv_head);
-  int found = 0;
-  for (int n = threadIdx.x; n < words.cols; n += Shape::THREADS) found |= words(0, n);
-  return found;
+/// Masks transposed scores: a warp's 16 keys from key0 on, and all queries of the tile from query0 on.
+template <class Scores>
+__device__ void mask(Scores& St, const Problem& problem, int query0, int key0) {
+  if (key0 + Scores::HEIGHT <= problem.end_key(query0)) return;  // the first query sees all of them
+  const int lane = threadIdx.x % WARP, row = fragment::c_row(lane, 0), col = fragment::c_col(lane, 0);
+  int hidden[2];  // how many columns, from the lane's first one on, do not see the key of its row, and of the row 8 below
+  for (int half = 0; half < 2; ++half) {
+    const int key = key0 + row + 8 * half, first_query = problem.causal ? key - (problem.Nk - problem.Nq) : query0;
+    hidden[half] = (key < problem.Nk ? first_query - query0 : Scores::WIDTH) - col;
+  }
+#pragma unroll
+  for (int n = 0; n < Scores::WIDTH / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (8 * n + e % 2 < hidden[e / 2]) St.elements[0][n][e] = -INFINITY;
+    }
+  }
 }
 
-/// (8.11)  Transposed scores become P^T = e^(scale S^T - L). LargeL: stats have L, otherwise L log2(e).
-template <bool LargeL, class Scores>
+/// (8.11)  Transposed scores become P^T = e^(scale S^T - L); stats have L log2(e).
+template <class Scores>
 __device__ void exponentiate(Scores& St, const QueryStats& stats, float scale) {
   const float scale_log2 = scale * LOG2_E;
-  St.each_at([&](float& s, int, int query) {
-    s = exp2_approx(LargeL ? LOG2_E * fmaf(scale, s, -stats.L(query)) : fmaf(scale_log2, s, -stats.L(query)));
-  });
+  St.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -stats.L(query))); });
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the runner: ptxas serialises
 /// products that are in flight across a branch.
-template <bool MakesDQ, bool LargeL, class T, class Shape>
+template <bool MakesDQ, class T, class Shape>
 __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const KeyWork<Shape>& work, int heads_at_once) {
   const Problem& problem = rule.problem;
@@ -126,8 +135,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    rule.template mask</*Transposed=*/true>(St, at.query0, work.key0 + warp_row);
-    exponentiate<LargeL>(St, shared.stats(stage), problem.scale);
+    mask(St, problem, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), problem.scale);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for the maker.
@@ -186,7 +195,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    Tensor<const int> large_L, int heads_at_once) {
+                    int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
@@ -197,35 +206,25 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     init_for_warps(storage.full_dQ, 4);
     mbarrier_init(storage.empty_dQ, 1);  // one arrival, by the adder
     shared.initialize();
-    shared.load_KV(maps, work.b, work.kv_head, work.key0);  // they travel while the words are read
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
-  const int large_anywhere = __syncthreads_or(find_large(large_L, work));
-  const bool large = __shfl_sync(ALL_LANES, large_anywhere, 0) != 0;  // the shuffle tells the compiler that it is uniform
+  __syncthreads();
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
-      produce_queries(shared, maps, rule.problem, all.L_and_D, work, large ? 0 : 2);
+      produce(shared, maps, rule.problem, all.L_and_D, work);
     } else {
       add_dQ(shared, rule.problem, dQ_accum, work);
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
-    if (large) {
-      consume</*MakesDQ=*/true, /*LargeL=*/true>(shared, rule, all, work, heads_at_once);
-    } else {
-      consume</*MakesDQ=*/true, /*LargeL=*/false>(shared, rule, all, work, heads_at_once);
-    }
+    consume</*MakesDQ=*/true>(shared, rule, all, work, heads_at_once);
   } else if constexpr (Shape::CONSUMERS > 1) {
     setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
-    if (large) {
-      consume</*MakesDQ=*/false, /*LargeL=*/true>(shared, rule, all, work, heads_at_once);
-    } else {
-      consume</*MakesDQ=*/false, /*LargeL=*/false>(shared, rule, all, work, heads_at_once);
-    }
+    consume</*MakesDQ=*/false>(shared, rule, all, work, heads_at_once);
   }
 }
 
@@ -235,12 +234,10 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const TensorRef& large_L = a.workspace("large_L");
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum, PreparedBatch{{a.problem}, view<int>(large_L)});
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum, PreparedBatch{{a.problem}});
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_lean", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), view<const int>(large_L),
-           heads_in_a_wave(a, tiles));
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -263,21 +260,13 @@ constexpr CompiledShape shapes[] = {
 };
 
 const Variant variant = [] {
-  Variant step = hopper_backward_step<shapes>("lean", "the plain problem alone: L times log2(e) is prepared");
+  Variant step = hopper_backward_step<shapes>(
+      "lean", "the plain problem alone: L times log2(e) is prepared",
+      [](const FullProblem& p, Pass pass) { return pass == Pass::backward && fastest_step(p) == "lean"; });
   step.refuse = [](const Problem& p) {
     if (!is_plain(p))
       return std::string("it takes no --bias, and only a --scale above 0 and below 1e30; --variant lead takes all");
     return refuse_wide_heads(p);
-  };
-  step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
-    if (pass == Pass::forward) return list;
-    for (WorkspaceSpec& spec : list) {
-      if (spec.name == std::string_view("LD")) spec.shape[2] = 3;
-    }
-    const std::int64_t blocks = blocks_of_prepare(padded_queries(p), static_cast<int>(width_of_sum(p)));
-    list.push_back({"large_L", {p.B, p.Hkv, 1, p.group_size() * blocks}});
-    return list;
   };
   return step;
 }();

@@ -103,12 +103,12 @@ struct BackwardShared {
     mbarrier_arrive_expect_tx(storage.full_V, KTile::BYTES);
     V().load(maps.V, storage.full_V, key0, kv_head, b);
   }
-  __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& L_and_D_all, int b, int h, int query0,
-                         int L_row = 0) const {
+  __device__ void load_Q(int stage, const BackwardMaps& maps, const Tensor<const float>& L_and_D_all, int b, int h,
+                         int query0) const {
     Mbarrier& full = storage.full_Q[stage];
     mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
     Q(stage).load(maps.Q, full, query0, h, b);
-    bulk_load(stats(stage).rows.data, L_and_D_all.head(b, h).address(L_row, query0), 4 * Shape::Br, full);
+    bulk_load(stats(stage).rows.data, L_and_D_all.head(b, h).address(0, query0), 4 * Shape::Br, full);
   }
   __device__ void load_dO(int stage, const BackwardMaps& maps, const Tensor<const float>& L_and_D_all, int b, int h,
                           int query0) const {
@@ -119,18 +119,17 @@ struct BackwardShared {
   }
 };
 
-/// One thread: loads tiles of queries, each as soon as its buffer is empty. L_row: the row of L_and_D that has L, or in `lean`
-/// L log2(e).
+/// One thread: loads tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape, class Work>
 __device__ void produce_queries(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                                const Tensor<const float>& L_and_D, const Work& work, int L_row = 0) {
+                                const Tensor<const float>& L_and_D, const Work& work) {
   auto& storage = shared.storage;
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
     // Write after read: no consumer still reads the previous tiles.
     wait_empty(storage.empty[state.stage()], state.parity());
-    shared.load_Q(state.stage(), maps, L_and_D, work.b, at.h, at.query0, L_row);
+    shared.load_Q(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
     shared.load_dO(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
   }
 }
@@ -218,14 +217,15 @@ struct WholeDQ {
   /// Stores to shared memory, in the layout of dQ_accum.
   __device__ void store(float (&tile)[Shape::Br * Shape::Width]) const {
     const SharedMatrix<float> dQ_smem{tile, 1, Shape::Br * Shape::Width, Shape::Br * Shape::Width};
-    const int warp = threadIdx.x % WARPGROUP / WARP, lane = threadIdx.x % WARP;
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
+      const int row = part * WARPGROUP_ROWS + static_cast<int>(threadIdx.x) % WARPGROUP / WARP * 16;  // the warp's first
 #pragma unroll
       for (int n = 0; n < FRAGMENTS; ++n) {
         const float(&dq)[4] = parts[part].elements[0][n];
-        const int fragment = (part * WARPGROUP_ROWS / 16 + warp) * FRAGMENTS + n;
-        dQ_smem.as<float4>(0, fragment * 4 * WARP + 4 * lane) = make_float4(dq[0], dq[1], dq[2], dq[3]);
+        const int fragment = row / 16 * FRAGMENTS + n;
+        dQ_smem.as<float4>(0, fragment * 4 * WARP + 4 * static_cast<int>(threadIdx.x % WARP)) =
+            make_float4(dq[0], dq[1], dq[2], dq[3]);
       }
     }
   }
@@ -297,12 +297,14 @@ inline std::string refuse_wide_heads(const Problem& p) {
 /// Whether `lean` takes a problem: no bias, and scores that need not be scaled first.
 inline bool is_plain(const Problem& p) { return !scale_first(p); }
 
-/// Which of the steps for Hopper calls itself the fastest backward (Variant::fastest). `divided` knows itself where blocks are
-/// few. `warpgroups` starts and ends a block sooner than the others.
+/// Which of the steps for Hopper calls itself the fastest backward (Variant::fastest), as measured. `divided` knows itself where
+/// blocks are few.
 inline std::string_view fastest_step(const Problem& p) {
   if (p.d > 128) return "relay";
+  const bool shared_keys = p.causal && p.group_size() > 1;  // whether heads share keys under a mask
+  if (is_plain(p) && (p.d <= 64 || !shared_keys)) return "lean";
   if (p.d <= 64) return p.Nq < 4096 ? "warpgroups" : "bulk";
-  return p.causal && p.group_size() > 1 ? "ordered" : "resident";  // whether heads share keys under a mask
+  return shared_keys ? "ordered" : "resident";
 }
 
 template <const auto& shapes>

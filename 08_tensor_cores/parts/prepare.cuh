@@ -11,8 +11,8 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, then D; for `lean` [B, H, 3, rows], with L log2(e). Its
-/// rows are the queries, padded to a multiple of ROW_BLOCK; in a ragged batch (`options_backward`) each sequence is padded by
+/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, for `lean` times log2(e), then D. Its rows
+/// are the queries, padded to a multiple of ROW_BLOCK; in a ragged batch (`options_backward`) each sequence is padded by
 /// itself, and begins at a multiple of ROW_BLOCK.
 template <class T>
 struct BackwardTensors {
@@ -33,13 +33,13 @@ inline unsigned blocks_of_prepare(int rows, int width) { return blocks_for(rows,
 /// one, storing L in fp32 has already rounded it by up to 2^-6, which is 1.6 % of P.
 constexpr float LARGE_L = 0x1p19f;
 
-/// For `lean`, whose run also prepares L log2(e).
+/// For `lean`: L is stored times log2(e).
 struct PreparedBatch : WholeBatch {
-  Tensor<int> large_L;  // [B, Hkv, 1, blocks of a group]: whether a block of prepare_kernel has a finite |L| above LARGE_L
+  static constexpr bool L_IN_POWERS_OF_2 = true;
 };
 template <class Rule>
-concept PreparesL = requires(const Rule& rule) {
-  rule.large_L;
+concept PreparesL = requires {
+  Rule::L_IN_POWERS_OF_2;
 };
 
 /// The two values that pack() has put into a register.
@@ -96,23 +96,13 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   }
 #pragma unroll
   for (int distance = LANES / 2; distance > 0; distance /= 2) D += __shfl_xor_sync(ALL_LANES, D, distance);
-  [[maybe_unused]] bool large = false;
   if (chunk == 0) {
     const Matrix<float> L_and_D = L_and_D_all.head(b, h);
     const float L_in = i < problem.Nq ? queries_of(rule, L_all).head_vector(b, h)(i) : -INFINITY;
-    const float L = L_in == -INFINITY ? INFINITY : L_in;
+    float L = L_in == -INFINITY ? INFINITY : L_in;
+    if constexpr (PreparesL<Rule>) L *= LOG2_E;
     L_and_D(0, row) = L;
     L_and_D(1, row) = D;
-    if constexpr (PreparesL<Rule>) {
-      L_and_D(2, row) = LOG2_E * L;
-      large = fabsf(L) > LARGE_L && L != INFINITY;
-    }
-  }
-  if constexpr (PreparesL<Rule>) {
-    // The barrier only gathers the predicates: no memory is shared.
-    const int any_large = __syncthreads_or(large), h_of_group = h % problem.group_size();
-    // Each block writes its own word: nobody has to clear it first.
-    if (threadIdx.x == 0) rule.large_L.head(b, problem.kv_head(h))(0, h_of_group * block.blocks + block.index) = any_large;
   }
   if (clear_dQ_accum) {  // its order does not matter here: the block clears as many elements as its rows have
     const Matrix<float> dQ_accum = dQ_accum_all.head(b, h);

@@ -186,7 +186,11 @@ TEST_CASE("cpu: the only key of a query weighs 1, however large its score is") {
         continue;
       INFO(std::string(v.name) << ", S = " << score);
       const Results<float> got = grid::run(v, p, inputs, Pass::backward);
-      CHECK(got.dV(0, 0, 0, 0) == 128.0f);
+      if (v.name == std::string_view("lean")) {  // rounds log2(e) L as well as log2(e) S
+        CHECK(std::abs(got.dV(0, 0, 0, 0) - 128.0f) <= 128.0f * 0x1p-23f * score);
+      } else {
+        CHECK(got.dV(0, 0, 0, 0) == 128.0f);
+      }
       CHECK(largest(got.dQ) == 0.0f);
       CHECK(largest(got.dK) == 0.0f);
     }

@@ -15,8 +15,7 @@ CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in (1024, 409
 PEERS = ("flash", "cudnn", "flash3")
 PASSES = ("forward", "backward")
 LAST = {"forward": "lazy_maximum", "backward": "staggered"}  # of the steps that run on every GPU since Ampere
-ON_HOPPER = {"forward": "scheduled", "backward": "resident"}
-NARROW = {"backward": ("warpgroups", "bulk")}  # instead of it up to d = 64: below N = 4096, and from there on
+ON_HOPPER = {"forward": "scheduled", "backward": "lean"}
 NONE = [None, None, None, None]
 
 
@@ -27,10 +26,7 @@ def key(row):
 
 def is_last(row, last):
     """Is it of the last step in this pass? For Hopper that is the step that runs by default."""
-    d, length, _, _, which = key(row)
-    if last is ON_HOPPER and which in NARROW and d <= 64:
-        return row["variant"] == NARROW[which][length >= 4096]
-    return row["variant"] == last.get(which)
+    return row["variant"] == last.get(row["pass"])
 
 
 def saved(last=LAST):
