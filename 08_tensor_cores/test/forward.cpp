@@ -187,22 +187,25 @@ TEST_CASE("chapter: bf16 is refused where it does not exist, and d beyond 256 ev
 
 TEST_CASE("chapter: the fastest step is one that the device can run") {
   const DeviceLimits hopper{.sm = 90}, ampere{.sm = 80};
-  const auto name = [&](int d, Pass pass, const DeviceLimits& limits, int Nq = 128, int Hkv = 2, bool causal = true) {
+  const auto name = [&](int d, Pass pass, const DeviceLimits& limits, int Nq = 128, int Hkv = 2, bool causal = true,
+                        BiasKind bias = BiasKind::none) {
     FullProblem p = grid::problem_of({.H = 2, .Hkv = Hkv, .Nq = Nq, .d = d});
     p.causal = causal;
+    p.bias = bias;
     p.dtype = Dtype::fp16;
     const Variant* const fastest = fastest_variant(Backend::cpu, p, pass, limits);
     return std::string(fastest == nullptr ? "" : fastest->name);
   };
   CHECK(name(64, Pass::forward, hopper) == "scheduled");
   CHECK(name(256, Pass::forward, hopper) == "scheduled");
-  CHECK(name(64, Pass::backward, hopper, 4095) == "warpgroups");
-  CHECK(name(64, Pass::backward, hopper, 4096) == "bulk");
-  CHECK(name(65, Pass::backward, hopper, 4096) == "resident");
-  CHECK(name(128, Pass::backward, hopper) == "resident");
+  CHECK(name(64, Pass::backward, hopper) == "lean");
+  CHECK(name(64, Pass::backward, hopper, 4096, /*Hkv=*/1) == "lean");
+  CHECK(name(128, Pass::backward, hopper) == "lean");
   CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1) == "ordered");
-  CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1, /*causal=*/false) == "resident");
-  CHECK(name(64, Pass::backward, hopper, 4096, /*Hkv=*/1) == "bulk");
+  CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1, /*causal=*/false) == "lean");
+  CHECK(name(64, Pass::backward, hopper, 4095, 2, true, BiasKind::alibi) == "warpgroups");
+  CHECK(name(64, Pass::backward, hopper, 4096, 2, true, BiasKind::alibi) == "bulk");
+  CHECK(name(65, Pass::backward, hopper, 4096, 2, true, BiasKind::alibi) == "resident");
   FullProblem few_blocks = grid::problem_of({.H = 64, .Hkv = 8, .Nq = 1024, .Nk = 1024, .d = 64});
   few_blocks.dtype = Dtype::fp16;
   CHECK(fastest_variant(Backend::cpu, few_blocks, Pass::backward, hopper)->name == std::string("divided"));
