@@ -4,25 +4,19 @@
 #   common/check_gpu.sh [--help] [OUTPUT_DIR [CMAKE_ARGUMENT...]]
 #
 # Logs and saved rows go to OUTPUT_DIR (default: build-gpu/report), by part:
-#   tests        all tests: tests.txt
-#   comparison   all stages on b8 h12 N1024 d64 causal, in fp32 (compare.jsonl) and fp16 (compare16.jsonl), and on one batch of 8 heads, N4096,
-#                which is less work than the SMs could share (few_heads.jsonl); the standalone.cu files (standalone.txt)
-#   large        stages 06 and 07 on 4096 queries and keys, where the others would take too long: large.jsonl
-#   peers        torch's attention on the problems of both, if torch is installed: peers.jsonl
-#   tensor       stage 08, next to FlashAttention-2, -3 and cuDNN if torch is installed, on 16,384 tokens with H*d = 2048: fp16 (sweep16.jsonl),
-#                bf16, other d and odd shapes (tensor_cores.jsonl), all steps (tensor_steps.jsonl), the front page's problem (front.jsonl), all of
-#                torch (peers16.jsonl)
+#   tests        all tests
+#   comparison   all stages on one problem, in fp32 and fp16, and on few heads; the standalone.cu files; stages 06 and 07 on 4096 queries and
+#                keys, where the others would take too long; torch's attention on these problems, if torch is installed
+#   tensor       stage 08 in turns with FlashAttention-2, -3 and cuDNN if torch is installed; the front page's problem
 #   sanitizers   memcheck, racecheck, initcheck, synccheck: sanitizers.txt, and the log of each failure
-#   profile      Nsight Compute on stage 08, N4096 d128 (profile.jsonl), and on the problem whose counts the docs show (counted_problem.jsonl)
+#   profile      Nsight Compute on these problems and on one that the docs count
 # And if they are asked for:
-#   sweep        the last steps in fp32, and torch, for N from 1024 to 16,384: sweep.jsonl, sweep_peers.jsonl. Takes ten minutes, and
-#                goes on with the files of an interrupted run
-#   tune         --tune of the last steps of stages 06 to 08 over widths and masks: tuned.jsonl
+#   sweep        the last steps in fp32, and torch, for N from 1024 to 16,384: ten minutes; goes on with the files of an interrupted run
+#   tune         --tune of the last steps of stages 06 to 08 over widths and masks
 #
-# FLASH_CHECK_PARTS names the parts to run (default: all but the last two). FLASH_CHECK_SECONDS (default 1200) is when the profile has to
-# end; what it lacks is said. FLASH_CHECK_STAGES: the number of the one stage that compute-sanitizer looks at. FLASH_COMMIT: the commit of the
-# results, in a copy of the project that git does not know. A build for other architectures: -DCMAKE_CUDA_ARCHITECTURES=75-virtual as
-# CMAKE_ARGUMENT has the driver compile the kernels of Turing for the GPU at hand.
+# FLASH_CHECK_PARTS names the parts to run (default: all but the last two), FLASH_CHECK_SECONDS (default 1200) when the profile has to end,
+# FLASH_CHECK_STAGES the number of the one stage that compute-sanitizer looks at, FLASH_COMMIT the commit of the results, in a copy of the
+# project that git does not know. -DCMAKE_CUDA_ARCHITECTURES=75-virtual has the driver compile the kernels of Turing for the GPU at hand.
 # Exits 1 if anything failed, 2 on bad usage, 3 if no GPU answers. All of it takes a quarter of an hour on an H200 with 16 cores.
 set -uo pipefail
 case ${1:-} in
@@ -40,7 +34,7 @@ rm -f "$output"/sanitizer*.log "$output/profile.log"  # of an earlier run
 failed=0
 
 note() { printf '\n== %s (after %d s)\n' "$*" $SECONDS; }
-part() { [[ " ${FLASH_CHECK_PARTS:-tests comparison large peers tensor sanitizers profile} " == *" $1 "* ]] && note "$1"; }
+part() { [[ " ${FLASH_CHECK_PARTS:-tests comparison tensor sanitizers profile} " == *" $1 "* ]] && note "$1"; }
 fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
 
 # compare FILE OPTION...: adds rows to OUTPUT_DIR/FILE.jsonl, and the table to FILE.txt
@@ -68,16 +62,11 @@ if part comparison; then
       "$program" $problem || fail "$program $problem"
     done
   done > >(tee "$output/standalone.txt") 2>&1
-fi
-
-large=(--batch 4 --width 2048 --seq 4096 --sweep "d=128,64" --sweep "causal=no,yes")
-if part large; then  # the forward pass of 07 is that of 06
-  compare large --only 07 --pass backward --iterations 10 "${large[@]}"
-  compare large --only 06 --pass forward --iterations 10 "${large[@]}" --resume
-fi
-if [ $torch = yes ] && part peers; then
-  compare peers --only peer --wide "${large[@]}"
-  compare peers --only peer --wide
+  large=(--batch 4 --width 2048 --seq 4096 --sweep "d=128,64" --sweep "causal=no,yes")
+  compare large --only 07 --pass backward --iterations 10 "${large[@]}"  # the forward pass of 07 is that of 06
+  compare large --only 06 --pass forward --iterations 10 "${large[@]}"
+  [ $torch = no ] || compare peers --only peer --wide "${large[@]}"
+  [ $torch = no ] || compare peers --only peer --wide
 fi
 
 # 16,384 tokens with H*d = 2048, as nearly as N and d allow. Rivals take turns: a card at its power limit favours whoever comes first.
@@ -118,19 +107,14 @@ if part tune; then
   done
 fi
 
-# sanitize TOOL PROGRAM OPTION...: one line, and the log of a failure. initcheck reports reads of memory that nobody wrote; the outputs are
-# poisoned by a memset, which counts as written, so NaN in the check covers what it cannot see.
+# sanitize TOOL PROGRAM OPTION...: one line, and the log of a failure. A step that has no tiles for a problem says so. The outputs are poisoned by
+# a memset, which counts as written for initcheck, so NaN in the check covers what it cannot see.
 # shellcheck disable=SC2317  # xargs starts it
 sanitize() {
   local name="$1 ${2##*/} ${*:3}" log
   log="$output/sanitizer ${name// --/ }.log"
-  if compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" >"$log" 2>&1; then
-    echo "clean: $name" && rm "$log"
-  elif grep -q 'refuses this problem' "$log"; then  # a step that has no tiles for it, and says so
-    rm "$log"
-  else
-    echo "FAILED: $name"
-  fi
+  compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" >"$log" 2>&1 && echo "clean: $name" && rm "$log" && return
+  if grep -q 'refuses this problem' "$log"; then rm "$log"; else echo "FAILED: $name"; fi
 }
 if part sanitizers; then
   # racecheck does not follow the order by which one lane arrives on an mbarrier for its warp (docs/howto/debugging.md, section 7): it gets
@@ -146,22 +130,20 @@ if part sanitizers; then
       # Small problems that still reach every kernel, every tail and the mask, and those of the options that a variant takes.
       program=$stage
       [ $tool = racecheck ] && [ "${stage##*/}" = 08_tensor_cores ] && program=$racecheck/bin/08_tensor_cores
-      "$stage" --list --json | TOOL="$tool $program" python3 -c '
-import json, os, sys
-small = "--seq-q 65 --seq-k 97 --head-dim 40 --heads 4 --kv-heads 2"
-problems = {"": [small + " --causal", "--seq 33 --head-dim 59 --layout qkv --bias matrix"],
-            "bf16": ["--seq-q 130 --seq-k 201 --head-dim 160 --heads 2 --kv-heads 1 --causal --dtype bf16"],
-            "--window": [small + " --window 20,5 --softcap 2"], "--dropout": [small + " --dropout 0.3"],
-            "--lengths": ["--lengths 65:97,0,3:40 --head-dim 40 --heads 4 --kv-heads 2 --causal"],
-            "--bias-gradient": ["--seq 33 --head-dim 59 --bias matrix --bias-gradient"],
-            "--score lorentz": [small + " --causal --score lorentz"],
-            "--values centroid": [small + " --causal --score lorentz --values centroid"]}
-for variant in json.load(sys.stdin)["variants"]:
-    for which in variant["passes"]:
-        for of, texts in problems.items():
-            if of in ["", *variant["takes"], *variant["dtypes"]] and not (of == "--bias-gradient" and which == "forward"):
-                for text in texts:
-                    print(os.environ["TOOL"], "--device gpu --variant", variant["name"], "--pass", which, text)'
+      python3 -c '
+import json, subprocess, sys
+tool, stage, program = sys.argv[1:]
+def variants(*options): return json.loads(subprocess.run([stage, "--list", "--json", "--pass=backward", *options], stdout=-1).stdout)["variants"]
+small, dtype = "--seq-q 65 --seq-k 97 --head-dim 40 --heads 4 --kv-heads 2", "--dtype " + variants()[0]["dtypes"][0]
+for problem in (f"{small} --causal {dtype}", f"--seq 33 --head-dim 59 --layout qkv --bias matrix {dtype}",
+                f"{small} --window 20,5 --softcap 2 {dtype}", f"{small} --dropout 0.3 {dtype}", f"{small} --causal --score lorentz {dtype}",
+                f"{small} --causal --score lorentz --values centroid {dtype}", f"--seq 33 --head-dim 59 --bias matrix --bias-gradient {dtype}",
+                f"--lengths 65:97,0,3:40 --head-dim 40 --heads 4 --kv-heads 2 --causal {dtype}",
+                "--seq-q 130 --seq-k 201 --head-dim 160 --heads 2 --kv-heads 1 --causal --dtype bf16"):
+    for variant in variants(*problem.split()):
+        for which in variant["passes"]:
+            if not variant["refusal"] and not ("--bias-gradient" in problem and which == "forward"):
+                print(tool, program, "--device gpu --variant", variant["name"], "--pass", which, problem)' "$tool" "$stage" "$program"
     done
   done | xargs -P "$(nproc)" -I '{}' bash -c 'sanitize {}' >"$output/sanitizers.txt"
   cut -d ' ' -f 1-3 "$output/sanitizers.txt" | grep '^clean\|^FAILED' | sort | uniq -c

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Formats C++ and CUDA by clang-format 14 and Python by ruff, and fixes what ruff can fix by itself.
 # With --check it changes nothing and names what differs (exit code 1). Other versions lay out some lines differently, so they are refused.
-set -euo pipefail
-cd "$(dirname "$0")/.."
+set -u
+cd "$(dirname "$0")/.." || exit 1
 
 check=no
 case ${1:-} in
@@ -20,29 +20,22 @@ of_version() {
   echo "format: there is no ${*: -1} with '$version': common/setup.sh --dev installs it" >&2
   exit 3
 }
-clang_format=$(of_version 'version 14.' clang-format-14 clang-format)
-ruff=$(of_version "ruff $(sed -n 's/^required-version = "==\(.*\)"$/\1/p' common/ruff.toml)" .tools/bin/ruff ruff)
+clang_format=$(of_version 'version 14.' clang-format-14 clang-format) || exit
+ruff=$(of_version "ruff $(sed -n 's/^required-version = "==\(.*\)"$/\1/p' common/ruff.toml)" .tools/bin/ruff ruff) || exit
 
-status=0
-differs() { echo "format: $1 differs; common/format.sh fixes it" && status=1; }
-while IFS= read -r -d '' file; do
-  if [ ! -f "$file" ]; then
-    continue  # deleted, not committed yet
-  elif [ $check = no ]; then
-    "$clang_format" -i "$file"
-  else
-    "$clang_format" --dry-run --Werror "$file" 2>/dev/null || differs "$file"
-  fi
-done < <(git ls-files -z --cached --others --exclude-standard -- '*.cpp' '*.hpp' '*.cuh' '*.cu')
 
+sources() {  # those that are there: one may be deleted, and not committed yet
+  git ls-files -z --cached --others --exclude-standard -- '*.cpp' '*.hpp' '*.cuh' '*.cu' | xargs -0 ls 2>/dev/null | tr '\n' '\0'
+}
 config=(--config common/ruff.toml)
 if [ $check = no ]; then
-  "$ruff" check "${config[@]}" --quiet --fix || status=1
+  sources | xargs -0 "$clang_format" -i
+  "$ruff" check "${config[@]}" --quiet --fix
+  status=$?
   "$ruff" format "${config[@]}" --quiet
-else
-  "$ruff" check "${config[@]}" --quiet --output-format concise || status=1
-  while IFS=: read -r file _; do
-    differs "$file"
-  done < <("$ruff" format "${config[@]}" --check --output-format concise | grep ': unformatted: ')
+  exit $status
 fi
-exit $status
+differ=$(sources | xargs -0 "$clang_format" --dry-run --Werror 2>&1 | sed -n 's/^\([^:]*\):.*\[-Wclang-format-violations\]$/\1/p' | uniq
+  "$ruff" format "${config[@]}" --check --output-format concise | sed -n 's/^\([^:]*\):.*: unformatted: .*/\1/p')
+for file in $differ; do echo "format: $file differs; common/format.sh fixes it"; done
+"$ruff" check "${config[@]}" --quiet --output-format concise && [ -z "$differ" ]

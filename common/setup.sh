@@ -20,13 +20,19 @@ TEXT
 }
 
 check_only=no
-dev=no
-browser=no
+names="compiler cmake ninja python3 Eigen3 doctest CLI11 nlohmann_json"
+dev=() browser=()  # for each package manager: apt, dnf, pacman, brew
 for argument in "$@"; do
   case $argument in
     --check) check_only=yes ;;
-    --dev) dev=yes ;;
-    --browser) browser=yes ;;
+    --dev)
+      names="$names git ccache clang llvm-symbolizer clang-format shellcheck ruff venv numpy matplotlib chromium pandoc bwrap"
+      dev=("git ccache clang-14 libclang-rt-14-dev llvm clang-format-14 shellcheck chromium pandoc bubblewrap python3-venv python3-numpy python3-matplotlib"
+        "git ccache clang compiler-rt llvm ShellCheck chromium pandoc bubblewrap python3-numpy python3-matplotlib"
+        "git ccache clang compiler-rt llvm shellcheck chromium pandoc-cli bubblewrap python-numpy python-matplotlib"
+        "git ccache shellcheck pandoc numpy python-matplotlib")
+      ;;
+    --browser) names="$names em++ node" browser=("emscripten nodejs" "emscripten nodejs" "emscripten nodejs" "emscripten node") ;;
     --help | -h) usage && exit 0 ;;
     *) echo "setup: unknown option '$argument'; allowed: --check, --dev, --browser, --help" >&2 && exit 2 ;;
   esac
@@ -35,17 +41,15 @@ done
 say() { printf 'setup: %s\n' "$*"; }
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# The compiler that CMake would take, if it knows the language and finds its standard library.
-working_compiler() {
-  local compiler
-  for compiler in ${CXX:-} c++ g++ clang++; do
-    printf '#include <concepts>\n#include <span>\n#include <version>\n' | "$compiler" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null &&
-      echo "$compiler" && return
+# The version of the compiler that CMake would take, if it knows the language and finds its standard library.
+compiler() {
+  local each
+  for each in ${CXX:-} c++ g++ clang++; do
+    printf '#include <concepts>\n#include <span>\n#include <version>\n' | "$each" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null &&
+      "$each" --version | head -n 1 && return
   done
   return 1
 }
-
-cmake_version() { cmake --version | awk 'NR == 1 { print $3 }'; }
 
 # has_library PACKAGE: does find_package(PACKAGE) have a configuration to find?
 has_library() {
@@ -56,16 +60,12 @@ has_library() {
 
 is_there() {
   case $1 in
-    compiler) working_compiler >/dev/null ;;
-    cmake) has cmake && cmake_version | awk -F . '{ exit !($1 > 3 || ($1 == 3 && $2 >= 25)) }' ;;  # 3.25 is the first with workflow presets
+    compiler) compiler >/dev/null ;;
+    cmake) has cmake && cmake --version | awk -F '[ .]' '{ exit !($3 > 3 || ($3 == 3 && $4 >= 25)) }' ;;  # 3.25 is the first with workflow presets
     ninja) has ninja || has ninja-build ;;
     Eigen3 | doctest | CLI11 | nlohmann_json) has_library "$1" ;;
     node) has node || has nodejs ;;
     clang) has clang++-14 || has clang++ ;;
-    sanitizer)  # ThreadSanitizer, and what turns its addresses into lines
-      has llvm-symbolizer && echo 'int main() {}' |
-        "$(command -v clang++-14 || echo clang++)" -fsanitize=thread -x c++ -o /dev/null - 2>/dev/null
-      ;;
     clang-format) { clang-format-14 --version || clang-format --version; } 2>/dev/null | grep -q 'version 14\.' ;;
     ruff) { "$project/.tools/bin/ruff" --version || ruff --version; } 2>/dev/null | grep -qx "ruff $ruff_version" ;;
     venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
@@ -76,88 +76,58 @@ is_there() {
   esac
 }
 
-names="compiler cmake ninja python3 Eigen3 doctest CLI11 nlohmann_json"
-[ $browser = no ] || names="$names em++ node"
-[ $dev = no ] || names="$names git ccache clang sanitizer clang-format shellcheck ruff venv numpy matplotlib chromium pandoc bwrap"
-
-# Sets `missing`, and in words what is `there`.
+# Sets what is `missing` and what is `there`.
 look() {
   local name
   missing="" there=""
   for name in $names; do
-    if ! is_there "$name"; then
-      missing="$missing $name"
-      continue
-    fi
-    case $name in
-      compiler) name=$("$(working_compiler)" --version | head -n 1) ;;
-      cmake) name="cmake $(cmake_version)" ;;
-    esac
-    there="$there${there:+, }$name"
+    if is_there "$name"; then there="$there $name"; else missing="$missing $name"; fi
   done
 }
 
-# Sets `install`, a command, and `packages`.
-choose_packages() {
-  local need wasm="emscripten nodejs" tools
-  if has apt-get; then
-    install="apt-get install -y --no-install-recommends"
-    need="g++ cmake ninja-build python3 libeigen3-dev doctest-dev libcli11-dev nlohmann-json3-dev"
-    tools="git ccache clang-14 libclang-rt-14-dev llvm clang-format-14 shellcheck chromium pandoc bubblewrap"
-    tools="$tools python3-venv python3-numpy python3-matplotlib"
-  elif has dnf; then
-    install="dnf install -y"
-    need="gcc-c++ cmake ninja-build python3 eigen3-devel doctest-devel cli11-devel json-devel"
-    tools="git ccache clang compiler-rt llvm ShellCheck chromium pandoc bubblewrap"
-    tools="$tools python3-numpy python3-matplotlib"
-  elif has pacman; then
-    install="pacman -Sy --needed --noconfirm"
-    need="gcc cmake ninja python eigen doctest cli11 nlohmann-json"
-    tools="git ccache clang compiler-rt llvm shellcheck chromium pandoc-cli bubblewrap"
-    tools="$tools python-numpy python-matplotlib"
-  elif has brew; then
-    install="brew install" need="cmake ninja python3 eigen doctest cli11 nlohmann-json" wasm="emscripten node"
-    tools="git ccache shellcheck pandoc numpy python-matplotlib"
-  else
-    say "no package manager that this script knows (apt, dnf, pacman, brew)" && return 1
-  fi
-  packages=$need
-  [ $browser = no ] || packages="$packages $wasm"
-  [ $dev = no ] || packages="$packages $tools"
-  [ "$(id -u)" = 0 ] || [ "${install%% *}" = brew ] || install="sudo $install"
-  say "missing:$missing; to install: $install $packages"
-}
-
-# All at once, or if that fails at least those that have this name here.
+# Installs all packages at once, or if that fails at least those that have this name here.
 install_packages() {
-  if [ "${install%% *}" = sudo ] && ! has sudo; then
-    say "you are not root, and sudo is missing" && return
+  local install packages manager
+  if has apt-get; then
+    manager=0 install="apt-get install -y --no-install-recommends"
+    packages="g++ cmake ninja-build python3 libeigen3-dev doctest-dev libcli11-dev nlohmann-json3-dev"
+  elif has dnf; then
+    manager=1 install="dnf install -y" packages="gcc-c++ cmake ninja-build python3 eigen3-devel doctest-devel cli11-devel json-devel"
+  elif has pacman; then
+    manager=2 install="pacman -Sy --needed --noconfirm" packages="gcc cmake ninja python eigen doctest cli11 nlohmann-json"
+  elif has brew; then
+    manager=3 install="brew install" packages="cmake ninja python3 eigen doctest cli11 nlohmann-json"
+  else
+    say "no package manager that this script knows (apt, dnf, pacman, brew)" && return
   fi
+  packages="$packages ${dev[$manager]-} ${browser[$manager]-}"
+  [ "$(id -u)" = 0 ] || [ $manager = 3 ] || install="sudo $install"
+  say "missing:$missing; to install: $install $packages"
+  if [ $check_only = yes ] || [ "$missing" = " ruff" ]; then return; fi
+  case $install in sudo*) has sudo || { say "you are not root, and sudo is missing" && return; } ;; esac
   # shellcheck disable=SC2086  # lists of words
-  { ! has apt-get || ${install%% install *} update; } && $install $packages && return
+  { [ $manager != 0 ] || ${install%% install *} update; } && $install $packages && return
   for package in $packages; do $install "$package" || say "could not install $package"; done
-}
-
-# No package has this very version: pip installs it into .tools of the project, which git ignores.
-install_ruff() {
-  say "python3 -m venv .tools && .tools/bin/pip install ruff==$ruff_version"
-  python3 -m venv "$project/.tools" && "$project/.tools/bin/pip" install --quiet --disable-pip-version-check "ruff==$ruff_version"
 }
 
 export DEBIAN_FRONTEND=noninteractive
 project=$(cd "$(dirname "$0")/.." && pwd)
 ruff_version=$(sed -n 's/^required-version = "==\(.*\)"$/\1/p' "$project/common/ruff.toml")
-
 look
-if [ -n "$missing" ] && choose_packages && [ $check_only = no ]; then
-  [ "$missing" = " ruff" ] || install_packages
-  case $missing in *ruff*) install_ruff || say "could not install ruff" ;; esac
+[ -z "$missing" ] || install_packages
+if [ $check_only = no ]; then
+  case $missing in *ruff*)  # no package has this very version; git ignores .tools
+    say "python3 -m venv .tools && .tools/bin/pip install ruff==$ruff_version"
+    { python3 -m venv "$project/.tools" && "$project/.tools/bin/pip" install --quiet --disable-pip-version-check "ruff==$ruff_version"; } ||
+      say "could not install ruff"
+    ;;
+  esac
   look
 fi
 
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || gpu=none
 nvcc=$({ nvcc --version || /usr/local/cuda/bin/nvcc --version; } 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p') || nvcc=none
-say "there: ${there:-nothing}; nvcc: $nvcc; GPU: $gpu"
+say "there:${there:- nothing} ($(compiler); $(cmake --version 2>/dev/null | head -n 1)); nvcc: $nvcc; GPU: $gpu"
 say "missing:${missing:- nothing}"
 case $missing in *Eigen3* | *doctest* | *CLI11* | *json*) say "CMake downloads missing libraries (offline: docs/howto/platforms.md)" ;; esac
 case "$missing " in

@@ -1,15 +1,18 @@
-"""The command line of `compare`, and the problems that it asks for: one, or every combination of the values of its sweeps."""
+"""The command line of `compare`, and the problems that it asks for: one, or every combination of the values of its sweeps. The options of a
+problem, their values and their help are those of the stage programs, which read them."""
 
 import argparse
 import itertools
 import re
+from pathlib import Path
 
+from . import programs
 from .rows import ROOT, SIZES, Failure
 
 ABOUT = """\
 Runs all stages and prints one table for each problem and pass. On a GPU it
-times them; on the CPU simulator it counts. Without --dtype it compares fp32;
-what does not take the problem is left out, and named.
+times them; on the CPU simulator it counts. What does not take the problem is
+left out, and named.
 
 A sweep over lengths, head dimensions and masks, which may be interrupted (the
 same command with --resume goes on):
@@ -29,75 +32,58 @@ DEFAULTS = {
     "cpu": {"batch": 1, "heads": 2, "seq": 256, "head_dim": 64},  # what all stages together simulate in seconds
     "gpu": {"batch": 8, "heads": 12, "seq": 1024, "head_dim": 64},
 }
+ABOUT_DEFAULTS = """
+Default: B=1 H=2 N=256, on a GPU B=8 H=12 N=1024; d=64, --causal, --dtype fp32."""
 SWEPT = {"seq": "seq", "batch": "batch", "heads": "heads", "d": "head_dim", "causal": "causal", "dtype": "dtype"}
-DTYPES = ("fp32", "fp16", "bf16")
-LARGEST = 2**30
 
 
 class Parser(argparse.ArgumentParser):
+    def __init__(self, name, about, **more):
+        formatter = argparse.RawDescriptionHelpFormatter
+        super().__init__(name, description=about, formatter_class=formatter, allow_abbrev=False, **more)
+        self._negative_number_matcher = re.compile(r"-[\d.]")  # argparse takes -1,5 and -1e3 for options
+
     def error(self, message):
         raise Failure(2, f"{message}; --help lists the options")
 
 
-def whole(low, high):
+def whole(high):
     """A function that reads such a number."""
 
     def read(text):
-        if re.fullmatch("-?[0-9]{1,20}", text) and low <= int(text) <= high:
+        if re.fullmatch("[0-9]{1,20}", text) and 1 <= int(text) <= high:
             return int(text)
-        raise argparse.ArgumentTypeError(f"'{text}'; allowed: whole numbers from {low} to {high}")
+        raise argparse.ArgumentTypeError(f"'{text}'; allowed: whole numbers from 1 to {high}")
 
     return read
 
 
-def words(pattern, allowed):
-    """A function that takes text of this pattern."""
-
-    def read(text):
-        if re.fullmatch(pattern, text):
-            return text
-        raise argparse.ArgumentTypeError(f"'{text}'; allowed: {allowed}")
-
-    return read
-
-
-def finite(text):
-    try:
-        if abs(float(text)) < 2**128:
-            return float(text)
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"'{text}'; allowed: finite numbers")
+COUNT, SIZE = whole(10**6), whole(2**30)
 
 
 def names(text):
-    return [one for one in words(r".*[^,].*", "names with commas between them")(text).split(",") if one]
+    if found := [one for one in text.split(",") if one]:
+        return found
+    raise argparse.ArgumentTypeError(f"'{text}'; allowed: names with commas between them")
 
 
 def sweep(text):
-    """(name, values)"""
+    """(key, values)"""
     what, _, listed = text.partition("=")
-    size = whole(1, 256 if what == "d" else LARGEST)
-    allowed = {"causal": ("no", "yes"), "dtype": DTYPES}.get(what)
-    if what not in SWEPT:
-        raise argparse.ArgumentTypeError(f"'{what}'; allowed: NAME=A,B,C with NAME seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16")
-    for value in listed.split(",") if allowed else ():
-        if value not in allowed:
-            raise argparse.ArgumentTypeError(f"{what} '{value}'; allowed: {', '.join(allowed)}")
-    values = [value == "yes" if what == "causal" else value if allowed else size(value) for value in listed.split(",")]
-    if len(set(values)) < len(values):  # rows could not be told apart
+    values = listed.split(",")
+    if what not in SWEPT or (what == "causal" and not {*values} <= {"no", "yes"}):
+        raise argparse.ArgumentTypeError(f"'{text}'; allowed: NAME=A,B,C with NAME seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16")
+    if len({*values}) < len(values):  # rows could not be told apart
         raise argparse.ArgumentTypeError(f"'{text}', which has a value twice; allowed: different values")
-    return what, values
+    return SWEPT[what], [value == "yes" if what == "causal" else value if what == "dtype" else SIZE(value) for value in values]
 
 
-def parser(folder):
-    of_all = Parser(
-        prog="compare", description=ABOUT, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    of_all._negative_number_matcher = re.compile(r"-[\d.]")  # argparse takes -1,5 and -1e3 for options
+def parser(folder, table):
+    """`table`: the options of a problem, as a stage lists them."""
+    of_all = Parser("compare", ABOUT, epilog=EXIT_CODES)
     version = re.search(r"VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text().split("project(")[1])[1]
-    of_all.add_argument("--version", action="version", version=f"compare (flash-steps {version})")
     add = of_all.add_argument
+    add("--version", action="version", version=f"compare (flash-steps {version})")
     add("--only", type=names, default=[], metavar="LIST", help="stages, such as 02,03; peer: torch's attention by each of its backends (needs "
         "torch and a GPU). Default: all stages")  # fmt: skip
     add(
@@ -109,147 +95,81 @@ def parser(folder):
     )
     add("--pass", dest="which", choices=("forward", "backward"), help="one pass alone (default: both)")
     add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="auto: a GPU if one works, else the CPU simulator")
-    add("--iterations", type=whole(1, 10**6), default=20, metavar="N", help="timed iterations on a GPU (default: 20)")
-    add("--rounds", type=whole(1, 1000), default=1, metavar="N", help="on a GPU: time all of them N times, in turns, stages and peers of a "
-        "problem one after the other. A row then has the median of the rounds (default: 1)")  # fmt: skip
+    add("--iterations", type=COUNT, default=20, metavar="N", help="timed iterations on a GPU (default: 20)")
+    add("--rounds", type=COUNT, default=1, metavar="N", help="on a GPU: time all of them N times, in turns, stages and peers of a problem one "
+        "after the other. A row then has the median of the rounds (default: 1)")  # fmt: skip
     add("--tune", action="store_true", help="run each variant with all its compiled sizes of tiles")
-    add("--time-limit", type=whole(1, 10**6), default=600, metavar="SECONDS", help="a run that takes longer is stopped (default: 600)")
-    add(
-        "--bin",
-        type=words(".+", "a name"),
-        default=folder,
-        metavar="DIR",
-        help="folder of the stage programs (default: where this program lies)",
-    )
+    add("--time-limit", type=COUNT, default=600, metavar="SECONDS", help="a run that takes longer is stopped (default: 600)")
+    add("--bin", default=folder, metavar="DIR", help="folder of the stage programs (default: where this program lies)")
 
     add = of_all.add_argument_group("sweep").add_argument
     add("--sweep", action="append", type=sweep, default=[], metavar="NAME=VALUES", help="A,B,C of seq, batch, heads or d; causal=no,yes; "
         "dtype=fp16,bf16. Several make all combinations, the first outermost")  # fmt: skip
-    add("--tokens", type=whole(1, 2**62), metavar="T", help="batch T / Nq (at least 1), so that each length has as many tokens")
-    add("--width", type=whole(1, 2**62), metavar="W", help="W / d heads (at least 1), so that each head dimension has as wide a model")
+    add("--tokens", type=whole(2**62), metavar="T", help="batch T / Nq (at least 1), so that each length has as many tokens")
+    add("--width", type=whole(2**62), metavar="W", help="W / d heads (at least 1), so that each head dimension has as wide a model")
 
     add = of_all.add_argument_group("output").add_argument
     add("--wide", action="store_true", help="all columns; else those that fit 80 characters")
-    add("--save", type=words(".+", "a name"), metavar="FILE", help="append each row to this file of JSON Lines as its run ends, with commit, date and hashes of "
-        "the kernels. Of rows of the same run the latest holds. A file that holds anything else than rows is refused")  # fmt: skip
+    add("--save", type=Path, metavar="FILE", help="append each row to this file of JSON Lines as its run ends, with commit, date and hashes of the kernels. "
+        "Of rows of the same run the latest holds. A file that holds anything else than rows is refused")  # fmt: skip
     add("--resume", action="store_true", help="a run whose row is in that file, of the same code, is not run again")
 
     # What stands in the namespace are the options that were given.
-    group = of_all.add_argument_group(
-        "problem", "As the stage programs have it; their --help says more.", argument_default=argparse.SUPPRESS
-    )
-
-    def size(option, metavar, text, largest=LARGEST):
-        group.add_argument(option, type=whole(1, largest), metavar=metavar, help=text)
-
-    size("--batch", "B", "batch (default: 1, on a GPU 8)")
-    size("--heads", "H", "query heads (default: 2, on a GPU 12)")
-    size("--kv-heads", "Hkv", "key/value heads, a divisor of H (default: H)")
-    size("--seq", "N", "length of queries and keys (default: 256, on a GPU 1024)")
-    size("--seq-q", "Nq", "number of queries (default: as --seq)")
-    size("--seq-k", "Nk", "number of keys (default: as --seq)")
-    size("--head-dim", "d", "head dimension (default: 64)", 256)
-    mask = group.add_mutually_exclusive_group()
-    mask.add_argument("--causal", action="store_true", help="query i sees key j only if j <= i + Nk - Nq (default)")
-    mask.add_argument("--no-causal", dest="causal", action="store_false", help="every query sees every key")
-    add = group.add_argument
-    add(
-        "--window",
-        type=words("(-1|[0-9]{1,9}),(-1|[0-9]{1,9})", "left,right, each a number or -1 for no bound"),
-        metavar="left,right",
-        help="and only so many keys to the left and to the right; -1: no bound",
-    )
-    add("--softcap", type=finite, metavar="c", help="scaled scores s become c tanh(s / c); 0: they stay")
-    add(
-        "--lengths",
-        type=words("[0-9]{1,9}(:[0-9]{1,9})?(,[0-9]{1,9}(:[0-9]{1,9})?)*", "lengths such as 100,0,7:20"),
-        metavar="n,n:m,...",
-        help="a ragged batch: sequences of n queries and keys, or n queries and m keys",
-    )
-    add("--dropout", type=finite, metavar="p", help="each weight becomes 0 with this probability")
-    add("--dropout-seed", type=whole(0, 2**64 - 1), metavar="S", help="which weights are dropped (default: 0)")
-    add("--bias", choices=("none", "vector", "matrix", "alibi"), help="added to the scaled scores (default: none)")
-    add("--bias-gradient", action="store_true", help="the backward pass also computes the gradient of a matrix")
-    add("--score", choices=("dot", "lorentz"), help="(default: dot)")
-    add("--values", choices=("tangent", "centroid"), help="(default: tangent)")
-    add("--scale", type=finite, metavar="X", help="factor of Q K^T (default: 1/sqrt(d))")
-    add("--dtype", choices=DTYPES, help="type of Q, K, V, O and their gradients (default: fp32)")
-    add("--layout", choices=("bhnd", "bnhd", "qkv", "kv"), help="order in memory (default: bhnd)")
-    add("--input", choices=("normal", "ones", "identity", "ramp", "large"), help="(default: normal)")
-    add("--seed", type=whole(0, 2**64 - 1), metavar="S", help="seed of the random inputs (default: 1)")
+    group = of_all.add_argument_group("problem", ABOUT_DEFAULTS, argument_default=argparse.SUPPRESS)
+    masks = group.add_mutually_exclusive_group()
+    for option in [*table, {"name": "--seq", "value": "N", "help": "As many queries as keys"}]:
+        name, value, about = option["name"], option["value"], option["help"].replace("%", "%%")
+        if value:
+            group.add_argument(name, metavar=value, type=SIZE if key_of(name) in (*SIZES, "seq") else str, help=about)
+        else:
+            (masks if name == "--causal" else group).add_argument(name, action="store_true", help=about)
+    masks.add_argument("--no-causal", dest="causal", action="store_false", help="Every query sees every key")
     return of_all
 
 
-PROBLEM = (*SIZES, "seq", "causal", "window", "softcap", "lengths", "dropout", "dropout_seed", "bias", "bias_gradient", "score", "values",
-           "scale", "dtype", "layout", "input", "seed")  # fmt: skip
+def key_of(name):
+    return name[2:].replace("-", "_")
 
 
 def parse(arguments, folder):
-    """The options; what was given of the problem stands in `given`. `folder`: of the stage programs, unless --bin names another."""
-    if "--json" in arguments:  # stages have it, and people try it
-        raise Failure(2, "there is no --json; --save FILE writes the rows as JSON Lines")
-    options = parser(folder).parse_args(arguments)
-    options.given = {key: getattr(options, key) for key in PROBLEM if hasattr(options, key)}
-    options.peers = "peer" in options.only
-    options.stages = not options.only or options.only != ["peer"]
+    """The options, with the paths of the stage `programs`; what was given of the problem stands in `given`. `folder`: of these programs,
+    unless --bin names another."""
+    early = Parser("compare", "", add_help=False)
+    early.add_argument("--bin", default=folder)
+    found = programs.find(early.parse_known_args(arguments)[0].bin)
+    table = programs.ask(found[0])["options"]
+    options = parser(folder, table).parse_args(arguments)
+    options.programs = found
+    options.given = {key: value for key, value in vars(options).items() if key in ["seq", *(key_of(one["name"]) for one in table)]}
     if options.resume and not options.save:
         raise Failure(2, "--resume needs --save")
-    if options.peers and options.device == "cpu":
+    if "peer" in options.only and options.device == "cpu":
         raise Failure(2, "--only peer and --device cpu are both given; allowed: one of them, since peers run on a GPU")
-    if options.tune and options.rounds > 1:
-        raise Failure(2, "--tune and --rounds are both given; allowed: one of them")
-    taken = set(options.given)
-
-    def take(by, *keys):
-        """UsageError if what `by` sets is set already."""
-        for key in filter(taken.__contains__, keys):
-            raise Failure(2, f"{by} and --{key.replace('_', '-')} are both given; allowed: one of them")
-        taken.update(keys)
-
-    for what, _ in options.sweep:
-        take(f"--sweep {what}", SWEPT[what], *(("seq_q", "seq_k") if what == "seq" else ()))
-    if options.tokens:
-        take("--tokens", "batch")
-    if options.width:
-        take("--width", "heads")
-    if "lengths" in options.given:
-        take("--lengths", "batch", "seq", "seq_q", "seq_k")
-    if "seq" in options.given:
-        taken.remove("seq")
-        take("--seq", "seq_q", "seq_k")
+    asked = [(f"--{key.replace('_', '-')}", key) for key in options.given] + [(f"--sweep of {key}", key) for key, _ in options.sweep]
+    asked += [("--tokens", "batch")] * bool(options.tokens) + [("--width", "heads")] * bool(options.width)
+    sets = {"seq": ("seq", "seq_q", "seq_k"), "lengths": ("batch", "seq", "seq_q", "seq_k")}
+    for (one, key), (other, second) in itertools.combinations(asked, 2):
+        if second in sets.get(key, (key,)) or key in sets.get(second, ()):
+            raise Failure(2, f"{one} and {other} are both given; allowed: one of them")
     return options
 
 
-def problem(given, defaults, tokens, width):
-    """A problem as rows have it: every size, and options that are not as usual."""
-    p = {"causal": True, "bias": "none", "dtype": "fp32", "layout": "bhnd", "input": "normal", "seed": 1, **defaults, **given}
-    seq = p.pop("seq")
-    for key in ("seq_q", "seq_k"):
-        p.setdefault(key, seq)
-    if "lengths" in p:
-        pairs = [[int(n) for n in (one.split(":") * 2)[:2]] for one in p["lengths"].split(",")]  # n is n:n
-        p.update(batch=1, seq_q=sum(q for q, _ in pairs), seq_k=sum(k for _, k in pairs))
-        p["lengths"] = ",".join(f"{q}" if q == k else f"{q}:{k}" for q, k in pairs)
-    if tokens:
-        p["batch"] = max(1, tokens // p["seq_q"])
-    if width:
-        p["heads"] = max(1, width // p["head_dim"])
-    p.setdefault("kv_heads", p["heads"])
-    if p["heads"] % p["kv_heads"]:
-        raise Failure(2, f"--heads {p['heads']} with --kv-heads {p['kv_heads']}: heads must be a multiple of kv-heads")
-    if not p["seq_q"] or not p["seq_k"]:
-        raise Failure(2, "--lengths has no queries, or no keys, at all; allowed: at least one of each")
-    if "dropout" in p:
-        p.setdefault("dropout_seed", 0)
-    unused = {"window": "-1,-1", "softcap": 0, "dropout": 0, "bias_gradient": False, "score": "dot", "values": "tangent"}
-    for key in [key for key, value in unused.items() if p.get(key) == value]:
-        del p[key]
-    if "dropout" not in p:
-        p.pop("dropout_seed", None)
-    return {key: p[key] for key in PROBLEM if key in p}
+def words(problem):
+    """A problem as options of a stage's program."""
+    return [f"--{key.replace('_', '-')}={str(value).lower() if isinstance(value, bool) else value}" for key, value in problem.items()]
 
 
 def problems(options, kind):
-    """All problems; one without a sweep. `kind` of the device: what nobody gave differs."""
-    swept = [[(SWEPT[what], value) for value in values] for what, values in options.sweep]
-    return [problem({**options.given, **dict(each)}, DEFAULTS[kind], options.tokens, options.width) for each in itertools.product(*swept)]
+    """What is asked of each; one without a sweep. `kind` of the device: what nobody gave differs."""
+    for values in itertools.product(*(values for _, values in options.sweep)):
+        p = {**options.given, **{key: value for (key, _), value in zip(options.sweep, values)}}
+        for key, value in {**DEFAULTS[kind], "causal": True, "dtype": "fp32"}.items():
+            if "lengths" not in p or key not in ("batch", "seq"):
+                p.setdefault(key, value)
+        if seq := p.pop("seq", None):
+            p = {"seq_q": seq, "seq_k": seq, **p}
+        if options.tokens:
+            p["batch"] = max(1, options.tokens // p["seq_q"])
+        if options.width:
+            p["heads"] = max(1, options.width // p["head_dim"])
+        yield p

@@ -74,58 +74,49 @@ def attention(torch, backend, scale, causal, mask=None):
     return fused
 
 
-def causal_mask(torch, n, device):
-    return torch.ones(n, n, device=device, dtype=torch.bool).triu(1)
-
-
-def time_ms(torch, work, iterations, flush, before_warm_up):
+def time_ms(torch, work, iterations, flush):
     """What `time` of a row says. Each timed call meets a cold L2. enqueue_ms is what a clock beside the call reads that does not wait for the
     GPU, first_enqueue_ms the same of the first call, on an idle GPU: in a new process it loads the kernels."""
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    work()
-    first = time.perf_counter() - began
-    before_warm_up()
-    for _ in range(WARM_UPS):
-        work()
-    torch.cuda.synchronize()
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     times, enqueued = [], []
-    for _ in range(iterations):
-        for _ in range(FLUSHES):
+    for call in range(1 + WARM_UPS + iterations):
+        torch.cuda.synchronize()
+        for _ in range(FLUSHES if call > WARM_UPS else 0):
             flush.zero_()  # one would do for the L2; the others give Python the time to queue the work behind them
         start.record()
         began = time.perf_counter()
         work()
-        enqueued.append(time.perf_counter() - began)
+        enqueued.append(1e3 * (time.perf_counter() - began))
         stop.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(stop))
+        if call == 0:
+            torch.cuda.reset_peak_memory_stats()  # autotuning is no part of a run
+    first, times, enqueued = enqueued[0], times[1 + WARM_UPS :], enqueued[1 + WARM_UPS :]
     gpu = {"median_ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "iterations": iterations}
-    return {**gpu, "cold_l2": True, "enqueue_ms": 1e3 * statistics.median(enqueued), "first_enqueue_ms": 1e3 * first}
+    return {**gpu, "cold_l2": True, "enqueue_ms": statistics.median(enqueued), "first_enqueue_ms": first}
 
 
 def measure(torch, problem, backend, which, iterations):
     """`time` of a row, and the memory that the pass takes at its peak beyond inputs and outputs. What the forward pass leaves for the
     backward pass counts for the latter."""
-    dtype = getattr(torch, DTYPES[problem["dtype"]])
-    shape = (problem["batch"], problem["heads"], problem["seq_q"], problem["head_dim"])
-    kv_shape = (problem["batch"], problem["kv_heads"], problem["seq_k"], problem["head_dim"])
     backward = which == "backward"
+    make = {"device": "cuda", "dtype": getattr(torch, DTYPES[problem["dtype"]])}
     torch.manual_seed(problem["seed"])
-    q, k, v = (torch.randn(of, device="cuda", dtype=dtype, requires_grad=backward) for of in (shape, kv_shape, kv_shape))
-    gradient = torch.randn(shape, device="cuda", dtype=dtype) if backward else None
+    shapes = (
+        (problem["batch"], problem[f"{of}heads"], problem[n], problem["head_dim"]) for of, n in (("", "seq_q"), *[("kv_", "seq_k")] * 2)
+    )
+    q, k, v = (torch.randn(shape, requires_grad=backward, **make) for shape in shapes)
+    gradient = torch.randn(q.shape, **make) if backward else None
     flush = torch.empty(4 * getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20), device="cuda", dtype=torch.uint8)
-    inputs = torch.cuda.memory_allocated()
-    mask = causal_mask(torch, shape[2], "cuda") if backend is None and problem["causal"] else None
-    attend = attention(torch, backend, problem.get("scale", shape[3] ** -0.5), problem["causal"], mask)
-    reset = torch.cuda.reset_peak_memory_stats
-    if backward:
-        out = attend(q, k, v)
-        timing = time_ms(torch, lambda: torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True), iterations, flush, reset)
-    else:
-        with torch.no_grad():
-            timing = time_ms(torch, lambda: attend(q, k, v), iterations, flush, reset)
+    inputs, n = torch.cuda.memory_allocated(), problem["seq_q"]
+    masked = backend is None and problem["causal"]
+    mask = torch.ones(n, n, device="cuda", dtype=torch.bool).triu(1) if masked else None
+    attend = attention(torch, backend, problem["scale"], problem["causal"], mask)
+    with torch.set_grad_enabled(backward):
+        out = attend(q, k, v) if backward else None
+        work = (lambda: torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True)) if backward else (lambda: attend(q, k, v))
+        timing = time_ms(torch, work, iterations, flush)
     outputs = (q.numel() + (q.numel() + 2 * k.numel() if backward else 0)) * q.element_size()  # O, and dQ, dK, dV
     return timing, max(0, torch.cuda.max_memory_allocated() - inputs - outputs)
 
@@ -186,11 +177,10 @@ def about(torch):
 def answer(torch, asked):
     known = about(torch)
     if asked.get("list"):  # as a stage program answers to --list --json
-        variants = [{"name": name, "idea": idea, "kernel": "", "passes": PASSES, "dtypes": [*DTYPES]} for name, (idea, _) in PEERS.items()]
+        variants = [{"name": name, "idea": idea, "kernel": "", "passes": PASSES} for name, (idea, _) in PEERS.items()]
         return {"stage": "peer", "variants": variants, "about": known}
     problem, variant, which = asked["problem"], asked["variant"], asked["pass"]
     row = {"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem, **known}
-    row["problem"].setdefault("scale", problem["head_dim"] ** -0.5)
     return {**row, "flops": flops(problem, which), **result(torch, problem, variant, which, asked["iterations"])}
 
 

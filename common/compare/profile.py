@@ -13,42 +13,39 @@ import subprocess
 import time
 
 from . import rows as saved
-from .options import Parser
+from .options import Parser, words
 from .rows import Failure
 
 METRICS = {
-    "time_us": ("gpu__time_duration.sum", 1e-3),
-    "hbm_read_bytes": ("dram__bytes_read.sum", 1),
-    "hbm_written_bytes": ("dram__bytes_write.sum", 1),
-    "read_sectors": ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", 1),
-    "written_sectors": ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", 1),
-    "instructions": ("smsp__inst_executed.sum", 1),
-    "hbm_percent": ("dram__throughput.avg.pct_of_peak_sustained_elapsed", 1),
-    "l1_percent": ("l1tex__throughput.avg.pct_of_peak_sustained_elapsed", 1),
-    "sm_percent": ("sm__throughput.avg.pct_of_peak_sustained_elapsed", 1),
+    "time_us": "gpu__time_duration.sum",  # counted in ns
+    "hbm_read_bytes": "dram__bytes_read.sum",
+    "hbm_written_bytes": "dram__bytes_write.sum",
+    "read_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "written_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "instructions": "smsp__inst_executed.sum",
+    "hbm_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l1_percent": "l1tex__throughput.avg.pct_of_peak_sustained_elapsed",
+    "sm_percent": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
 }
 STALLS = ["selected", "math_pipe_throttle", "wait", "short_scoreboard", "mio_throttle", "barrier", "long_scoreboard", "not_selected"]
 STALLS += ["dispatch_stall", "no_instruction", "lg_throttle", "branch_resolving", "membar", "sleeping", "imc_miss", "drain"]
-# With --details. Names differ between generations of GPUs: the first that the GPU has is taken; one that it has not is left out.
+# With --details.
 DETAILS = {
-    "tensor_percent": [
-        "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
-        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-    ],
-    "tensor_flops_fp16": ["sm__ops_path_tensor_op_hmma_src_fp16_dst_fp32.sum"],
-    "tensor_flops_bf16": ["sm__ops_path_tensor_op_hmma_src_bf16_dst_fp32.sum"],
-    "wgmma_flops_fp16": ["sm__ops_path_tensor_op_hgmma_src_fp16.sum"],
-    "wgmma_flops_bf16": ["sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum"],
-    "issue_percent": ["smsp__issue_active.avg.pct_of_peak_sustained_active"],
-    "warps_per_scheduler": ["smsp__warps_active.avg.per_cycle_active"],
-    "eligible_warps": ["smsp__warps_eligible.avg.per_cycle_active"],
-    "l2_hit_percent": ["lts__t_sector_hit_rate.pct"],
-    "shared_wavefronts": ["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"],
-    "load_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"],
-    "store_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"],
-    "copy_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum"],
-    "registers": ["launch__registers_per_thread"],
-    **{f"stall_{reason}": [f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"] for reason in STALLS},
+    "tensor_percent": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+    "tensor_flops_fp16": "sm__ops_path_tensor_op_hmma_src_fp16_dst_fp32.sum",
+    "tensor_flops_bf16": "sm__ops_path_tensor_op_hmma_src_bf16_dst_fp32.sum",
+    "wgmma_flops_fp16": "sm__ops_path_tensor_op_hgmma_src_fp16.sum",
+    "wgmma_flops_bf16": "sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum",
+    "issue_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    "warps_per_scheduler": "smsp__warps_active.avg.per_cycle_active",
+    "eligible_warps": "smsp__warps_eligible.avg.per_cycle_active",
+    "l2_hit_percent": "lts__t_sector_hit_rate.pct",
+    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "copy_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum",
+    "registers": "launch__registers_per_thread",
+    **{f"stall_{reason}": f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in STALLS},
 }
 
 
@@ -59,45 +56,31 @@ def output_of(command):
         raise Failure(3, f"{command[0]} cannot be started: {error.strerror}") from None
 
 
-def available():
-    """{key: metric} of DETAILS that this GPU has, as far as ncu tells. What belongs to the launch it does not list."""
-    known = set(re.findall(r"^(\w+__\w+)", output_of(["ncu", "--query-metrics"]).stdout, re.MULTILINE))
-    found = {}
-    for key, names in DETAILS.items():
-        fitting = [name for name in names if not known or name.startswith("launch__") or name.split(".")[0] in known]
-        if fitting:
-            found[key] = fitting[0]
-        else:
-            print(f"this GPU does not count {' or '.join(names)}")
-    return found
-
-
 def command(folder, row, device="gpu"):
     tiles = [f"--tiles={row.tiles['br']},{row.tiles['bc']}"] if row.tiles else []
-    words = [f"{folder}/{row.stage}", "--device", device, "--variant", row.variant, "--pass", row["pass"], "--no-check"]
-    return [*words, *tiles, *saved.arguments(row.problem)]
+    run = ["--device", device, "--variant", row.variant, "--pass", row["pass"], "--no-check"]
+    return [f"{folder}/{row.stage}", *run, *tiles, *words(row.problem)]
 
 
 def profile(folder, row, details):
-    """An object for each launch. `details`: {key: metric} beyond METRICS; None is the value of one that ncu did not give."""
-    metrics = {key: name for key, (name, _) in METRICS.items()} | details
+    """An object for each launch. None is the value of a metric that ncu did not give."""
+    metrics = {**METRICS, **(DETAILS if details else {})}
     ncu = ["ncu", "--clock-control", "none", "--cache-control", "none", "--print-units", "base", "--csv", "--page", "raw"]
     done = output_of([*ncu, "--metrics", ",".join(metrics.values()), *command(folder, row)])
-    lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
+    lines = [*csv.reader(line for line in done.stdout.splitlines() if line.startswith('"'))]  # names, units, launches
     if done.returncode != 0 or len(lines) < 3:
         said = f"ncu failed on {row.label} {row['pass']}: {done.stdout[-500:]}{done.stderr[-500:]}"
         if not details:
             raise Failure(1, said)
-        print(f"{said}\nwithout details:")  # a name that ncu lists and yet refuses: what every GPU has is better than nothing
-        return profile(folder, row, {})
-    head, _, *launches = csv.reader(lines)
+        print(f"{said}\nwithout details:")  # this GPU lacks one of them: what every GPU has is better than nothing
+        return profile(folder, row, False)
     kernels = []
-    for launch in launches:
-        cell = {name: text.replace(",", "") for name, text in zip(head, launch)}
-        values = {key: float(cell[name]) * factor for key, (name, factor) in METRICS.items()}
-        for key, name in details.items():
-            values[key] = float(cell[name]) if re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", cell.get(name, "")) else None
-        name = re.search(r"(\w+)(?:<.*?>)?\(", cell["Kernel Name"])[1]  # of flash::<unnamed>::name(Problem, ...)
+    for launch in lines[2:]:
+        cell = {name: text.replace(",", "") for name, text in zip(lines[0], launch)}
+        known = {key: cell.get(name, "") for key, name in metrics.items()}
+        values = {key: float(text) if re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", text) else None for key, text in known.items()}
+        values["time_us"] /= 1000
+        name = re.search(r"(\w+)(?:<.*?>)?\(", cell["Kernel Name"])[1]  # as in flash::<unnamed>::name(Problem, ...)
         kernels.append({"kernel": name, **values})
     return kernels
 
@@ -113,14 +96,13 @@ def count_one_head(folder, row):
 
 
 def main(arguments, folder):
-    parser = Parser("compare profile", description=__doc__.split("\n\n")[0], allow_abbrev=False)
+    parser = Parser("compare profile", __doc__)
     parser.add_argument("file", metavar="FILE.jsonl")
     parser.add_argument("--details", action="store_true", help="also tensor cores, stalls, L2, bank conflicts, and the simulator's counts")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no run later than that; the rest has no profile")
     parser.add_argument("--bin", default=folder, metavar="DIR", help="folder of the stage programs (default: where this program lies)")
     options = parser.parse_args(arguments)
     began, rows = time.monotonic(), saved.read(options.file)
-    details = available() if options.details else {}
     forward_launches = {}
     for row in rows:
         name = f"{row.label} {row['pass']}"
@@ -129,15 +111,12 @@ def main(arguments, folder):
         if time.monotonic() - began > options.seconds:
             print(f"not profiled for lack of time: {name}")
             continue
-        if row["pass"] == "backward" and row.label not in forward_launches:  # its forward pass is another step's, and has no row
-            forward = saved.Row({**row, "pass": "forward", "tiles": None})
-            forward_launches[row.label] = len(profile(options.bin, forward, {}))
-        row["profile"] = profile(options.bin, row, details)
+        row["profile"] = profile(options.bin, row, options.details)
         if counters := count_one_head(options.bin, row) if options.details else None:
             row["counters_of_a_head"] = counters
-        if row["pass"] == "forward":
-            forward_launches[row.label] = len(row.profile)
-        else:  # it ran its forward pass first; the profile is of the backward pass alone
+        if row["pass"] == "backward":  # it ran its forward pass first; the profile is of the backward pass alone
+            if row.label not in forward_launches:
+                forward_launches[row.label] = len(profile(options.bin, saved.Row({**row, "pass": "forward", "tiles": None}), False))
             del row.profile[: forward_launches[row.label]]
         print(f"profiled {name}: {len(row.profile)} launches")
     saved.write(options.file, rows)

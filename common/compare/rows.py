@@ -13,36 +13,20 @@ SIZES = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim")
 USUAL = {"bias": "none", "layout": "bhnd", "input": "normal", "seed": 1}  # what describe() leaves out
 PASSES = ("forward", "backward")
 FAILED = ("WRONG", "STOPPED", "CRASHED", "TIMED OUT")
-VERDICTS = ("ok", "refused", "cannot run", "skipped", *FAILED)  # of "skipped" there are old rows
+VERDICTS = ("ok", "refused", "cannot run", *FAILED)
 
-# The fields of a row, and those that a nested object needs. Each further field of a problem is an option of its own.
-TEXTS = ("stage", "variant", "pass", "verdict", "idea", "kernel", "message", "commit", "date", "torch", "cudnn")
-OBJECTS = (
-    "device",
-    "problem",
-    "tiles",
-    "check",
-    "threads",
-    "time",
-    "predicted",
-    "counters",
-    "tune",
-    "sources",
-    "counters_of_a_head",
-    "sustained",
-)
-NUMBERS = ("flops", "compulsory_bytes", "tflops", "percent_of_peak", "wall_s")
-COUNTS = ("extra_memory_bytes", "hbm_read_bytes", "hbm_written_bytes")
+# The fields of a row that programs ask for, and what of nested objects.
 FIELDS = {
-    **{name: kind for names, kind in ((TEXTS, str), (OBJECTS, dict), (NUMBERS, float), (COUNTS, int)) for name in names},
-    **dict.fromkeys(("remarks", "profile"), list),
-}
-NEEDED = {
-    "problem": {**dict.fromkeys(SIZES, int), "causal": bool, **dict.fromkeys(("dtype", "bias", "layout"), str)},
-    "device": {"kind": str, "name": str},
-    "time": {"median_ms": float},
-    "check": {"passed": bool, "tensors": dict},
-    "tiles": {"br": int, "bc": int},
+    name: kind
+    for kind, names in {
+        str: "stage variant pass verdict idea kernel message commit date torch cudnn device.kind device.name problem.dtype problem.bias",
+        dict: "device problem tiles check time predicted counters tune sources check.tensors",
+        float: "flops compulsory_bytes tflops percent_of_peak problem.scale time.median_ms",
+        int: f"extra_memory_bytes tiles.br tiles.bc problem.{' problem.'.join(SIZES)}",
+        bool: "problem.causal check.passed",
+        list: "profile",
+    }.items()
+    for name in names.split()
 }
 
 
@@ -81,10 +65,9 @@ class Row(dict):
 
     @property
     def device_name(self):
-        """Counts of the simulator are the same on every CPU, but not for every GPU that it simulates. An "NVIDIA H100 80GB HBM3" is an
-        NVIDIA H100; one with other memory keeps its whole name."""
+        """Counts of the simulator are the same on every CPU, but not for every GPU that it simulates."""
         if self.is_gpu:
-            return self.device["name"].removesuffix(" 80GB HBM3") or "unknown device"
+            return self.device["name"] or "unknown device"
         sm = self.device.get("simulates_sm", 90)
         return "CPU simulator" + ("" if sm == 90 else f" of sm_{sm}")
 
@@ -96,29 +79,14 @@ class Row(dict):
 
     @property
     def absence(self):
-        """Why the row has no result, in a word or two. To a reader it is the same whether a run was ended or not begun."""
-        if self.verdict == "TIMED OUT" or re.search("would take|took more than the limit", self.message):
-            return "too long"
-        return "no room" if self.verdict in ("cannot run", "skipped") else "refused" if self.verdict == "refused" else "failed"
+        """Why the row has no result, in a word or two."""
+        return {"TIMED OUT": "too long", "cannot run": "no room", "refused": "refused"}.get(self.verdict, "failed")
 
     @property
     def key(self):
         """Rows with the same key are runs of the same thing."""
-        return self.device_name, self.label, self["pass"], problem_key(self.problem), "tune" in self
-
-
-def fits(value, kind):
-    return type(value) is kind or (kind is float and type(value) is int)
-
-
-def wrong_in(key, nested):
-    """ "" or what is wrong with a nested object, such as a problem."""
-    for name, kind in NEEDED.get(key, {}).items():
-        if not fits(nested.get(name), kind):
-            return f"{key}.{name} is {json.dumps(nested.get(name))[:60]}, no {kind.__name__}"
-        if name in (*SIZES, "median_ms") and not nested[name] > 0:
-            return f"{key}.{name} is {nested[name]}, not above 0"
-    return ""
+        p, tuned = self.problem, None if self.tune is None else (self.tune.get("br"), self.tune.get("bc"))
+        return self.device_name, self.label, self["pass"], (*map(p.get, (*SIZES, "causal", "dtype")), *options(p)), tuned
 
 
 def make(values):
@@ -126,13 +94,17 @@ def make(values):
     if not isinstance(values, dict):
         raise ValueError("no JSON object")
     row = Row((key, value) for key, value in values.items() if value not in (None, ""))
-    for key, value in row.items():
-        if key not in FIELDS or not fits(value, FIELDS[key]):
-            raise ValueError(f"'{key}' is {json.dumps(value)[:60]}" + ("" if key in FIELDS else ", which no row has"))
-        if wrong := wrong_in(key, value):
-            raise ValueError(wrong)
     if missing := [key for key in ("stage", "variant", "pass", "verdict", "device", "problem") if key not in row]:
         raise ValueError(f"has no {' and no '.join(missing)}")
+    for name, kind in FIELDS.items():
+        parts = name.split(".")
+        value = row.get(parts[0])
+        if len(parts) > 1 and isinstance(value, dict):
+            value = value.get(parts[1])
+        if parts[0] in row and type(value) is not kind and not (kind is float and type(value) is int):
+            raise ValueError(f"'{name}' is {json.dumps(value)[:60]}, no {kind.__name__}")
+        if parts[-1] in (*SIZES, "median_ms") and value is not None and not value > 0:
+            raise ValueError(f"'{name}' is {value}, not above 0")
     for key, known in (("pass", PASSES), ("verdict", VERDICTS)):
         if row[key] not in known:
             raise ValueError(f"'{key}' is '{row[key]}', none of {', '.join(known)}")
@@ -155,7 +127,7 @@ def read(*paths):
 
 
 def latest(rows):
-    """Of rows with the same key the one with the latest date, of one date the last, in the order of first appearance."""
+    """One row per key, that with the latest date (the last one, if several have it), in the order of first appearance."""
     found = {}
     for row in rows:
         if row.key not in found or row.date >= found[row.key].date:
@@ -191,18 +163,9 @@ def grouped(rows, key):
 
 def options(problem):
     """[(name, value)] of every field that is not as usual, apart from sizes, mask and type. Numbers as far as programs agree on them."""
-    found = {
-        name: float(f"{value:.6g}") if isinstance(value, float) else value
-        for name, value in problem.items()
-        if name not in (*SIZES, "causal", "dtype") and value != USUAL.get(name)
-    }
-    if abs(problem.get("scale", 0) * problem["head_dim"] ** 0.5 - 1) <= 1e-6:
-        del found["scale"]
-    return sorted(found.items())
-
-
-def problem_key(problem):
-    return (*(problem[key] for key in SIZES), problem["causal"], problem["dtype"], *options(problem))
+    found = [(name, float(f"{value:.6g}") if isinstance(value, float) else value) for name, value in sorted(problem.items())]
+    usual = {**USUAL, "scale": float(f"{problem['head_dim'] ** -0.5:.6g}")}
+    return [(name, value) for name, value in found if name not in (*SIZES, "causal", "dtype") and value != usual.get(name)]
 
 
 def describe(p):
@@ -211,14 +174,6 @@ def describe(p):
     lengths = f"N={p['seq_q']}" if p["seq_q"] == p["seq_k"] else f"Nq={p['seq_q']} Nk={p['seq_k']}"
     more = [f" {value}" if name == "layout" else f" {name}={value}" for name, value in options(p)]
     return f"B={p['batch']} {heads} {lengths} d={p['head_dim']}{' causal' if p['causal'] else ''}{''.join(more)} {p['dtype']}"
-
-
-def arguments(problem):
-    """A problem as options of a stage's program. The lengths of a ragged batch are its sizes."""
-    given = {name: value for name, value in problem.items() if value is not False}
-    for name in ("batch", "seq_q", "seq_k") if "lengths" in given else ():
-        del given[name]
-    return [f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}") for name, value in given.items()]
 
 
 def size(amount, digits=3):

@@ -1,6 +1,6 @@
 """Rows as tables: one for each problem, pass and device."""
 
-from .rows import Row, describe, grouped, size, three_digits
+from .rows import describe, grouped, size, three_digits
 
 
 def figure(*path, text=three_digits):
@@ -24,7 +24,12 @@ def short(value):
 
 
 def tiles(row):
-    return f"{row.tiles['br']},{row.tiles['bc']}" if row.tiles else ""
+    sizes = row.tiles or row.tune or {}
+    return f"{sizes['br']},{sizes['bc']}" if "br" in sizes else ""
+
+
+def name(row):
+    return f"{row.label} {tiles(row)}" if row.tune else row.label
 
 
 def as_predicted(row):
@@ -34,9 +39,9 @@ def as_predicted(row):
 
 # Title of two lines, cell, whether only --wide shows it. Text is aligned to the left. A table leaves out columns without values.
 COLUMNS = (
-    ("|stage/variant", lambda row: row.label, False),
+    ("|stage/variant", name, False),
     ("|tiles", tiles, True),
-    ("shared|memory", figure("shared_bytes", text=short), False),  # of tiles
+    ("shared|memory", figure("tune", "shared_bytes", text=short), False),  # what a choice of tiles takes
     ("extra|memory", figure("extra_memory_bytes", text=short), False),
     ("|read", figure("counters", "read_bytes", text=short), True),
     ("|written", figure("counters", "written_bytes", text=short), True),
@@ -56,14 +61,6 @@ COLUMNS = (
     ("|new idea", lambda row: row.idea, True),
 )
 LEFT = ("stage/variant", "tiles", "bytes", "verdict", "new idea")
-
-
-def of_tiles(row):
-    """The rows of one that was tuned: of each choice of tiles."""
-    choices = (row.tune or {}).get("choices", ())
-    return [
-        Row({**row, "variant": f"{row.variant} {c['br']},{c['bc']}", "counters": None, "time": None, "tflops": None, **c}) for c in choices
-    ]
 
 
 def table(rows, wide):
@@ -90,14 +87,16 @@ def heading(first):
     return text + "\n"
 
 
-def advice(row):
-    """Of a row that was tuned: its default and what is faster."""
-    at = {(choice["br"], choice["bc"]): choice for choice in row.tune.get("choices", ())}
-    default, fastest = (at.get((one["br"], one["bc"])) if one else None for one in (row.tune.get("default"), row.tune.get("fastest")))
-    text = f"{row.label}: the default is {default['br']},{default['bc']}: {default.get('why', '')}\n" if default else ""
-    if default and fastest and "time" in default:
-        longer = 100 * (default["time"]["median_ms"] / fastest["time"]["median_ms"] - 1)
-        text += f"the fastest is {fastest['br']},{fastest['bc']}; the default takes {longer:.1f} % longer\n"
+def advice(rows):
+    """What to know of each variant that was tuned: its default, and what is faster."""
+    text = ""
+    for label, choices in grouped(filter(lambda row: row.tune, rows), lambda row: row.label).items():
+        default, timed = choices[0], [row for row in choices if row.time]
+        text += f"{label}: the default is {tiles(default)}: {default.tune.get('why', '')}\n"
+        if timed and default.time:
+            fastest = min(timed, key=lambda row: row.time["median_ms"])
+            longer = 100 * (default.time["median_ms"] / fastest.time["median_ms"] - 1)
+            text += f"the fastest is {tiles(fastest)}; the default takes {longer:.1f} % longer\n"
     return text
 
 
@@ -105,8 +104,7 @@ def tables(rows, wide):
     """In the order of their first rows: a heading, a line per row, and what went wrong."""
     text = ""
     for group in grouped(rows, lambda row: (describe(row.problem), row["pass"], row.device_name)).values():
-        lines = [line for row in group for line in of_tiles(row) or [row]]
-        text += heading(next((row for row in group if row.flops), group[0])) + table(lines, wide)
-        text += "".join(f"{row.label}: {' '.join(row.message.split())}\n" for row in lines if not row.is_good and row.message)
-        text += "".join(advice(row) for row in group if row.tune)
+        text += heading(next((row for row in group if row.flops), group[0])) + table(group, wide)
+        text += "".join(f"{name(row)}: {' '.join(row.message.split())}\n" for row in group if not row.is_good and row.message)
+        text += advice(group)
     return text

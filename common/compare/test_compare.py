@@ -1,4 +1,4 @@
-"""`compare` among stage programs that are scripts here: what it runs, saves, resumes, prints and refuses. From the root:
+"""What `compare` runs, saves, resumes, prints and refuses, with the stage programs of a build: STAGE_PROGRAMS names their folder. From the root:
 python3 -m common.compare.test_compare"""
 
 import json
@@ -13,29 +13,17 @@ import unittest
 
 from . import rows, runs, table
 
-# A stage's program: answers --list, runs BEFORE with the options of its command line, then reports. Each run goes to a log.
-STAGE = """#!{python}
-import json, os, sys, time
-name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
-if "--list" in words:
-    print(json.dumps({{"stage": name, "variants": {variants}}}))
-    sys.exit()
-of = dict(word.partition("=")[::2] for word in words) | dict(zip(words, words[1:]))
-n, gpu, code, more = int(of.get("--seq-q") or of["--seq"]), of["--device"] == "gpu", 0, {{}}
-with open(sys.argv[0] + ".log", "a") as log:
-    log.write(f"{{n}}\\n" * ("--no-check" not in words or "--seq-q" in of))
+BIN = pathlib.Path(os.environ.get("STAGE_PROGRAMS", rows.ROOT / "build/bin"))
+# A stage's program: BEFORE may end a run. Runs go to a log. `real` is the program itself, and `timed N` that as if it took N ms.
+STAGE = """#!/bin/bash
+real() {{ exec "{program}" "$@"; }}
+timed() {{ ms=$1; shift; "{program}" "$@" | sed 's/"flops"/"time": {{"median_ms": '$ms', "min_ms": '$((ms - 1))', "max_ms": '$ms'}}, "flops"/'; exit; }}
+n=$(expr "$*" : '.*--seq-q=\\([0-9]*\\)')
+case "$*" in *--list*) real "$@" ;; *--seq-q*) echo $n >>"$0.log" ;; *) real "$@" ;; esac
 {before}
-problem = {{"batch": 1, "heads": 2, "kv_heads": 2, "seq_q": n, "seq_k": n, "head_dim": 64, "scale": 0.125, "causal": "--causal" in words,
-            "bias": "none", "dtype": of.get("--dtype", "fp32"), "layout": "bhnd", "input": "normal", "seed": 1}}
-print(json.dumps({{"device": {{"kind": of["--device"], "name": "Test"}}, "problem": problem, "flops": 8e9, "compulsory_bytes": 4096.0,
-                  "counters": {{"read_bytes": 1024, "written_bytes": 1024, "barriers": 1234}}, **more}}))
-sys.exit(code)
+real "$@"
 """
-ON_CPU = ["--device", "cpu", "--pass", "forward"]
-
-
-def variant(name, kernel="01_naive/kernel.cuh", passes=("forward",), **more):
-    return {"name": name, "idea": "an idea", "kernel": kernel, "passes": [*passes], "dtypes": ["fp32"], **more}
+ON_CPU = ["--device", "cpu", "--pass", "forward", "--heads", "1"]
 
 
 class Compare(unittest.TestCase):
@@ -45,9 +33,9 @@ class Compare(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.file = self.folder / "rows.jsonl"
 
-    def stage(self, name="01_first", before="", variants=None):
+    def stage(self, name="02_safe_softmax", before=""):
         program = self.folder / name
-        program.write_text(STAGE.format(python=sys.executable, variants=variants or [variant("plain")], before=before), encoding="utf-8")
+        program.write_text(STAGE.format(program=BIN / name, before=before), encoding="utf-8")
         program.chmod(0o700)
         return program
 
@@ -76,116 +64,104 @@ class Compare(unittest.TestCase):
         return [int(word) for word in text]
 
     def test_a_table_and_saved_rows(self):
-        self.stage("02_second")
-        self.stage("01_first", variants=[variant("late", "b/2.cuh"), variant("early", "b/1.cuh")])
-        out = self.compare(*ON_CPU, "--save", str(self.file))
-        self.assertRegex(out, r"(?s)forward, B=1 H=2 N=256 d=64 causal fp32\n.*2 KiB     1,234  ok\n.*02_second/plain")
-        self.assertLess(out.index("01_first/early"), out.index("01_first/late"))  # in the order of their files
+        self.stage("04_fa1_forward")
+        self.stage("02_safe_softmax")
+        out = self.compare(*ON_CPU, "--seq", "8", "--save", str(self.file))
+        self.assertRegex(out, r"(?s)forward, B=1 H=1 N=8 d=64 causal fp32\n.*02_safe_softmax/warp_per_row .*  ok\n04_fa1_forward/fused")
         row = rows.read(self.file)[2]
-        self.assertEqual((row.label, row.verdict, row.commit, len(row.date)), ("02_second/plain", "ok", "0123", 20))
-        self.assertEqual(row.sources, {"01_naive/kernel.cuh": rows.code_hash(rows.ROOT / "01_naive/kernel.cuh")})
-        self.assertNotIn("01_first/late", self.compare(*ON_CPU, "--variant", "last"))  # as the stage lists them
+        self.assertEqual((row.label, row.verdict, row.commit, len(row.date)), ("04_fa1_forward/fused", "ok", "0123", 20))
+        self.assertEqual(row.sources, {path: rows.code_hash(rows.ROOT / path) for path in row.sources})
+        self.assertIn(row.kernel, row.sources)
+        self.assertNotIn("/thread_per_row", self.compare(*ON_CPU, "--seq", "8", "--variant", "last"))
 
     def test_how_a_run_ends_is_its_verdict(self):
         for before, verdict, said, code in (
-            ("code = 1", "WRONG", "", 1),
-            ("sys.exit('a race')", "STOPPED", "02_bad/plain: a race", 1),
-            ("os.kill(os.getpid(), 11)", "CRASHED", "ended by signal 11", 1),
-            ("time.sleep(100)", "TIMED OUT", "it took too long", 1),
-            ("more = {'flops': 'many'}", "CRASHED", "its report is no row: 'flops' is \"many\"", 1),
-            ("sys.exit(print('2', file=sys.stderr) or 2)", "refused", "02_bad/plain: 2", 0),
-            ("sys.exit(3)", "cannot run", "it ended with exit code 3", 0),
+            (f"'{BIN}/03_online_softmax' \"$@\"; exit 1", "WRONG", "", 1),
+            ("echo a race >&2; exit 1", "STOPPED", "03_online_softmax/warp_per_row: a race", 1),
+            ("kill -SEGV $$", "CRASHED", "ended by signal 11", 1),
+            ("sleep 100", "TIMED OUT", "it took too long", 1),
+            ('echo \'{"flops": "many"}\'; exit', "CRASHED", "its report is no row: 'flops' is \"many\"", 1),
+            ("echo 2 >&2; exit 2", "refused", "03_online_softmax/warp_per_row: 2", 0),
+            ("exit 3", "cannot run", "it ended with exit code 3", 0),
         ):
             with self.subTest(before):
-                self.stage("01_good")
-                self.stage("02_bad", before)
-                out = self.compare(*ON_CPU, "--time-limit", "1", code=code)
-                self.assertRegex(out, f"01_good/plain .*  ok\n02_bad/plain .*  {verdict}\n")
+                self.stage()
+                self.stage("03_online_softmax", before)
+                out = self.compare(*ON_CPU, "--seq", "8", "--variant", "last", "--time-limit", "3", code=code)
+                self.assertRegex(out, f"02_safe_softmax/warp_per_row .*  ok\n03_online_softmax/warp_per_row .*  {verdict}\n")
                 self.assertIn(said, out)
                 self.assertEqual("FAILED" in out, code == 1)
-        self.compare(*ON_CPU, "--only", "02", code=3)
+        self.compare(*ON_CPU, "--only", "03", code=3)
 
     def test_a_long_run_is_a_failure_if_the_variant_finished_nothing(self):
-        self.stage(before="time.sleep(100 * (n > 32))")
-        self.compare(*ON_CPU, "--time-limit", "1", "--sweep", "seq=32,64")
-        self.compare(*ON_CPU, "--time-limit", "1", "--sweep", "seq=64,65", code=1)
+        self.stage(before="[ $n -le 32 ] || sleep 100")
+        self.compare(*ON_CPU, "--time-limit", "3", "--variant", "last", "--sweep", "seq=32,64")
+        self.compare(*ON_CPU, "--time-limit", "3", "--variant", "last", "--sweep", "seq=64,65", code=1)
 
-    def test_resume_runs_what_has_no_row_of_the_same_code_device_and_problem(self):
+    def test_resume_runs_what_has_no_row_of_the_same_code(self):
         program = self.stage()
-        sweep = [*ON_CPU, "--sweep", "seq=8,16,32,64", "--save", str(self.file)]
+        sweep = [*ON_CPU, "--variant", "last", "--sweep", "seq=8,16,32", "--save", str(self.file)]
         self.compare(*sweep)
-        kernel = "01_naive/kernel.cuh"
-        for change, again in (
-            (lambda row, n: row["sources"].update({kernel: ["0" * 16, None][n == 16]} if n < 32 else {}), [8, 16]),
-            (
-                lambda row, n: row.update(device={"kind": "gpu" if n == 8 else "cpu", "name": "X", "simulates_sm": 75 if n == 16 else 90}),
-                [8, 16],
-            ),
-            (lambda row, n: row["problem"].update({8: {"seed": 2}, 16: {"scale": 0.5}, 32: {"scale": 0.12500001}}.get(n, {})), [8, 16]),
-            (lambda row, n: row.update(verdict="TIMED OUT"), []),
-        ):
-            found = [json.loads(line) for line in self.file.read_text().splitlines()][:4]
-            for row in found:
-                change(row, row["problem"]["seq_q"])
-            self.file.write_text("".join(json.dumps(row) + "\n" for row in found))
-            self.ran(program)
-            self.compare(*sweep, "--resume", code=0 if again else 1)
-            self.assertEqual(self.ran(program), again)
-            self.file.unlink()
-            self.compare(*sweep)
+        found = [json.loads(line) for line in self.file.read_text().splitlines()]
+        found[0]["sources"][found[0]["kernel"]] = "0" * 16
+        found[1]["problem"]["scale"] = 0.12500001  # the same as far as programs agree on it
+        found[2]["verdict"] = "TIMED OUT"
+        self.file.write_text("".join(map(rows.line, found)))
+        self.ran(program)
+        self.compare(*sweep, "--resume")
+        self.assertEqual(self.ran(program), [8])
 
     def test_a_killed_sweep_leaves_its_rows_and_no_child(self):
-        program = self.stage(before="if n == 32: open(sys.argv[0] + '.pid', 'w').write(str(os.getpid())) and time.sleep(100)")
-        process = self.start(*ON_CPU, "--sweep", "seq=8,16,32", "--save", str(self.file))
-        pid = program.with_name("01_first.pid")
-        while not (pid.exists() and pid.read_text()):
+        program = self.stage(before='[ $n != 32 ] || { echo $$ >"$0.pid"; exec sleep 100; }')
+        process = self.start(*ON_CPU, "--variant", "last", "--sweep", "seq=8,16,32", "--save", str(self.file))
+        pid = program.with_name(program.name + ".pid")
+        while process.poll() is None and not (pid.exists() and pid.read_text()):
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         self.assertEqual([row.problem["seq_q"] for row in rows.read(self.file)], [8, 16])
-        child, deadline = pathlib.Path(f"/proc/{pid.read_text()}/cwd"), time.monotonic() + 10
+        child, deadline = pathlib.Path(f"/proc/{pid.read_text().strip()}/cwd"), time.monotonic() + 10
         while child.is_dir() and time.monotonic() < deadline:
             time.sleep(0.01)
         self.assertFalse(child.is_dir())
 
     def test_rounds_take_turns(self):
-        count = self.folder / "count"
-        count.write_text("")
-        before = f"open({str(count)!r}, 'a').write('x'); ms = os.path.getsize({str(count)!r}); more = {{'tflops': 12.0, 'time': {{'median_ms': ms}}}}"
-        self.stage("01_first", before)
-        self.stage("02_second", before)
-        self.compare("--pass", "forward", "--rounds", "3", "--save", str(self.file))
+        before = f"echo >>'{self.folder}/count'; timed $(wc -l <'{self.folder}/count') \"$@\""
+        self.stage("02_safe_softmax", before)
+        self.stage("03_online_softmax", before)
+        self.compare(*ON_CPU, "--seq", "8", "--variant", "last", "--rounds", "3", "--save", str(self.file))
         first, second = (row.time for row in rows.read(self.file))
-        self.assertEqual(first, {"median_ms": 4, "min_ms": 2, "max_ms": 6, "rounds_ms": [2, 4, 6]})  # after the probe for a GPU
-        self.assertEqual(second["rounds_ms"], [3, 5, 7])
+        self.assertEqual(first, {"median_ms": 4, "min_ms": 0, "max_ms": 5, "rounds_ms": [1, 4, 5]})
+        self.assertEqual(second["rounds_ms"], [2, 3, 6])  # the second round begins with it
 
     def test_what_does_not_take_an_option_is_counted_and_what_does_is_named(self):
-        takes = [variant("plain", takes=["--causal"]), variant("wide", takes=["--causal", "--window"], only_if_fastest=True)]
-        self.stage(variants=[*takes, variant("other", takes=["--causal"])])
-        self.assertNotIn("01_first/wide", self.compare(*ON_CPU))
-        self.assertIn("01_first/wide", self.compare(*ON_CPU, "--window", "16,0"))
-        self.assertIn("left out: 2 variants, not made for --window; made for it: 01_first/wide\n", self.errors)
-        self.stage(variants=[*takes, variant("needy", takes=["--causal"], needs=["--window"], only_if_fastest=True)])
-        self.refused("01_first/needy, made only for --window", *ON_CPU, "--variant", "needy")
-        self.refused("01_first/plain, not made for --softcap; no variant here is", *ON_CPU, "--softcap", "3", "--variant", "plain")
+        self.stage("04_fa1_forward")
+        self.stage("06_fa2_forward")
+        self.assertNotIn("/options", self.compare(*ON_CPU, "--seq", "8"))
+        self.assertIn("06_fa2_forward/options", self.compare(*ON_CPU, "--seq", "8", "--window", "16,0", "--only", "06"))
+        self.assertRegex(self.errors, r"left out: \d+ variants of 06_fa2_forward: .*--window; made for it: 06_fa2_forward/options\n")
+        self.refused("nothing to run; left out: 04_fa1_forward/tiled: ", *ON_CPU, "--softcap", "3", "--variant", "tiled")
+        self.compare(*ON_CPU, "--lengths", "5,0:3", "--softcap", "3", "--dropout", "0.5", "--save", str(self.file))
+        (row,) = rows.read(self.file)
+        asked = {"batch": 1, "seq_q": 5, "seq_k": 8, "lengths": "5,0:3", "softcap": 3, "dropout": 0.5, "dropout_seed": 0}
+        self.assertEqual({key: row.problem[key] for key in asked}, asked)
 
     def test_tune_runs_all_sizes_of_tiles(self):
-        tiles = [{"pass": "forward", "head_dims": [64], "choices": [{"br": 64, "bc": bc, "why": "a reason"} for bc in (16, 32)]}]
-        more = "at = [int(x) for x in of.get('--tiles', '64,16').split(',')]; more = {'tiles': {'br': at[0], 'bc': at[1]}, "
-        self.stage(before=more + "'time': {'median_ms': 96.0 / at[1]}}", variants=[variant("tiled", tiles=tiles), variant("plain")])
-        out = self.compare("--pass", "forward", "--tune", "--save", str(self.file))
-        self.assertRegex(out, "01_first/tiled 64,16 .* 6.00(.|\n)*01_first/tiled 64,32 .* 3.00(.|\n)*the default takes 100.0 % longer")
-        (row,) = rows.read(self.file)
-        self.assertEqual((row.tune["default"], row.tune["fastest"]), ({"br": 64, "bc": 16}, {"br": 64, "bc": 32}))
+        self.stage("06_fa2_forward", f"echo >>'{self.folder}/count'; timed $((9 - $(wc -l <'{self.folder}/count'))) \"$@\"")
+        out = self.compare(*ON_CPU, "--seq", "8", "--variant", "loop_order", "--tune", "--save", str(self.file))
+        choices = [f"{row.tune['br']},{row.tune['bc']}" for row in rows.read(self.file)]
+        self.assertGreater(len(choices), 1)
+        for ms, tiles in zip(range(8, 0, -1), choices):
+            self.assertRegex(out, f"loop_order {tiles} .* {ms}.00 ")
+        self.assertRegex(out, f"the default is {choices[0]}: .*\nthe fastest is {choices[-1]}; the default takes [1-9][0-9.]* % longer")
 
     def test_bad_input_is_one_line(self):
         program = self.stage()
         for words in (
-            "--only 07;--only ,;--variant no-such;--seq 0;--heads 6 --kv-heads 4;--bin /no/such;--save /dev/null/x;--time-limit 0;--pass both;"
-            "--dtype bf16;--frobnicate;--json;--device tpu;--resume;--causal --no-causal;--scale nan;--window 3;--lengths 5,x;--save ;"
-            "--sweep seq;--sweep seq=0,8;--sweep width=1;--sweep seq=8..16;--sweep seq=4,5,4;--sweep d=257;--sweep causal=maybe;--tokens 0;"
-            "--sweep seq=1,8 --seq-k 4;--sweep d=8 --head-dim 8;--tokens 64 --batch 2;--width 64 --sweep heads=1,2;--seq 8 --seq-q 8;"
-            "--sweep causal=no --causal;--lengths 3 --seq 3;--only peer"
+            "--only 07;--only ,;--variant no-such;--seq 0;--bin /no/such;--save /dev/null/x;--time-limit 0;--pass both;--dtype bf16;--frobnicate;"
+            "--resume;--causal --no-causal;--window 3;--save ;--sweep seq;--sweep seq=0,8;--sweep width=1;--sweep seq=4,5,4;--sweep d=257;"
+            "--sweep causal=maybe;--sweep seq=1,8 --seq-k 4;--sweep d=8 --head-dim 8;--tokens 64 --batch 2;--width 64 --sweep batch=1 --batch 1;"
+            "--seq 8 --seq-q 8;--sweep causal=no --causal;--lengths 3 --seq 3;--tokens 9 --lengths 3;--only peer;--kv-heads 4;--scale nan"
         ).split(";"):
             with self.subTest(words):
                 self.refused("compare: ", *ON_CPU, *words.split(" "))
@@ -197,18 +173,21 @@ class Compare(unittest.TestCase):
 
     def test_a_file_of_anything_else_than_rows_is_refused_and_stays(self):
         program = self.stage()
-        self.compare(*ON_CPU, "--save", str(self.file))
+        self.compare(*ON_CPU, "--variant", "last", "--seq", "8", "--save", str(self.file))
         whole = self.file.read_text()
         for text, said in (("my notes\n", ":1: "), (whole[:-1], ":1: the line has no end"), (whole + "[1]\n", ":2: no JSON object"),
                            (whole.replace('"ok"', '"fine"'), "'verdict' is 'fine'"), (whole.replace('"head_dim":64', '"head_dim":0'), "not above 0")):  # fmt: skip
             self.file.write_text(text)
-            self.ran(program)
-            self.refused(said, *ON_CPU, "--save", str(self.file))
-            self.assertEqual((self.ran(program), self.file.read_text()), ([], text))
+            with self.assertRaisesRegex(rows.Failure, said):
+                rows.read(self.file)
+        self.ran(program)
+        self.refused("not above 0", *ON_CPU, "--save", str(self.file))
+        self.assertEqual((self.ran(program), self.file.read_text()), ([], text))
 
 
 class Rows(unittest.TestCase):
-    PROBLEM = {**dict(zip(rows.SIZES, (1, 2, 2, 8, 8, 64))), "causal": True, "bias": "none", "dtype": "fp32", "layout": "bhnd"}
+    FIELDS = (*rows.SIZES, "scale", "causal", "bias", "dtype", "layout")
+    PROBLEM = dict(zip(FIELDS, (1, 2, 2, 8, 8, 64, 0.125, True, "none", "fp32", "bhnd")))
 
     def row(self, problem=(), **more):
         device = {"kind": "gpu", "name": "A GPU"}

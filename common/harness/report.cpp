@@ -35,24 +35,29 @@ Json json_of(const DeviceInfo& device) {
   return json;
 }
 
-Json problem_json(const RunRecord& run) {
+Json json_of(const FullProblem& problem) {
   Json json;
   for (const ProblemOption& option : problem_options()) {
-    if (option.named == Named::if_set && !is_set(option, run.problem)) continue;
+    if (option.named == Named::if_set && !is_set(option, problem)) continue;
     std::string key = std::string(option.name).substr(2);
     std::replace(key.begin(), key.end(), '-', '_');  // emscripten's library lacks the range's
-    with_value(option, run.problem, [&](const auto& value) {
+    with_value(option, problem, [&](const auto& value) {
       if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
         json[key] = value;
       } else {
-        json[key] = value_text(option, run.problem);
+        json[key] = value_text(option, problem);
       }
     });
   }
-  if (run.load.empty()) return json;
-  json.erase("input");
-  json["load"] = run.load;
   return json;
+}
+
+/// For programs that have the same options.
+Json options_json() {
+  Json all = Json::array();
+  for (const ProblemOption& option : problem_options())
+    all.push_back({{"name", option.name}, {"value", values_text(option)}, {"help", option.help}});
+  return all;
 }
 
 Json json_of(const CheckReport& check) {
@@ -130,11 +135,15 @@ Json json_of(const RunRecord& run) {
             {"idea", run.variant.idea},
             {"kernel", run.variant.file},
             {"device", json_of(run.device)},
-            {"problem", problem_json(run)},
+            {"problem", json_of(run.problem)},
             {"flops", flops(run.problem, run.pass)},
             {"compulsory_bytes", compulsory_bytes(run.problem, run.pass)},
             {"extra_memory_bytes", run.workspace_bytes},
             {"tiles", run.tiles ? json_of(*run.tiles) : Json(nullptr)}};
+  if (!run.load.empty()) {
+    json["problem"].erase("input");
+    json["problem"]["load"] = run.load;
+  }
   if (run.check) json["check"] = json_of(*run.check);
   if (run.diagnosis) {
     if (run.check) json["check"]["passed"] = run.passed();  // a right result of threads that race is luck
@@ -408,13 +417,17 @@ std::string list_of(const StageInfo& stage, const std::vector<Variant>& list, co
                     {"passes", passes},
                     {"dtypes", dtypes},
                     {"max_head_dim", variant.max_head_dim},
-                    {"takes", names_of(variant.takes)},
-                    {"needs", names_of(variant.needs)},
+                    {"refusal", refusal(variant, problem)},
                     {"kernel", variant.file},
                     {"only_if_fastest", variant.only_if_fastest},
                     {"tiles", tiles_json(variant, problem, head_dims, limits)}});
   }
-  const Json json{{"stage", stage.name}, {"idea", stage.idea}, {"variants", rows}};
+  const Json json{{"stage", stage.name},
+                  {"idea", stage.idea},
+                  {"options", options_json()},
+                  {"problem", json_of(problem)},
+                  {"is_plain", problem.is_plain()},
+                  {"variants", rows}};
   return format == Format::json ? printed(json) : list_text(json, limits.sm);
 }
 

@@ -106,13 +106,14 @@ ExitCode run_problem(const StageInfo& stage, const Request& request) {
   return passed ? good : check_failed;
 }
 
-/// For the given head dimension, else for some. The device is the one that the simulator stands for.
+/// For the given head dimension, else for some, on a GPU if --device says so, else on the one that the simulator stands for.
 std::string list(const StageInfo& stage, const Request& request) {
   if (!request.variant.empty()) choose_variant(stage, request);  // a wrong name is not passed over
   const FullProblem problem = make_problem(request.problem);
   const bool given = request.problem.contains("--head-dim");
   return list_of(stage, variants(Backend::cpu), problem, given ? std::vector{problem.d} : std::vector{32, 64, 96, 128, 256},
-                 open_cpu()->limits(), request.json ? Format::json : Format::text);
+                 (request.device == DeviceChoice::gpu ? choose_device(request) : open_cpu())->limits(),
+                 request.json ? Format::json : Format::text);
 }
 
 ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
