@@ -104,10 +104,12 @@ first() {
 
 # Keeps what it reads in a log, and shows in a terminal how far the build is.
 progress() {
-  awk -v log_file="$logs/build" -v name="$name" -v terminal="$([ ! -t 2 ] || echo yes)" '
-    { print >log_file }
-    terminal && sub(/\].*/, "]") { printf "\r%-78.78s\r", "building " name " " $0 >"/dev/stderr"; fflush() }
-    END { if (terminal) printf "%78s\r", "" >"/dev/stderr" }'
+  local line
+  while IFS= read -r line; do  # not awk: some read a pipe in blocks
+    printf '%s\n' "$line" >>"$logs/build"
+    [ ! -t 2 ] || case $line in \[*\]*) printf '\r%-78.78s\r' "building $name ${line%%]*}]" >&2 ;; esac
+  done
+  [ ! -t 2 ] || printf '%78s\r' "" >&2
 }
 
 # shellcheck disable=SC2317  # called by the next one
@@ -125,7 +127,8 @@ if [ "$stale" -ef "$root" ]; then stale=""; fi
 [ -z "$stale" ] || echo "try: build/ builds another folder, $stale; configuring it anew for this one" >&2
 logs=$(mktemp -d "${TMPDIR:-/tmp}/flash_try.XXXXXX") || exit 1
 trap 'rm -rf "$logs"' EXIT
-touch "$logs/began"
+touch "$logs/began" "$logs/build"
+[ -e "$build/common/machine/libflash_machine.a" ] || echo "try: building the simulator, once: half a minute to two" >&2
 build_all 2>&1 | progress
 if [ "${PIPESTATUS[0]}" != 0 ]; then
   first '(^|[^-W])[Ee]rror( |:|$)|undefined (reference|symbol)' <"$logs/build" >"$logs/first"
@@ -175,11 +178,14 @@ case $code in
   *)
     show_wrong
     [ $code -lt 128 ] || echo "$name was ended by signal $((code - 128)) ($(kill -l $((code - 128))))."
-    if [ "$targets" = "$name" ]; then wrong ""; else wrong "; its tests were not run"; fi
+    if [ "$targets" != "$name" ]; then wrong "; its tests were not run"; fi
+    lab=docs/lab/${name#lab_}.cpp
+    [ ! -e "$root/.git" ] || git -C "$root" diff --quiet -- "$lab" 2>/dev/null || echo "git checkout $lab puts the file back."
+    wrong ""
     ;;
 esac
 if [ "$targets" = "$name" ]; then
-  echo "try: $name is right: what it claims holds. $SECONDS s"
+  echo "try: $name is right: every finding above is as its source says. $SECONDS s"
   sed -n 's|^// Next: |Next: |p' "$root/docs/lab/${name#lab_}.cpp"
   exit 0
 fi
@@ -297,3 +303,5 @@ if [ "$passed" = "$all" ]; then
 else
   echo "try: no mistake found in $passed of $all test cases ($SECONDS s); all of them: $me --all $wanted${variant:+ --variant $variant}"
 fi
+barrier=$(cd "$root" && grep -n '^ *__syncthreads();' "$name"/*.cuh | tail -n 1 | cut -d: -f1,2)
+[ -z "$barrier" ] || echo "Next: delete the barrier at $barrier, and run this again."
