@@ -1,5 +1,4 @@
 // What chapter 02 claims. The grid that every stage passes is in common/grid.
-#include "common/grid/prediction.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"

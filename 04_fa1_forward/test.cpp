@@ -1,9 +1,7 @@
 // What chapter 04 claims. The grid that every stage passes is in common/grid.
 #include "04_fa1_forward/2_tiled.cuh"
 #include "04_fa1_forward/predicted.hpp"
-#include "common/grid/prediction.hpp"
 #include "common/grid/problems.hpp"
-#include "common/grid/simulated.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"

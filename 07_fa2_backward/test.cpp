@@ -1,8 +1,6 @@
 // What chapter 07 claims. The grid that every stage passes is in common/grid.
 #include "common/attention/cost.hpp"
-#include "common/grid/prediction.hpp"
 #include "common/grid/problems.hpp"
-#include "common/grid/simulated.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"

@@ -1,7 +1,6 @@
 // What chapter 08 claims of the backward steps for Hopper. The grid that every stage passes is in common/grid.
 #include "08_tensor_cores/test/parts.hpp"
 #include "common/attention/cost.hpp"
-#include "common/grid/prediction.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/machine/cpu/options.hpp"
 #include "common/machine/isa/float16.hpp"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "common/grid/problems.hpp"
-#include "common/grid/simulated.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/runner.hpp"
 

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <initializer_list>
 #include <utility>
 
@@ -91,12 +92,6 @@ std::span<const char* const> values_of(const ProblemOption& option) {
                     [](const auto& value) { return std::span<const char* const>(value_names<std::decay_t<decltype(value)>>); });
 }
 
-std::string joined(std::span<const char* const> all, const char* between) {
-  std::string list;
-  for (const char* name : all) list += (list.empty() ? "" : between) + std::string(name);
-  return list;
-}
-
 // A type's text: from it, false if it is none, and back.
 
 template <class Number>
@@ -174,7 +169,7 @@ bool in_range(const ProblemOption& option, const P& p) {
 
 [[noreturn]] void refuse_value(const ProblemOption& option, const std::string& text) {
   const std::string allowed = option.allowed != nullptr    ? option.allowed
-                              : !values_of(option).empty() ? joined(values_of(option), ", ")
+                              : !values_of(option).empty() ? joined(values_of(option), std::identity())
                               : holds<int>(option)         ? "whole numbers from 1 to 2^30"
                               : holds<float>(option)       ? "finite fp32 numbers"
                                                            : "whole numbers from 0 to 2^64-1";
@@ -244,12 +239,10 @@ void check_problem(const FullProblem& p) {
     if (wrong) throw UsageError(what);
   };
   const auto sizes = [&](std::initializer_list<const char*> options) {
-    std::string text;
-    for (const ProblemOption& option : option_table) {
-      if (std::ranges::find(options, std::string_view(option.name)) == options.end()) continue;
-      text += (text.empty() ? "" : ", ") + std::string(option.name) + " " + value_text(option, p);
-    }
-    return text;
+    return joined(options, [&](const char* name) {
+      const auto option = std::ranges::find(option_table, std::string_view(name), &ProblemOption::name);
+      return name + (" " + value_text(*option, p));
+    });
   };
   for (const ProblemOption& option : option_table) {
     if (!in_range(option, p)) refuse_value(option, value_text(option, p));
@@ -284,7 +277,7 @@ std::string value_text(const ProblemOption& option, const FullProblem& problem) 
 }
 
 std::string values_text(const ProblemOption& option) {
-  return values_of(option).empty() ? option.value : joined(values_of(option), "|");
+  return values_of(option).empty() ? option.value : joined(values_of(option), std::identity(), "|");
 }
 
 void parse_value(const ProblemOption& option, const std::string& text, FullProblem& problem) {

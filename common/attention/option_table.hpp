@@ -6,6 +6,7 @@
 
 #include <map>
 #include <span>
+#include <string>
 #include <variant>
 
 namespace flash {
@@ -32,6 +33,14 @@ struct ProblemOption {
 };
 
 std::span<const ProblemOption> problem_options();
+
+/// The text of each, text_of(item), with a comma between them.
+template <class Items, class Text>
+std::string joined(const Items& items, Text text_of, const char* between = ", ") {
+  std::string all;
+  for (const auto& item : items) all += (all.empty() ? "" : between) + std::string(text_of(item));
+  return all;
+}
 
 template <class Problem, class T>
 auto& value_of(Problem& problem, T FullProblem::*member) {

@@ -61,39 +61,17 @@ TEST_CASE("options: a problem handed on as arguments is the same problem, and it
 }
 
 TEST_CASE("options: what is no value, or goes with no other option, is refused by name in one line") {
-  for (const char* line : {"--batch=0",
-                           "--batch=+2",
-                           "--batch=1073741825",
-                           "--kv-heads=",
-                           "--head-dim=257",
-                           "--heads=6 --kv-heads=4",
-                           "--scale=nan",
-                           "--scale=1e99",
-                           "--seed=18446744073709551616",
-                           "--seed=-1",
-                           "--dtype=fp8",
-                           "--causal=maybe",
-                           "--window=-2,0",
-                           "--window=1073741824,0",
-                           "--window=3",
-                           "--softcap=-1",
-                           "--softcap=1e-40",
-                           "--dropout=1",
-                           "--dropout=-0.1",
-                           "--lengths=5,x",
-                           "--lengths=1073741824,1",
-                           "--lengths=0,0:9",
-                           "--lengths=5 --seq-q=6",
-                           "--lengths=5 --bias=matrix",
-                           "--layout=qkv --seq-q=5",
-                           "--layout=qkv --heads=4 --kv-heads=2",
-                           "--bias-gradient=true --bias=alibi",
-                           "--values=centroid",
-                           "--values=centroid --score=lorentz --dropout=0.1",
-                           "--seq-q=1073741824 --seq-k=1073741824 --heads=1",  // scores of 2^62 bytes
-                           "--batch=1048576 --heads=1048576 --seq-q=1048576 --seq-k=1048576 --head-dim=128"}) {
+  std::istringstream lines(
+      "--batch=0;--batch=+2;--batch=1073741825;--kv-heads=;--head-dim=257;--heads=6 --kv-heads=4;--scale=nan;--scale=1e99;"
+      "--seed=18446744073709551616;--seed=-1;--dtype=fp8;--causal=maybe;--window=-2,0;--window=1073741824,0;--window=3;"
+      "--softcap=-1;--softcap=1e-40;--dropout=1;--dropout=-0.1;--lengths=5,x;--lengths=1073741824,1;--lengths=0,0:9;"
+      "--lengths=5 --seq-q=6;--lengths=5 --bias=matrix;--layout=qkv --seq-q=5;--layout=qkv --heads=4 --kv-heads=2;"
+      "--bias-gradient=true --bias=alibi;--values=centroid;--values=centroid --score=lorentz --dropout=0.1;"
+      "--seq-q=1073741824 --seq-k=1073741824 --heads=1;"  // scores of 2^62 bytes
+      "--batch=1048576 --heads=1048576 --seq-q=1048576 --seq-k=1048576 --head-dim=128");
+  for (std::string line; std::getline(lines, line, ';');) {
     CAPTURE(line);
-    const std::string why = refusal_of(line), name = std::string(line).substr(0, std::string(line).find('='));
+    const std::string why = refusal_of(line), name = line.substr(0, line.find('='));
     CHECK_MESSAGE((why.find(name) != std::string::npos || (name == "--batch" && !why.empty())), why);
     CHECK(why.find('\n') == std::string::npos);
   }

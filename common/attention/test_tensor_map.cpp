@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <stdexcept>
+#include <string>
+#include <utility>
 
 namespace flash {
 namespace {
@@ -42,26 +44,20 @@ TEST_CASE("tensor maps: strides in bytes, and one that is never used is that of 
 
 TEST_CASE("tensor maps: what is refused") {
   const TensorRef good = tensor(problem(Layout::bhnd, 64), Role::k);
-  TensorRef bad = good;
-  bad.dtype = Dtype::fp32;
-  CHECK(why_no_tensor_map(bad) == "its elements are not 16 bits wide");
-  bad = good;
-  bad.stride[3] = 2;
-  CHECK(why_no_tensor_map(bad) == "its columns are not adjacent");
-  bad = good;
-  bad.data = memory + 8;
-  CHECK(why_no_tensor_map(bad) == "its address is not a multiple of 16 bytes");
-  bad = good;
-  bad.shape[1] = 0;
-  CHECK(why_no_tensor_map(bad) == "an extent is not within 1..2^32");
-  bad = good;
-  bad.stride[0] = std::int64_t{1} << 39;
-  CHECK(why_no_tensor_map(bad) == "a stride is not within 0..2^40 bytes");
   CHECK_NOTHROW(require_tensor_map(good, 256));
-  CHECK_THROWS_WITH_AS(require_tensor_map(good, 257), "the TMA cannot copy K in boxes of 257 rows: allowed are 1 to 256",
-                       std::logic_error);
-  CHECK_THROWS_WITH_AS(require_tensor_map(bad, 64), "the TMA cannot copy K: a stride is not within 0..2^40 bytes",
-                       std::logic_error);
+  CHECK_THROWS_AS(require_tensor_map(good, 257), std::logic_error);
+  const std::pair<void (*)(TensorRef&), const char*> wrong[]{
+      {[](TensorRef& t) { t.dtype = Dtype::fp32; }, "16 bits"},
+      {[](TensorRef& t) { t.stride[3] = 2; }, "columns"},
+      {[](TensorRef& t) { t.data = memory + 8; }, "address"},
+      {[](TensorRef& t) { t.shape[1] = 0; }, "extent"},
+      {[](TensorRef& t) { t.stride[0] = std::int64_t{1} << 39; }, "2^40"}};
+  for (const auto& [change, names] : wrong) {
+    TensorRef bad = good;
+    change(bad);
+    CHECK(why_no_tensor_map(bad).find(names) != std::string::npos);
+    CHECK_THROWS_AS(require_tensor_map(bad, 64), std::logic_error);
+  }
 }
 
 }  // namespace flash

@@ -1,7 +1,10 @@
 #include "common/attention/variant.hpp"
 
+#include "common/attention/option_table.hpp"
+
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 
 namespace flash {
@@ -43,11 +46,7 @@ Features unknown(const Variant& variant, const FullProblem& problem) { return fe
 Features lacking(const Variant& variant, const FullProblem& problem) { return variant.needs & ~features_of(problem); }
 
 /// As on the command line: "--window, --softcap".
-std::string list_of(Features features) {
-  std::string list;
-  for (const std::string& name : names_of(features)) list += (list.empty() ? "" : ", ") + name;
-  return list;
-}
+std::string list_of(Features features) { return joined(names_of(features), std::identity()); }
 
 }  // namespace
 
@@ -66,9 +65,7 @@ std::string refusal(const Variant& variant, const FullProblem& problem) {
   if (const std::string names = list_of(unknown(variant, problem)); !names.empty()) return "it does not know " + names;
   if (const std::string names = list_of(lacking(variant, problem)); !names.empty()) return "it is only for " + names;
   if (std::find(variant.dtypes.begin(), variant.dtypes.end(), problem.dtype) == variant.dtypes.end()) {
-    std::string allowed;
-    for (const Dtype dtype : variant.dtypes) allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(dtype));
-    return std::string("--dtype is ") + to_string(problem.dtype) + "; allowed: " + allowed;
+    return std::string("--dtype is ") + to_string(problem.dtype) + "; allowed: " + joined(variant.dtypes, to_string<Dtype>);
   }
   if (problem.d > variant.max_head_dim) {
     return "--head-dim is " + std::to_string(problem.d) + "; allowed: 1 to " + std::to_string(variant.max_head_dim);

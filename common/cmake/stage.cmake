@@ -145,7 +145,7 @@ function(add_stage)
   add_executable(${stage} main.cpp ${objects})
   compile_together(${stage})
   target_compile_options(${stage} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)  # names and formulas; the kernels are in other objects
-  target_link_libraries(${stage} PRIVATE flash_options flash_harness)
+  target_link_libraries(${stage} PRIVATE flash_options flash_harness flash_parts)
   set_property(GLOBAL APPEND PROPERTY FLASH_STAGES ${stage})  # the demo runs them all
 
   if(FLASH_BINDING)
@@ -163,7 +163,7 @@ function(add_stage)
   endif()
   # Tests may include kernel files and run their device functions through the simulator.
   add_executable(${stage}_test ${arg_TESTS} ${objects})
-  target_link_libraries(${stage}_test PRIVATE flash_options flash_kernel flash_grid flash_machine flash_doctest)
+  target_link_libraries(${stage}_test PRIVATE flash_options flash_kernel flash_grid flash_parts flash_machine flash_doctest)
   run_seldom(${arg_TESTS})  # the kernels are in other objects
   add_test_cases(${stage}_test "${stage} cpu" DEVICE cpu FULL "grid: (random mixture|every compiled tile size|every problem by every variant)")
   if(FLASH_HAS_CUDA)

@@ -4,8 +4,9 @@
 #include "common/grid/support.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <initializer_list>
 #include <random>
+#include <sstream>
 #include <utility>
 
 namespace flash::grid {
@@ -58,19 +59,33 @@ std::vector<T> joined(std::vector<T> all, const std::vector<T>& more, bool wante
   return all;
 }
 
+/// The problem of a stage program's options, "--seq-q 3 --causal", in the first dtype of the stage.
+FullProblem parsed(const std::string& options) {
+  Given given{{"--dtype", to_string(stage_dtype())}};
+  std::istringstream words(options);
+  for (std::string word, name; words >> word;) {
+    const bool is_name = word.starts_with("--");
+    if (is_name) name = word;
+    given[name] = is_name ? "true" : word;
+  }
+  return make_problem(given);
+}
+
+/// Those of the same options and some more.
+std::vector<FullProblem> all_of(const std::string& options, std::initializer_list<const char*> more) {
+  std::vector<FullProblem> problems;
+  for (const char* each : more) problems.push_back(parsed(options + each));
+  return problems;
+}
+
 bool holds(Layout layout, const FullProblem& p) { return layout != Layout::qkv || (p.Nq == p.Nk && p.H == p.Hkv); }
 
 }  // namespace
 
 FullProblem problem_of(const Shape& shape) {
   FullProblem p;
-  p.B = shape.B;
-  p.H = shape.H;
-  p.Hkv = shape.Hkv;
-  p.Nq = shape.Nq;
-  p.Nk = shape.Nk;
-  p.d = shape.d;
-  p.scale = static_cast<float>(1.0 / std::sqrt(shape.d));
+  static_cast<Problem&>(p) = {.B = shape.B, .H = shape.H, .Hkv = shape.Hkv, .Nq = shape.Nq, .Nk = shape.Nk, .d = shape.d};
+  p.scale = default_scale(shape.d);
   p.dtype = stage_dtype();
   return p;
 }
@@ -137,170 +152,84 @@ std::vector<FullProblem> heads_and_layouts() {
 }
 
 std::vector<FullProblem> fully_masked_rows() {
-  std::vector<FullProblem> problems;
-  for (const auto& [Nq, Nk] : {std::pair{5, 2}, std::pair{40, 33}, std::pair{70, 5}, std::pair{130, 64}}) {
-    problems.push_back(problem_of({.H = 2, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = 16}));
-    problems.back().causal = true;
-  }
-  return affordable(problems);
+  return affordable(all_of("--kv-heads 1 --head-dim 16 --causal --seq-q ",
+                           {"5 --seq-k 2", "40 --seq-k 33", "70 --seq-k 5", "130 --seq-k 64"}));
 }
 
 std::vector<FullProblem> windows() {
-  struct Case {
-    int Nq, Nk;
-    Window window;
-    bool causal = false;
-    BiasKind bias = BiasKind::none;
-  };
-  std::vector<Case> cases{
-      {33, 33, {0, 0}},
-      {70, 64, {Window::open, 3}},        // the first 3 queries see nothing
-      {20, 75, {9, Window::open}, true},  // no query sees the first 46 keys
-      {40, 30, {7, 1000}, false, BiasKind::matrix},
-  };
-  for (const int w : {31, 32, 33, 63, 64, 65, 127, 128, 129}) cases.push_back({150, 170, {w, 0}});
-  for (const int w : {15, 16, 17, 64}) cases.push_back({170, 150, {w, w}});
-  cases.insert(cases.end(), {{130, 257, {0, 0}, false, BiasKind::vector},
-                             {257, 130, {3, 1}, false, BiasKind::alibi},
-                             {200, 200, {1, Window::open}, true},
-                             {200, 200, {Window::open, 100}},
-                             {64, 400, {100, 0}},
-                             {64, 400, {10, 20}, true, BiasKind::matrix},
-                             {1, 300, {130, 5}},
-                             {300, 1, {2, 2}}});
+  std::vector<std::string> cases{"--seq-q 33 --seq-k 33 --window 0,0",
+                                 "--seq-q 70 --seq-k 64 --window -1,3",           // the first 3 queries see nothing
+                                 "--seq-q 20 --seq-k 75 --window 9,-1 --causal",  // no query sees the first 46 keys
+                                 "--seq-q 40 --seq-k 30 --window 7,1000 --bias matrix"};
+  for (const char* left : {"31", "32", "33", "63", "64", "65", "127", "128", "129"})
+    cases.push_back(std::string("--seq-q 150 --seq-k 170 --window ") + left + ",0");
+  for (const char* window : {"15,15", "16,16", "17,17", "64,64"})
+    cases.push_back(std::string("--seq-q 170 --seq-k 150 --window ") + window);
+  cases.insert(cases.end(),
+               {"--seq-q 130 --seq-k 257 --window 0,0 --bias vector", "--seq-q 257 --seq-k 130 --window 3,1 --bias alibi",
+                "--seq-q 200 --seq-k 200 --window 1,-1 --causal", "--seq-q 200 --seq-k 200 --window -1,100",
+                "--seq-q 64 --seq-k 400 --window 100,0", "--seq-q 64 --seq-k 400 --window 10,20 --causal --bias matrix",
+                "--seq-q 1 --seq-k 300 --window 130,5", "--seq-q 300 --seq-k 1 --window 2,2"});
   std::vector<FullProblem> problems;
-  for (const auto& [Nq, Nk, window, causal, bias] : cases) {
-    const bool shared = problems.size() % 2 == 1;
-    problems.push_back(problem_of({.H = shared ? 2 : 1, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = shared ? 40 : 64}));
-    problems.back().window = window;
-    problems.back().causal = causal;
-    problems.back().bias = bias;
-  }
+  for (const std::string& options : cases)
+    problems.push_back(parsed(options + (problems.size() % 2 == 0 ? " --heads 1" : " --kv-heads 1 --head-dim 40")));
   return affordable(problems);
 }
 
 std::vector<FullProblem> softcaps() {
-  std::vector<FullProblem> problems;
-  for (const float c : {0.5f, 30.0f, 3.0f, 100.0f, 1e4f, 1e8f}) {
-    FullProblem p = problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 170, .d = 59});
-    p.softcap = c;
-    p.scale *= c == 30.0f || c == 100.0f ? 8.0f : 1.0f;  // scores of some tens
-    p.causal = c == 3.0f || c == 100.0f;
-    if (c == 3.0f || c == 1e4f) p.window = {20, 5};
-    p.bias = c == 0.5f ? BiasKind::matrix : c == 3.0f ? BiasKind::alibi : BiasKind::none;
-    problems.push_back(p);
-  }
-  return affordable(problems);
+  return affordable(all_of("--kv-heads 1 --seq-q 100 --seq-k 170 --head-dim 59 ",
+                           {"--softcap 0.5 --bias matrix", "--softcap 30 --scale 1.04",  // scores of some tens
+                            "--softcap 3 --causal --window 20,5 --bias alibi", "--softcap 100 --causal --scale 1.04",
+                            "--softcap 1e4 --window 20,5", "--softcap 1e8"}));
 }
 
 std::vector<FullProblem> dropouts() {
-  std::vector<FullProblem> problems;
-  for (const float probability : {0.1f, 0.5f, 0.9f, 0.2f, 0.3f}) {
-    FullProblem p = problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 100, .Nk = 170, .d = 59});
-    p.dropout = {probability, (std::uint64_t{1} << 40) + 3};
-    p.causal = probability == 0.5f;
-    if (probability == 0.9f) p.bias = BiasKind::matrix;
-    if (probability == 0.2f) p.window = {20, 5}, p.softcap = 2.0f;
-    if (probability == 0.3f) {
-      p.B = 1;
-      p.sequences = parse_lengths("70,0,33:64,0:5");
-      p.Nq = p.sequences.queries.back(), p.Nk = p.sequences.keys.back();
-    }
-    problems.push_back(p);
-  }
+  const std::string dropout = "--kv-heads 1 --head-dim 59 --dropout-seed 1099511627779 --dropout ";  // 2^40 + 3
+  std::vector<FullProblem> problems = all_of("--batch 2 --seq-q 100 --seq-k 170 " + dropout,
+                                             {"0.1", "0.5 --causal", "0.9 --bias matrix", "0.2 --window 20,5 --softcap 2"});
+  problems.push_back(parsed(dropout + "0.3 --lengths 70,0,33:64,0:5"));
   return affordable(problems);
 }
 
 std::vector<FullProblem> bias_gradients() {
-  std::vector<FullProblem> problems;
-  for (const bool per_batch : {false, true}) {
-    for (const bool per_head : {false, true}) {
-      FullProblem p = problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 100, .Nk = 170, .d = per_head ? 40 : 59});
-      p.bias = BiasKind::matrix;
-      p.bias_gradient = true;
-      p.bias_per_batch = per_batch;
-      p.bias_per_head = per_head;
-      if (per_batch != per_head) p.causal = true;
-      if (per_batch && per_head) p.softcap = 0.5f, p.window = {20, 5};
-      if (!per_batch && per_head) p.dropout = {0.4f, 3};
-      problems.push_back(p);
-    }
-  }
+  std::vector<FullProblem> problems =
+      all_of("--batch 2 --heads 4 --kv-heads 2 --seq-q 100 --seq-k 170 --bias matrix --bias-gradient --head-dim ",
+             {"59", "40 --causal --dropout 0.4 --dropout-seed 3", "59 --causal", "40 --softcap 0.5 --window 20,5"});
+  for (std::size_t n = 0; n < problems.size(); ++n) problems[n].bias_per_batch = n >= 2, problems[n].bias_per_head = n % 2 == 1;
   return affordable(problems);
 }
 
 std::vector<FullProblem> hyperbolic() {
   std::vector<FullProblem> problems;
-  for (const int n : {0, 1, 2, 3, 4}) {
-    FullProblem p = problem_of({.B = n == 3 ? 1 : 2, .H = 2, .Hkv = 1, .Nq = 70, .Nk = 90, .d = n == 0 ? 40 : 59});
-    p.score = Score::lorentz;
-    p.scale = n == 1 ? 2.0f : 0.7f;
-    p.causal = n == 1;
-    if (n == 1) p.bias = BiasKind::alibi;
-    if (n == 2) p.bias = BiasKind::matrix, p.bias_gradient = true, p.window = {20, 5}, p.softcap = 2.0f, p.dropout = {0.3f, 4};
-    if (n == 3) {
-      p.sequences = parse_lengths("17,0,5:20");
-      p.Nq = p.sequences.queries.back(), p.Nk = p.sequences.keys.back();
-    }
-    if (n == 4) {  // the first queries see no key, and a bias needs scores that are scaled first
-      std::swap(p.Nq, p.Nk);
-      p.causal = true, p.bias = BiasKind::matrix, p.layout = Layout::bnhd;
-    }
-    for (const Values values : {Values::tangent, Values::centroid}) {
-      p.values = values;
-      if (n == 2 && values == Values::centroid) p.dropout = {};
-      problems.push_back(p);
-    }
+  for (const char* options :
+       {"--batch 2 --seq-q 70 --seq-k 90 --head-dim 40 --scale 0.7",
+        "--batch 2 --seq-q 70 --seq-k 90 --head-dim 59 --scale 2 --causal --bias alibi",
+        "--batch 2 --seq-q 70 --seq-k 90 --head-dim 59 --scale 0.7 --bias matrix --bias-gradient --window 20,5 "
+        "--softcap 2",
+        "--lengths 17,0,5:20 --head-dim 59 --scale 0.7",
+        // The first queries see no key, and a bias needs scores that are scaled first.
+        "--batch 2 --seq-q 90 --seq-k 70 --head-dim 59 --scale 0.7 --causal --bias matrix --layout bnhd"}) {
+    problems.push_back(parsed(std::string("--kv-heads 1 --score lorentz ") + options));
+    problems.push_back(problems.back());
+    problems.back().values = Values::centroid;
+    if (problems.back().bias_gradient) problems[problems.size() - 2].dropout = {0.3f, 4};  // which centroids do not take
   }
   return affordable(problems);
 }
 
 std::vector<FullProblem> ragged() {
-  struct Case {
-    const char* lengths;
-    bool causal = false;
-    Window window = {};
-    float softcap = 0.0f;
-    BiasKind bias = BiasKind::none;
-    Layout layout = Layout::bhnd;
-    int d = 40;
-  };
-  const std::vector<Case> cases{
-      {"17,0,35,1"},
-      {"3:20,30:9,0:5,7:0,40", true},
-      {"0,33:20,0,40:45", false, {9, 3}, 0.0f, BiasKind::alibi},
-      {"20,31,9", true, {}, 0.0f, BiasKind::none, Layout::qkv, 59},
-      {"64,128,63,65,129", false, {}, 0.0f, BiasKind::none, Layout::bnhd, 64},
-      {"1:300,300:1,64:65,65:64,0:0,31", true, {}, 0.0f, BiasKind::none, Layout::bhnd, 128},
-      {"150,7,200:90,90:200", true, {64, -1}, 3.0f, BiasKind::none, Layout::kv, 96},
-      {"128:129,5,129:128", false, {31, 31}, 0.5f, BiasKind::alibi, Layout::bnhd, 64},
-      {"257", true},
-  };
-  std::vector<FullProblem> problems;
-  for (const Case& c : cases) {
-    const Sequences sequences = parse_lengths(c.lengths);
-    const bool shared = problems.size() % 2 == 1 && c.layout != Layout::qkv;
-    problems.push_back(
-        problem_of({.H = 2, .Hkv = shared ? 1 : 2, .Nq = sequences.queries.back(), .Nk = sequences.keys.back(), .d = c.d}));
-    FullProblem& p = problems.back();
-    p.sequences = sequences;
-    p.causal = c.causal, p.window = c.window, p.softcap = c.softcap, p.bias = c.bias, p.layout = c.layout;
-  }
-  return affordable(problems);
+  return affordable(all_of(
+      "--lengths ", {"17,0,35,1 --head-dim 40", "3:20,30:9,0:5,7:0,40 --kv-heads 1 --head-dim 40 --causal",
+                     "0,33:20,0,40:45 --head-dim 40 --window 9,3 --bias alibi", "20,31,9 --head-dim 59 --causal --layout qkv",
+                     "64,128,63,65,129 --layout bnhd", "1:300,300:1,64:65,65:64,0:0,31 --kv-heads 1 --head-dim 128 --causal",
+                     "150,7,200:90,90:200 --head-dim 96 --causal --window 64,-1 --softcap 3 --layout kv",
+                     "128:129,5,129:128 --kv-heads 1 --window 31,31 --softcap 0.5 --bias alibi --layout bnhd",
+                     "257 --head-dim 40 --causal"}));
 }
 
 std::vector<FullProblem> sequences_of_a_tile() {
-  std::vector<FullProblem> problems;
-  for (const bool with_options : {false, true}) {
-    const Sequences sequences = parse_lengths("100,128:97,0:5,7:0,120");
-    problems.push_back(problem_of({.H = 2, .Hkv = 1, .Nq = sequences.queries.back(), .Nk = sequences.keys.back(), .d = 64}));
-    FullProblem& p = problems.back();
-    p.sequences = sequences;
-    if (!with_options) continue;
-    p.causal = true, p.softcap = 3.0f, p.bias = BiasKind::alibi;
-  }
-  if (one_of > 1) problems.resize(1);  // whose sequences need their lengths
-  return problems;
+  // A sanitizer's only one is not made smaller: its sequences need their lengths.
+  return counted(all_of("--kv-heads 1 --lengths 100,128:97,0:5,7:0,120", {"", " --causal --softcap 3 --bias alibi"}));
 }
 
 std::vector<FullProblem> random_mixture(int count, std::uint64_t seed) {
@@ -333,17 +262,12 @@ std::vector<FullProblem> random_mixture(int count, std::uint64_t seed) {
 bool sanitized() { return one_of > 1; }
 
 std::vector<FullProblem> every_tile() {
-  FullProblem mixed = problem_of({.H = 4, .Hkv = 2, .Nq = 70, .Nk = 90, .d = 40});
-  mixed.causal = true;
-  mixed.bias = BiasKind::matrix;
-  FullProblem dropped = mixed;
-  dropped.dropout = {0.4f, 11};
-  std::vector<FullProblem> problems{mixed, dropped};
-  for (const int d : {24, 40, 90, 111}) {
-    problems.push_back(problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 90, .d = d}));
-    problems.back().score = Score::lorentz;
-    problems.push_back(problems.back());
-    problems.back().values = Values::centroid;
+  std::vector<FullProblem> problems =
+      all_of("--heads 4 --kv-heads 2 --seq-q 70 --seq-k 90 --head-dim 40 --causal --bias matrix ",
+             {"", "--dropout 0.4 --dropout-seed 11"});
+  for (const char* d : {"24", "40", "90", "111"}) {
+    for (const char* values : {" --values tangent", " --values centroid"})
+      problems.push_back(parsed(std::string("--kv-heads 1 --seq-q 70 --seq-k 90 --score lorentz --head-dim ") + d + values));
   }
   for (const int d : joined(std::vector{24, 40, 90, 111}, {200}, largest_head_dim() > 128)) {
     if (d == 40 || d == 111) problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 133, .Nk = 150, .d = d}));

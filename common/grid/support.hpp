@@ -1,12 +1,14 @@
-// Shared by the tests of a stage: the device under test and one checked run.
+// Shared by the tests of a stage: the device under test, checked runs, and predictions held to the simulator's exact counts.
 #pragma once
 
 #include "common/attention/host_tensor.hpp"
 #include "common/attention/variant.hpp"
 #include "common/harness/inputs.hpp"
+#include "common/machine/cpu/options.hpp"
 #include "common/machine/device.hpp"
 #include "common/reference/reference.hpp"
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -58,7 +60,32 @@ void check_every_tile_on(const std::vector<FullProblem>&);
 /// pass the check.
 bool repeats(const Variant&, const Checker&, const Results<float>& first, Results<float> again);
 
+/// Reports to doctest each count of one run of the pass alone, with these tiles or the default, that differs from Variant::predict: the bytes
+/// of each tensor, and sectors, barriers and warp operations where they have a formula. A variant that the stage's predicted.hpp does not
+/// know is passed over, and named once.
+void check_counts(const Variant&, const FullProblem&, Pass, std::optional<Tiles>, const Counters&);
+
+/// The same of a run on the simulator that nothing else needs.
+void check_prediction(const Variant&, const FullProblem&, Pass, std::optional<Tiles> = {});
+
 /// Makes the test program exit with 77, which CTest shows as skipped, unless something fails.
 void skip(const std::string& reason);
+
+using simt::Simulated;
+
+inline FullProblem causal(FullProblem p) {
+  p.causal = true;
+  return p;
+}
+
+inline FullProblem with_bias(FullProblem p, BiasKind kind) {
+  p.bias = kind;
+  return p;
+}
+
+inline FullProblem scaled(FullProblem p, float scale) {
+  p.scale = scale;
+  return p;
+}
 
 }  // namespace flash::grid

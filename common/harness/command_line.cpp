@@ -58,12 +58,8 @@ std::string help_of(const CLI::App& app) {
   };
   keep_lines_whole(*app.get_formatter());
   std::string all = app.help() + "\nEnvironment:\n";
-  for (const auto& [name, values, text] : variables_read) {
-    std::string start = std::string("  ") + name + "=" + values;
-    start += start.size() + 2 > help_column ? "\n" : "";
-    start.resize(std::max(start.size(), help_column), ' ');
-    all += start + (start.ends_with('\n') ? std::string(help_column, ' ') : "") + text + "\n";
-  }
+  for (const auto& [name, values, text] : variables_read)
+    all += std::string("  ") + name + "=" + values + "\n" + std::string(help_column, ' ') + text + "\n";
   std::istringstream lines(all);
   std::string help;
   for (std::string line; std::getline(lines, line);) {
@@ -77,13 +73,11 @@ std::string help_of(const CLI::App& app) {
 template <Enumeration Enum>
 void add_choice(CLI::App& app, const char* name, Enum& target, const std::string& help) {
   const std::vector<std::string> all(value_names<Enum>.begin(), value_names<Enum>.end());
-  std::string values;
-  for (const std::string& value : all) values += (values.empty() ? "" : "|") + value;
   const auto use = [&target, all](const std::string& text) {
     target = static_cast<Enum>(std::ranges::find(all, text) - all.begin());
   };
   app.add_option_function<std::string>(name, use, help + " (default: " + to_string(target) + ")")
-      ->type_name(values)
+      ->type_name(joined(value_names<Enum>, std::identity(), "|"))
       ->check(CLI::IsMember(all).description(""));
 }
 
@@ -102,41 +96,20 @@ void add_problem_options(CLI::App& app, Given& given) {
           ->group("Problem");
       continue;
     }
-    const auto use = [&given, &option](const std::string& text) {
-      FullProblem problem;
-      parse_value(option, text, problem);
-      given[option.name] = value_text(option, problem);
-    };
     const std::string fallback = option.fallback != nullptr ? option.fallback : value_text(option, usual);
-    app.add_option_function<std::string>(name, use, option.help + (" (default: " + fallback + ")"))
+    app.add_option_function<std::string>(
+           name, [&given, name](const std::string& value) { given[name] = value; },
+           option.help + (" (default: " + fallback + ")"))
         ->type_name(values_text(option))
         ->group("Problem");
   }
-  const auto both = [&](const std::string& text) {
-    for (const ProblemOption& option : problem_options()) {
-      if (option.name != std::string_view("--seq-q") && option.name != std::string_view("--seq-k")) continue;
-      FullProblem problem;
-      ProblemOption length = option;
-      length.name = "--seq";  // as the user knows it
-      parse_value(length, text, problem);
-      given[option.name] = value_text(option, problem);
-    }
-  };
-  app.add_option_function<std::string>("--seq", both, "As many queries as keys (default: 128)")
+  app.add_option_function<std::string>(
+         "--seq", [&](const std::string& n) { given["--seq-q"] = given["--seq-k"] = n; },
+         "As many queries as keys (default: 128)")
       ->type_name("N")
       ->excludes("--seq-q")
       ->excludes("--seq-k")
       ->group("Problem");
-}
-
-/// "64,32".
-Tiles parse_tiles(const std::string& text) {
-  Tiles tiles;
-  char comma = 0, more = 0;
-  std::istringstream stream(text);
-  if (stream >> tiles.Br >> comma >> tiles.Bc && comma == ',' && tiles.Br > 0 && tiles.Bc > 0 && !(stream >> more))
-    return tiles;
-  throw UsageError("--tiles is '" + text + "'; allowed: Br,Bc, two whole numbers such as 64,32");
 }
 
 std::string not_empty(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
@@ -172,10 +145,12 @@ CommandLine parse_command_line(const StageInfo& stage, int argc, const char* con
       ->type_name("DIR")
       ->check(not_empty, "");
   add_choice(app, "--device", request.device, "auto: a GPU if one works, else the CPU simulator");
-  app.add_option_function<std::string>(
-         "--tiles", [&](const std::string& text) { request.tiles = parse_tiles(text); },
-         "Rows of Q and of K, V that a block works on: one of the compiled sizes of the variant (--list shows them)")
-      ->type_name("Br,Bc");
+  std::vector<int> tiles;
+  app.add_option("--tiles", tiles,
+                 "Rows of Q and of K, V that a block works on: one of the compiled sizes of the variant (--list shows them)")
+      ->option_text("Br,Bc")
+      ->delimiter(',')
+      ->expected(2);
   app.add_flag("--bench", request.bench, "Time the kernels (GPU only)");
   app.add_option("--iterations", request.iterations, "Timed iterations of --bench (default: 20)")
       ->type_name("N")
@@ -197,6 +172,7 @@ CommandLine parse_command_line(const StageInfo& stage, int argc, const char* con
   } catch (const std::logic_error&) {  // of a flag's value, which CLI11 does not expect to be wrong
     throw UsageError("a flag has another value than true or false; --help lists the options");
   }
+  if (!tiles.empty()) request.tiles = Tiles{tiles.front(), tiles.back()};
   if (line.answer.empty()) check_environment();
   if (request.pass == Pass::forward && request.problem.contains("--bias-gradient") &&
       request.problem.at("--bias-gradient") == "true")

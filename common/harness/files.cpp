@@ -69,19 +69,14 @@ HostTensor<float> to_tensor(Source&& source, Dtype dtype, bool may_mask) {
   std::copy_n(source.array.shape.begin(), 4, tensor.shape.begin());
   tensor.values = std::move(source.array.values);
   for (std::size_t i = 0; i < tensor.values.size(); ++i) {
-    const float rounded = round_to(dtype, tensor.values[i]);
-    if (!std::isfinite(rounded) && !(may_mask && rounded == -HUGE_VALF)) {
-      std::vector<std::int64_t> place(4);
-      for (std::size_t axis = 4, rest = i; axis-- > 0; rest /= static_cast<std::size_t>(tensor.shape[axis]))
-        place[axis] = static_cast<std::int64_t>(rest % static_cast<std::size_t>(tensor.shape[axis]));
-      throw UsageError(source.file.string() + ": " +
-                       (std::isnan(rounded) ? "NaN"
-                        : rounded > 0       ? "+infinity"
-                                            : "-infinity") +
-                       " in " + to_string(dtype) + " at " + shape_text(place) + "; allowed: finite numbers" +
-                       (may_mask ? " and -inf" : ""));
-    }
-    tensor.values[i] = rounded;
+    float& value = tensor.values[i];
+    value = round_to(dtype, value);
+    if (std::isfinite(value) || (may_mask && value == -HUGE_VALF)) continue;
+    std::vector<std::int64_t> place(4);
+    for (std::size_t axis = 4, rest = i; axis-- > 0; rest /= static_cast<std::size_t>(tensor.shape[axis]))
+      place[axis] = static_cast<std::int64_t>(rest % static_cast<std::size_t>(tensor.shape[axis]));
+    require(false, source.file.string() + ": " + std::to_string(value) + " in " + to_string(dtype) + " at " +
+                       shape_text(place) + "; allowed: finite numbers" + (may_mask ? " and -inf" : ""));
   }
   return tensor;
 }

@@ -18,9 +18,8 @@ constexpr float exp_overflows_beyond = 88.72f, exp_underflows_below = -87.34f;
 /// The largest score of the row where O or L is most wrong, if that score explains the error; it may be infinite or NaN.
 std::optional<float> explaining_score(const Variant&, const FullProblem&, const Inputs&, const CheckReport&);
 
-/// For results that failed their check: a sentence if exactly the rows without a visible key are wrong, else "". Looks only at problems
-/// that are checked whole.
-std::string only_empty_rows_wrong(const FullProblem&, const Inputs&, Pass, const Results<float>& got);
+/// "" or that of the rows that were compared exactly those are wrong that see no key.
+std::string only_empty_rows_wrong(const FullProblem&, const CheckReport&);
 
 /// "" or which other problem O and L solve: the one without the scale, or whose queries see a key more, say.
 std::string solved_instead(const FullProblem&, const Inputs&, const Results<float>& got, const Sample&);

@@ -5,11 +5,11 @@
 #include "common/machine/isa/float16.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <regex>
 #include <sstream>
 
@@ -20,31 +20,30 @@ static_assert(std::endian::native == std::endian::little, "values are copied bet
 
 constexpr std::size_t before_header = npy_magic.size() + 4;  // the magic string, a version, a length
 
-/// Appends the values in these bytes.
+/// The types that a file's numbers may have, as NumPy calls them; their last digit is their size in bytes.
+template <class T>
+constexpr std::array<std::string_view, 3> allowed_types{"<f2", "<f4", "<f8"};
+template <>
+constexpr std::array<std::string_view, 2> allowed_types<std::int64_t>{"<i4", "<i8"};
+
+/// Reads numbers of another type.
 template <class From, class To>
-void convert(const std::vector<char>& bytes, std::vector<To>& values) {
-  for (std::size_t at = 0; at < bytes.size(); at += sizeof(From)) {
-    From value;
-    std::memcpy(&value, bytes.data() + at, sizeof value);
+void read_as(std::istream& stream, std::vector<To>& values) {
+  for (To& value : values) {
+    From from{};
+    stream.read(reinterpret_cast<char*>(&from), sizeof from);
     if constexpr (std::is_same_v<From, std::uint16_t>) {
-      values.push_back(half_to_float(value));
+      value = half_to_float(from);
     } else {
-      values.push_back(static_cast<To>(value));
+      value = static_cast<To>(from);
     }
   }
 }
-
-template <class T>
-struct Type {
-  std::size_t bytes;
-  void (*convert)(const std::vector<char>&, std::vector<T>&);
-};
-const std::map<std::string, Type<float>> types_of(float) {
-  return {
-      {"<f2", {2, convert<std::uint16_t, float>}}, {"<f4", {4, convert<float, float>}}, {"<f8", {8, convert<double, float>}}};
+void read_values(std::istream& stream, std::size_t bytes, std::vector<float>& values) {
+  (bytes == 2 ? read_as<std::uint16_t, float> : bytes == 4 ? read_as<float, float> : read_as<double, float>)(stream, values);
 }
-const std::map<std::string, Type<std::int64_t>> types_of(std::int64_t) {
-  return {{"<i4", {4, convert<std::int32_t, std::int64_t>}}, {"<i8", {8, convert<std::int64_t, std::int64_t>}}};
+void read_values(std::istream& stream, std::size_t bytes, std::vector<std::int64_t>& values) {
+  (bytes == 4 ? read_as<std::int32_t, std::int64_t> : read_as<std::int64_t, std::int64_t>)(stream, values);
 }
 
 }  // namespace
@@ -64,7 +63,6 @@ NpyArray<T> read_npy(const std::filesystem::path& path, std::size_t rank) {
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   require(std::filesystem::exists(status), "no such file");
   require(std::filesystem::is_regular_file(status), "not a regular file");
-  const std::uint64_t size = std::filesystem::file_size(path, error);
   std::ifstream stream(path, std::ios::binary);
   char start[before_header]{};
   stream.read(start, sizeof start);
@@ -80,16 +78,17 @@ NpyArray<T> read_npy(const std::filesystem::path& path, std::size_t rank) {
   std::smatch parts;
   require(std::regex_match(header, parts, as_numpy_writes_it),
           "malformed header; allowed: {'descr': '...', 'fortran_order': ..., 'shape': (...), }");
-  const auto types = types_of(T{});
-  const auto type = types.find(parts[1]);
-  require(type != types.end(),
-          "type '" + parts[1].str() + "'; allowed: little-endian, " + types.begin()->first + " to " + types.rbegin()->first);
+  const std::string type = parts[1];
+  const auto& types = allowed_types<T>;
+  require(std::find(types.begin(), types.end(), type) != types.end(),
+          "type '" + type + "'; allowed: little-endian, " + std::string(types.front()) + " to " + std::string(types.back()));
   require(parts[2] == "False", "Fortran order; allowed: C order (save numpy.ascontiguousarray(x))");
 
   NpyArray<T> array;
   std::istringstream extents(std::regex_replace(parts[3].str(), std::regex(","), " "));
-  std::uint64_t data = size - before_header - length, count = data / type->second.bytes;
-  const std::uint64_t elements = count;
+  const std::uint64_t data = std::filesystem::file_size(path, error) - before_header - length;
+  const auto bytes = static_cast<std::size_t>(type.back() - '0');
+  std::uint64_t count = data / bytes;
   for (std::int64_t extent; extents >> extent;) {
     array.shape.push_back(extent);
     // Divided instead of multiplied, it cannot overflow.
@@ -98,17 +97,12 @@ NpyArray<T> read_npy(const std::filesystem::path& path, std::size_t rank) {
   }
   require(extents.eof() && array.shape.size() == rank,
           "shape (" + parts[3].str() + "); allowed: " + std::to_string(rank) + " axes of less than 2^63");
-  require(count == 1 && elements * type->second.bytes == data, "shape " + shape_text(array.shape) + " does not go with " +
-                                                                   std::to_string(data) +
-                                                                   " bytes of data: truncated, or more than that");
-  require_host_memory(static_cast<double>(elements) * sizeof(T), "reading " + path.string());
-  array.values.reserve(elements);
-  for (std::uint64_t left = data; left > 0;) {
-    std::vector<char> bytes(std::min<std::uint64_t>(left, 1 << 20));
-    require(bool(stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))), "reading failed");
-    type->second.convert(bytes, array.values);
-    left -= bytes.size();
-  }
+  require(count == 1 && data % bytes == 0, "shape " + shape_text(array.shape) + " does not go with " + std::to_string(data) +
+                                               " bytes of data: truncated, or more than that");
+  require_host_memory(static_cast<double>(data / bytes) * sizeof(T), "reading " + path.string());
+  array.values.resize(data / bytes);
+  read_values(stream, bytes, array.values);
+  require(bool(stream), "reading failed");
   return array;
 }
 template NpyArray<float> read_npy(const std::filesystem::path&, std::size_t);

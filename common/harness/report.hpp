@@ -1,4 +1,4 @@
-// The results of a run as one JSON object for programs, and as text for people, made from that.
+// The results of a run as one JSON object for programs, and as text for people.
 #pragma once
 
 #include "common/harness/select.hpp"
@@ -39,14 +39,20 @@ struct RunRecord {
   Prediction predicted;                ///< traffic in bytes; empty: the variant has no formula
   std::vector<std::string> saved;      ///< files of --save
 
+  double tflops() const;                          ///< with a time
+  std::optional<double> percent_of_peak() const;  ///< of the device, for the dtype; absent if that is not known
+
   /// The result is right, and no two threads race for memory; also if neither was looked at.
   bool passed() const { return (!check || check->passed) && (!diagnosis || diagnosis->mistakes.empty()); }
 };
 
-enum class Format { text, json };
+/// One JSON object, in which numbers that are not finite become null.
+std::string json_of(const RunRecord&);
 
-/// Several readable lines, or one JSON object in which numbers that are not finite become null.
-std::string report_of(const RunRecord&, Format);
+/// Several readable lines.
+std::string text_of(const RunRecord&);
+
+enum class Format { text, json };
 
 /// The answers to --list and --list --json. Tiles are those of the problem on such a device, for each of these head dimensions.
 std::string list_of(const StageInfo&, const std::vector<Variant>&, const FullProblem&, const std::vector<int>& head_dims,

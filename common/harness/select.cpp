@@ -1,6 +1,7 @@
 #include "common/harness/select.hpp"
 
 #include "common/attention/cost.hpp"
+#include "common/attention/option_table.hpp"
 #include "common/machine/error.hpp"
 #include "common/machine/host_memory.hpp"
 
@@ -8,12 +9,6 @@
 
 namespace flash {
 namespace {
-
-std::string list_of_names(const std::vector<Variant>& list) {
-  std::string text;
-  for (const Variant& variant : list) text += (text.empty() ? "" : ", ") + std::string(variant.name);
-  return text;
-}
 
 double elements(const std::array<std::int64_t, 4>& shape) {
   double product = 1;
@@ -38,23 +33,29 @@ std::unique_ptr<Device> choose_device(const Request& request) {
   return open_cpu();
 }
 
-const Variant& choose_variant(const StageInfo& stage, const Request& request) {
-  const std::vector<Variant>& list = variants(Backend::cpu);
+const Variant& choose_variant(const StageInfo& stage, const Request& request, Backend backend, const FullProblem* problem,
+                              const DeviceLimits& limits) {
+  const std::vector<Variant>& list = variants(backend);
   if (list.empty()) throw std::logic_error(stage.name + " has no kernels");
   const auto is_general = [](const Variant& variant) { return !variant.only_if_fastest; };
-  const auto given_dtype = request.problem.find("--dtype");
+  const auto dtype = request.problem.find("--dtype");
   const auto takes = [&](const Variant& variant) {
-    return (request.pass == Pass::forward || variant.backward != nullptr) &&
-           (given_dtype == request.problem.end() ||
-            std::ranges::find(variant.dtypes, given_dtype->second, to_string<Dtype>) != variant.dtypes.end());
+    return is_general(variant) && (request.pass == Pass::forward || variant.backward != nullptr) &&
+           (dtype == request.problem.end() ||
+            std::ranges::find(variant.dtypes, dtype->second, to_string<Dtype>) != variant.dtypes.end());
   };
-  const Variant* chosen = &*std::find_if(list.rbegin(), std::prev(list.rend()), is_general);
+  const Variant* chosen = find_variant(backend, request.variant);
   if (!request.variant.empty()) {
-    chosen = find_variant(Backend::cpu, request.variant);
-    if (chosen == nullptr) throw UsageError("--variant is '" + request.variant + "'; allowed: " + list_of_names(list));
-  } else {
-    const auto found = std::find_if(list.rbegin(), list.rend(), [&](const Variant& v) { return is_general(v) && takes(v); });
-    if (found != list.rend()) return *found;
+    if (chosen == nullptr)
+      throw UsageError("--variant is '" + request.variant +
+                       "'; allowed: " + joined(list, [](const Variant& each) { return each.name; }));
+  } else if (problem == nullptr || backend == Backend::cpu ||
+             (chosen = fastest_variant(backend, *problem, request.pass, limits)) == nullptr) {
+    auto found = std::find_if(list.rbegin(), list.rend(), takes);
+    if (found == list.rend()) found = std::find_if(list.rbegin(), std::prev(list.rend()), is_general);
+    chosen = &*found;
+    const bool other = problem != nullptr && !knows(*chosen, *problem);
+    if (const Variant* const last = other ? last_that_knows(backend, *problem, request.pass) : nullptr) chosen = last;
   }
   if (request.pass == Pass::forward || chosen->backward != nullptr) return *chosen;
   throw UsageError("--pass is backward, but " + stage.name + " variant " + chosen->name + " has none; allowed: forward" +
@@ -124,12 +125,10 @@ std::optional<Tiles> choose_tiles(const Variant& variant, const FullProblem& pro
                       " bytes of shared memory for a block");
   }
   if (!wanted) return choices.front().tiles;
-  std::string allowed;
-  for (const TileChoice& choice : choices) {
-    if (choice.tiles == *wanted) return wanted;
-    allowed += (allowed.empty() ? "" : "  ") + to_string(choice.tiles);
-  }
-  throw UsageError(given + "; allowed for the " + here + " here: " + allowed);
+  if (std::ranges::find(choices, *wanted, &TileChoice::tiles) != choices.end()) return wanted;
+  throw UsageError(given + "; allowed for the " + here + " here: " +
+                   joined(
+                       choices, [](const TileChoice& choice) { return to_string(choice.tiles); }, "  "));
 }
 
 }  // namespace flash

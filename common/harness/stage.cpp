@@ -27,7 +27,7 @@ struct Task {
 
 /// Refuses first whatever can be refused without touching data: a wrong name or pass is wrong on every device.
 Task prepare(const StageInfo& stage, Request request) {
-  const Variant& listed = choose_variant(stage, request);
+  const Variant& listed = choose_variant(stage, request, Backend::cpu, nullptr, {});  // every kernel is built for the CPU
   request.problem.try_emplace("--dtype", to_string(listed.dtypes.front()));
   Task task;
   RunRecord& run = task.run;
@@ -43,14 +43,7 @@ Task prepare(const StageInfo& stage, Request request) {
     task.inputs = std::move(loaded.inputs);
   }
   const DeviceLimits limits = task.device->limits();
-  const Variant* chosen = nullptr;
-  if (request.variant.empty() && run.device.kind == Backend::gpu) {
-    chosen = fastest_variant(Backend::gpu, run.problem, request.pass, limits);
-  }
-  if (request.variant.empty() && chosen == nullptr && !knows(listed, run.problem)) {
-    chosen = last_that_knows(run.device.kind, run.problem, request.pass);
-  }
-  const Variant& variant = chosen != nullptr ? *chosen : *find_variant(run.device.kind, listed.name);
+  const Variant& variant = choose_variant(stage, request, run.device.kind, &run.problem, limits);
   check_variant(variant, run.problem, limits);
   run.tiles = choose_tiles(variant, run.problem, request.pass, limits, request.tiles);
   check_memory(run.device, variant, run.problem, request.pass, load);
@@ -78,14 +71,13 @@ void check(RunRecord& run, Runner& runner, const Inputs& inputs, const Results<f
   if (right) {
     if (std::string conflicts = array_conflicts(); !conflicts.empty()) run.remarks.push_back(std::move(conflicts));
   } else {
-    const std::string words = only_empty_rows_wrong(run.problem, inputs, run.pass, results);
+    const std::string words = only_empty_rows_wrong(run.problem, *run.check);
     if (!words.empty()) run.diagnosis->hints = {words};  // the formulas are right
   }
 }
 
 ExitCode run_problem(const StageInfo& stage, const Request& request) {
   const auto [device, inputs, prepared] = prepare(stage, request);
-  const Format format = request.json ? Format::json : Format::text;
   RunRecord run = prepared;
   Runner runner(*device, run.variant, run.problem, inputs, run.pass, run.tiles);
   run.workspace_bytes = runner.workspace_bytes();
@@ -102,13 +94,13 @@ ExitCode run_problem(const StageInfo& stage, const Request& request) {
   if (request.check) check(run, runner, inputs, results, request.watch);
   const bool passed = run.passed();
   if (request.bench && passed) run.timing = runner.time(request.iterations, true);  // a wrong kernel's speed is of no interest
-  print(report_of(run, format));
+  print(request.json ? json_of(run) : text_of(run));
   return passed ? good : check_failed;
 }
 
 /// For the given head dimension, else for some, on a GPU if --device says so, else on the one that the simulator stands for.
 std::string list(const StageInfo& stage, const Request& request) {
-  if (!request.variant.empty()) choose_variant(stage, request);  // a wrong name is not passed over
+  if (!request.variant.empty()) choose_variant(stage, request, Backend::cpu, nullptr, {});  // a wrong name is not passed over
   const FullProblem problem = make_problem(request.problem);
   const bool given = request.problem.contains("--head-dim");
   return list_of(stage, variants(Backend::cpu), problem, given ? std::vector{problem.d} : std::vector{32, 64, 96, 128, 256},

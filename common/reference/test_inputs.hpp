@@ -34,22 +34,15 @@ InputsOf<T> random_inputs(const FullProblem& p, Pass pass, unsigned seed = 1) {
   inputs.bias = random_tensor<T>(bias_shape(p), Dtype::fp32, random);
   if (p.bias == BiasKind::alibi) {
     const std::size_t heads = static_cast<std::size_t>(inputs.bias.shape[1]);
-    for (std::size_t n = 0; n < inputs.bias.values.size(); ++n) {
-      const double exponent = -8.0 * static_cast<double>(n % heads + 1) / static_cast<double>(heads);
-      inputs.bias.values[n] = static_cast<T>(std::exp2(exponent));
-    }
+    for (std::size_t n = 0; n < inputs.bias.values.size(); ++n)
+      inputs.bias.values[n] = static_cast<T>(std::exp2(-8.0 * static_cast<double>(n % heads + 1) / static_cast<double>(heads)));
   }
   return inputs;
 }
 
 inline FullProblem make_problem(int B, int H, int Hkv, int Nq, int Nk, int d) {
   FullProblem p;
-  p.B = B;
-  p.H = H;
-  p.Hkv = Hkv;
-  p.Nq = Nq;
-  p.Nk = Nk;
-  p.d = d;
+  static_cast<Problem&>(p) = {.B = B, .H = H, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = d};
   p.scale = default_scale(d);
   return p;
 }

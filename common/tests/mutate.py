@@ -5,12 +5,7 @@ A barrier that can go without any test turning red is either not needed or not t
 arrival at a barrier, fence and wait for what is asynchronous in the kernel files, this script takes the statement out of a copy of the project,
 builds the test program of a stage that uses the file, and runs it on the CPU: first as it is (a wrong result or the simulator's
 complaint), then, if that stayed green, under ThreadSanitizer (a race report). Exit code 1 if any deletion went unnoticed.
-
-    common/tests/mutate.py                      all stages
-    common/tests/mutate.py --stage 01,03        these stages
-    common/tests/mutate.py --minutes 5          as many as can begin in that time, others at each commit
-    common/tests/mutate.py --list               what would be deleted, nothing built
-    common/tests/mutate.py --exercises [NN...]  instead: a wrong token in solutions of the course, which its checker has to refuse
+docs/course/course.py mutate does the like to the solutions of the exercises.
 """
 
 import argparse
@@ -42,14 +37,6 @@ DELETED = re.compile(
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 
 
-def git(*arguments):
-    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-
-
-def project_files():
-    return [name for name in git("ls-files", "--cached", "--others", "--exclude-standard").splitlines() if (ROOT / name).is_file()]
-
-
 def included_by(path, seen):
     """Adds to `seen` the project's files that a file includes, however deep."""
     for name in re.findall(r'^#include "([^"]+)"', (ROOT / path).read_text(), re.MULTILINE):
@@ -62,16 +49,15 @@ def included_by(path, seen):
 def stages_and_kernels():
     """{stage: its kernel files and the device code of common/ that they include}, and the kernel of the binding"""
     stages = {}
-    for name in project_files():
-        match = re.fullmatch(r"(\d\d_\w+)/.+\.cuh", name)
-        if match:
-            device_code = {n for n in included_by(name, set()) if n.startswith(("common/parts/", "common/machine/")) and n.endswith(".cuh")}
-            stages.setdefault(match[1], set()).update({name}, device_code - {"common/machine/ptx.cuh"})
-    return {**dict(sorted(stages.items())), "binding": {"common/binding/merge.cuh"}}  # no stage, but binding_test is named as theirs are
+    for file in sorted(ROOT.glob("[0-9][0-9]_*/**/*.cuh")):
+        name = file.relative_to(ROOT).as_posix()
+        device_code = {n for n in included_by(name, set()) if re.match(r"common/(parts|machine)/.*\.cuh$", n)}
+        stages.setdefault(name.split("/")[0], set()).update({name}, device_code - {"common/machine/ptx.cuh"})
+    return {**stages, "binding": {"common/binding/merge.cuh"}}  # no stage, but binding_test is named as theirs are
 
 
 def mutants_of(path):
-    """[(path, line, begin, end, replacement, statement)]"""
+    """(path, line, begin, end, replacement, statement) of each deletion."""
     code = NOT_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), (ROOT / path).read_text())
     for match in DELETED.finditer(code):
         statement = " ".join(match.group().split())
@@ -88,10 +74,8 @@ class Campaign:
     def __init__(self, stages, folder):
         self.stages, self.folder = stages, folder
         self.limits = {}  # (preset, stage): seconds that the tests of a mutant may take
-        for name in project_files():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target)
+        builds = [path.name for path in ROOT.iterdir() if re.match(r"build|\.git$", path.name)]
+        shutil.copytree(ROOT, folder, ignore=lambda at, names: builds if pathlib.Path(at) == ROOT else [], dirs_exist_ok=True)
 
     def build(self, preset, stage):
         folder = self.folder / f"build-{preset}"
@@ -105,20 +89,18 @@ class Campaign:
 
     def test(self, preset, stage, limit):
         """Who noticed what: "" if all tests passed, None if they took longer than the limit."""
-        program = self.folder / f"build-{preset}" / "tests" / f"{stage}_test"
         # Without random addresses, of which older ThreadSanitizers stand only little
-        starter = (
-            ["setarch", "-R"] if preset == "race" and shutil.which("setarch") and run(["setarch", "-R", "true"]).returncode == 0 else []
-        )
-        command = [*starter, program, "--device=cpu", "--abort-after=1", "--no-colors=true"]
+        fixed = preset == "race" and shutil.which("setarch") and run(["setarch", "-R", "true"]).returncode == 0
+        program = self.folder / f"build-{preset}" / "tests" / f"{stage}_test"
+        command = [*(["setarch", "-R"] if fixed else []), program, "--device=cpu", "--abort-after=1", "--no-colors=true"]
         try:
             done = run(command, timeout=limit, env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1:exitcode=66"})
         except subprocess.TimeoutExpired:
             return None
         if done.returncode == 0:
             return ""
-        race, case = re.search(r"SUMMARY: ThreadSanitizer: (.*)", done.stdout), re.search(r"TEST CASE:\s*(.*)", done.stdout)
-        return f"{stage}, {race[1] if race else case[1] if case else f'exit code {done.returncode}'}"
+        found = re.search(r"SUMMARY: ThreadSanitizer: (.*)", done.stdout) or re.search(r"TEST CASE:\s*(.*)", done.stdout)
+        return f"{stage}, {found[1] if found else f'exit code {done.returncode}'}"
 
     def limit(self, preset, stage):
         """The unchanged tests must build and pass, or the hunt would mean nothing."""
@@ -149,12 +131,11 @@ class Campaign:
 
 
 def main():
-    if sys.argv[1:2] == ["--exercises"]:
-        os.execv(sys.executable, [sys.executable, "-B", ROOT / "docs" / "course" / "course.py", "mutate", *sys.argv[2:]])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", help="numbers or names of stages, separated by commas")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing later than that (default: run all)")
-    parser.add_argument("--list", action="store_true", help="list the mutants and stop")
+    parser.add_argument("--stage", help="numbers or names of stages, separated by commas (default: all)")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="begin nothing later than that; each commit begins with other files"
+    )
     given = parser.parse_args()
 
     stages = stages_and_kernels()
@@ -163,17 +144,17 @@ def main():
     if not chosen:
         parser.error(f"--stage {given.stage}: there are {', '.join(stages)}")
     files = sorted(set().union(*chosen.values()))
-    random.Random(git("rev-parse", "HEAD")).shuffle(files)  # who has time for a few takes others at each commit
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, check=False).stdout
+    random.Random(commit).shuffle(files)
     mutants = [mutant for path in files for mutant in mutants_of(path)]
     end, verdicts = time.monotonic() + 60 * given.minutes, []
     with tempfile.TemporaryDirectory(prefix="flash_mutate_") as scratch:
-        campaign = None if given.list else Campaign(chosen, pathlib.Path(scratch))
-        for mutant in mutants:
+        campaign = Campaign(chosen, pathlib.Path(scratch))
+        for path, line, *place, statement in mutants:
             if verdicts and time.monotonic() > end:
                 break
-            if campaign:
-                verdicts.append(campaign.verdict(mutant))
-            print(f"{mutant[0]}:{mutant[1]}  {mutant[5]}  {verdicts[-1] or 'NOT FOUND' if campaign else ''}", flush=True)
+            verdicts.append(campaign.verdict((path, line, *place, statement)))
+            print(f"{path}:{line}  {statement}  {verdicts[-1] or 'NOT FOUND'}", flush=True)
     survivors = verdicts.count("")
     print(f"{len(mutants)} deletions, {len(verdicts) - survivors} found, {survivors} not found, {len(mutants) - len(verdicts)} not run")
     return 1 if survivors else 0

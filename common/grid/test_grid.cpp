@@ -19,7 +19,12 @@
 namespace flash::grid {
 namespace {
 
-Pass deepest_pass(const Variant& variant) { return variant.backward != nullptr ? Pass::backward : Pass::forward; }
+/// Calls test(variant, pass) for each variant that takes the problem. `pass`: backward if it has one, which runs its own forward first.
+template <class Test>
+void each_variant(const FullProblem& problem, Test&& test) {
+  for (const Variant& variant : variants_for(problem))
+    test(variant, variant.backward != nullptr ? Pass::backward : Pass::forward);
+}
 
 /// The values, or under a sanitizer the first alone, for cases whose numbers differ but not what threads do with them.
 template <class T>
@@ -66,8 +71,7 @@ HostTensor<float> rows_of(const HostTensor<float>& packed, const std::vector<int
 
 TEST_CASE("grid: a sequence of a ragged batch has the bits of a run of its own") {
   for (const FullProblem& problem : sequences_of_a_tile()) {
-    for (const Variant& variant : variants_for(problem)) {
-      const Pass pass = deepest_pass(variant);
+    each_variant(problem, [&](const Variant& variant, Pass pass) {
       const Inputs inputs = make_inputs(problem, InputKind::normal, 37, pass);
       const auto tiles = [&, limits = device().limits()](const FullProblem& p, Pass of) {
         return choose_tiles(variant, p, of, limits, {});
@@ -103,7 +107,7 @@ TEST_CASE("grid: a sequence of a ragged batch has the bits of a run of its own")
         if (variant.atomic_dQ) got.dQ = expected.dQ;
         CHECK(identical(got, expected));
       }
-    }
+    });
   }
 }
 
@@ -111,40 +115,39 @@ TEST_CASE("grid: hyperbolic scores of points that are one, almost one, or at the
   FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = 33, .d = 24});
   problem.score = Score::lorentz;
   problem.scale = 1.0f;
-  for (const Variant& variant : variants_for(problem)) {
+  each_variant(problem, [&](const Variant& variant, Pass pass) {
     for (const float size : {1.0f, 30.0f}) {
       for (const float step : {0.0f, 1e-6f, 1e-2f}) {
-        Inputs inputs = make_inputs(problem, InputKind::normal, 12, deepest_pass(variant));
+        Inputs inputs = make_inputs(problem, InputKind::normal, 12, pass);
         for (std::size_t n = 0; n < inputs.Q.values.size(); ++n) {
           inputs.Q.values[n] *= size;
           inputs.K.values[n] = inputs.Q.values[n] * (1.0f + (n % 24 == 5 ? step : 0.0f));
         }
-        checked_run(variant, problem, inputs, deepest_pass(variant));
+        checked_run(variant, problem, inputs, pass);
       }
     }
-  }
+  });
 }
 
 TEST_CASE("grid: centroids of values that are one, almost one, or so far out that their Lorentz norm cancels") {
   FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = 33, .d = 24});
   problem.score = Score::lorentz;
   problem.values = Values::centroid;
-  for (const Variant& variant : variants_for(problem)) {
+  each_variant(problem, [&](const Variant& variant, Pass pass) {
     for (const float size : {1.0f, 30.0f, 1000.0f}) {
       for (const float step : {0.0f, 1e-3f, 1.0f}) {
-        Inputs inputs = make_inputs(problem, InputKind::normal, 13, deepest_pass(variant));
+        Inputs inputs = make_inputs(problem, InputKind::normal, 13, pass);
         for (std::size_t n = 0; n < inputs.V.values.size(); ++n)
           inputs.V.values[n] = size * (inputs.V.values[n % 24] + (n < 24 ? 0.0f : step * inputs.V.values[n]));
-        checked_run(variant, problem, inputs, deepest_pass(variant));
+        checked_run(variant, problem, inputs, pass);
       }
     }
-  }
+  });
 }
 
 TEST_CASE("grid: rows that see no key give O = 0, L = -inf and zero gradients") {
   for (const FullProblem& problem : fully_masked_rows()) {
-    for (const Variant& variant : variants_for(problem)) {
-      const Pass pass = deepest_pass(variant);
+    each_variant(problem, [&](const Variant& variant, Pass pass) {
       const Results<float> got = checked_run(variant, problem, make_inputs(problem, InputKind::normal, 3, pass), pass);
       for (int h = 0; h < problem.H; ++h) {
         for (int i = 0; i < problem.Nq - problem.Nk; ++i) {
@@ -155,15 +158,14 @@ TEST_CASE("grid: rows that see no key give O = 0, L = -inf and zero gradients") 
           }
         }
       }
-    }
+    });
   }
 }
 
 TEST_CASE("grid: -inf in the bias masks single pairs and whole rows") {
   FullProblem problem = problem_of({.Nq = 34, .Nk = 40, .d = 24});
   problem.bias = BiasKind::matrix;
-  for (const Variant& variant : variants_for(problem)) {
-    const Pass pass = deepest_pass(variant);
+  each_variant(problem, [&](const Variant& variant, Pass pass) {
     Inputs inputs = make_inputs(problem, InputKind::normal, 11, pass);
     for (int j = 0; j < problem.Nk; ++j) {
       for (int i = 0; i < problem.Nq; ++i) {
@@ -173,7 +175,7 @@ TEST_CASE("grid: -inf in the bias masks single pairs and whole rows") {
     }
     const Results<float> got = checked_run(variant, problem, inputs, pass);
     CHECK(got.L(0, 1, 33, 0) == -std::numeric_limits<float>::infinity());
-  }
+  });
 }
 
 TEST_CASE("grid: large scores are right where the max is subtracted, and reported where it is not") {
@@ -181,8 +183,7 @@ TEST_CASE("grid: large scores are right where the max is subtracted, and reporte
   for (const int Nk : brief({41, 300})) {
     FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 34, .Nk = Nk, .d = 48});
     problem.causal = Nk == 41;
-    for (const Variant& variant : variants_for(problem)) {
-      const Pass pass = deepest_pass(variant);
+    each_variant(problem, [&](const Variant& variant, Pass pass) {
       const Inputs inputs = make_inputs(problem, InputKind::large, 5, pass);
       const Results<float> got = run(variant, problem, inputs, pass);
       const CheckReport report = check_results(problem, inputs, pass, got, Sample{});
@@ -192,7 +193,7 @@ TEST_CASE("grid: large scores are right where the max is subtracted, and reporte
         CHECK_FALSE(report.passed);
         CHECK(report.tensors.front().non_finite > 0);
       }
-    }
+    });
   }
 }
 
@@ -204,10 +205,10 @@ TEST_CASE("grid: however large the scores, a row's softmax ends, and picks the l
       FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = sanitized() ? 70 : 300, .d = 64});
       problem.scale = scale;
       problem.causal = causal;
-      for (const Variant& variant : variants_for(problem)) {
-        if (!variant.subtracts_max) continue;
-        checked_run(variant, problem, make_inputs(problem, InputKind::normal, 23, Pass::forward), Pass::forward);
-      }
+      each_variant(problem, [&](const Variant& variant, Pass) {
+        if (variant.subtracts_max)
+          checked_run(variant, problem, make_inputs(problem, InputKind::normal, 23, Pass::forward), Pass::forward);
+      });
     }
   }
 }
@@ -231,8 +232,8 @@ TEST_CASE("grid: dK and dV of shared heads are as precise as sums over each head
   const CheckReport naive = checker.check(naive_same_precision(problem, inputs, Pass::backward));
   // In 16 bits the rounding of P and dS is larger than that of any sum, and a kernel may multiply dP by P as rounded for dV.
   const double allowed = problem.dtype == Dtype::fp32 ? 1.2 : 1.3;
-  for (const Variant& variant : variants_for(problem)) {
-    if (variant.backward == nullptr) continue;
+  each_variant(problem, [&](const Variant& variant, Pass pass) {
+    if (pass == Pass::forward) return;
     const CheckReport got = checker.check(run(variant, problem, inputs, Pass::backward));
     for (std::size_t n = 0; n < naive.tensors.size(); ++n) {
       const std::string& tensor = naive.tensors[n].tensor;
@@ -241,21 +242,20 @@ TEST_CASE("grid: dK and dV of shared heads are as precise as sums over each head
                     std::string(variant.name) << ": " << tensor << " is off by " << got.tensors[n].rel_l2
                                               << ", relative L2; naively by " << naive.tensors[n].rel_l2);
     }
-  }
+  });
 }
 
 TEST_CASE("grid: one row with a bias of -1e9, beside which its scores vanish") {
   FullProblem problem = problem_of({.Nq = 35, .Nk = 41, .d = 16});
   problem.bias = BiasKind::matrix;
   for (const float far : brief({-1e9f, std::numeric_limits<float>::lowest()})) {
-    for (const Variant& variant : variants_for(problem)) {
-      if (!variant.subtracts_max) continue;  // exp(-1e9) = 0: the row is lost
-      const Pass pass = deepest_pass(variant);
+    each_variant(problem, [&](const Variant& variant, Pass pass) {
+      if (!variant.subtracts_max) return;  // exp(-1e9) = 0: the row is lost
       Inputs inputs = make_inputs(problem, InputKind::normal, 19, pass);
       for (int j = 0; j < problem.Nk; ++j) inputs.bias(0, 0, 3, j) = far;
       CAPTURE(far);
       checked_run(variant, problem, inputs, pass);
-    }
+    });
   }
 }
 
@@ -267,8 +267,7 @@ TEST_CASE("grid: repeated runs agree to the last bit") {
   problems.push_back(problem_of({.B = 4, .H = 8, .Hkv = 4, .Nq = 257, .Nk = 301, .d = 59}));
   problems.back().causal = true;
   for (const FullProblem& problem : problems) {
-    for (const Variant& variant : variants_for(problem)) {
-      const Pass pass = deepest_pass(variant);
+    each_variant(problem, [&](const Variant& variant, Pass pass) {
       const Inputs inputs = make_inputs(problem, InputKind::normal, 17, pass);
       const Checker checker(problem, inputs, pass, Sample{});
       Runner runner(device(), variant, problem, inputs, pass);
@@ -278,15 +277,14 @@ TEST_CASE("grid: repeated runs agree to the last bit") {
         runner.run();
         CHECK_MESSAGE(repeats(variant, checker, first, runner.results()), std::string(variant.name) << ", repeat " << repeat);
       }
-    }
+    });
   }
 }
 
 TEST_CASE("cpu: thread orders agree to the last bit") {
   FullProblem problem = problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24});
   problem.causal = true;
-  for (const Variant& variant : variants_for(problem)) {
-    const Pass pass = deepest_pass(variant);
+  each_variant(problem, [&](const Variant& variant, Pass pass) {
     const Inputs inputs = make_inputs(problem, InputKind::normal, 29, pass);
     const Checker checker(problem, inputs, pass, Sample{});
     Runner runner(device(), variant, problem, inputs, pass);
@@ -303,7 +301,7 @@ TEST_CASE("cpu: thread orders agree to the last bit") {
       CHECK_MESSAGE(repeats(variant, checker, *first, runner.results()), std::string(variant.name)
                                                                              << ", order " << static_cast<int>(entry.first));
     }
-  }
+  });
 }
 
 TEST_CASE("cpu: no two threads race, none reads memory that nobody wrote, and the outputs are written whole") {
@@ -312,8 +310,7 @@ TEST_CASE("cpu: no two threads race, none reads memory that nobody wrote, and th
   watching.watch = true;
   for (const FullProblem& problem : {problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24}),
                                      problem_of({.H = 1, .Hkv = 1, .Nq = 66, .Nk = 130, .d = 40}), ragged()[1]}) {
-    for (const Variant& variant : variants_for(problem)) {
-      const Pass pass = deepest_pass(variant);
+    each_variant(problem, [&](const Variant& variant, Pass pass) {
       Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, 31, pass), pass);
       simt::reset_findings();
       {
@@ -326,7 +323,7 @@ TEST_CASE("cpu: no two threads race, none reads memory that nobody wrote, and th
       for (const simt::UnwrittenRead& read : found.unwritten) FAIL_CHECK(std::string(variant.name) << ": " << sentence(read));
       for (const std::string& missing : never_written(runner.attention()))
         FAIL_CHECK(std::string(variant.name) << ": " << missing);
-    }
+    });
   }
 }
 

@@ -1,0 +1,165 @@
+// The report of a run, for people.
+#include "common/attention/cost.hpp"
+#include "common/harness/report.hpp"
+#include "common/harness/text.hpp"
+#include "common/machine/host_memory.hpp"
+
+#include <cmath>
+
+namespace flash {
+namespace {
+
+using Row = std::vector<std::string>;
+using std::to_string;
+
+/// "  label        text\n"; a long text goes on below itself.
+std::string line(const char* label, const std::string& text) {
+  std::string padded(label);
+  padded.resize(13, ' ');
+  return wrapped("  " + padded + text, 15) + "\n";
+}
+
+/// Labelled lines, one for each text; only the first has the label.
+std::string lines(const char* label, const std::vector<std::string>& texts) {
+  std::string text;
+  for (const std::string& each : texts) text += line(text.empty() ? label : "", each);
+  return text;
+}
+
+std::string device_text(const DeviceInfo& device) {
+  if (device.kind == Backend::cpu) {
+    return "CPU simulator of sm_" + to_string(device.simulates_sm) + " on " + device.name +
+           (device.order == "forward" ? "" : ", thread order " + device.order);
+  }
+  return device.name + ", sm_" + to_string(device.sm) + ", CUDA " + device.cuda + ", driver " + device.driver;
+}
+
+std::string input_text(const RunRecord& run) {
+  return (run.load.empty() ? to_string(run.problem.input) + (", seed " + to_string(run.problem.seed))
+                           : "loaded from " + run.load) +
+         (run.note.empty() ? "" : " (" + run.note + ")");
+}
+
+/// The place where a tensor is wrong most. Elements that are not finite are described in words: they are no result.
+std::string worst_text(const TensorCheck& check) {
+  const auto& [b, h, row, column, got, expected] = check.worst;
+  return check.tensor + " is wrong" +
+         (check.non_finite > 0 ? " (" + to_string(check.non_finite) + " elements not finite)" : "") + ", worst at batch " +
+         to_string(b) + ", head " + to_string(h) + ", row " + to_string(row) + ", column " + to_string(column) + ": got " +
+         number_text(got, 9) + ", expected " + number_text(expected, 9);
+}
+
+std::string score_text(float largest) {
+  if (!std::isfinite(largest))
+    return "The scores of that row overflow fp32 themselves: scale * q.k exceeds 3.4e38. "
+           "No variant can mend that; a smaller --scale or smaller inputs can.";
+  return "The largest score of that row is " + number_text(static_cast<double>(largest)) +
+         ", and this variant does not subtract the row's max: exp " +
+         (largest > 0 ? "overflows in fp32 beyond 88.7."
+                      : "underflows in fp32 below -87.3 and is 0 below -104, as if the row saw no key.") +
+         " 02_safe_softmax shows the cure.";
+}
+
+std::string check_text(const RunRecord& run) {
+  if (!run.check) return line("check", "skipped");
+  std::vector<Row> rows{{"tensor", "max error", "tolerance", "relative L2", "verdict"}};
+  std::string wrong;
+  for (const TensorCheck& t : run.check->tensors) {
+    rows.push_back(
+        {t.tensor, number_text(t.max_abs), number_text(t.tolerance), number_text(t.rel_l2), t.passed ? "ok" : "WRONG"});
+    if (!t.passed) wrong += line("", worst_text(t));
+  }
+  return line("check", std::string(run.check->passed ? "passed" : "FAILED") + ", against double precision" +
+                           (run.check->sampled ? ", on a sample of rows" : ", every element")) +
+         table(15, rows) + wrong + (run.largest_score ? line("", score_text(*run.largest_score)) : "");
+}
+
+std::string threads_text(const Diagnosis& threads) {
+  constexpr std::size_t most = 5;  // one cause has many effects; JSON has them all
+  std::vector<std::string> mistakes = threads.mistakes, hints = threads.hints;
+  hints.resize(std::min(hints.size(), most));
+  if (mistakes.size() > most) {
+    const std::string more = "and " + to_string(mistakes.size() - most) + " more pairs of lines (--json)";
+    mistakes.resize(most);
+    mistakes.push_back(more);
+  }
+  return line("threads", std::string(mistakes.empty() ? "no race" : "RACE") +
+                             (threads.complete ? "" : "; only the first accesses of this large problem were looked at")) +
+         lines("", mistakes) + lines("diagnosis", hints);
+}
+
+std::string time_text(const RunRecord& run) {
+  const Timing& time = *run.timing;
+  const std::optional<double> percent = run.percent_of_peak();
+  return line("time", number_text(time.median_ms, 4) + " ms (median of " + to_string(time.iterations) + "; min " +
+                          number_text(time.min_ms, 4) + ", max " + number_text(time.max_ms, 4) +
+                          (time.cold_l2 ? "; cold L2)" : "; warm L2)")) +
+         line("speed",
+              number_text(run.tflops()) + " TFLOP/s" +
+                  (percent ? ", " + number_text(*percent) + " % of this device's peak for " + to_string(run.problem.dtype)
+                           : ""));
+}
+
+/// "-" for what is not predicted.
+std::string predicted_text(std::optional<std::int64_t> count) {
+  return count ? count_text(static_cast<std::uint64_t>(*count)) : "-";
+}
+
+std::string counts_text(const Counters& counters, const Prediction& predicted) {
+  std::vector<Row> tensors{{"", "bytes read,", "", "bytes written,", "", "32-byte"},
+                           {"tensor", "predicted", "counted", "predicted", "counted", "sectors"}};
+  const auto add = [&](const TensorTraffic& counted, const Moved& moved) {
+    const auto expected = [&](std::int64_t bytes) {
+      return predicted_text(predicted.tensors.empty() ? std::nullopt : std::optional(bytes));
+    };
+    tensors.push_back({counted.tensor, expected(moved.read), count_text(counted.read_bytes), expected(moved.written),
+                       count_text(counted.written_bytes), count_text(counted.read_sectors + counted.written_sectors)});
+  };
+  MovedTensors not_counted = predicted.tensors;
+  for (const TensorTraffic& counted : counters.traffic) {
+    const auto found = not_counted.extract(counted.tensor);
+    add(counted, found.empty() ? Moved{} : found.mapped());
+  }
+  for (const auto& [name, moved] : not_counted) add({.tensor = name}, moved);
+  add({"all", counters.read_bytes(), counters.written_bytes(), counters.sectors()}, sum_of(predicted.tensors));
+  std::vector<Row> events{{"event", "predicted", "counted"}};
+  const auto event = [&](const char* name, std::uint64_t counted, std::optional<std::int64_t> expected = {}) {
+    events.push_back({name, predicted_text(expected), count_text(counted)});
+  };
+  event("sectors of 32 bytes", counters.sectors(), predicted.sectors);
+  event("barriers", counters.barriers, predicted.barriers);
+  event("warp operations", counters.warp_operations, predicted.warp_operations);
+  event("bank conflicts of views", counters.bank_conflicts);
+  event("atomics", counters.atomics);
+  event("tensor-core products", counters.tensor_core_products);
+  event("kernel launches", counters.launches);
+  event("blocks", counters.blocks);
+  return line("counts", "of this pass, exact; they are not times") + table(15, tensors) + table(15, events);
+}
+
+}  // namespace
+
+std::string text_of(const RunRecord& run) {
+  const auto bytes = [](auto number) { return bytes_text(static_cast<double>(number)); };
+  std::string text = run.stage.name + ", variant " + run.variant.name + "\n" + line("idea", run.variant.idea) +
+                     line("pass", to_string(run.pass)) + line("problem", describe(run.problem)) +
+                     line("input", input_text(run)) + line("device", device_text(run.device));
+  if (run.tiles) text += line("tiles", "Br=" + to_string(run.tiles->Br) + " Bc=" + to_string(run.tiles->Bc));
+  text += check_text(run);
+  if (run.diagnosis) text += threads_text(*run.diagnosis);
+  text += lines("wasteful", run.remarks);
+  text += line("extra memory", bytes(run.workspace_bytes) + " beyond inputs and outputs");
+  text +=
+      line("must move", bytes(compulsory_bytes(run.problem, run.pass)) + ": each input read once, each output written once");
+  if (run.timing) text += time_text(run);
+  if (run.counters) {
+    text += counts_text(*run.counters, run.predicted);
+  } else if (!run.predicted.tensors.empty()) {
+    const Moved moved = sum_of(run.predicted.tensors);
+    text += line("predicted",
+                 bytes(moved.read) + " read, " + bytes(moved.written) + " written by this kernel; --device cpu counts them");
+  }
+  return text + lines("saved", run.saved);
+}
+
+}  // namespace flash
