@@ -1,14 +1,15 @@
-// FlashAttention-1 in one file (Dao et al. 2022, Algorithm 1): S and P never reach HBM. One kernel, a block per head.
+// FlashAttention-1 in one file (Dao et al. 2022, Algorithm 1): S and P never reach HBM. One kernel.
 //
-//   for every tile j of K and V, for every tile i of Q:
-//     S = Q_i K_j^T / sqrt(d)                                         [Br, d] x [d, Bc]
-//     m~ = rowmax S,   P = e^(S - m~),   l~ = rowsum P                of this tile alone
-//     m_new = max(m, m~),   l_new = e^(m - m_new) l + e^(m~ - m_new) l~
-//     O_i = (l e^(m - m_new) O_i + e^(m~ - m_new) P V_j) / l_new      [Br, Bc] x [Bc, d]
+//   O = 0,   m = -inf,   l = 0
+//   for each tile j of K and V, for each tile i of Q:
+//     S = Q_i K_j^T / sqrt(d)         [Br, d] x [d, Bc]    causal: S_ij = -inf if j > i
+//     m~ = rowmax S,   P = e^(S - m~),   l~ = rowsum P
+//     m_new = max(m, m~),   l_new = e^(m - m_new) l + e^(m~ - m_new) l~        the merge of 03
+//     O_i = (e^(m - m_new) l O_i + e^(m~ - m_new) P V_j) / l_new     P V_j: [Br, Bc] x [Bc, d]
 //
-// Q, K, V and O are [heads, N, d] in fp32, with d = 64; a causal problem masks key j of query i if j > i. K_j and V_j are in
-// shared memory. Each query belongs to one thread, which holds its row of S in registers (nvcc unrolls loops with constant
-// bounds); between two tiles of keys its O, m and l wait in HBM.
+// Q, K, V and O are [heads, N, d] in fp32, row after row, with d = 64. A block computes a head: K_j
+// and V_j are in its shared memory, and each query belongs to a thread, which has its row of S and
+// P in registers. From one tile of keys to the next, the row's O, m and l wait in HBM.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
 #include <algorithm>
@@ -16,105 +17,127 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <vector>
 
 constexpr int d = 64;
-constexpr int Br = 256, Bc = 64;  // rows of a tile of Q, also the threads of a block; rows of a tile of K and V
+constexpr int Br = 256, Bc = 64;  // rows of a tile of Q; of a tile of K and V
+constexpr int THREADS = Br;       // each has a row
 
-__device__ float dot(float4 a, float4 b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
+/// Of a part of a row of S: its maximum, and the sum of e^(S - m).
+struct MaxAndSum {
+  float m, l;
+};
 
-/// Q, K, V, O: [heads, N, d], four elements each; m, l: [heads, N].
-__global__ void __launch_bounds__(Br)
-    attention(int N, bool causal, const float4* Q, const float4* K, const float4* V, float4* O, float* m, float* l) {
-  __shared__ float4 K_smem[Bc][d / 4], V_smem[Bc][d / 4];
-  const size_t head = size_t(blockIdx.x) * N;
+/// Of both parts together. The order in which parts merge does not matter, nor does their size.
+__device__ MaxAndSum merge(MaxAndSum a, MaxAndSum b) {
+  const float m = fmaxf(a.m, b.m);
+  return {m, expf(a.m - m) * a.l + expf(b.m - m) * b.l};
+}
 
-  for (int col0 = 0; col0 < N; col0 += Bc) {
-    for (int e = threadIdx.x; e < Bc * d / 4; e += Br) {
-      const int row = e / (d / 4), c = e % (d / 4);
-      const bool exists = col0 + row < N;
-      K_smem[row][c] = exists ? K[(head + col0 + row) * (d / 4) + c] : float4{};
-      V_smem[row][c] = exists ? V[(head + col0 + row) * (d / 4) + c] : float4{};  // P = 0 times NaN would be NaN
-    }
-    __syncthreads();  // read after write: each thread reads all of K_j and V_j
-
-    for (int i = threadIdx.x; i < N; i += Br) {      // this thread's row of each Q_i
-      const int keys = (causal ? i + 1 : N) - col0;  // that the row sees, from the first of this tile on
-      if (keys <= 0) continue;
-      const float4* const q = Q + (head + i) * (d / 4);
-      float4* const o = O + (head + i) * (d / 4);
-
-      // q and o are read and written in HBM directly: neighbouring threads touch rows 256 bytes apart. 2_tiled.cuh stages both
-      // in shared memory. The loops over c stay loops: unrolled, each would be 4096 multiply-adds of code.
-      float S[Bc] = {};
-#pragma unroll 1
-      for (int c = 0; c < d / 4; ++c) {
-        const float4 four = q[c];
-        for (int j = 0; j < Bc; ++j) S[j] += dot(four, K_smem[j][c]);
-      }
-      float m_tile = -INFINITY, l_tile = 0.0f;
-      for (int j = 0; j < Bc; ++j) {
-        S[j] = j < keys ? S[j] / sqrtf(d) : -INFINITY;
-        m_tile = fmaxf(m_tile, S[j]);
-      }
-      for (int j = 0; j < Bc; ++j) {
-        S[j] = expf(S[j] - m_tile);  // P
-        l_tile += S[j];
-      }
-
-      const bool first = col0 == 0;  // line 2 of Algorithm 1: O = 0, l = 0, m = -inf
-      const float m_old = first ? -INFINITY : m[head + i], l_old = first ? 0.0f : l[head + i];
-      const float m_new = fmaxf(m_old, m_tile);
-      const float l_new = l_old * expf(m_old - m_new) + l_tile * expf(m_tile - m_new);
-      const float old = l_old * expf(m_old - m_new) / l_new, tile = expf(m_tile - m_new) / l_new;  // weights of O_i and P V_j
-#pragma unroll 1
-      for (int c = 0; c < d / 4; ++c) {
-        float4 sum = {};
-        for (int j = 0; j < Bc; ++j) {
-          const float4 v = V_smem[j][c];
-          sum.x += S[j] * v.x;
-          sum.y += S[j] * v.y;
-          sum.z += S[j] * v.z;
-          sum.w += S[j] * v.w;
-        }
-        const float4 before = first ? float4{} : o[c];
-        o[c] = {old * before.x + tile * sum.x, old * before.y + tile * sum.y, old * before.z + tile * sum.z,
-                old * before.w + tile * sum.w};
-      }
-      m[head + i] = m_new;
-      l[head + i] = l_new;
-    }
-    __syncthreads();  // write after read: the next K_j and V_j overwrite what slower threads still read
+/// Rows row0, row0 + 1, ... of M, [N, d], to shared memory; beyond M zeros, as 0 times NaN is NaN.
+template <int Rows, int Cols>
+__device__ void load_tile(float (&tile)[Rows][Cols], const float4* M, int row0, int N) {
+  for (int e = threadIdx.x; e < Rows * d / 4; e += THREADS) {
+    const int row = e / (d / 4), c = e % (d / 4);
+    const float4 four = row0 + row < N ? M[(row0 + row) * (d / 4) + c] : float4{};
+    *reinterpret_cast<float4*>(&tile[row][4 * c]) = four;
   }
 }
 
-static void check(cudaError_t error, int exit_code = 1, int line = __builtin_LINE()) {
+/// Q, K, V, O: four numbers per float4, which one instruction loads.
+__global__ void __launch_bounds__(THREADS)
+    fa1_forward(int N, bool causal, const float4* Q, const float4* K, const float4* V, float4* O,
+                MaxAndSum* stats) {
+  __shared__ __align__(16) float K_smem[Bc][d], V_smem[Bc][d];
+  const size_t head = size_t(blockIdx.x) * N * (d / 4);  // where it begins
+
+  for (int col0 = 0; col0 < N; col0 += Bc) {
+    load_tile(K_smem, K + head, col0, N);
+    load_tile(V_smem, V + head, col0, N);
+    // Read after write: each thread reads all of K_j and V_j.
+    __syncthreads();
+
+    for (int i = threadIdx.x; i < N; i += Br) {      // this thread's row of each Q_i
+      const int keys = (causal ? i + 1 : N) - col0;  // that it sees, counted from col0
+      if (keys <= 0) continue;
+
+      // A row of S = Q_i K_j^T / sqrt(d). It is in registers, as nvcc unrolls the loops over j.
+      float S[Bc] = {};
+      for (int c = 0; c < d; c += 4) {
+        const float4 four = Q[head + (i * d + c) / 4];
+        const float q[4] = {four.x, four.y, four.z, four.w};
+        for (int j = 0; j < Bc; ++j)
+          for (int e = 0; e < 4; ++e) S[j] += q[e] * K_smem[j][c + e];
+      }
+
+      // Its softmax: of this tile alone, then merged with the previous tiles.
+      MaxAndSum tile{-INFINITY, 0.0f};
+      for (int j = 0; j < Bc; ++j) {
+        S[j] = j < keys ? S[j] / sqrtf(d) : -INFINITY;
+        tile.m = fmaxf(tile.m, S[j]);
+      }
+      for (int j = 0; j < Bc; ++j) {
+        S[j] = expf(S[j] - tile.m);  // P
+        tile.l += S[j];
+      }
+      MaxAndSum& row = stats[blockIdx.x * size_t(N) + i];
+      const MaxAndSum old = col0 > 0 ? row : MaxAndSum{-INFINITY, 0.0f};
+      const MaxAndSum both = merge(old, tile);
+      row = both;
+
+      // O_i, four columns at a time: the old one and P V_j, each with its weight.
+      const float old_weight = expf(old.m - both.m) * old.l / both.l;
+      const float tile_weight = expf(tile.m - both.m) / both.l;
+      for (int c = 0; c < d; c += 4) {
+        float PV[4] = {};
+        for (int j = 0; j < Bc; ++j)
+          for (int e = 0; e < 4; ++e) PV[e] += S[j] * V_smem[j][c + e];
+        float4& o = O[head + (i * d + c) / 4];
+        const float4 O_i = col0 > 0 ? o : float4{};
+        o = {old_weight * O_i.x + tile_weight * PV[0], old_weight * O_i.y + tile_weight * PV[1],
+             old_weight * O_i.z + tile_weight * PV[2], old_weight * O_i.w + tile_weight * PV[3]};
+      }
+    }
+    // Write after read: the next K_j and V_j overwrite what slower threads still read.
+    __syncthreads();
+  }
+}
+
+static void check(cudaError_t error, int exit_code = 1) {
   if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s:%d: %s\n", __FILE__, line, cudaGetErrorString(error));
+  std::fprintf(stderr, "%s\n", cudaGetErrorString(error));
   std::exit(exit_code);
 }
 
-/// The largest error of O against double precision, over all rows if they are few, else over 1000; NaN if an element is NaN.
-static double largest_error(int N, bool causal, const std::vector<float> (&host)[4]) {
+using Number = float;  // of Q, K, V and O
+constexpr char name[] = "FlashAttention-1";
+constexpr double tolerance = 1e-5;  // sums of d and of N numbers of about 1, rounded by 6e-8 each
+
+/// Computes O; all pointers are to HBM.
+static void attention(int N, int heads, bool causal, const float* Q, const float* K, const float* V,
+                      float* O) {
+  static MaxAndSum* stats = nullptr;  // [heads, N], allocated by the first call
+  if (stats == nullptr) check(cudaMalloc(&stats, sizeof(MaxAndSum) * heads * N), 3);
+  fa1_forward<<<dim3(heads), dim3(THREADS)>>>(N, causal, (const float4*)Q, (const float4*)K,
+                                              (const float4*)V, (float4*)O, stats);
+}
+
+// ==== Harness, the same text in all forward files: O against double precision, and the time. ====
+static double largest_error(int N, bool causal, const std::vector<Number> (&host)[4]) {
   const auto& [Q, K, V, O] = host;
-  const size_t rows = O.size() / d;
   double largest = 0.0;
-  for (size_t sample = 0; sample < std::min<size_t>(rows, 1000); ++sample) {
-    const size_t row = sample * 2654435761u % rows;  // a prime: no row twice
-    const size_t first_key = row / N * N, keys = causal ? row % N + 1 : N;
+  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // 1000 rows or all
     double l = 0.0, o[d] = {};
-    for (size_t j = first_key; j < first_key + keys; ++j) {
-      double qk = 0.0;
-      for (int c = 0; c < d; ++c) qk += double(Q[row * d + c]) * double(K[j * d + c]);
-      const double p = std::exp(qk / std::sqrt(d));
-      l += p;
-      for (int c = 0; c < d; ++c) o[c] += p * double(V[j * d + c]);
+    for (size_t j = i / N * N; j < (causal ? i + 1 : i / N * N + N); ++j) {
+      double S = 0.0;
+      for (int c = 0; c < d; ++c) S += double(float(Q[i * d + c])) * float(K[j * d + c]);
+      const double P = std::exp(S / std::sqrt(d));
+      l += P;
+      for (int c = 0; c < d; ++c) o[c] += P * float(V[j * d + c]);
     }
     for (int c = 0; c < d; ++c) {
-      const double error = std::abs(double(O[row * d + c]) - o[c] / l);
-      if (std::isnan(error)) return error;
-      largest = std::max(largest, error);
+      const double error = std::abs(float(O[i * d + c]) - o[c] / l);
+      if (std::isnan(error) || error > largest) largest = error;
     }
   }
   return largest;
@@ -125,50 +148,37 @@ int main(int argc, char** argv) {
   int sizes[] = {1024, 128, 20};  // N, heads, timed runs, which may be 0
   for (int i = 1; i < argc - causal; ++i) {
     char rest;
-    const int least = i == 3 ? 0 : 1;
-    if (i > 3 || std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) != 1 || sizes[i - 1] < least || sizes[i - 1] > 65535) {
-      std::fprintf(stderr, "bad argument '%s'; usage: %s [N [heads [runs]]] [causal], each up to 65535\n", argv[i], argv[0]);
-      return 2;
-    }
+    const bool number = i <= 3 && std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) == 1;
+    if (number && sizes[i - 1] >= (i == 3 ? 0 : 1) && sizes[i - 1] <= 65535) continue;
+    std::fprintf(stderr, "bad '%s'; usage: [N [heads [runs]]] [causal], up to 65535\n", argv[i]);
+    return 2;
   }
   const auto [N, heads, runs] = sizes;
-  cudaDeviceProp gpu;
-  check(cudaGetDeviceProperties(&gpu, 0), 3);  // 3: there is no GPU
-
-  const size_t size = size_t(heads) * N * d;
-  std::vector<float> host[4];  // Q, K, V and O: where no thread writes O, it stays wrong
-  float4* device[4];
-  std::minstd_rand random;
-  std::uniform_real_distribution<float> uniform(-2.0f, 2.0f);
+  const size_t size = size_t(heads) * N * d, bytes = size * sizeof(Number);
+  std::vector<Number> host[4];  // Q, K, V and O: where no thread writes O, it stays wrong
+  Number* device[4];
   for (int a = 0; a < 4; ++a) {
-    for (size_t i = 0; i < size; ++i) host[a].push_back(uniform(random));
-    check(cudaMalloc(&device[a], size * sizeof(float)));
-    check(cudaMemcpy(device[a], host[a].data(), size * sizeof(float), cudaMemcpyHostToDevice));
+    for (size_t e = 0; e < size; ++e) host[a].push_back(float(std::rand() % 4001) / 1000 - 2);
+    check(cudaMalloc(&device[a], bytes), 3);  // 3: no GPU, or not enough memory
+    check(cudaMemcpy(device[a], host[a].data(), bytes, cudaMemcpyHostToDevice));
   }
-  const auto [Q, K, V, O] = device;
-  float *m, *l;
-  for (float** array : {&m, &l}) check(cudaMalloc(array, size / d * sizeof(float)));
-
   cudaEvent_t begin, end;
   for (cudaEvent_t* event : {&begin, &end}) check(cudaEventCreate(event));
   std::vector<float> ms(runs + 1);  // the first run is a warm-up
   for (float& time : ms) {
     check(cudaEventRecord(begin));
-    attention<<<dim3(heads), dim3(Br)>>>(N, causal, Q, K, V, O, m, l);
+    attention(N, heads, causal, device[0], device[1], device[2], device[3]);
     check(cudaGetLastError());
     check(cudaEventRecord(end));
     check(cudaEventSynchronize(end));
     check(cudaEventElapsedTime(&time, begin, end));
   }
-  check(cudaMemcpy(host[3].data(), O, size * sizeof(float), cudaMemcpyDeviceToHost));
-
-  // Sums of 64 and of N fp32 numbers of about 1, with rounding errors of 6e-8, are accurate to 2e-6.
-  const double tolerance = 1e-5;
+  check(cudaMemcpy(host[3].data(), device[3], bytes, cudaMemcpyDeviceToHost));
   const double error = largest_error(N, causal, host);
-  std::printf("FlashAttention-1 on %s: N = %d, %d heads, d = %d%s\n", gpu.name, N, heads, d, causal ? ", causal" : "");
-  std::printf("largest error %.2g, tolerance %.2g: %s\n", error, tolerance, error <= tolerance ? "ok" : "WRONG");
+  std::printf("%s, N = %d, %d heads%s: largest error %.2g, tolerance %.2g: %s\n", name, N, heads,
+              causal ? ", causal" : "", error, tolerance, error <= tolerance ? "ok" : "WRONG");
   std::sort(ms.begin() + 1, ms.end());
-  const double median = ms[(runs + 1) / 2], flop = 4.0 * heads * N * (causal ? (N + 1) / 2.0 : N) * d;  // two products
-  if (runs > 0) std::printf("median of %d runs: %.3f ms, %.1f TFLOP/s\n", runs, median, flop / median / 1e9);
+  const double gflop = 2e-9 * heads * N * (causal ? N + 1 : 2 * N) * d, time = ms[(runs + 1) / 2];
+  if (runs > 0) std::printf("median of %d runs: %.3f ms, %.1f TFLOP/s\n", runs, time, gflop / time);
   return error <= tolerance ? 0 : 1;
 }

@@ -23,19 +23,24 @@ of_version() {
 clang_format=$(of_version 'version 14.' clang-format-14 clang-format) || exit
 ruff=$(of_version "ruff $(sed -n 's/^required-version = "==\(.*\)"$/\1/p' common/ruff.toml)" .tools/bin/ruff ruff) || exit
 
-
 sources() {  # those that are there: one may be deleted, and not committed yet
   git ls-files -z --cached --others --exclude-standard -- '*.cpp' '*.hpp' '*.cuh' '*.cu' | xargs -0 ls 2>/dev/null | tr '\n' '\0'
 }
+# Whoever compares two one-file kernels has them side by side on a screen.
+narrow="--style={$(sed 's/^ColumnLimit:.*/ColumnLimit: 100/; s/$/,/' .clang-format)}"
+format() {
+  sources | grep -zv '^0[^/]*/standalone' | xargs -0 "$clang_format" "$@"
+  sources | grep -z '^0[^/]*/standalone' | xargs -0 "$clang_format" "$narrow" "$@"
+}
 config=(--config common/ruff.toml)
 if [ $check = no ]; then
-  sources | xargs -0 "$clang_format" -i
+  format -i
   "$ruff" check "${config[@]}" --quiet --fix
   status=$?
   "$ruff" format "${config[@]}" --quiet
   exit $status
 fi
-differ=$(sources | xargs -0 "$clang_format" --dry-run --Werror 2>&1 | sed -n 's/^\([^:]*\):.*\[-Wclang-format-violations\]$/\1/p' | uniq
+differ=$(format --dry-run --Werror 2>&1 | sed -n 's/^\([^:]*\):.*\[-Wclang-format-violations\]$/\1/p' | uniq
   "$ruff" format "${config[@]}" --check --output-format concise | sed -n 's/^\([^:]*\):.*: unformatted: .*/\1/p')
 for file in $differ; do echo "format: $file differs; common/format.sh fixes it"; done
 "$ruff" check "${config[@]}" --quiet --output-format concise && [ -z "$differ" ]

@@ -55,7 +55,7 @@ done
 # --- Which program? ---------------------------------------------------------------------------------------------------------
 
 programs() {  # all that can be named, one in a line
-  (cd "$root" && printf '%s\n' [0-9][0-9]_*/CMakeLists.txt docs/lab/*.cpp) | sed 's|/CMakeLists.txt$||; s|^docs/lab/\(.*\)\.cpp$|lab_\1|'
+  (cd "$root" && printf '%s\n' [0-9][0-9]_*/CMakeLists.txt docs/lab/*.cpp docs/lab/*.cu) | sed 's|/CMakeLists.txt$||; s|^docs/lab/\(.*\)\.c[pu]*$|lab_\1|'
 }
 
 wanted=${1%/}
@@ -179,14 +179,14 @@ case $code in
     show_wrong
     [ $code -lt 128 ] || echo "$name was ended by signal $((code - 128)) ($(kill -l $((code - 128))))."
     if [ "$targets" != "$name" ]; then wrong "; its tests were not run"; fi
-    lab=docs/lab/${name#lab_}.cpp
+    lab=$(cd "$root" && echo docs/lab/"${name#lab_}".c[pu]*)
     [ ! -e "$root/.git" ] || git -C "$root" diff --quiet -- "$lab" 2>/dev/null || echo "git checkout $lab puts the file back."
     wrong ""
     ;;
 esac
 if [ "$targets" = "$name" ]; then
   echo "try: $name is right: every finding above is as its source says. $SECONDS s"
-  sed -n 's|^// Next: |Next: |p' "$root/docs/lab/${name#lab_}.cpp"
+  sed -n 's|^// Next: |Next: |p' "$root/docs/lab/${name#lab_}".c[pu]*
   exit 0
 fi
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Saves what the docs show of the CPU: what the stages and lab programs print, and the counts of two problems and of a sweep. Takes a minute.
+# Saves what the docs show of the CPU: what the stages and lab programs print, and the counts of two problems and of a sweep. Takes two minutes.
 #
 #   docs/save_results.sh [BUILD_DIR]      (default: build; with its tests)
 #
@@ -26,6 +26,7 @@ for lab in "$bin"/lab_*; do
   "$lab" >"$results/$(basename "$lab").txt"
 done
 docs/lab/zoo.sh "$build/tests" >"$results/zoo.txt"
+common/machine/examples/prove.py >"$results/examples.txt"
 "$bin/compare" --device cpu --tune --only 06 --variant tuned --no-causal --heads 1 --seq 512 >"$results/tune.txt"
 "$bin/lab_fragments" --json >"$results/lab_fragments.json"  # for pictures
 

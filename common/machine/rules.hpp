@@ -26,11 +26,14 @@ enum class RuleId : std::uint8_t {
   not_awaited,        ///< a thread or a block ends before its asynchronous work does
   out_of_bounds,      ///< an element that does not exist
   race,               ///< one thread reads and another one writes, in no order
+  same_value,         ///< two threads write, in no order, and each of them the same: a remark
   stack_overflow,     ///< local variables and calls need too much memory
   thread_order,       ///< the result depends on the order of the threads
+  ticket,             ///< an atomic and a barrier order blocks, and no fence behind the atomic: a remark
   trap,               ///< the kernel calls __trap()
   unsupported,        ///< the target GPU, or the simulator, does not have it
   unwritten_read,     ///< a thread reads memory that no thread has written
+  use_after_free,     ///< memory that the program has freed
   warpgroup,          ///< the threads of a warpgroup do not act together
   without_view,       ///< a tensor is accessed past its view, which would have counted it
   write_race,         ///< two threads write, in no order
@@ -38,10 +41,11 @@ enum class RuleId : std::uint8_t {
 
 /// In the order of RuleId.
 inline constexpr const char* rule_names[] = {
-    "absent_lane",    "bad_address",    "bad_argument",  "deadlock",     "divergent_barrier", "division",      "endless_loop",
-    "foreign_memory", "in_flight",      "launch_limits", "mbarrier",     "misaligned",        "missing_fence", "named_barrier",
-    "never_written",  "not_awaited",    "out_of_bounds", "race",         "stack_overflow",    "thread_order",  "trap",
-    "unsupported",    "unwritten_read", "warpgroup",     "without_view", "write_race"};
+    "absent_lane",    "bad_address", "bad_argument",  "deadlock",       "divergent_barrier", "division",       "endless_loop",
+    "foreign_memory", "in_flight",   "launch_limits", "mbarrier",       "misaligned",        "missing_fence",  "named_barrier",
+    "never_written",  "not_awaited", "out_of_bounds", "race",           "same_value",        "stack_overflow", "thread_order",
+    "ticket",         "trap",        "unsupported",   "unwritten_read", "use_after_free",    "warpgroup",      "without_view",
+    "write_race"};
 static_assert(sizeof rule_names / sizeof *rule_names == static_cast<std::size_t>(RuleId::write_race) + 1);
 
 constexpr const char* name_of(RuleId rule) { return rule_names[static_cast<std::size_t>(rule)]; }

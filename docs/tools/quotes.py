@@ -71,9 +71,8 @@ def python(path, *names):
     for name in names:
         if name not in nodes:
             raise SystemExit(f"{path}: no function '{name}' to quote")
-        node = nodes[name]
-        first = min(part.lineno for part in [node, *node.decorator_list])
-        found += (["", ""] if found else []) + lines[first - 1 : node.end_lineno]
+        first = min(part.lineno for part in [nodes[name], *nodes[name].decorator_list])
+        found += (["", ""] if found else []) + lines[first - 1 : nodes[name].end_lineno]
     return block(found, "py")
 
 
@@ -86,6 +85,11 @@ def printed(name, *numbers):
     """What a program printed on the CPU; or only some of its paragraphs, the first is number 1."""
     paragraphs = "\n".join(source(f"docs/results/cpu/{name}.txt")).strip().split("\n\n")
     return block(["\n\n".join(paragraphs[int(n) - 1] for n in numbers or range(1, len(paragraphs) + 1))])
+
+
+def table(name):
+    """A Markdown table that a program printed on the CPU."""
+    return "\n".join(source(f"docs/results/cpu/{name}.txt")).strip()
 
 
 def lab(name):

@@ -29,6 +29,7 @@ void begin_atomic(void* address) {
   machine::Worker& worker = machine::running_worker("an atomic");
   ++worker.block.counters.atomics;
   machine::Thread& self = worker.current();
+  worker.observers.draw(address);
   if (self.fenced) worker.observers.release(address);
   self.last_atomic = address;
 }

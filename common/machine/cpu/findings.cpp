@@ -70,8 +70,10 @@ std::string sentence(const Race& race) {
             machine::words(race.first.block) + ", with no barrier between them";
   } else {
     text += "blocks " + machine::words(race.first.block) + " and " + machine::words(race.second.block) +
-            ", which no barrier orders";
+            (race.remark == RuleId::ticket ? ", which an atomic orders only if a __threadfence() follows it"
+                                           : ", which no barrier orders");
   }
+  if (race.remark == RuleId::same_value) text += ", but each time the same value";
   return text + " (kernel " + race.kernel + race.called_from + ")";
 }
 

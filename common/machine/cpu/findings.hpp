@@ -25,8 +25,12 @@ struct Race {
   std::string called_from;  ///< ", called from 06_fa2_forward/1_loop_order.cuh:90" if a line lies in a helper's file
   bool first_writes = false, second_writes = false;
   ThreadName first, second;
+  RuleId remark = RuleId::race;  ///< among Findings::remarks: same_value or ticket
 
-  RuleId rule() const { return first_writes && second_writes ? RuleId::write_race : RuleId::race; }
+  RuleId rule() const {
+    if (remark != RuleId::race) return remark;
+    return first_writes && second_writes ? RuleId::write_race : RuleId::race;
+  }
 };
 
 /// A thread reads bytes that hold no value: of shared memory, if no thread of its block has written them; of poisoned global memory, if no
@@ -45,7 +49,8 @@ struct ArrayConflicts {
 };
 
 struct Findings {
-  std::vector<Race> races;  ///< one for each pair of lines
+  std::vector<Race> races;    ///< one for each pair of lines
+  std::vector<Race> remarks;  ///< with Options::lenient: those that are harmless in practice
   std::vector<UnwrittenRead> unwritten;
   std::vector<ArrayConflicts> conflicts;  ///< one for each line that has some
   std::uint64_t accesses = 0;             ///< looked at

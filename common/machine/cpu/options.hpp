@@ -23,6 +23,13 @@ struct Options {
   bool watch = false;         ///< look for races and unwritten shared memory: findings.hpp; slower; one operating-system thread
   bool count = false;         ///< count bank conflicts too (bytes and operations are always counted); slower
   std::string trace = {};     ///< a file for what the first block of each launch does when: engine/trace.hpp
+  /// What hardware since Volta puts up with: threads that have exited count as arrived at a barrier, a mask may name lanes that have exited or
+  /// do not exist (what one reads from them is NaN), the warps of a block may meet in different __syncthreads, and a block may leave an mbarrier
+  /// without arrivals that nobody waits for. Races that are harmless in practice are Findings::remarks.
+  bool lenient = false;
+  bool host_pointers = true;  ///< kernels may access memory of the host, within unknown bounds, if a parameter points there
+  std::uint64_t watch_limit =
+      30'000'000;  ///< accesses of a launch that a watch looks at; Findings::complete says if there were more
 };
 
 /// The options of the next launches. They start from the environment; a value that is not allowed there throws UsageError:

@@ -27,7 +27,7 @@ int source_lane(const Thread& thread) {
   }
 }
 
-void shuffle(const Lanes& lanes) {
+void shuffle(const Lanes& lanes, bool lenient) {
   const Thread* by_lane[warpSize] = {};
   for (const Thread* thread : lanes) by_lane[thread->lane()] = thread;
   for (Thread* thread : lanes) {
@@ -42,11 +42,11 @@ void shuffle(const Lanes& lanes) {
     if (source < 0 || source >= warpSize) {
       refuse(RuleId::absent_lane, "lane " + std::to_string(thread->lane()) + " reads from lane " + std::to_string(source));
     }
-    if (by_lane[source] == nullptr) {
+    if (by_lane[source] == nullptr && !lenient) {
       refuse(RuleId::absent_lane, "lane " + std::to_string(thread->lane()) + " reads from lane " + std::to_string(source) +
                                       ", which does not take part: the mask names " + lanes_of(thread->request.mask));
     }
-    thread->result = by_lane[source]->request.value;
+    thread->result = by_lane[source] == nullptr ? ~std::uint64_t{0} : by_lane[source]->request.value;
   }
 }
 
@@ -71,9 +71,9 @@ unsigned same_value(const Lanes& lanes, const Thread& thread) {
 
 }  // namespace
 
-void compute(WarpOperation operation, const Lanes& lanes) {
-  const unsigned mask = lanes.front()->request.mask;
-  unsigned votes = 0;
+void compute(WarpOperation operation, const Lanes& lanes, bool lenient) {
+  unsigned mask = 0, votes = 0;
+  for (const Thread* lane : lanes) mask |= 1u << lane->lane();
   for (const Thread* lane : lanes) votes |= static_cast<unsigned>(lane->request.value != 0) << lane->lane();
   const auto give_all = [&](std::uint64_t result) {
     for (Thread* lane : lanes) lane->result = result;
@@ -83,7 +83,7 @@ void compute(WarpOperation operation, const Lanes& lanes) {
     case WarpOperation::shfl_up:
     case WarpOperation::shfl_down:
     case WarpOperation::shfl_xor:
-      return shuffle(lanes);
+      return shuffle(lanes, lenient);
     case WarpOperation::ballot:
       return give_all(votes);
     case WarpOperation::any:

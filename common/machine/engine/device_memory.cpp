@@ -1,5 +1,7 @@
 #include "common/machine/engine/device_memory.hpp"
 
+#include "common/machine/cpu/view.hpp"
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -11,6 +13,11 @@ namespace {
 std::mutex allocations_mutex;
 
 std::map<std::uintptr_t, Allocation>& allocations() {
+  static std::map<std::uintptr_t, Allocation> by_begin;
+  return by_begin;
+}
+
+std::map<std::uintptr_t, Allocation>& freed_allocations() {
   static std::map<std::uintptr_t, Allocation> by_begin;
   return by_begin;
 }
@@ -38,19 +45,46 @@ bool index_of(const TensorRef& t, std::int64_t offset, std::array<std::int64_t, 
 
 }  // namespace
 
-void add_device_memory(const void* begin, std::size_t bytes) {
+void add_device_memory(const void* begin, std::size_t bytes, std::shared_ptr<const simt::MemoryOrigin> origin) {
+  const int id = origin == nullptr ? 0 : simt::traffic_id(name_of(*origin).c_str());
   const std::lock_guard lock(allocations_mutex);
   const auto first = reinterpret_cast<std::uintptr_t>(begin);
-  allocations()[first] = {{first, first + bytes}, false};
+  allocations()[first] = {{first, first + bytes}, false, std::move(origin), id};
   forget_names(allocations()[first]);
+  auto& freed = freed_allocations();
+  for (auto at = freed.begin(); at != freed.end() && at->first < first + bytes;)
+    at = at->second.end > first ? freed.erase(at) : std::next(at);
 }
 
-void remove_device_memory(const void* begin) {
+bool remove_device_memory(const void* begin, simt::Site freed) {
   const std::lock_guard lock(allocations_mutex);
   const auto found = allocations().find(reinterpret_cast<std::uintptr_t>(begin));
-  if (found == allocations().end()) return;
+  if (found == allocations().end()) return false;
   forget_names(found->second);
+  found->second.freed = freed;
+  if (found->second.origin != nullptr) freed_allocations()[found->first] = std::move(found->second);
   allocations().erase(found);
+  return true;
+}
+
+std::optional<Allocation> origin_near(std::uintptr_t address, std::uintptr_t distance) {
+  const std::lock_guard lock(allocations_mutex);
+  std::optional<Allocation> closest;
+  ++distance;
+  const auto look = [&](const Allocation& allocation) {
+    const std::uintptr_t away = address < allocation.begin ? allocation.begin - address
+                                : address < allocation.end ? 0
+                                                           : address - allocation.end + 1;
+    if (allocation.origin == nullptr || away >= distance) return;
+    closest = allocation;
+    distance = away;
+  };
+  for (const auto* const all : {&allocations(), &freed_allocations()}) {
+    const auto after = all->upper_bound(address);
+    if (after != all->begin()) look(std::prev(after)->second);
+    if (after != all->end()) look(after->second);
+  }
+  return closest;
 }
 
 MemoryRange allocation_at(std::uintptr_t address) {

@@ -1,10 +1,12 @@
 // The allocations that stand for a GPU's memory.
 #pragma once
 
+#include "common/machine/cpu/allocations.hpp"
 #include "common/machine/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,11 +18,17 @@ struct MemoryRange {
 };
 
 struct Allocation : MemoryRange {
-  bool poisoned = false;  ///< holds no values until a kernel writes some
+  bool poisoned = false;                                       ///< holds no values until a kernel writes some
+  std::shared_ptr<const simt::MemoryOrigin> origin = nullptr;  ///< if the program's own call made it: plain pointers reach it
+  int id = 0;                                                  ///< then: under which its bytes count
+  std::optional<simt::Site> freed = {};
 };
 
-void add_device_memory(const void* begin, std::size_t bytes);
-void remove_device_memory(const void* begin);
+void add_device_memory(const void* begin, std::size_t bytes, std::shared_ptr<const simt::MemoryOrigin> = nullptr);
+/// False if none begins there. One with an origin is remembered.
+bool remove_device_memory(const void* begin, simt::Site freed = {});
+/// Of those with an origin, alive or freed, the one that holds this address or, within `distance`, lies closest to it.
+std::optional<Allocation> origin_near(std::uintptr_t address, std::uintptr_t distance);
 /// The host fills the allocation that holds this address, with values or with poison.
 void set_poisoned(const void* inside, bool poisoned);
 /// The allocation that holds this address; empty if none does.

@@ -43,10 +43,10 @@ struct Hopper {
     copies.thread_exits(thread);
     warpgroups.thread_exits(thread);
   }
-  void end_block() {
+  void end_block(bool lenient) {
     copies.end_block();
     warpgroups.end_block();
-    mbarriers.end_block();
+    if (!lenient) mbarriers.end_block();
     named_barriers.end_block();
     registers.end_block();
   }

@@ -4,10 +4,13 @@
 
 #include "common/machine/engine/hopper.hpp"
 #include "common/machine/engine/module.hpp"
+#include "common/machine/engine/reach.hpp"
 #include "common/machine/engine/sanitizer.hpp"
 #include "common/machine/engine/source_line.hpp"
 #include "common/machine/engine/worker.hpp"
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -16,6 +19,8 @@ namespace flash::machine {
 FLASH_MACHINE_VARIABLE constinit thread_local Instruments instruments;
 
 namespace {
+
+Region outside_device{0, std::numeric_limits<std::size_t>::max()};  // may wrap around
 
 /// Tells the race detector, until it has seen enough or memory is full. Nothing may be thrown into a kernel here: the compiler does not expect it.
 void watch_access(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
@@ -48,6 +53,16 @@ inline bool may_access(std::uintptr_t address, std::size_t bytes, AccessKind kin
 }
 
 }  // namespace
+
+void keep_host_out(Region device) {
+  outside_device = {device.begin + device.bytes, 0 - device.bytes};
+  if (Worker::running() == nullptr) instruments.stack = outside_device;
+}
+
+void reset_instruments() {
+  instruments = {};
+  instruments.stack = outside_device;
+}
 
 CallPlace call_place(const void* returns_to, const void* frame) {
   CallPlace place{reinterpret_cast<std::uintptr_t>(returns_to), {}};
@@ -100,18 +115,31 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
   worker->scheduler.abandon(RuleId::in_flight, why + " at " + words(source_line(place)));
 }
 
+[[noreturn]] void refuse_to_host(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  const std::string memory = place_near(reinterpret_cast<std::uintptr_t>(address), bytes);
+  const std::string message = std::string("the host ") + (kind == AccessKind::read ? "reads " : "writes ") +
+                              (memory.empty() ? "device memory" : memory) + ", which only kernels and cudaMemcpy can, at " +
+                              words(source_line(place));
+  if (simt::on_host_access != nullptr) simt::on_host_access(message);
+  std::fprintf(stderr, "%s\n", message.c_str());
+  std::exit(1);
+}
+
 [[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from, const void* frame,
                             bool may) {
-  const CallPlace call = call_place(from, frame);
-  const CodePlace place{.address = call.address, .callers = call.callers};
   if (instruments.steps_left < 0) {
     if (Worker* const worker = Worker::running()) worker->scheduler.no_steps_left(from);
-    instruments = {};  // the host's part of a kernel file
+    reset_instruments();  // the host's part of a kernel file
   }
   if (instruments.unwatched > 0) return;
+  if (may && instruments.machine.holds(reinterpret_cast<std::uintptr_t>(address))) return;  // threadIdx and its kin
+  const CallPlace call = call_place(from, frame);
+  const CodePlace place{.address = call.address, .callers = call.callers};
   const sanitizer::Unwatched unwatched;
   if (!may) {
-    if (Worker* const worker = Worker::running()) worker->hold_against_reach(address, bytes, kind, place);
+    Worker* const worker = Worker::running();
+    if (worker == nullptr) refuse_to_host(address, bytes, kind, place);
+    worker->hold_against_reach(address, bytes, kind, place);
   }
   if (instruments.watch != nullptr) watch_access(address, bytes, kind, place);
   if (instruments.hopper != nullptr && instruments.hopper->concerns(address))

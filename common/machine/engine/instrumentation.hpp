@@ -49,6 +49,11 @@ extern constinit thread_local Instruments instruments;
 /// Steps that a barrier, a warp operation or a view's access counts as: they take the simulator about as long.
 constexpr std::int64_t barrier_steps = 1024, warp_operation_steps = 64, view_steps = 8;
 
+/// From now on the host's part of a kernel file may not access this memory, on this operating-system thread.
+void keep_host_out(Region device);
+/// Back from a kernel.
+void reset_instruments();
+
 /// The kernel's next access is this one.
 void announce(const void* address, std::size_t bytes, AccessKind);
 /// Ends the block if the kernel may not access these bytes. For copies, which the simulator makes.

@@ -15,6 +15,7 @@ using BlockClocks = std::unordered_map<std::uint32_t, Clock>;  ///< [block]
 struct Knowledge {
   Clock here;
   BlockClocks earlier;
+  std::vector<const void*> drawn;  ///< targets of atomics, which make an order once a fence follows
 };
 
 inline void join(Clock& into, const Clock& from) {
@@ -24,9 +25,15 @@ inline void join(Clock& into, const Clock& from) {
 inline void join(BlockClocks& into, const BlockClocks& from) {
   for (const auto& [block, clock] : from) join(into[block], clock);
 }
+inline void join(std::vector<const void*>& into, const std::vector<const void*>& from) {
+  for (const void* each : from) {
+    if (std::find(into.begin(), into.end(), each) == into.end()) into.push_back(each);
+  }
+}
 inline void join(Knowledge& into, const Knowledge& from) {
   join(into.here, from.here);
   join(into.earlier, from.earlier);
+  join(into.drawn, from.drawn);
 }
 
 }  // namespace flash::machine

@@ -176,6 +176,7 @@ void fail(RuleId rule, Site site, const std::string& message) {
     where = worker->scheduler.place(true) + ": ";
     const machine::SourceLine call = machine::source_line_of_call(nullptr);
     if (call.line == line.line) line.caller = call.caller;
+    if (machine::is_machine(site.file)) line = call;
   }
   throw KernelError(name_of(rule), where + message + " at " + machine::words(line));
 }

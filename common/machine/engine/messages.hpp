@@ -29,7 +29,7 @@ std::string hexadecimal(std::uintptr_t);
 /// Where threads are: "threads 64..76 wait in __syncwarp at file:line, thread 77 waits in __syncthreads at file:line, the rest exited".
 std::string waits(const std::vector<Thread*>&);
 
-/// Sets the result of each lane. They all call the same operation with the same mask.
-void compute(WarpOperation, const std::vector<Thread*>& lanes);
+/// Sets the result of each lane. They all call the same operation with the same mask. Lenient: what a lane reads from one that is not there is NaN.
+void compute(WarpOperation, const std::vector<Thread*>& lanes, bool lenient);
 
 }  // namespace flash::machine

@@ -2,13 +2,20 @@
 
 #include "common/machine/engine/module.hpp"
 #include "common/machine/engine/sanitizer.hpp"
+#include "common/machine/engine/shared_memory.hpp"
+
+#include <utility>
 
 namespace flash::machine {
 
-void Observers::start_launch(const KernelCall& kernel, bool watch) {
+void Observers::start_launch(const KernelCall& kernel, const Options& options) {
   race_detector_.reset();
-  if (watch)
-    race_detector_ = std::make_unique<RaceDetector>(kernel.name, kernel.shape.grid, kernel.shape.block, device_memory());
+  if (!options.watch) return;
+  std::vector<Allocation> device = device_memory();
+  if (!simt::findings().complete) {  // some writes were not seen
+    for (Allocation& allocation : device) allocation.poisoned = false;
+  }
+  race_detector_ = std::make_unique<RaceDetector>(kernel, options, std::move(device));
 }
 
 void Observers::end_launch() {
@@ -19,12 +26,13 @@ void Observers::start_block(const KernelCall& kernel, std::uint64_t block, Memor
   if (race_detector_ != nullptr) {
     const auto& [locals, shared_locals, own] = thread_locals();
     race_detector_->start_block(block, dynamic_shared, locals.begin != 0 ? locals : shared_locals);
-    race_detector_->assume_written(own.begin, own.end - own.begin);
+    if (block == 0 && locals.begin != 0) race_detector_->ignore(guard_variables());
   }
   trace_ = block == 0 ? Trace::start_block(kernel) : nullptr;
 }
 
 void Observers::end_block() {
+  if (race_detector_ != nullptr) race_detector_->settle();
   if (trace_ != nullptr) trace_->end_block();
 }
 
@@ -55,6 +63,10 @@ void Observers::order(const std::vector<Thread*>& threads, [[maybe_unused]] void
 void Observers::release(void* token) {
   sanitizer::release(token);
   if (race_detector_ != nullptr) race_detector_->release(scheduler_.current().number, token);
+}
+
+void Observers::draw(void* token) {
+  if (race_detector_ != nullptr) race_detector_->draw(scheduler_.current().number, token);
 }
 
 void Observers::acquire(void* token) {

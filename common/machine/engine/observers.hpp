@@ -15,7 +15,7 @@ class Observers {
  public:
   explicit Observers(Scheduler& scheduler) : scheduler_(scheduler) {}
 
-  void start_launch(const KernelCall&, bool watch);
+  void start_launch(const KernelCall&, const Options&);
   void end_launch();
   void start_block(const KernelCall&, std::uint64_t block, MemoryRange dynamic_shared);
   void end_block();
@@ -26,6 +26,7 @@ class Observers {
   /// What a token orders. Token: the target of an atomic, an mbarrier's phase.
   void release(void* token);
   void acquire(void* token);
+  void draw(void* token);  ///< an atomic, with no fence so far
   bool traced() const { return trace_ != nullptr; }
   /// An event of the running thread, or of the block's end (warp -1), for whoever wants to see it.
   void trace(const char* event, std::initializer_list<Trace::Number> numbers, Site site, const char* tensor = nullptr) {

@@ -4,6 +4,7 @@
 #include "common/machine/engine/source_line.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace flash::machine {
@@ -28,12 +29,14 @@ bool stands_for(AccessKind now, AccessKind before) { return now == AccessKind::w
 
 }  // namespace
 
-RaceDetector::RaceDetector(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device)
-    : kernel_(kernel),
-      grid_(grid),
-      block_shape_(block),
-      threads_(std::size_t{block.x} * block.y * block.z),
-      device_(std::move(device)) {}
+RaceDetector::RaceDetector(const simt::KernelCall& kernel, const simt::Options& options, std::vector<Allocation> device)
+    : kernel_(kernel.name),
+      grid_(kernel.shape.grid),
+      block_shape_(kernel.shape.block),
+      threads_(std::size_t{block_shape_.x} * block_shape_.y * block_shape_.z),
+      device_(std::move(device)),
+      limit_(options.watch_limit),
+      lenient_(options.lenient) {}
 
 void RaceDetector::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared) {
   block_ = static_cast<std::uint32_t>(block);
@@ -46,10 +49,18 @@ void RaceDetector::start_block(std::uint64_t block, MemoryRange dynamic_shared, 
   of_warp_.assign(threads_, {});
   acquired_.clear();
   earlier_.clear();
+  drawn_.clear();
   std::erase_if(tokens_, [this](const auto& token) { return !in_device(reinterpret_cast<std::uintptr_t>(token.first)); });
   for (auto& [token, left] : tokens_) left.here.clear();
   arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
   arrays_.reset(static_cast<int>((threads_ + 31) / 32));
+}
+
+void RaceDetector::ignore(const std::vector<SharedVariable>& variables) {
+  for (const SharedVariable& variable : variables) {
+    for (std::size_t at = variable.offset; at < variable.offset + variable.bytes; at += word_bytes)
+      static_words_[at / word_bytes].ignored = true;
+  }
 }
 
 bool RaceDetector::in_device(std::uintptr_t address) const {
@@ -97,7 +108,10 @@ std::uint32_t RaceDetector::index_of(const CodePlace& place) {
 }
 
 bool RaceDetector::access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
-  if (accesses_ >= limit) return false;
+  if (store_.bytes > 0) [[unlikely]]
+    settle();
+  if (accesses_ >= limit_) return false;
+  const MemoryRange stored{address, place.file == nullptr && kind == AccessKind::write ? address + bytes : address};
   Access now{0, own_[static_cast<std::size_t>(thread)], block_, static_cast<std::uint16_t>(thread), 0, kind};
   bool known_place = false;
   for (std::uintptr_t at = address; at < address + bytes;) {
@@ -106,7 +120,7 @@ bool RaceDetector::access(int thread, std::uintptr_t address, std::size_t bytes,
     const std::uintptr_t here = at;
     Word* const word = word_at(at, shared);
     at += last - first;
-    if (word == nullptr) continue;
+    if (word == nullptr || word->ignored) continue;
     if (!known_place) {
       if (shared) log_array(thread, address, bytes, kind, place);
       now.place = index_of(place);
@@ -115,7 +129,7 @@ bool RaceDetector::access(int thread, std::uintptr_t address, std::size_t bytes,
     }
     now.bytes = static_cast<std::uint8_t>((1u << last) - (1u << first));
     if (kind != AccessKind::read && address <= followed_ && followed_ < address + bytes) last_write_ = now;
-    access_word(*word, here, shared, now);
+    access_word(*word, here, shared, now, stored);
   }
   return true;
 }
@@ -137,7 +151,7 @@ void RaceDetector::count_conflicts(const AccessLog::Key& key, const WarpAccess& 
     conflicts_[reinterpret_cast<std::uintptr_t>(key.file)] += count;
 }
 
-void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, const Access& now) {
+void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, const Access& now, const MemoryRange& stored) {
   if (shared) begin_word(word);
   if (now.kind != AccessKind::read) {
     word.written |= now.bytes;
@@ -159,7 +173,7 @@ void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, 
     } else if (ordered(before, now.thread)) {
       if (covered && stands_for(now.kind, before.kind)) replaced = i;
     } else if ((before.bytes & now.bytes) != 0 && conflict(before.kind, now.kind)) {
-      add_race(before, now, shared);
+      add_race(before, now, shared, stored);
     }
   }
   if (replaced < 0 && word.used < word.last.size()) replaced = word.used++;
@@ -180,9 +194,46 @@ bool RaceDetector::ordered(const Access& before, int thread) const {
   return knows(earlier_) || (acquired != acquired_.end() && knows(acquired->second.earlier));
 }
 
-void RaceDetector::add_race(const Access& before, const Access& now, bool shared) {
+bool RaceDetector::drew(const Access& before, int thread) const {
+  const auto passed_on = [&](const void* token) {
+    const auto ticket = tickets_.find(token);
+    if (ticket == tickets_.end()) return false;
+    const auto clock = ticket->second.find(before.block);
+    return clock != ticket->second.end() && clock->second[before.thread] >= before.clock;
+  };
+  const auto acquired = acquired_.find(static_cast<std::size_t>(thread));
+  return std::ranges::any_of(drawn_, passed_on) ||
+         (acquired != acquired_.end() && std::ranges::any_of(acquired->second.drawn, passed_on));
+}
+
+void RaceDetector::add_race(const Access& before, const Access& now, bool shared, const MemoryRange& stored) {
+  const bool ticket = before.block != block_ && drew(before, now.thread);
+  if (ticket && before.kind == AccessKind::atomic) return;  // its word has told
+  const std::size_t bytes = stored.end - stored.begin;
+  const bool stores = lenient_ && before.kind == AccessKind::write && bytes > 0 && bytes <= store_.before.size();
   const auto same = [&](const FoundRace& race) { return race.first.place == before.place && race.second.place == now.place; };
-  if (races_.size() < most_races && std::ranges::none_of(races_, same)) races_.push_back({before, now, shared});
+  auto found = std::ranges::find_if(races_, same);
+  if (found == races_.end() && races_.size() < most_races) found = races_.insert(found, {before, now, shared, stores, ticket});
+  if (found == races_.end()) return;
+  found->same_value &= stores;
+  found->ticket &= ticket;
+  if (!found->same_value) return;
+  store_.address = reinterpret_cast<const void*>(stored.begin);
+  store_.bytes = bytes;
+  std::memcpy(store_.before.data(), store_.address, bytes);
+  store_.races.push_back(static_cast<std::size_t>(found - races_.begin()));
+}
+
+void RaceDetector::settle() {
+  if (store_.bytes == 0) return;
+  const bool same = std::memcmp(store_.before.data(), store_.address, store_.bytes) == 0;
+  for (const std::size_t race : store_.races) races_[race].same_value &= same;
+  store_.races.clear();
+  store_.bytes = 0;
+}
+
+void RaceDetector::draw(int thread, const void* token) {
+  if (tickets_.contains(token)) join(acquired_[static_cast<std::size_t>(thread)].drawn, {token});
 }
 
 void RaceDetector::begin_word(Word& word) const {
@@ -214,7 +265,10 @@ std::uint32_t RaceDetector::known(std::size_t thread, std::size_t of) const {
 void RaceDetector::barrier() {
   arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
   barrier_ = own_;
-  for (const auto& [thread, acquired] : acquired_) join(earlier_, acquired.earlier);
+  for (const auto& [thread, acquired] : acquired_) {
+    join(earlier_, acquired.earlier);
+    join(drawn_, acquired.drawn);
+  }
   acquired_.clear();
   for (std::uint32_t& time : own_) ++time;
 }
@@ -233,19 +287,27 @@ void RaceDetector::meet(const std::vector<int>& threads) {
   for (const int thread : threads) {
     const auto t = static_cast<std::size_t>(thread);
     of_warp_[t] = told;
-    if (!acquired.here.empty() || !acquired.earlier.empty()) join(acquired_[t], acquired);
+    if (!acquired.here.empty() || !acquired.earlier.empty() || !acquired.drawn.empty()) join(acquired_[t], acquired);
     ++own_[t];
   }
 }
 
 void RaceDetector::release(int thread, const void* token) {
   const auto t = static_cast<std::size_t>(thread);
-  Knowledge now{Clock(threads_), earlier_};
+  Knowledge now{Clock(threads_), earlier_, drawn_};
   for (std::size_t u = 0; u < threads_; ++u) now.here[u] = known(t, u);
-  if (const auto found = acquired_.find(t); found != acquired_.end()) join(now.earlier, found->second.earlier);
-  if (in_device(reinterpret_cast<std::uintptr_t>(token))) join(now.earlier[block_], now.here);
+  if (const auto found = acquired_.find(t); found != acquired_.end()) {
+    join(now.earlier, found->second.earlier);
+    join(now.drawn, found->second.drawn);
+  }
+  const bool passed_on = in_device(reinterpret_cast<std::uintptr_t>(token));
+  if (passed_on) join(now.earlier[block_], now.here);
   join(tokens_[token], now);
   ++own_[t];
+  if (!passed_on || !lenient_) return;
+  Clock& ticket = tickets_[token][block_];
+  join(ticket, now.here);
+  ticket[t] = own_[t];
 }
 
 void RaceDetector::acquire(int thread, const void* token) {
@@ -263,7 +325,8 @@ simt::ThreadName RaceDetector::name(const Access& access) const {
 void RaceDetector::report(simt::Findings& findings) {
   arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
   for (const auto& [address, count] : conflicts_) {
-    const std::string line = source_line({.address = address}).line;
+    const auto place = std::ranges::find(places_, address, &CodePlace::address);  // with its callers
+    const std::string line = source_line(place == places_.end() ? CodePlace{.address = address} : *place).line;
     const auto same = [&](const simt::ArrayConflicts& other) { return other.line == line && other.kernel == kernel_; };
     const auto found = std::ranges::find_if(findings.conflicts, same);
     if (found == findings.conflicts.end()) {
@@ -273,7 +336,7 @@ void RaceDetector::report(simt::Findings& findings) {
     }
   }
   findings.accesses += accesses_;
-  if (accesses_ >= limit) findings.complete = false;
+  if (accesses_ >= limit_) findings.complete = false;
   std::vector<SourceLine> lines(places_.size());
   const auto line_of = [&](const Access& access) -> const SourceLine& {
     SourceLine& line = lines[access.place];
@@ -297,12 +360,16 @@ void RaceDetector::report(simt::Findings& findings) {
                      .first_writes = race.first.kind != AccessKind::read,
                      .second_writes = race.second.kind != AccessKind::read,
                      .first = name(race.first),
-                     .second = name(race.second)};
+                     .second = name(race.second),
+                     .remark = race.same_value ? RuleId::same_value
+                               : race.ticket   ? RuleId::ticket
+                                               : RuleId::race};
+    std::vector<simt::Race>& races = found.remark == RuleId::race ? findings.races : findings.remarks;
     const auto same = [&](const simt::Race& other) {
       const bool there = other.first_line == found.first_line && other.second_line == found.second_line;
       return there || (other.first_line == found.second_line && other.second_line == found.first_line);
     };
-    if (std::ranges::none_of(findings.races, same)) findings.races.push_back(std::move(found));
+    if (std::ranges::none_of(races, same)) races.push_back(std::move(found));
   }
   for (const auto& [access, shared, address] : unwritten_) {
     const SourceLine& line = line_of(access);

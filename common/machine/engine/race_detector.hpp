@@ -10,11 +10,13 @@
 #pragma once
 
 #include "common/machine/cpu/findings.hpp"
-#include "common/machine/cpu/site.hpp"
+#include "common/machine/cpu/launch.hpp"
+#include "common/machine/cpu/options.hpp"
 #include "common/machine/engine/access_log.hpp"
 #include "common/machine/engine/device_memory.hpp"
 #include "common/machine/engine/instrumentation.hpp"
 #include "common/machine/engine/knowledge.hpp"
+#include "common/machine/engine/shared_memory.hpp"
 
 #include <array>
 #include <cstdint>
@@ -65,11 +67,8 @@ std::uintptr_t followed_address();
 
 class RaceDetector {
  public:
-  /// It looks at so many accesses and then at no more, which report() says.
-  static constexpr std::uint64_t limit = 30'000'000;
-
-  /// `device`: the allocations whose words are followed.
-  RaceDetector(const char* kernel, const dim3& grid, const dim3& block, std::vector<Allocation> device);
+  /// It looks at Options::watch_limit accesses and then at no more, which report() says. `device`: the allocations whose words are followed.
+  RaceDetector(const simt::KernelCall&, const simt::Options&, std::vector<Allocation> device);
 
   /// Block number `block` of the grid begins: its threads and its shared memory are new.
   void start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared);
@@ -78,6 +77,8 @@ class RaceDetector {
   bool access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind, const CodePlace&);
   /// Bytes that have a value from the start.
   void assume_written(std::uintptr_t address, std::size_t bytes) { set_written(address, bytes, 0xF); }
+  /// These thread-local variables are not the kernel's.
+  void ignore(const std::vector<SharedVariable>&);
   /// An asynchronous copy is to fill these bytes: until it lands they are as if nobody had written them.
   void forget_writes(std::uintptr_t address, std::size_t bytes) { set_written(address, bytes, 0); }
 
@@ -86,6 +87,10 @@ class RaceDetector {
   void meet(const std::vector<int>& threads);
   void release(int thread, const void* token);
   void acquire(int thread, const void* token);
+  /// An atomic of the thread meets those of other blocks: an order in practice, without the fence that CUDA asks for.
+  void draw(int thread, const void* token);
+  /// The last store has happened: did it change what another thread had stored there?
+  void settle();
 
   std::uint32_t now(int thread) const { return own_[static_cast<std::size_t>(thread)]; }
   /// Up to which time of `other` everything lies before what the thread does now.
@@ -94,7 +99,7 @@ class RaceDetector {
   }
 
   /// Memory is full: look no further.
-  void give_up() { accesses_ = limit; }
+  void give_up() { accesses_ = limit_; }
 
   void report(simt::Findings&);
 
@@ -114,6 +119,7 @@ class RaceDetector {
     std::uint8_t used = 0, next = 0;
     std::uint8_t written = 0;  ///< bytes: a mask
     bool writes = false;       ///< of this launch
+    bool ignored = false;
   };
   struct Unwritten {
     Access read;
@@ -123,6 +129,14 @@ class RaceDetector {
   struct FoundRace {
     Access first, second;
     bool shared;
+    bool same_value, ticket;  ///< each time so far
+  };
+  /// A store that has raced with others, until it has happened.
+  struct Store {
+    const void* address = nullptr;
+    std::size_t bytes = 0;  ///< 0: there is none
+    std::array<std::byte, 16> before{};
+    std::vector<std::size_t> races;
   };
 
   void log_array(int thread, std::uintptr_t address, std::size_t bytes, AccessKind, const CodePlace&);
@@ -131,10 +145,11 @@ class RaceDetector {
   void begin_word(Word&) const;
   Word* word_at(std::uintptr_t address, bool& shared);
   std::unique_ptr<Word[]> new_page(std::uintptr_t number) const;
-  void access_word(Word&, std::uintptr_t address, bool shared, const Access&);
+  void access_word(Word&, std::uintptr_t address, bool shared, const Access&, const MemoryRange& stored);
   bool ordered(const Access& before, int thread) const;
   bool in_device(std::uintptr_t address) const;
-  void add_race(const Access& before, const Access& now, bool shared);
+  bool drew(const Access& before, int thread) const;
+  void add_race(const Access& before, const Access& now, bool shared, const MemoryRange& stored);
   std::uint32_t index_of(const CodePlace&);
   std::uint32_t known(std::size_t thread, std::size_t of) const;
   simt::ThreadName name(const Access&) const;
@@ -149,7 +164,9 @@ class RaceDetector {
   std::vector<std::array<std::uint32_t, 32>> of_warp_;   ///< [t][lane of u], if they are of one warp
   std::unordered_map<std::size_t, Knowledge> acquired_;  ///< [t], by a token since the last barrier
   BlockClocks earlier_;                                  ///< known to all threads since the last barrier
+  std::vector<const void*> drawn_;                       ///< likewise
   std::unordered_map<const void*, Knowledge> tokens_;
+  std::unordered_map<const void*, BlockClocks> tickets_;  ///< what a token passes on, and the atomic that left it
   std::uint32_t block_ = 0;
 
   MemoryRange dynamic_{}, static_{};
@@ -171,7 +188,10 @@ class RaceDetector {
   std::optional<Access> last_write_;  ///< there
 
   std::uint64_t accesses_ = 0;
+  const std::uint64_t limit_;
+  const bool lenient_;
   std::vector<FoundRace> races_;
+  Store store_;
   std::vector<Unwritten> unwritten_;
 };
 

@@ -17,42 +17,66 @@ bool within(const MemoryRange& range, std::uintptr_t address, std::size_t bytes 
   return address >= range.begin && address + bytes <= range.end;
 }
 
+constexpr std::uintptr_t near_by = 1u << 20;
+
 }  // namespace
+
+std::string place_near(std::uintptr_t at, std::size_t size) {
+  const std::optional<Allocation> memory = origin_near(at, near_by);
+  if (!memory) return "";
+  const auto bytes = [](std::uintptr_t count) { return std::to_string(count) + " bytes"; };
+  std::string text = at == memory->begin ? "the first of" : bytes(at - memory->begin) + " into";
+  if (at < memory->begin) text = bytes(memory->begin - at) + " before";
+  if (at >= memory->end) text = (at == memory->end ? "right" : bytes(at - memory->end)) + " past the end of";
+  if (at < memory->end && at + size > memory->end) text = "across the end of";
+  text += " the " + bytes(memory->end - memory->begin) + " of " + name_of(*memory->origin);
+  return text + (memory->freed ? ", freed at " + machine::words(*memory->freed) : "");
+}
 
 void announce(const void* address, std::size_t bytes, AccessKind kind) {
   instruments.announced = {{reinterpret_cast<std::uintptr_t>(address), bytes}, bytes, kind};
 }
 
-void Reach::start(const KernelCall& kernel, const StackPool& stacks) {
+void Reach::start(const KernelCall& kernel, const StackPool& stacks, bool host_pointers) {
   const auto call = reinterpret_cast<std::uintptr_t>(kernel.call);
   call_ = {call, call + kernel.call_bytes};
   stacks_ = stacks.range();
   raw_.clear();
   host_ = false;
-  for (const volatile void* const pointer : kernel.pointers) {
-    if (pointer == nullptr) continue;
-    const MemoryRange allocation = allocation_at(reinterpret_cast<std::uintptr_t>(pointer));
-    if (allocation.end == 0) {
-      host_ = true;
-      continue;
+  for (const Allocation& allocation : device_memory()) {
+    const auto points_there = [&](const volatile void* p) { return within(allocation, reinterpret_cast<std::uintptr_t>(p)); };
+    if (allocation.origin != nullptr) {
+      raw_.push_back({allocation, {}, allocation.id});
+    } else if (std::ranges::any_of(kernel.pointers, points_there)) {
+      Raw raw{allocation, tensors_in(allocation)};
+      for (const std::string& name : raw.tensors) raw.id = simt::traffic_id(name.c_str());
+      raw_.push_back(std::move(raw));
     }
-    Raw raw{allocation, tensors_in(allocation), 0};
-    for (const std::string& name : raw.tensors) raw.id = simt::traffic_id(name.c_str());
-    raw_.push_back(std::move(raw));
+  }
+  for (const volatile void* const pointer : kernel.pointers) {
+    const auto at = reinterpret_cast<std::uintptr_t>(pointer);
+    host_ = host_ || (host_pointers && at != 0 && allocation_at(at).end == 0);
   }
 }
 
-std::optional<int> Reach::counts_as(std::uintptr_t address, std::size_t bytes) const {
-  const auto found = std::ranges::find_if(raw_, [&](const Raw& raw) { return within(raw, address, bytes); });
-  if (found == raw_.end()) return std::nullopt;
-  return found->tensors.size() <= 1 ? found->id : simt::traffic_id(tensor_at(address).name.c_str());  // packed together
+std::optional<int> Reach::counts_as(std::uintptr_t address, std::size_t bytes, AccessKind kind) {
+  const auto after = std::ranges::upper_bound(raw_, address, {}, &Raw::begin);
+  if (after == raw_.begin() || !within(*std::prev(after), address, bytes)) return std::nullopt;
+  Raw& found = *std::prev(after);
+  if (kind != AccessKind::read && instruments.watch == nullptr) found.written = true;
+  return found.tensors.size() <= 1 ? found.id : simt::traffic_id(tensor_at(address).name.c_str());  // packed together
+}
+
+void Reach::end() {
+  for (const Raw& raw : raw_) {
+    if (raw.written && origin_near(raw.begin, 0)) set_poisoned(reinterpret_cast<const void*>(raw.begin), false);
+  }
 }
 
 std::string Reach::past_the_end(std::uintptr_t address) const {
-  constexpr std::uintptr_t near = 1u << 20;
   const Raw* last = nullptr;
   for (const Raw& raw : raw_) {
-    if (raw.end <= address && address - raw.end < near && (last == nullptr || raw.end > last->end)) last = &raw;
+    if (raw.end <= address && address - raw.end < near_by && (last == nullptr || raw.end > last->end)) last = &raw;
   }
   if (last == nullptr) return "";
   std::string names;
@@ -74,19 +98,24 @@ void Worker::count_plain_pointer(int id, const void* address, std::size_t bytes,
   if (kind != AccessKind::write) traffic.read += bytes;
   if (kind != AccessKind::read) traffic.written += bytes;
   if (!block.options.count) return;
+  constexpr std::size_t most = 16;  // of one access of a lane
   const auto* const line = place.file != nullptr ? place.file : reinterpret_cast<const char*>(place.address);
   for (const bool write : {false, true}) {
     if (kind == (write ? AccessKind::read : AccessKind::write)) continue;
-    const AccessLog::Key key{line, place.line, static_cast<int>(bytes), static_cast<std::uintptr_t>(id), write};
-    if (!block.global_log.add(current().warp(), current().lane(), key, reinterpret_cast<std::uintptr_t>(address)))
-      log_is_full({place.file != nullptr ? place.file : "", place.line});
+    for (std::size_t from = 0; from < bytes; from += most) {
+      const int width = static_cast<int>(std::min(most, bytes - from));
+      const AccessLog::Key key{line, place.line, width, static_cast<std::uintptr_t>(id), write};
+      if (!block.global_log.add(current().warp(), current().lane(), key, reinterpret_cast<std::uintptr_t>(address) + from))
+        log_is_full({place.file != nullptr ? place.file : "", place.line});
+    }
   }
 }
 
 // It may also be no memory at all: then the access faults, and is reported for that.
 void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
-  if (const std::optional<int> id = reach_.counts_as(at, bytes)) return count_plain_pointer(*id, address, bytes, kind, place);
+  if (const std::optional<int> id = reach_.counts_as(at, bytes, kind))
+    return count_plain_pointer(*id, address, bytes, kind, place);
   if (reach_.allows(at, bytes, kind)) return;
   const std::string does = kind == AccessKind::read ? "reads " : kind == AccessKind::write ? "writes " : "accesses ";
   RuleId rule = RuleId::foreign_memory;
@@ -99,6 +128,10 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
     if (static_cast<std::size_t>(owner) >= scheduler.threads().size()) return;
     what = does + "a local variable of thread " + machine::words(scheduler.threads()[static_cast<std::size_t>(owner)]->index) +
            ", which no other thread can reach on a GPU";
+  } else if (const std::optional<Allocation> near = origin_near(at, near_by);
+             near && (variable_at(at).empty() || origin_near(at, 1024))) {
+    rule = near->freed && within(*near, at) ? RuleId::use_after_free : RuleId::out_of_bounds;
+    what = does + place_near(at, bytes) + ",";
   } else if (!is_mapped(at)) {
     return;
   } else if (const TensorElement element = tensor_at(at); element.matrix != "") {
@@ -119,8 +152,9 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
         does + (name.empty() ? "memory of the host" : "the host's variable " + name) + ", which no kernel can reach on a GPU";
   }
   scheduler.abandon(rule, what + " at " +
-                              words(place.file != nullptr ? source_line(place)
-                                                          : source_line_of_call(reinterpret_cast<const void*>(place.address))));
+                              words(place.file != nullptr && !is_machine(place.file)
+                                        ? source_line(place)
+                                        : source_line_of_call(reinterpret_cast<const void*>(place.address))));
 }
 
 }  // namespace flash::machine

@@ -84,7 +84,7 @@ void Scheduler::run() {
   sanitizer::switch_fiber(current_->fiber);
   switch_context(main_, current_->context);
   sanitizer::finish_switch();
-  instruments = {};
+  reset_instruments();
   order_with_main(false);
   if (fault_ != Fault::none)
     failure_ = std::make_exception_ptr(KernelError(rule_of(fault_), place(true) + ": " + message(fault_)));

@@ -40,6 +40,7 @@ class Scheduler {
   const Thread* running() const { return current_; }  ///< null outside run()
   const std::vector<Thread*>& threads() const { return threads_; }
   bool all_exited() const { return exited_ == threads_.size(); }
+  std::size_t exited() const { return exited_; }
   const StackPool& stacks() const { return stacks_; }
 
   /// Waits until somebody wakes the thread. `call`: for messages.

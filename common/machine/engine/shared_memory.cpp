@@ -92,11 +92,25 @@ const std::vector<SharedVariable>& variables() {
   return all;
 }
 
+std::vector<SharedVariable> read_guards() {
+  std::vector<SharedVariable> guards;
+  for_each_symbol([&](const Symbol& symbol) {
+    if (symbol.thread_local_ && symbol.name.starts_with("_ZGV"))
+      guards.push_back({std::string(symbol.name), symbol.value, symbol.bytes});
+  });
+  return guards;
+}
+
 const std::byte* start_of(const SharedVariable& variable) {
   return reinterpret_cast<const std::byte*>(thread_locals().all.begin) + variable.offset;
 }
 
 }  // namespace
+
+const std::vector<SharedVariable>& guard_variables() {
+  static const std::vector<SharedVariable> all = read_guards();
+  return all;
+}
 
 void StaticSharedUse::start_block() {
   before_.clear();

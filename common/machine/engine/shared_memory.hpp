@@ -53,6 +53,9 @@ struct SharedVariable {
   std::size_t offset, bytes;  ///< in the program's thread-local variables
 };
 
+/// Where g++ notes that a static variable has been initialised, though it has no constructor to call: not the kernel's, which accesses them.
+const std::vector<SharedVariable>& guard_variables();
+
 /// Which of them a block writes: they hold something else after it. Known from the program's ELF symbols.
 class StaticSharedUse {
  public:

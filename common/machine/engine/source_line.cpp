@@ -70,11 +70,13 @@ std::vector<Frame> frames_at(const std::vector<std::uintptr_t>& calls) {
   return frames;
 }
 
-bool is_simulator(const Frame& frame) {
+/// `part` of this project: "" for common/
+bool is_ours(std::string_view file, const char* part) {
   const std::string here = __FILE__;  // .../common/machine/engine/source_line.cpp
-  const std::string folder = here.substr(0, here.rfind("machine/"));
-  return frame.line.starts_with(folder) && frame.line.find("/test/") == std::string::npos;
+  return file.starts_with(here.substr(0, here.rfind("machine/")) + part) && file.find("/test/") == file.npos &&
+         file.find("/examples/") == file.npos;
 }
+bool is_simulator(const Frame& frame) { return is_ours(frame.line, ""); }
 
 bool is_of_library(const Frame& frame) {
   return frame.line.starts_with("/usr/") || frame.line.starts_with("/Library/") || frame.line.starts_with("/Applications/");
@@ -108,15 +110,18 @@ SourceLine line_of_calls(const std::vector<std::uintptr_t>& calls) {
 
 }  // namespace
 
+bool is_machine(const char* file) { return is_ours(file, "machine/"); }
+
 std::string words(const SourceLine& place) {
   return place.line + (place.caller.empty() ? "" : ", called from " + place.caller);
 }
 
 SourceLine source_line(const CodePlace& place) {
   SourceLine found;
-  if (place.file == nullptr || place.callers[0] != 0)
+  const bool named = place.file != nullptr && (place.address == 0 || !is_machine(place.file));
+  if (!named || place.callers[0] != 0)
     found = line_of_calls({place.address, place.callers[0], place.callers[1], place.callers[2]});
-  if (place.file != nullptr) found.line = words(Site{place.file, place.line});
+  if (named) found.line = words(Site{place.file, place.line});
   return found;
 }
 

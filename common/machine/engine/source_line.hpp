@@ -19,6 +19,9 @@ SourceLine source_line(const CodePlace&);
 /// The same of the running call that returns to `from`; null: of this one. If all of its function is the simulator's, as of a view that is not inlined, of its callers.
 SourceLine source_line_of_call(const void* from);
 
+/// Is that the machine's own code, which nobody wants to read of? Then its caller's line counts.
+bool is_machine(const char* file);
+
 /// "f.cuh:7", "f.cuh:7, called from g.cuh:8"
 std::string words(const SourceLine&);
 

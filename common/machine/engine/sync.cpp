@@ -19,7 +19,7 @@ std::uint64_t Worker::barrier(BarrierKind kind, int predicate, Site site) {
   self.site = site;
   self.result = predicate != 0;
   scheduler.count_steps(barrier_steps, site);
-  if (++at_barrier_ < static_cast<int>(scheduler.threads().size())) {
+  if (++at_barrier_ < awaited_at_barrier()) {
     scheduler.suspend();
   } else {
     complete_barrier();
@@ -27,25 +27,35 @@ std::uint64_t Worker::barrier(BarrierKind kind, int predicate, Site site) {
   return self.result;
 }
 
+int Worker::awaited_at_barrier() const {
+  return static_cast<int>(scheduler.threads().size() - (block.options.lenient ? scheduler.exited() : 0));
+}
+
 void Worker::complete_barrier() {
-  const Thread& first = *scheduler.threads().front();
-  std::uint64_t count = 0;
+  const Thread* first = nullptr;  // and, if warps may come to different calls, the first of its warp
+  std::uint64_t count = 0, arrived = 0;
   for (const Thread* thread : scheduler.threads()) {
-    if (thread->site != first.site || thread->barrier != first.barrier) {
+    if (thread->state != State::at_barrier) continue;  // has exited
+    if (first != nullptr && thread->barrier == first->barrier && thread->warp() != first->warp() && block.options.lenient)
+      first = thread;
+    if (first == nullptr) first = thread;
+    if (thread->site != first->site || thread->barrier != first->barrier) {
       simt::fail(RuleId::divergent_barrier, current().site, "divergent barrier: " + waits(scheduler.threads()));
     }
     count += thread->result;
+    ++arrived;
   }
   released_.clear();
   for (Thread* thread : scheduler.threads()) {
-    switch (first.barrier) {
+    if (thread->state != State::at_barrier) continue;
+    switch (first->barrier) {
       case BarrierKind::plain:
         break;
       case BarrierKind::count:
         thread->result = count;
         break;
       case BarrierKind::all:
-        thread->result = count == scheduler.threads().size();
+        thread->result = count == arrived;
         break;
       case BarrierKind::any:
         thread->result = count != 0;
@@ -57,22 +67,29 @@ void Worker::complete_barrier() {
   at_barrier_ = 0;
   if (hopper_used_) hopper_->mbarriers.synchronised();
   ++block.counters.barriers;
-  observers.trace("syncthreads", {{"number", static_cast<std::int64_t>(block.counters.barriers)}}, first.site);
+  observers.trace("syncthreads", {{"number", static_cast<std::int64_t>(block.counters.barriers)}}, first->site);
   if (block.options.count) block.count_logged_accesses();
   observers.order(scheduler.threads(), &at_barrier_);
   scheduler.make_ready(released_);
+}
+
+/// Of the lanes that the mask names, those that hardware waits for. What works on a whole warp needs them all.
+unsigned Worker::awaited(const Warp& warp, const WarpRequest& request) const {
+  const bool whole = request.operation == WarpOperation::ldmatrix || request.operation == WarpOperation::stmatrix ||
+                     request.operation == WarpOperation::mma;
+  return block.options.lenient && !whole ? request.mask & warp.present & ~warp.exited : request.mask;
 }
 
 std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
   const sanitizer::Unwatched unwatched;
   Thread& self = current();
   Warp& warp = warps_[static_cast<std::size_t>(self.warp())];
-  const unsigned mask = request.mask;
+  const unsigned mask = awaited(warp, request);
   const auto refuse = [&](const std::string& why) {
     simt::fail(RuleId::absent_lane, site, std::string(name_of(request.operation)) + ": " + why);
   };
   if ((mask >> self.lane() & 1u) == 0) {
-    refuse("lane " + std::to_string(self.lane()) + " calls it with a mask that names only " + lanes_of(mask));
+    refuse("lane " + std::to_string(self.lane()) + " calls it with a mask that names only " + lanes_of(request.mask));
   }
   if ((mask & ~warp.present) != 0) {
     refuse("the mask names " + lanes_of(mask & ~warp.present) + ", which the block of " +
@@ -85,21 +102,19 @@ std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
   self.request = request;
   self.site = site;
   warp.waiting |= 1u << self.lane();
-  if ((warp.waiting & mask) == mask) {
-    lanes_.clear();
-    for (unsigned rest = mask; rest != 0; rest &= rest - 1) {
-      lanes_.push_back(scheduler.threads()[static_cast<std::size_t>(self.number - self.lane() + std::countr_zero(rest))]);
-    }
-    if (std::ranges::all_of(lanes_, [mask](const Thread* lane) { return lane->request.mask == mask; })) {
-      complete_warp_operation(warp, site);
-      return self.result;
-    }
-  }
-  scheduler.suspend();
+  if (!complete_warp_operation(warp, self)) scheduler.suspend();
   return self.result;
 }
 
-void Worker::complete_warp_operation(Warp& warp, Site site) {
+/// The one that `thread` waits in, if all have come.
+bool Worker::complete_warp_operation(Warp& warp, const Thread& thread) {
+  const unsigned mask = awaited(warp, thread.request);
+  if ((warp.waiting & mask) != mask) return false;
+  const Site site = thread.site;
+  lanes_.clear();
+  for (unsigned rest = mask; rest != 0; rest &= rest - 1)
+    lanes_.push_back(scheduler.threads()[static_cast<std::size_t>(thread.number - thread.lane() + std::countr_zero(rest))]);
+  if (std::ranges::any_of(lanes_, [&](const Thread* lane) { return lane->request.mask != thread.request.mask; })) return false;
   const WarpOperation operation = lanes_.front()->request.operation;
   for (const Thread* lane : lanes_) {
     if (lane->request.operation != operation) {
@@ -115,7 +130,7 @@ void Worker::complete_warp_operation(Warp& warp, Site site) {
     const std::size_t elected = scheduler.choose(lanes_.size());
     for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->result = i == elected;
   } else {
-    compute(operation, lanes_);
+    compute(operation, lanes_, block.options.lenient);
   }
   ++block.counters.warp_operations;
   released_.clear();
@@ -125,6 +140,17 @@ void Worker::complete_warp_operation(Warp& warp, Site site) {
     if (lane != &current()) released_.push_back(lane);
   }
   scheduler.make_ready(released_);
+  return true;
+}
+
+/// Who waits for the running thread no longer has to: it has exited.
+void Worker::wait_no_longer() {
+  if (at_barrier_ > 0 && at_barrier_ == awaited_at_barrier()) complete_barrier();
+  Warp& warp = warps_[static_cast<std::size_t>(current().warp())];
+  for (int lane = 0; lane < warpSize; ++lane) {
+    if ((warp.waiting >> lane & 1u) != 0)
+      complete_warp_operation(warp, *scheduler.threads()[static_cast<std::size_t>(current().warp() * warpSize + lane)]);
+  }
 }
 
 void Worker::tensor_core(WarpOperation operation) {

@@ -1,8 +1,9 @@
-// The functions that the compiler calls in kernels for -fsanitize=bounds,integer-divide-by-zero where something is wrong. Names and parameters
+// The functions that the compiler calls in kernels for -fsanitize=bounds,integer-divide-by-zero,alignment where something is wrong. Names and parameters
 // are those of UndefinedBehaviorSanitizer's library (LLVM, compiler-rt/lib/ubsan/ubsan_handlers.h), which is linked under
 // AddressSanitizer alone.
 #include "common/machine/engine/messages.hpp"
 #include "common/machine/engine/sanitizer.hpp"
+#include "common/machine/engine/source_line.hpp"
 #include "common/machine/engine/worker.hpp"
 
 #ifndef FLASH_ASAN
@@ -15,7 +16,7 @@
 namespace flash::machine {
 namespace {
 
-struct SourceLine {
+struct UbsanLine {
   const char* file;
   std::uint32_t line, column;
 };
@@ -27,13 +28,20 @@ struct TypeName {
 };
 
 struct OutOfBounds {
-  SourceLine line;
+  UbsanLine line;
   const TypeName& array;
   const TypeName& index;
 };
 
+struct Misaligned {  ///< or null, which needs no word: the access faults
+  UbsanLine line;
+  const TypeName& type;
+  unsigned char log_alignment;
+  unsigned char access;  ///< what for
+};
+
 struct Division {
-  SourceLine line;
+  UbsanLine line;
   const TypeName& type;
 };
 
@@ -46,8 +54,9 @@ std::string number(const TypeName& type, std::uintptr_t value) {
   return std::to_string(static_cast<std::int64_t>(std::uint64_t{value} << unused) >> unused);
 }
 
-[[noreturn]] void stop(RuleId rule, const SourceLine& at, const std::string& what) {
-  const std::string message = what + " at " + words(Site{at.file, static_cast<int>(at.line)});
+[[noreturn]] void stop(RuleId rule, const UbsanLine& at, const std::string& what) {
+  const Site site{at.file, static_cast<int>(at.line)};
+  const std::string message = what + " at " + (is_machine(at.file) ? words(source_line_of_call(nullptr)) : words(site));
   if (Worker* const worker = Worker::running()) worker->scheduler.abandon(rule, message);
   std::fprintf(stderr, "%s\n", message.c_str());  // in the host's part of a kernel file
   std::abort();
@@ -59,6 +68,19 @@ extern "C" void __ubsan_handle_out_of_bounds(const OutOfBounds* found, std::uint
   const sanitizer::Unwatched unwatched;
   stop(RuleId::out_of_bounds, found->line,
        "element " + number(found->index, index) + " of an array of type " + found->array.name + " does not exist");
+}
+
+/// With -fsanitize=alignment, which a plain file is compiled with: a float4 at an address that is no multiple of 16.
+extern "C" void __ubsan_handle_type_mismatch_v1(const Misaligned* found, std::uintptr_t address) {
+  const sanitizer::Unwatched unwatched;
+  const std::uintptr_t alignment = std::uintptr_t{1} << found->log_alignment;
+  if (address % alignment == 0) return;
+  std::string memory;
+  if (const std::optional<Allocation> near = origin_near(address, 0))
+    memory = " (" + std::to_string(address - near->begin) + " bytes into " + name_of(*near->origin) + ")";
+  stop(RuleId::misaligned, found->line,
+       "misaligned access: the address of a " + std::string(found->type.name) + memory + " must be a multiple of " +
+           std::to_string(alignment) + ", it is " + std::to_string(address % alignment) + " bytes beyond one");
 }
 
 extern "C" void __ubsan_handle_divrem_overflow(const Division* found, std::uintptr_t left, std::uintptr_t right) {

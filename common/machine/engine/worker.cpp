@@ -38,9 +38,9 @@ Worker& running_worker(const char* what) {
 bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t first, std::uint64_t step,
                  const std::atomic<bool>& stop) {
   scheduler.start_launch(kernel, options);
-  reach_.start(kernel, scheduler.stacks());  // names tensors, by which the block counts
+  reach_.start(kernel, scheduler.stacks(), options.host_pointers);  // names tensors, by which the block counts
   block.start_launch(kernel, options);
-  observers.start_launch(kernel, options.watch);
+  observers.start_launch(kernel, options);
   const std::size_t threads = scheduler.threads().size();
   warps_.assign((threads + warpSize - 1) / warpSize, {});
   for (std::size_t i = 0; i < threads; ++i) warps_[i / warpSize].present |= 1u << i % warpSize;
@@ -52,6 +52,7 @@ bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t
     run_block(number);
   }
   observers.end_launch();
+  reach_.end();
   this_worker = nullptr;
   return scheduler.failure() == nullptr;
 }
@@ -103,7 +104,7 @@ void Worker::end_block() {
 /// Throws if threads, or anything asynchronous, left the block as no kernel may.
 void Worker::check_end() {
   if (!scheduler.all_exited()) throw stuck();
-  if (hopper_used_) hopper_->end_block();
+  if (hopper_used_) hopper_->end_block(block.options.lenient);
   if (block.number == 0) check_static_shared(*block.kernel, block.static_use.written(), block.options.target_sm);
   if (const std::ptrdiff_t offset = block.shared.overwritten(); offset != 0) {
     throw KernelError(name_of(RuleId::out_of_bounds), scheduler.place(false) + ": a thread wrote to byte " +
@@ -137,6 +138,7 @@ void Worker::thread_exits() {
   if (hopper_used_) hopper_->thread_exits(self);
   scheduler.mark_exited();
   warps_[static_cast<std::size_t>(self.warp())].exited |= 1u << self.lane();
+  if (block.options.lenient) wait_no_longer();
 }
 
 Hopper& Worker::hopper() {

@@ -59,8 +59,11 @@ class Worker {
   void check_end();
   static void run_thread();
   void thread_exits();
+  int awaited_at_barrier() const;
   void complete_barrier();
-  void complete_warp_operation(Warp&, Site);
+  unsigned awaited(const Warp&, const WarpRequest&) const;
+  bool complete_warp_operation(Warp&, const Thread&);
+  void wait_no_longer();
   void tensor_core(WarpOperation);
   KernelError stuck() const;
 

@@ -14,6 +14,8 @@ SourceLine source_line(const CodePlace& place) {
   return {text != nullptr ? without_source_dir(text) : "a line that is not known", ""};
 }
 
+bool is_machine(const char*) { return false; }
+
 std::string words(const SourceLine& place) { return place.line; }
 
 SourceLine source_line_of_call(const void* from) { return source_line({.address = reinterpret_cast<std::uintptr_t>(from)}); }

@@ -1,0 +1,114 @@
+#include "common/machine/cpu/allocations.hpp"
+
+#include "common/machine/engine/device_memory.hpp"
+#include "common/machine/engine/instrumentation.hpp"
+#include "common/machine/engine/messages.hpp"
+#include "common/machine/engine/race_detector.hpp"
+#include "common/machine/error.hpp"
+#include "common/machine/host_memory.hpp"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <utility>
+
+namespace flash {
+inline namespace simt {
+
+void (*on_host_access)(const std::string& message) = nullptr;
+
+namespace {
+
+#ifdef __EMSCRIPTEN__
+constexpr std::size_t hole = 4096, arena_bytes = 0;  // all of it is memory
+#else
+constexpr std::size_t hole = std::size_t{1} << 20;         // nobody can access it, and it costs nothing
+constexpr std::size_t arena_bytes = std::size_t{1} << 44;  // likewise
+#endif
+
+std::byte* reserve(std::size_t bytes) {
+  void* const memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+/// Where device memory lies, apart from all that the host may access. None if the system gives no such room.
+struct Arena {
+  std::byte* const begin = arena_bytes == 0 ? nullptr : reserve(arena_bytes);
+  std::size_t used = 0;
+  std::byte* take(std::size_t bytes) {
+    if (begin == nullptr || bytes > arena_bytes - used) return nullptr;
+    return begin + std::exchange(used, used + bytes);
+  }
+};
+
+std::size_t in_pages(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+machine::Allocation live(const void* inside) {
+  const auto at = reinterpret_cast<std::uintptr_t>(inside);
+  const auto found = machine::origin_near(at, 0);
+  return found && !found->freed ? *found : machine::Allocation{};
+}
+
+}  // namespace
+
+std::string name_of(const MemoryOrigin& origin) {
+  return origin.kind == MemoryKind::symbol ? origin.call : origin.call + " at " + machine::words(origin.site);
+}
+
+void* allocate_memory(std::size_t bytes, const MemoryOrigin& origin) {
+  require_host_memory(static_cast<double>(bytes), "a buffer");
+  const std::size_t size = in_pages(bytes);
+  static Arena arena;
+  const bool apart = origin.kind == MemoryKind::device;
+  std::byte* all = apart ? arena.take(size + hole) : nullptr;
+  if (all == nullptr) {
+    all = reserve(size + 2 * hole);
+  } else {
+    machine::keep_host_out({reinterpret_cast<std::uintptr_t>(arena.begin), arena_bytes});
+  }
+  std::byte* const begin = all + hole;
+  if (all == nullptr || mprotect(begin, size, PROT_READ | PROT_WRITE) != 0)
+    throw DeviceError("there is no main memory for a buffer of " + bytes_text(static_cast<double>(bytes)));
+  std::memset(begin, 0xFF, bytes);
+  register_memory(begin, bytes, origin);
+  machine::set_poisoned(begin, origin.kind == MemoryKind::device);
+  return begin;
+}
+
+bool free_memory(void* begin, Site site) {
+  const machine::Allocation found = live(begin);
+  if (!unregister_memory(begin, site)) return false;
+  const std::size_t size = in_pages(found.end - found.begin);
+#ifndef __EMSCRIPTEN__
+  mmap(begin, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+#else
+  munmap(static_cast<std::byte*>(begin) - hole, size + 2 * hole);
+#endif
+  return true;
+}
+
+void register_memory(const void* begin, std::size_t bytes, const MemoryOrigin& origin) {
+  machine::add_device_memory(begin, bytes, std::make_shared<const MemoryOrigin>(origin));
+}
+
+bool unregister_memory(const void* begin, Site site) { return machine::remove_device_memory(begin, site); }
+
+std::optional<MemoryInfo> find_memory(const void* inside) {
+  const auto found = machine::origin_near(reinterpret_cast<std::uintptr_t>(inside), 0);
+  if (!found) return {};
+  return MemoryInfo{reinterpret_cast<const void*>(found->begin), found->end - found->begin, *found->origin, found->freed};
+}
+
+void filled_by_host(const void* begin, std::size_t bytes) {
+  const auto first = reinterpret_cast<std::uintptr_t>(begin);
+  const machine::Allocation whole = live(begin);
+  if (!whole.poisoned) return;
+  if (first == whole.begin && first + bytes >= whole.end) return machine::set_poisoned(begin, false);
+  for (std::uintptr_t at = first; at < first + bytes; ++at) {
+    machine::GlobalWrites::Page& page = machine::global_writes().pages[at / 4 / machine::page_words];
+    page.written[at / 4 % machine::page_words] |= static_cast<std::uint8_t>(1u << at % 4);
+  }
+}
+
+}  // namespace simt
+}  // namespace flash

@@ -1,0 +1,272 @@
+"""common/run: compiles plain CUDA C++ for the simulator, runs it and says what is wrong with it."""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import rewrite
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+MACHINE = ROOT / "common/machine"
+PAGE = "docs/howto/any_cuda_file.md"
+EPILOG = (
+    """exit code: 0 nothing found; 1 findings; 2 it does not compile, or uses what is not simulated; 3 the program failed by itself.
+The findings go to stderr, after what the program prints. """
+    + PAGE
+    + " says more."
+)
+
+
+class Stop(Exception):
+    """Exit code 2, with one line."""
+
+
+def say(text):
+    print(f"common/run: {text}", file=sys.stderr, flush=True)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        prog="common/run",
+        description="Runs CUDA C++ on the CPU, without a CUDA Toolkit, and looks for races and wrong accesses.",
+        epilog=EPILOG,
+        allow_abbrev=False,
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE.cu", help="sources; after -- come arguments of the program")
+    parser.add_argument("-I", action="append", default=[], metavar="DIR", dest="folders", help="look for headers there")
+    parser.add_argument("-D", action="append", default=[], metavar="NAME[=VALUE]", dest="macros", help="define a macro")
+    parser.add_argument("--json", action="store_true", help="one object on stdout instead; what the program prints goes to stderr")
+    parser.add_argument("--counts", action="store_true", help="bytes and sectors per allocation, bank conflicts, barriers, too")
+    parser.add_argument("--strict", action="store_true", help="take as errors what GPUs since Volta tolerate, and remarks as findings")
+    parser.add_argument("--order", default="forward", metavar="ORDER", help="of threads: forward, reverse or random:SEED")
+    parser.add_argument("--target", default="90", choices=["75", "80", "90"], help="the GPU's compute capability")
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="FILE:LINE", help="leave out the barrier, guard or statement there"
+    )
+    parser.add_argument("--keep", metavar="DIR", help="leave the program, the rewritten sources and the compiler's messages in a folder")
+    words, program = sys.argv[1:], []
+    if "--" in words:
+        words, program = words[: words.index("--")], words[words.index("--") + 1 :]
+    options = parser.parse_args(words)
+    options.program = program
+    if not re.fullmatch(r"forward|reverse|random:\d{1,19}", options.order):
+        parser.error(f"--order is '{options.order}'; allowed: forward, reverse, random:SEED")
+    for file in options.files:
+        if not pathlib.Path(file).is_file():
+            parser.error(f"{file} is no file")
+    for place in options.without:
+        if not re.fullmatch(r".+:\d+", place):
+            parser.error(f"--without is '{place}'; allowed: FILE:LINE")
+    if (
+        options.keep
+        and pathlib.Path(options.keep).exists()
+        and (not pathlib.Path(options.keep).is_dir() or any(pathlib.Path(options.keep).iterdir()))
+    ):
+        parser.error(f"--keep: {options.keep} is there already, and not empty")
+    return options
+
+
+# ---- the simulator ---------------------------------------------------------------------------------------------------------------------------
+
+
+def newest(*folders):
+    return max(f.stat().st_mtime for folder in folders for f in folder.rglob("*") if f.suffix in (".cpp", ".hpp", ".h", ".cuh"))
+
+
+def made(command, what):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        lines = [line for line in done.stdout.splitlines() if "rror" in line] or done.stdout.splitlines()[-1:]
+        raise Stop(f"{what} fails: {lines[0].strip() if lines else 'no message'}\n  the command was {shlex.join(map(str, command))}")
+
+
+def simulator():
+    """The folder with the library, which is built where it is missing or older than its sources, and the flags for kernels."""
+    build = pathlib.Path(os.environ.get("FLASH_RUN_BUILD", ROOT / "build"))
+    cache = build / "CMakeCache.txt"
+    if not cache.is_file() or re.search(r"^FLASH_SANITIZE:\w+=.", cache.read_text(), re.M):
+        build = ROOT / "build" / "run"
+    library, flags = build / "libflash_run.a", build / "run_flags"
+    if (
+        not library.is_file()
+        or not flags.is_file()
+        or library.stat().st_mtime < newest(MACHINE / "cpu", MACHINE / "engine", MACHINE / "isa", MACHINE / "run", MACHINE / "include")
+    ):
+        if shutil.which("cmake") is None:
+            raise Stop("the simulator has to be built first, and there is no cmake")
+        if not library.is_file():
+            say(f"builds the simulator, once; takes about a minute ({build})")
+        if build.name == "run":
+            made(["cmake", "-S", MACHINE / "run", "-B", build], "configuring the simulator")
+        made(["cmake", "--build", build, "--target", "flash_run", "-j", str(os.cpu_count())], "building the simulator")
+        library.touch()
+    compiler, *rest = flags.read_text().split("\n")
+    words = [word for flag in rest if flag for word in (shlex.split(flag[6:]) if flag.startswith("SHELL:") else [flag])]
+    return build, compiler, words
+
+
+def prelude(build, compiler, flags):
+    """The header that every file includes first, precompiled for these flags."""
+    folder = build / "run_headers" / hashlib.sha256(repr([compiler, *flags]).encode()).hexdigest()[:16]
+    header = folder / "prelude.hpp"
+    compiled = folder / "prelude.hpp.gch"
+    if not compiled.is_file() or compiled.stat().st_mtime < newest(MACHINE / "include", MACHINE / "cpu", MACHINE / "isa"):
+        folder.mkdir(parents=True, exist_ok=True)
+        header.write_text(f'#include "{MACHINE}/include/cuda_runtime.h"\n')
+        made([compiler, *flags, "-x", "c++-header", header, "-o", compiled], "precompiling the headers")
+    return ["-include", str(header)]
+
+
+# ---- a program -------------------------------------------------------------------------------------------------------------------------------
+
+
+def why_not(log):
+    """One line from the compiler's messages."""
+    errors = re.findall(r"^(.+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", log, re.M)
+    if not errors:
+        link = re.findall(r"undefined reference to [`']([^'\n]*)'", log)
+        return (
+            f"does not link: '{link[0]}' is defined in no file; name its file too"
+            if link
+            else "the compiler fails: " + (log.strip().splitlines() or ["no message"])[-1]
+        )
+    file, line, text = errors[0]
+    rest = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
+    if match := re.match(r"'?([\w./]+)'?(?: file not found|: No such file or directory)", text):
+        return f"{file}:{line}: there is no header {match[1]}: name its folder by -I; libraries such as Thrust, CUB, cuRAND and CUTLASS are not simulated ({PAGE})"
+    if match := re.search(
+        r"(?:'|identifier ')(?:\w+::)*((?:cu[a-z]*[A-Z]|__|cg|nv|wmma|curand|thrust|tex)\w*)\W.*(?:not declared|undeclared|no member|has not been)",
+        text,
+    ):
+        return f"{file}:{line}: {match[1]} is not simulated; {PAGE} lists what is{rest}"
+    return f"{file}:{line}: does not compile: {text}{rest}"
+
+
+def compiled(options, folder):
+    build, compiler, flags = simulator()
+    flags += [
+        "-std=gnu++20",
+        "-fpermissive",
+        "-fsanitize=alignment",
+        "-w",
+        "-pthread",
+        f"-D__CUDA_ARCH__={options.target}0",
+        f"-I{MACHINE / 'include'}",
+        f"-I{ROOT}",
+    ]
+    with open(build / "run_lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        first = prelude(build, compiler, flags)
+    without = [(place.rpartition(":")[0], int(place.rpartition(":")[2])) for place in options.without]
+    project = rewrite.Project(folder / "source", options.folders, without)
+    here = pathlib.Path.cwd()
+    files = [pathlib.Path(f).relative_to(here) if pathlib.Path(f).is_relative_to(here) else f for f in options.files]
+    sources = [project.add(file) for file in files]
+    for place in without:
+        if place not in project.used:
+            raise Stop(f"--without {place[0]}:{place[1]}: the program does not use this file")
+    mirrored = [word for f in options.folders for word in (f"-I{folder / 'source'}{pathlib.Path(f).resolve()}", f"-I{f}")]
+    local = [f"-I{pathlib.Path(f).resolve().parent}" for f in options.files]
+    # Messages name files as the user does, and know the simulator's own.
+    first += [f"-fdebug-prefix-map={os.getcwd()}=", f"-fdebug-prefix-map={MACHINE}={MACHINE}"]
+    objects, running = [], []
+    for number, source in enumerate(sources):
+        objects.append(folder / f"{number}.o")
+        command = [
+            compiler,
+            *first,
+            *flags,
+            *mirrored,
+            *(f"-D{m}" for m in options.macros),
+            "-x",
+            "c++",
+            "-c",
+            source,
+            "-o",
+            objects[-1],
+            *local,
+        ]
+        running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}))
+    log = "".join(process.communicate()[1] for process in running)
+    if not any(process.returncode for process in running):
+        machine = next(build.rglob("libflash_machine.a"))
+        link = subprocess.run(
+            [compiler, *objects, "-o", folder / "program", build / "libflash_run.a", machine, "-ldl", "-pthread"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        log += link.stderr
+        if link.returncode == 0:
+            return folder / "program"
+    (folder / "messages").write_text(log)
+    raise Stop(why_not(log))
+
+
+def run(options, folder):
+    program = compiled(options, folder)
+    environment = {**os.environ, "FLASH_SIMT_ORDER": options.order, "FLASH_SIMT_TARGET": options.target}
+    report = folder / "report.json"
+    for name, value in {
+        "FLASH_RUN_STRICT": options.strict,
+        "FLASH_RUN_COUNTS": options.counts,
+        "FLASH_RUN_JSON": options.json and report,
+    }.items():
+        environment.pop(name, None)
+        if value:
+            environment[name] = str(value)
+    environment["FLASH_RUN_DONE"] = str(folder / "done")
+    begin = time.time()
+    process = subprocess.Popen([program, *options.program], env=environment, stdout=sys.stderr if options.json else None)
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    status = process.wait()
+    signal.signal(signal.SIGINT, previous)
+    done = (folder / "done").read_text() if (folder / "done").is_file() else ""
+    if done.startswith("unsupported"):
+        code = 2
+    elif done.startswith("found"):
+        code = 1
+    else:
+        code = 3 if status != 0 else 0
+    if code == 3:
+        say(
+            f"the program ended by signal {-status} ({signal.Signals(-status).name})"
+            if status < 0
+            else f"the program ended with exit code {status}"
+        )
+    elif not done:
+        say("no kernel was launched")
+    if options.json:
+        found = json.loads(report.read_text()) if report.is_file() else {"kernels": [], "host": []}
+        print(json.dumps({"exit": code, "program_exit": status, "seconds": round(time.time() - begin, 3), **found}))
+    return code
+
+
+def main():
+    options = arguments()
+    folder = pathlib.Path(options.keep) if options.keep else pathlib.Path(tempfile.mkdtemp(prefix="common-run-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return run(options, folder.resolve())
+    except (Stop, rewrite.Unsupported) as stop:
+        if options.json:
+            print(json.dumps({"exit": 2, "error": str(stop)}))
+        else:
+            print(stop, file=sys.stderr)
+        return 2
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+sys.exit(main())

@@ -1,0 +1,458 @@
+"""Rewrites CUDA C++ for a host compiler: launches, dynamic shared memory, device variables and inline PTX. Every line keeps its number.
+
+The text is read as tokens, so strings, comments and directives stay as they are; what changes is edited in place.
+"""
+
+import pathlib
+import re
+import sys
+
+import ptx
+
+TOKEN = re.compile(
+    r"""(?P<space>(?:[^\S\n]|\\\r?\n|\n)+)
+    |(?P<comment>//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
+    |(?P<raw>(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s"]{0,16})\(.*?\)(?P=delimiter)")
+    |(?P<string>(?:u8|[uUL])?"(?:\\.|[^"\\\n])*")
+    |(?P<char>(?:u8|[uUL])?'(?:\\.|[^'\\\n])+')
+    |(?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
+    |(?P<word>[A-Za-z_$][\w$]*)
+    |(?P<mark><<<|->|::|\+\+|--|<<=|[<>=!+\-*/%&|^]=|&&|\|\||<<|\#\#|.)""",
+    re.X | re.S,
+)
+OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")": "(", "]": "[", "}": "{"}
+ALIGNMENTS = ("__align__", "alignas", "__attribute__", "__builtin_align__")
+# Headers of CUDA's whose content is there anyway.
+NEEDLESS = re.compile(
+    r"^([ \t]*#[ \t]*include[ \t]*[<\"](?:device_launch_parameters|driver_types|vector_functions|math_functions|sm_\d+_\w+|device_atomic_functions|cuda_profiler_api"
+    r"|cuda_device_runtime_api|(?:crt/)?host_defines|builtin_types|library_types|surface_types|texture_types|cuda_surface_types|curand_mtgp32)\.h[>\"])",
+    re.M,
+)
+SYNCS = re.compile(r"sync|wait|fence|barrier|commit|arrive", re.I)
+
+
+class Unsupported(Exception):
+    """What a file uses and the simulator does not have: one line, with the place."""
+
+
+class Token:
+    __slots__ = ("kind", "text", "begin", "end", "directive")
+
+    def __init__(self, kind, text, begin, directive):
+        self.kind, self.text, self.begin, self.end, self.directive = kind, text, begin, begin + len(text), directive
+
+
+def tokens_of(text):
+    """What is neither space nor comment. `directive`: "" or the name of the preprocessor's line that it belongs to."""
+    found, directive, fresh = [], "", True
+    for match in TOKEN.finditer(text):
+        kind, word = match.lastgroup if match.lastgroup != "delimiter" else "raw", match.group()
+        if kind == "space":
+            if re.search(r"(?<!\\)\n", word.replace("\r", "")):
+                directive, fresh = "", True
+            continue
+        if kind == "comment":
+            continue
+        if fresh and word == "#":
+            directive = "#"
+        elif directive == "#":
+            directive = word
+        fresh = False
+        found.append(Token(kind, word, match.start(), directive))
+    return found
+
+
+class File:
+    """One source, with the edits to be made in it."""
+
+    def __init__(self, name, text):
+        self.name, self.text, self.tokens = name, text, tokens_of(text)
+        self.code = [t for t in self.tokens if t.directive in ("", "define")]
+        self.edits = []
+
+    def line_of(self, token):
+        return self.text.count("\n", 0, token.begin) + 1
+
+    def refuse(self, token, what):
+        raise Unsupported(f"{self.name}:{self.line_of(token)}: {what}")
+
+    def edit(self, begin, end, new):
+        """Replaces a range; its line ends stay, behind what is new."""
+        old = self.text[begin:end]
+        self.edits.append((begin, end, new + "".join(re.findall(r"\\?\r?\n", old))))
+
+    def result(self):
+        text, last = [], 0
+        for begin, end, new in sorted(self.edits, key=lambda e: e[:2]):
+            if begin < last:
+                continue  # inside of what an earlier edit has replaced
+            text += [self.text[last:begin], new]
+            last = end
+        return "".join(text) + self.text[last:]
+
+    def closing(self, i):
+        """The index of the bracket that closes the one at i."""
+        stack = []
+        for k in range(i, len(self.code)):
+            text = self.code[k].text
+            if text in OPEN:
+                stack.append(OPEN[text])
+            elif stack and text == stack[-1]:
+                stack.pop()
+                if not stack:
+                    return k
+        self.refuse(self.code[i], f"'{self.code[i].text}' is never closed")
+
+    def opening(self, i):
+        """The index of the bracket that the one at i closes; '>' closes a template's arguments. Below 0: there is none."""
+        depth, angles = 0, 0
+        for k in range(i, -1, -1):
+            text = self.code[k].text
+            depth += (text in CLOSE) - (text in OPEN)
+            if depth == 0:
+                angles += (text == ">") - (text == "<")
+                if angles == 0:
+                    return k
+            if depth < 0 or text == ";":
+                break
+        return -1
+
+    def source(self, first, last):
+        """The code of tokens first to last, on one line."""
+        return "".join(
+            (" " if k > first and self.code[k - 1].end != self.code[k].begin else "") + self.code[k].text for k in range(first, last + 1)
+        )
+
+    def split(self, first, last):
+        """Ranges of tokens between commas."""
+        parts, start, k = [], first, first
+        while k <= last:
+            if self.code[k].text in OPEN:
+                k = self.closing(k)
+            elif self.code[k].text == "<" and self.code[k - 1].kind == "word":
+                close = next((i for i in range(k + 1, last + 1) if self.code[i].text == ">" and self.opening(i) == k), k)
+                if all(t.kind in ("word", "number") or t.text in ("::", ",", "*", "&", "<", ">") for t in self.code[k:close]):
+                    k = close  # a template's arguments
+            elif self.code[k].text == ",":
+                parts.append((start, k - 1))
+                start = k + 1
+            k += 1
+        return parts + [(start, last)] if start <= last else parts
+
+
+def kernel_before(file, i):
+    """The index at which the expression before '<<<' begins: name, name<...>, a::name, table[i], (*name), object.name."""
+    code, k = file.code, i - 1
+    while k >= 0:
+        if code[k].text == ">":
+            k = file.opening(k) - 1
+        while k >= 0 and code[k].text in (")", "]"):
+            k = file.opening(k) - 1
+            if k < 0 or code[k].kind != "word":
+                return k + 1
+        if k < 0 or code[k].kind != "word":
+            file.refuse(code[i], "a launch of what? Before <<< stands no kernel's name")
+        before = code[k - 1].text if k else ""
+        if before == "template":
+            k, before = k - 1, code[k - 2].text
+        if before not in ("::", ".", "->"):
+            return k
+        k -= 2
+        if before == "::" and (k < 0 or (code[k].kind != "word" and code[k].text != ">") or code[k].text in ("return", "else")):
+            return k + 1
+    return 0
+
+
+def macro_parameters(file, token):
+    """Of the #define that a token belongs to."""
+    k = file.tokens.index(token)
+    while file.tokens[k].text != "#" or file.tokens[k + 1].text != "define":
+        k -= 1
+    opening = file.tokens[k + 3]
+    if opening.text != "(" or opening.begin != file.tokens[k + 2].end:
+        return []
+    return file.text[opening.end : file.text.index(")", opening.end)].replace("\\\n", " ").replace(",", " ").split()
+
+
+def launches(file):
+    code = file.code
+    for i, token in enumerate(code):
+        if token.text != "<<<":
+            continue
+        first = kernel_before(file, i)
+        end, depth = i + 1, 0
+        while end < len(code):
+            text = code[end].text
+            depth += (text in OPEN) - (text in CLOSE)
+            if (
+                depth == 0
+                and text == ">"
+                and [t.text for t in code[end : end + 4]] == [">", ">", ">", "("]
+                and code[end + 2].begin == code[end].begin + 2
+            ):
+                break
+            end += 1
+        else:
+            file.refuse(token, "this <<< has no >>> with arguments behind it")
+        name = file.source(first, i - 1)
+        quoted = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        if token.directive == "define" and name in macro_parameters(file, token):
+            quoted = "#" + name
+        call = f"::flash::plain::flash_kernel({quoted}, [=](auto... flash_a) FLASH_UNWATCHED {{ return {name}(flash_a...); }}).flash_on("
+        file.edit(code[first].begin, token.end, call)
+        file.edit(code[end].begin, code[end + 2].end, ")")
+        for a, b in file.split(end + 4, file.closing(end + 3) - 1):
+            if a == b and code[a].text == "NULL":
+                file.edit(code[a].begin, code[a].end, "nullptr")
+
+
+def launch_calls(file):
+    """Kernels as arguments of the runtime, which gets them with their types and names."""
+    for i, token in enumerate(file.code[:-1]):
+        number = {"cudaLaunchKernel": 0, "cudaLaunchCooperativeKernel": 0, "cudaLaunchKernelEx": 1}.get(token.text)
+        if number is None or file.code[i + 1].text != "(":
+            continue
+        first, last = file.split(i + 2, file.closing(i + 1) - 1)[number]
+        begin, end = file.code[first].begin, file.code[last].end
+        if file.code[first].text == "(" and file.code[file.closing(first) - 1].text == "*":  # (void*)kernel
+            first = file.closing(first) + 1
+        elif file.code[first].text in ("reinterpret_cast", "static_cast"):
+            first, last = next(k for k in range(first, last) if file.code[k].text == "(") + 1, last - 1
+        if file.code[first].text == "&":
+            first += 1
+        name = file.source(first, last)
+        file.edit(begin, end, f'::flash::plain::function("{name}", {name})')
+
+
+def in_function(file):
+    """For each token of the code: does it stand in braces other than a namespace's?"""
+    inside, stack, start = [], [], 0
+    for k, token in enumerate(file.code):
+        inside.append(token.directive == "define" or any(stack))
+        if token.directive:
+            continue
+        if token.text == "{":
+            head = [t.text for t in file.code[start:k] if not t.directive]
+            stack.append("namespace" not in head and not (head and head[0] == "extern" and head[-1].startswith('"')))
+        if token.text == "}" and stack:
+            stack.pop()
+        if token.text in ("{", "}", ";"):
+            start = k + 1
+    return inside
+
+
+def declaration(file, i):
+    """First and last token of the declaration that token i belongs to."""
+    first, last = i, i
+    while first > 0 and file.code[first - 1].text not in (";", "{", "}", ":") and file.code[first - 1].directive == file.code[i].directive:
+        first -= 1
+    while last < len(file.code) - 1 and file.code[last].text != ";":
+        last = file.closing(last) + 1 if file.code[last].text in OPEN else last + 1
+    return first, last
+
+
+def without_alignment(file, first, last):
+    kept, k = [], first
+    while k <= last:
+        if file.code[k].text in ALIGNMENTS:
+            k = file.closing(k + 1) + 1
+            continue
+        kept.append(k)
+        k += 1
+    return kept
+
+
+def shared_memory(file, inside):
+    for i, token in enumerate(file.code):
+        if token.text != "__shared__" or token.directive not in ("", "define"):
+            continue
+        first, last = declaration(file, i)
+        words = [t.text for t in file.code[first : last + 1]]
+        if "extern" not in words[: i - first + 2]:
+            for k in range(max(first, i - 2), min(last, i + 3)):
+                if file.code[k].text == "static":  # __shared__ says so already
+                    file.edit(file.code[k].begin, file.code[k].end, "")
+                if k > i and file.code[k].text == "alignas":
+                    file.edit(file.code[k].begin, file.code[k].end, "__align__")
+            continue
+        first = first + words.index("extern")
+        kept = [k for k in without_alignment(file, first, last - 1) if file.code[k].text not in ("extern", "__shared__")]
+        texts = [file.code[k].text for k in kept]
+        size = next((n for n in range(2, len(texts) - 1) if texts[n : n + 2] == ["[", "]"]), None)
+        if size is None:
+            file.refuse(token, "extern __shared__ is known as an array without a size: extern __shared__ float name[];")
+        name, kind = texts[size - 1], " ".join(texts[: size - 1] + texts[size + 2 :])  # with the sizes of further dimensions
+        array = f"::flash::plain::dynamic<{kind}>()"
+        begin, end = file.code[first].begin, file.code[last].end
+        if inside[i]:
+            file.edit(begin, end, f"std::type_identity_t<{kind}>* const {name} = {array};")
+        else:
+            file.edit(begin, end, f'\n#define {name} ({array})\n#line {file.text.count(chr(10), 0, begin) + 1} "{file.name}"\n')
+
+
+def device_variables(file, inside):
+    done = -1
+    for i, token in enumerate(file.code):
+        if token.text not in ("__device__", "__constant__", "__managed__") or inside[i] or token.directive or i <= done:
+            continue
+        first, last = i, i
+        while first > 0 and file.code[first - 1].text not in (";", "{", "}") and not file.code[first - 1].directive:
+            first -= 1
+        k, names, head, angles = i, [], [], 0
+        while k < len(file.code) and file.code[k].text not in ("(", "=", ";", "{", "[") + (() if angles else (",",)):
+            angles += (file.code[k].text == "<") - (file.code[k].text == ">")
+            if file.code[k].text in ALIGNMENTS:
+                k = file.closing(k + 1)
+            else:
+                head.append(file.code[k].text)
+            k += 1
+        words = [t.text for t in file.code[first:k]]
+        if (
+            k >= len(file.code)
+            or file.code[k].text == "("
+            or {"operator", "extern", "const", "constexpr", "template", "struct", "class", "using", "typedef"} & set(words)
+        ):
+            continue
+        names.append(head[-1])
+        last = k
+        while file.code[last].text != ";":
+            if file.code[last].text in OPEN:
+                last = file.closing(last)
+            elif file.code[last].text == ",":
+                names.append(next(t.text for t in file.code[last + 1 :] if t.kind == "word"))
+            last += 1
+        done = last
+        end = file.code[last].end
+        note = "".join(
+            f' static const ::flash::plain::Variable flash_variable_{n}{{&{n}, sizeof({n}), "{n}", {str("__constant__" in words or "__constant__" in head).lower()}}};'
+            for n in names
+        )
+        file.edit(end, end, note)
+
+
+def inline_ptx(file):
+    for i, token in enumerate(file.code):
+        if token.text not in ("asm", "__asm__", "__asm") or token.directive not in ("", "define"):
+            continue
+        k = i + 1
+        while file.code[k].text in ("volatile", "__volatile__", "inline", "goto"):
+            k += 1
+        if file.code[k].text != "(":
+            continue
+        end = file.closing(k)
+        parts, start, at = [], k + 1, k + 1
+        while at < end:  # at colons; '::' is two of them
+            if file.code[at].text in OPEN:
+                at = file.closing(at)
+            elif file.code[at].text in (":", "::"):
+                parts.append((start, at - 1))
+                if file.code[at].text == "::":
+                    parts.append((at, at - 1))
+                start = at + 1
+            at += 1
+        parts.append((start, end - 1))
+        strings = [file.code[t] for t in range(parts[0][0], parts[0][1] + 1)]
+        if any(t.kind not in ("string", "raw") for t in strings):
+            file.refuse(token, "inline PTX whose text a macro puts together; write it as one string")
+        text = "".join(ptx.unquoted(t.text) for t in strings)
+        operands = []
+        for number, (a, b) in enumerate(parts[1:3]):
+            for c, d in file.split(a, b):
+                if file.code[c].text == "[":
+                    c = file.closing(c) + 1
+                operands.append((file.code[c].text.strip('"'), number == 0, file.source(c + 1, d)))
+        try:
+            file.edit(token.begin, file.code[end].end, ptx.translate(text, operands))
+        except ptx.Missing as missing:
+            what = f"inline PTX {missing}".replace("\\", "\\\\").replace('"', "'")
+            file.edit(
+                token.begin, file.code[end].end, f'::flash::plain::unsupported("{what}", ::flash::Site::here())'
+            )  # where a kernel comes to it
+
+
+def qualifiers(file):
+    for i, token in enumerate(file.code):
+        if token.text == "__noinline__" and file.code[i - 1].text != "(":
+            file.edit(token.begin, token.end, "__attribute__((noinline))")
+        if token.text == "inline" and "__forceinline__" in [t.text for t in file.code[max(i - 3, 0) : i + 4]]:
+            file.edit(token.begin, token.end, "")
+
+
+def leave_out(file, line):
+    """The barrier, guard or statement that begins on a line."""
+    on_line = [k for k, t in enumerate(file.code) if file.line_of(t) == line and t.directive == ""]
+    starts = [k for k in on_line if k == 0 or file.code[k - 1].text in (";", "{", "}", ")", "else", ":") or file.code[k - 1].directive]
+    for k in starts:
+        if file.code[k].text != "if":
+            continue
+        condition = k + 2 if file.code[k + 1].text == "constexpr" else k + 1
+        close = file.closing(condition)
+        behind = file.code[close + 1].text if file.code[close + 1].text != "{" else file.code[close + 2].text
+        file.edit(file.code[condition].begin, file.code[close].end, "(false)" if behind in ("return", "continue", "break") else "(true)")
+        return
+    for wanted in (SYNCS, re.compile("")):
+        for k in starts:
+            last = k
+            while last < len(file.code) and file.code[last].text not in (";", "{", "}"):
+                last = file.closing(last) + 1 if file.code[last].text in ("(", "[") else last + 1
+            if last < len(file.code) and file.code[last].text == ";" and last > k and wanted.search(file.source(k, last)):
+                file.edits = [e for e in file.edits if e[1] <= file.code[k].begin or e[0] >= file.code[last].end]
+                file.edit(file.code[k].begin, file.code[last].end, ";")
+                return
+    raise Unsupported(f"{file.name}:{line}: nothing to leave out: no statement and no if begins on this line")
+
+
+def rewrite(name, text, without=()):
+    """The text for a host compiler. `without`: lines whose barrier, guard or statement is left out."""
+    file = File(name, NEEDLESS.sub(r"// \1", text))
+    inside = in_function(file)
+    inline_ptx(file)
+    shared_memory(file, inside)
+    device_variables(file, inside)
+    launches(file)
+    launch_calls(file)
+    qualifiers(file)
+    for line in without:
+        leave_out(file, line)
+    return f'#line 1 "{name}"\n' + file.result()
+
+
+class Project:
+    """Sources and the local headers that they include, rewritten below a folder under their own paths."""
+
+    def __init__(self, root, folders=(), without=()):
+        self.root, self.folders, self.done = pathlib.Path(root), [pathlib.Path(f).resolve() for f in folders], {}
+        self.without = without  # pairs of a path and a line
+        self.used = set()
+
+    def add(self, path, shown=None):
+        """Rewrites a file, once; returns where."""
+        path = pathlib.Path(path)
+        real = path.resolve()
+        if real in self.done:
+            return self.done[real]
+        to = self.done[real] = self.root / real.relative_to(real.anchor)
+        text = real.read_text(errors="replace")
+        for include in re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', text, re.M):
+            for folder in [real.parent, *self.folders]:
+                found = folder / include
+                if found.is_file():
+                    self.add(
+                        found, None if pathlib.Path(include).is_absolute() else path.parent / include if folder == real.parent else None
+                    )
+                    break
+        lines = [line for file, line in self.without if pathlib.Path(file).resolve() == real]
+        self.used |= {(file, line) for file, line in self.without if line in lines}
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shown = str(shown or path)
+        to.write_text(rewrite(shown.replace("\\", "\\\\").replace('"', '\\"'), text, lines))
+        return to
+
+
+if __name__ == "__main__":  # for add_cuda_on_cpu(): rewrite.py SOURCE ROOT DEPFILE [FOLDER...]
+    try:
+        project = Project(sys.argv[2], sys.argv[4:])
+        written = project.add(pathlib.Path(sys.argv[1]))
+        pathlib.Path(sys.argv[3]).write_text(f"{written}: " + " ".join(str(path).replace(" ", "\\ ") for path in project.done) + "\n")
+    except (Unsupported, OSError) as error:
+        sys.exit(f"{error}")

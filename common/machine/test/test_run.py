@@ -1,0 +1,175 @@
+"""common/run: what the rewriter leaves alone and what it turns launches into, what is found and where, and exit codes."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "run"))
+import ptx  # noqa: E402
+import rewrite  # noqa: E402
+
+RUN = HERE.parents[1] / "run"
+PAGE = {
+    language: block
+    for language, block in re.findall(r"```(cpp|text|cmake)\n(.*?)```", (HERE.parents[2] / "docs/howto/any_cuda_file.md").read_text(), re.S)
+}
+FINE = "__global__ void k(int* x) { x[threadIdx.x] = 1; }\nint main() { int* x; cudaMalloc(&x, 128); k<<<1, 32>>>(x); return %d; }\n"
+
+
+def common_run(*words):
+    done = subprocess.run([str(RUN), *map(str, words)], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Rewriter(unittest.TestCase):
+    def rewritten(self, text):
+        result = rewrite.rewrite("x.cu", text)
+        head, _, body = result.partition("\n")
+        self.assertEqual(head, '#line 1 "x.cu"')
+        return body
+
+    def test_text_that_only_looks_like_a_launch(self):
+        for text in [
+            'auto s = "k<<<1, 2>>>(x);";',
+            "// k<<<1, 2>>>(x);",
+            "/* k<<<1, 2>>>(x); */",
+            'R"(k<<<1, 2>>>(x);)";',
+            "int n = 1'000'000; char c = '<';",
+        ]:
+            self.assertEqual(self.rewritten(text), text)
+
+    def test_launches(self):
+        for before, name in [
+            ("k<<<1, 2>>>(x);", "k"),
+            ("a::k<float, 4>\n  <<<\n  dim3(1, f<g<h<int>>>(2)),\n  2>>>\n  (x);", "a::k<float, 4>"),
+            ("if (y) table[i]<<<1, 2, 3, s>>>(x);", "table[i]"),
+            ("(*k)<<<1, 2>>>(x);", "(*k)"),
+            ("return ::k<sizeof(int) == 4><<<1, 2>>>(x);", "::k<sizeof(int) == 4>"),
+        ]:
+            after = self.rewritten(before)
+            self.assertIn(
+                f'::flash::plain::flash_kernel("{name}", [=](auto... flash_a) FLASH_UNWATCHED {{ return {name}(flash_a...); }}).flash_on(',
+                after,
+            )
+            self.assertEqual(after.count("\n"), before.count("\n"))
+            self.assertNotIn("<<<", after)
+
+    def test_a_launch_in_a_macro_is_named_by_its_argument(self):
+        after = self.rewritten("#define RUN(kernel, n) \\\n  kernel<<<n, 2>>>(x)\nint z;")
+        self.assertIn("flash_kernel(#kernel,", after)
+        self.assertEqual(after.count("\n"), 2)
+
+    def test_shared_memory_and_variables(self):
+        self.assertIn(
+            "* const s = ::flash::plain::dynamic<float>();", self.rewritten("void f() { extern __shared__ __align__(16) float s[]; }")
+        )
+        self.assertIn("std::type_identity_t<half [ 8 * 2 ]>* const s =", self.rewritten("void f() { extern __shared__ half s[][8 * 2]; }"))
+        after = self.rewritten("__device__ int a, b[3];\n__device__ int f(int x) { return x; }\n__constant__ const int c = 1;\nint d;")
+        self.assertEqual(re.findall(r"Variable flash_variable_(\w+)", after), ["a", "b"])
+        self.assertEqual(after.count("\n"), 3)
+
+    def test_ptx(self):
+        self.assertIn("::flash::cp_async_commit();", ptx.translate("cp.async.commit_group;", []))
+        with self.assertRaisesRegex(ptx.Missing, "tcgen05.alloc"):
+            ptx.translate("tcgen05.alloc.cta_group::1 [%0], 32;", [("r", False, "x")])
+
+    def test_leaving_out(self):
+        for line, left in [
+            ("  __syncthreads();", "  ;"),
+            ("if (i >= n) return;", "if (false) return;"),
+            ("if (i < n) x[i] = 1;", "if (true) x[i] = 1;"),
+        ]:
+            self.assertEqual(rewrite.rewrite("x.cu", "void f() {\n" + line + "\n}", [2]).splitlines()[2], left)
+        with self.assertRaises(rewrite.Unsupported):
+            rewrite.rewrite("x.cu", "int x;\n\n", [2])
+
+
+class Programs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, text, name="x.cu"):
+        (self.folder / name).write_text(text)
+        return self.folder / name
+
+    def test_each_mistake_has_its_rule_and_line(self):
+        source = HERE / "plain.cu"
+        code, out, err = common_run("--json", source)
+        found = json.loads(out)
+        self.assertEqual((code, found["exit"], err.strip()), (1, 1, '"<<<" 64'))
+        kernels = {re.match(r"\w+", k["kernel"])[0]: k["findings"] for k in found["kernels"]}
+        self.assertEqual(kernels.pop("launch"), [])
+        for number, line in enumerate(source.read_text().splitlines(), 1):
+            if match := re.search(r";  // ([a-z_]+)$", line):
+                hits = [
+                    k
+                    for k, findings in kernels.items()
+                    for f in findings
+                    if f["rule"] == match[1] and any(x.endswith(f"plain.cu:{number}") for x in f["lines"])
+                ]
+                self.assertEqual(len(hits), 1, (number, line, kernels))
+                kernels.pop(hits[0])
+        self.assertEqual(kernels, {})
+
+    def test_exit_codes(self):
+        self.assertEqual(common_run(self.file(FINE % 0))[0], 0)
+        code, _, err = common_run(self.file(FINE.replace("%d", "\nx[1]")))
+        self.assertEqual(code, 1)
+        self.assertRegex(err, r"host: \[foreign_memory\] the host reads .*cudaMalloc at .*x.cu:2.* at .*x.cu:3")
+        code, _, err = common_run(self.file(FINE % 7))
+        self.assertEqual((code, "exit code 7" in err), (3, True))
+        for text, message in [
+            ("int main() {\n  return x;\n}", "x.cu:2: does not compile: "),
+            ("int main() {\n  cudaGraphCreate(0, 0);\n}", "x.cu:2: cudaGraphCreate is not simulated"),
+            ("#include <thrust/sort.h>\n", "x.cu:1: there is no header thrust/sort.h"),
+            (
+                '__global__ void k() {\n  asm("tcgen05.fence::before_thread_sync;");\n}\nint main() { k<<<1, 1>>>(); }',
+                "inline PTX tcgen05.fence",
+            ),
+        ]:
+            code, _, err = common_run(self.file(text))
+            self.assertEqual((code, err.count("\n")), (2, 1), err)
+            self.assertIn(message, err)
+        for words in (["none.cu"], [self.file(""), "--order", "up"], [self.file(""), "--without", "x.cu"]):
+            self.assertEqual(common_run(*words)[0], 2)
+
+    def test_left_out_guard_through_a_local_header(self):
+        self.file(
+            "__global__ void k(int n, float* x) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= n) return;\n  x[i] = 1;\n}\n",
+            "k.cuh",
+        )
+        file = self.file('#include "k.cuh"\nint main() {\n  float* x;\n  cudaMalloc(&x, 100 * sizeof *x);\n  k<<<4, 32>>>(100, x);\n}\n')
+        self.assertEqual(common_run(file)[0], 0)
+        code, _, err = common_run(file, "--without", f"{self.folder}/k.cuh:3")
+        self.assertEqual(code, 1)
+        self.assertRegex(err, r"\[out_of_bounds\] .*past the end of the 400 bytes of cudaMalloc at .*x\.cu:4, at .*k\.cuh:4")
+
+    def test_the_page_shows_what_is_said(self):
+        self.file(PAGE["cpp"], "block_sum.cu")
+        done = subprocess.run([str(RUN), "block_sum.cu"], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (1, PAGE["text"]))
+
+
+class Project(unittest.TestCase):
+    def test_the_page_s_project(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "block_sum.cu").write_text(PAGE["cpp"])
+            (folder / "CMakeLists.txt").write_text(PAGE["cmake"].replace("/tmp/flash-steps/common/machine", str(HERE.parent)))
+            subprocess.run(["cmake", "-S", folder, "-B", folder / "build", "-DFLASH_UNITY=ON"], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(["cmake", "--build", folder / "build", "-j2", "--target", "block_sum"], check=True, stdout=subprocess.DEVNULL)
+            done = subprocess.run(
+                ["ctest", "--test-dir", folder / "build", "-R", "block_sum", "--output-on-failure"], capture_output=True, text=True
+            )
+            self.assertRegex(done.stdout, r"\[race\] block_sum.cu:9 writes and block_sum.cu:9 reads")
+
+
+if __name__ == "__main__":
+    unittest.main()
