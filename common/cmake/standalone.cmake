@@ -14,15 +14,12 @@ function(add_standalone)
       set_target_properties(${cpu} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
       add_test(NAME "${name}: ${stage} cpu" COMMAND sh -c "${every_size}" $<TARGET_FILE:${cpu}>)
       # Without any one of its barriers it has a race, and the report names both lines; likewise without a wait or a fence of Hopper's.
-      set(size 130)  # three tiles
-      if(name MATCHES "hopper")
-        set(size 300)
-      endif()
       set(barriers "^ *__sync|^ *wait\\(|(fence|wait_group)[a-z_.]*[ ;]")
       set(found "\\[([a-z_]*race\\] .*${name}.cu:[0-9]+ .* and .*${name}.cu:[0-9]+ |(in_flight|missing_fence|mbarrier)\\] .*${name}.cu:[0-9]+)")
       add_test(NAME "${name}: ${stage} barriers"
-               COMMAND sh -c "lines=$(grep -nE '${barriers}' \"$1\" | cut -d: -f1)
-                              for line in \${lines:?}; do \"$0\" --without \"$1:$line\" \"$1\" -- ${size} 1 0 2>&1 | grep -m 1 -E '${found}' || exit; done"
+               COMMAND sh -c "case $1 in *hopper*) N=300 ;; *) N=130 ;; esac  # three tiles
+                              lines=$(grep -nE '${barriers}' \"$1\" | cut -d: -f1)
+                              for line in \${lines:?}; do \"$0\" --without \"$1:$line\" \"$1\" -- $N 1 0 2>&1 | grep -m 1 -E '${found}' || exit; done"
                        ${PROJECT_SOURCE_DIR}/common/run ${standalone})
       set_tests_properties("${name}: ${stage} barriers" PROPERTIES ENVIRONMENT "FLASH_RUN_BUILD=${CMAKE_BINARY_DIR}")
     endif()

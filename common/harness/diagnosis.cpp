@@ -184,7 +184,7 @@ std::string suspect(const CheckReport& check) {
   const bool dq = is_wrong(check, "dq"), dk = is_wrong(check, "dk"), dv = is_wrong(check, "dv");
   if (lse && o) return "lse and o are wrong: look first at the scores, S = scale Q K^T + bias, at the mask, and at m and l";
   if (lse) return "o is right and lse is wrong: look at L = m + ln l";
-  if (o) return "lse is right, so S, m and l are: look at O = P V, and at where O is rescaled or divided by l";
+  if (o) return "lse is right: look at O = P V, at where O is rescaled or divided by l, and at m and l of other lanes";
   if (dv && dk && !dq)
     return "dk and dv are wrong, dq is right: if one kernel makes all three, so are P and dS, and it is the sums over queries, "
            "dV = P^T dO and dK = scale dS^T Q";
@@ -192,8 +192,8 @@ std::string suspect(const CheckReport& check) {
     return "o and lse are right; dv is wrong too: look first at P = exp(S - L), at the mask, and at dV = P^T dO";
   if (dv) return "dv alone is wrong: look at dV = P^T dO";
   if (dq && dk) return "dv is right, so P is: look at dP = dO V^T, at D, and at dS = P o (dP - D)";
-  if (dq) return "dq alone is wrong, so dS is right: look at dQ = scale dS K";
-  if (dk) return "dk alone is wrong, so dS is right: look at dK = scale dS^T Q";
+  if (dq) return "dq alone is wrong: look at dQ = scale dS K, and at dS if a kernel of its own makes dq";
+  if (dk) return "dk alone is wrong: look at dK = scale dS^T Q, and at dS if another kernel makes dq";
   if (is_wrong(check, "dbias"))
     return "dbias alone is wrong: look at P o (dP - D), without the slope of a softcap, and at its sum over batches and heads";
   return "";
@@ -255,7 +255,7 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
   if (diagnosis.hints.empty() && findings.races.empty() && findings.complete) {
     diagnosis.hints.push_back(
         "no race, no read of unwritten shared or global memory (but for atomics, which nobody watches), and threads in "
-        "another order give the same: the arithmetic is wrong");
+        "another order give the same: the arithmetic is wrong, or a local variable has no value");
     const bool forward = is_wrong(*run.check, "lse") || is_wrong(*run.check, "o");
     const std::string solved = forward ? solved_instead(run.problem, inputs, got, sample) : "";
     diagnosis.hints.push_back(solved.empty() ? suspect(*run.check) : solved);

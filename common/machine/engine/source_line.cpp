@@ -101,7 +101,10 @@ SourceLine line_of_calls(const std::vector<std::uintptr_t>& calls) {
     return {without_source_dir(inner.line),
             whole && outer.file() != inner.file() ? without_source_dir(outer.line) : std::string()};
   }
-  if (!all.empty()) return {without_source_dir(all.front().line), ""};
+  // A kernel of common/parts: its line says more than the simulator's.
+  const auto kernel =
+      std::ranges::find_if(all, [](const Frame& f) { return f.line.find("/common/parts/") != std::string::npos; });
+  if (!all.empty()) return {without_source_dir((kernel == all.end() ? all.front() : *kernel).line), ""};
   const bool runs = !output_of_tool("--version").empty();
   return {"address " + hexadecimal(calls.front()) + " (its line is unknown: " + tool +
               (runs ? " does not know it)" : " is not installed)"),

@@ -14,7 +14,7 @@ CASES = (  # from the simplest to the most awkward
     "--heads 1 --seq 4 --head-dim 4 --input ramp --scale=-60",
     "--heads 1 --seq 5 --head-dim 2 --input ones --scale=-1e38",  # below most numbers that stand in for -infinity
 )
-EVERY = (  # of every exercise, with tiles of all four widths: so no seed of `grade` is needed to find what is right for short rows only
+EVERY = (  # of every exercise, with the default tiles of four widths: so no seed of `grade` is needed to find what is right for short rows only
     "--heads 1 --seq-q 3 --seq-k {long} --head-dim 8",
     "--heads 1 --seq-q 300 --seq-k 10 --head-dim 96",
     "--heads 2 --kv-heads 1 --seq-q 7 --seq-k 100 --head-dim 64 --causal --bias alibi",  # the last queries of a long text
@@ -78,29 +78,35 @@ def check_lines(exercise, lines, build_folder):
         wrong = verdict.status == "wrong"
         told = [UNSET, built.unset, *(verdict.told if wrong else [])]
         return Verdict("wrong" if wrong else "unclear", told, verdict.printed, "unset")
-    told = [*verdict.told, *built.warnings[:2]]
-    if verdict.status == "wasteful" and exercise.withheld:
-        told += [exercise.withheld["why"]]
+    why = [exercise.withheld["why"]] if exercise.withheld else []
+    told = [*verdict.told, *(why if verdict.status == "wasteful" else built.warnings[:2])]
     if verdict.right and lacks_what_is_asked(exercise, lines):
         told = [f"Right, but without {exercise.asked['word']}. {exercise.asked['why']}", *told]
         return Verdict("wasteful", told, verdict.printed, "asked")
     return verdict._replace(told=told)
 
 
-def problems(exercise):
+def problems(exercise, build_folder):
     """([options whose results are checked], [options whose counts are compared, too])"""
-    long = 1100 if exercise.passes == "forward" else 300  # a pass over all gradients takes longer, and keeps no row
+    forward = exercise.passes == "forward"
+    long = 2100 if forward else 300  # a pass over all gradients takes longer, and keeps no row
     bias = "low" if exercise.draw.get("large", True) else "masked"  # low: exp of each score is 0 unless the maximum is subtracted
     cases = [*(exercise.cases or CASES), *(case.format(long=long, bias=bias) for case in EVERY)]
+    for width, br, bc in build.shapes_of(build_folder / "bin" / exercise.stage, exercise.variant, exercise.passes)[1]:
+        rows, keys = (br + 2, 2 * bc + 2) if forward else (2 * br + 2, bc + 2)  # two blocks, of which the first has two tiles or more
+        cases += [f"--heads 1 --seq-q {rows} --seq-k {keys} --head-dim {width - 12} --causal --tiles {br},{bc}"]
+    if "const DeviceLimits& limits" in exercise.parts()[0]:  # its tiles depend on the GPU
+        cases += [f"FLASH_SIMT_TARGET={75 if exercise.target == 90 else 90} --heads 1 --seq-q 70 --seq-k 40 --head-dim 128"]
     return tuple([case.split() for case in some] for some in (cases, exercise.counted or COUNTED))
 
 
 def run_cases(exercise, program, build_folder, folder, lines=""):
-    cases, counted = problems(exercise)
+    cases, counted = problems(exercise, build_folder)
     wasteful = first = alike = None
     for number, options in enumerate((*cases, *counted), 1):
         place = f"problem {number} of {len(cases) + len(counted)}"
         ran = measure.run(program, exercise, options, folder / f"case{number}")
+        words.students_race_first(exercise, ran.report, lines)
         told = words.of_failure(exercise, ran.done, ran.report, options, place, lines)
         if told:
             verdict = Verdict("wrong", told, ran.printed, words.rule_of(ran.done, ran.report))

@@ -41,7 +41,6 @@ class Exercise:
     counted: list = field(default_factory=list)  # the problems on which counts are compared, after the cases
     target: int = 90  # the GPU that the simulator stands for
     dtype: str = "fp32"
-    tiles: list = field(default_factory=list)  # the tile sizes that are compiled, by their first numbers; empty: all
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
     asked: dict = field(default_factory=dict)  # {word, why}: without this word right lines miss the point, where no count shows it
@@ -108,15 +107,12 @@ class Exercise:
         """The number of the first line of the blank."""
         return self.parts()[0].count("\n") + 2
 
-    def to_compile(self, lines):
-        """The same with those compiled tile sizes alone that the cases need: a second to compile in place of four."""
-        text = self.file_with(lines)
-        head, table, rest = text.partition("constexpr CompiledShape shapes[] = {\n")
-        if not self.tiles or not table:
-            return text
+    def to_compile(self, lines, shapes):
+        """The same with those compiled tile sizes alone that the problems need: a second to compile in place of four."""
+        head, table, rest = self.file_with(lines).partition("constexpr CompiledShape shapes[] = {\n")
         sizes, end, after = rest.partition("};\n")
-        kept = [size for size in sizes.splitlines(keepends=True) if any(f"<{first}, " in size for first in self.tiles)]
-        return head + table + "".join(kept) + end + after
+        needed = [f"<{width}, {rows}, {keys}{more}" for width, rows, keys in shapes for more in ",>"]
+        return head + table + "".join(size for size in sizes.splitlines(keepends=True) if any(s in size for s in needed)) + end + after
 
     def student_lines(self, text):
         """What a student's file has between the marks."""

@@ -63,7 +63,7 @@ def works(ex, build_folder):
 
 def lost_by(ex, program, build_folder, seed, folder, lines):
     """({row of the rubric: why it gets no points}, why nothing does) of a program."""
-    cases, counted = check.problems(ex)
+    cases, counted = check.problems(ex, build_folder)
     fixed, drawn = [*cases, *counted], measure.draw_problems(ex, seed)
     lost = {"asked": f"without {ex.asked['word']}"} if check.lacks_what_is_asked(ex, lines) else {}
     for number, options in enumerate([*fixed, *drawn]):

@@ -46,9 +46,7 @@ def student_folder(arguments):
     if named and Path(named).is_dir():
         raise Usage(f"the folder comes first: {shown(arguments.command, named, folder)}")
     if named is None:
-        raise Usage(
-            f"there is no folder {folder}; allowed: a folder and an exercise, as in {shown(arguments.command, 'mine', '01_softmax')}"
-        )
+        raise Usage(f"there is no folder {folder}; allowed: a folder and an exercise: {shown(arguments.command, 'mine', '01_softmax')}")
     raise Usage(f"there is no folder {folder}; {shown('blank', named, folder)} makes it")
 
 

@@ -24,8 +24,9 @@ def run(program, exercise, options, folder, *, order="forward", save=False, boxe
     folder.mkdir(parents=True)
     options = [str(INPUTS / word) if before == "--load" else word for before, word in zip(["", *options], options)]
     env = {"FLASH_SIMT_ORDER": order, "FLASH_SIMT_STEPS": str(STEPS), "FLASH_SIMT_TARGET": str(exercise.target), "FLASH_SIMT_THREADS": "2"}
+    env |= dict(word.split("=") for word in options if word.startswith("FLASH_"))
     argv = [program, "--device", "cpu", "--variant", exercise.variant, "--dtype", exercise.dtype, "--pass", exercise.passes, "--json"]
-    argv += [*options, *(["--save", "out"] if save else [])]
+    argv += [*(word for word in options if not word.startswith("FLASH_")), *(["--save", "out"] if save else [])]
     done = sandbox.run(argv, folder, seconds=SECONDS, env=env, boxed=boxed)
     printed, report = parted(done.out)
     return Run(done, report if done.code in (0, 1) else None, printed)

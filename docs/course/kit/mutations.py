@@ -25,9 +25,7 @@ OPERATORS = {
     ">>": ["<<"], "<<": [">>"],
 }  # fmt: skip
 NAMES = {"fmaxf": ["fminf"], "fminf": ["fmaxf"], "max": ["min"], "min": ["max"], "INFINITY": ["0.0f"], "x": ["y"], "y": ["z"], "z": ["y"]}
-KEPT = set(
-    "for if else while return const int float bool unsigned auto template true false break continue inline __device__ float2 float4 pragma unroll".split()
-)
+KEPT = {*"for if else while return const int float bool unsigned auto template true false break continue inline __device__ float4".split()}
 COUNT = 20  # of an exercise
 SEEDS = ("1", "autumn", "w113")
 
@@ -47,11 +45,7 @@ def replacements(tokens, at, variables):
     """What could stand in place of a token by mistake."""
     word, before, after = tokens[at][0], tokens[at - 1][0] if at else ";", tokens[at + 1][0] if at + 1 < len(tokens) else ";"
     if word in OPERATORS:
-        if (
-            word in "<>"
-            and re.fullmatch(r"[a-z_]+[\w]*|const", before)
-            and (before in ("as", "static_cast") or after in ("const", "float4"))
-        ):
+        if word in "<>" and (before in ("as", "static_cast") or (after in ("const", "float4") and re.fullmatch(r"[a-z_]\w*", before))):
             return []  # brackets of a template
         if word in "+-*&" and not re.fullmatch(r"[\w.]+|\)|\]", before):
             return ["+"] if word == "-" else []  # a sign; no pointers or references

@@ -15,26 +15,18 @@ MEANS = {  # by the simulator's rule (common/machine/rules.hpp)
     " a return, or in a loop that some lanes run more often than others.",
     "out_of_bounds": "The kernel touched an element that does not exist. A GPU would read or overwrite something else there, without a"
     " word. Is an index off by one, are row and column exchanged, or is there no test for a ragged last tile?",
-    "misaligned": "A wide access (float4) has to begin at a multiple of its own size: at columns 0, 4, 8, ... of floats, 0, 8, 16, ..."
-    " of 16-bit numbers.",
+    "misaligned": "A wide access (float4) begins at a multiple of its size: column 0, 4, 8, ... of floats, 0, 8, 16, ... of 16-bit numbers.",
     "endless_loop": "A thread goes on and on. Does the variable of each loop change, and towards the loop's end?",
     "unwritten_read": "Memory holds nothing until a thread writes to it: NaN here, anything on a GPU. Do your lines write it, all of it?",
     "never_written": "Do your lines write each element of what they make, S, P or O? Until then it is NaN here, anything on a GPU.",
-    "thread_order": "The result depends on which thread comes first: a barrier is missing or in the wrong place, or a variable is read"
-    " before it has a value.",
+    "thread_order": "The result depends on which thread comes first: a barrier is missing or misplaced, or a variable has no value.",
     "division": "An integer divided by zero, or a remainder by zero. A GPU gives some number, and says nothing.",
 }
 TENSORS = {"o": "O", "lse": "L", "dq": "dQ", "dk": "dK", "dv": "dV"}
 COUNTS = {  # what it counts, and what to do about it
     "bytes": ("bytes between HBM and the chip", "Is something read twice that could be kept?"),
-    "sectors": (
-        "sectors of 32 bytes",
-        "The bytes may be the same: neighbouring lanes should read neighbouring elements, so that a warp's access is few sectors.",
-    ),
-    "bank_conflicts": (
-        "bank conflicts",
-        "Lanes of a warp that read different rows of one column conflict in a bank unless rows are padded or swizzled.",
-    ),
+    "sectors": ("sectors of 32 bytes", "Neighbouring lanes should read neighbouring elements: few sectors for the same bytes."),
+    "bank_conflicts": ("bank conflicts", "Lanes that read different rows of one column conflict unless rows are padded or swizzled."),
     "barriers": ("barriers", "Each barrier should guard a hazard that you can name."),
     "extra_memory": ("bytes of extra memory", ""),
 }
@@ -62,23 +54,31 @@ def rule_of(done, report):
     return " ".join(wrong) if finite else "non_finite"
 
 
+def students_race_first(exercise, report, lines):
+    """Races that name a line of the student's come first, and the rule of the first race is the first rule."""
+    threads = (report or {}).get("threads") or {"mistakes": []}
+    threads["mistakes"].sort(key=lambda said: bool(whose(exercise, without_paths(said, exercise), lines)))
+    if threads["mistakes"]:
+        threads["rules"].insert(0, "write_race" if re.search(r" writes and \S+ writes ", threads["mistakes"][0]) else "race")
+
+
 def of_elements(report):
-    """Which tensors are wrong, and the worst element of the first."""
+    """Which tensors are wrong, and the worst element of the first, or of the first that is not finite."""
     checks, wrong = report["check"]["tensors"], wrong_tensors(report)
     right = [name for name in checks if name not in wrong]
-    check, tiles = checks[wrong[0]], report.get("tiles")
+    shown = next((name for name in wrong if checks[name]["non_finite"]), wrong[0])
+    check, tiles = checks[shown], report.get("tiles")
     lists = [", ".join(TENSORS.get(name, name) for name in names) for names in (wrong, right)]
     text = f"Wrong: {lists[0]}" + (f"; right: {lists[1]}. " if right else ". ")
-    worst, name = check["worst"], TENSORS.get(wrong[0], wrong[0])
+    worst, name = check["worst"], TENSORS.get(shown, shown)
     place = f"batch {worst['batch']}, head {worst['head']}, row {worst['row']}" + ("" if name == "L" else f", column {worst['column']}")
     text += f"The worst element of {name} is at {place}: it is {number(worst['got'])}, it should be {number(worst['expected'], '-inf')}."
     if tiles:
         rows = tiles["bc" if name in ("dK", "dV") else "br"]
         text += f" That is row {worst['row'] % rows} of tile {worst['row'] // rows} ({rows} rows each)."
     if check["non_finite"]:
-        text += f" {check['non_finite']} elements are NaN or infinite:"
-        text += " look for a division by zero, -inf - -inf, an exponential that overflows, a variable that has no first value,"
-        text += " or an element that no line writes."
+        text += f" {check['non_finite']} elements are NaN or infinite: look for 0 / 0, -inf - -inf, an exponential that overflows,"
+        text += " or a variable or an element that no line writes."
     return text
 
 
@@ -91,24 +91,17 @@ def of_problem(options, place=""):
     given, facts = dict(zip(options, options[1:])), []
     rows, keys = (int(given.get(f"--seq-{of}", given.get("--seq", 0))) for of in "qk")
     if given.get("--input") == "ramp":
-        facts += [
-            "Q and K are all ones and V(j, c) = j + c/1000: scores are alike, and O is the mean of the j that its row sees, plus c/1000."
-        ]
+        facts += ["Q and K are ones, V(j, c) = j + c/1000: scores are alike, and O is the mean of the j that its row sees, plus c/1000."]
     if given.get("--input") == "large":
         facts += ["Scores are in the hundreds: exp overflows unless the maximum is subtracted."]
     if given.get("--input") == "identity":
         facts += ["Query i and key i have the score of --scale, all other pairs 0: their weights are small, but they add up."]
-    if any("--scale=-" in word for word in options):
+    if any("--scale=-" in word for word in options) or given.get("--load") == "low":
         facts += ["All scores are far below zero: exp of each is 0, or nearly so, unless the maximum is subtracted."]
     if "--load" in given:
-        facts += ["2 batches, 2 heads that share one head of K and V, 20 queries, 41 keys; a bias for each batch and head, with -inf"]
-        facts += ["here and there; row 7 sees no key."]
-    if given.get("--load") == "low":
-        facts += ["All scores are near -200: exp of each is 0 unless the maximum is subtracted."]
+        facts += ["2 batches of 2 heads that share K and V, 20 queries, 41 keys; a bias each, with -inf here and there; row 7 sees no key."]
     if "--causal" in options and rows > keys:
-        facts += [
-            f"Rows 0 to {rows - keys - 1} see no key: there O = 0 and L = -inf. Row {rows - keys} sees one, each further row one more."
-        ]
+        facts += [f"Rows 0 to {rows - keys - 1} see no key: O = 0 and L = -inf. Row {rows - keys} sees one, each further row one more."]
     return [f"On {place + ',' if place else 'the problem'} {' '.join(options)}:", " ".join(facts)]
 
 
