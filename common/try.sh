@@ -179,14 +179,15 @@ case $code in
     show_wrong
     [ $code -lt 128 ] || echo "$name was ended by signal $((code - 128)) ($(kill -l $((code - 128))))."
     if [ "$targets" != "$name" ]; then wrong "; its tests were not run"; fi
-    lab=$(cd "$root" && echo docs/lab/"${name#lab_}".c[pu]*)
+    lab=docs/lab/${name#lab_}.cpp
+    [ -e "$root/$lab" ] || lab=${lab%cpp}cu
     [ ! -e "$root/.git" ] || git -C "$root" diff --quiet -- "$lab" 2>/dev/null || echo "git checkout $lab puts the file back."
     wrong ""
     ;;
 esac
 if [ "$targets" = "$name" ]; then
   echo "try: $name is right: every finding above is as its source says. $SECONDS s"
-  sed -n 's|^// Next: |Next: |p' "$root/docs/lab/${name#lab_}".c[pu]*
+  sed -n 's|^// Next: |Next: |p' "$root/docs/lab/${name#lab_}".c{pp,u} 2>/dev/null
   exit 0
 fi
 

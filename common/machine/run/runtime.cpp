@@ -59,6 +59,7 @@ struct State {
   std::atomic<std::uint64_t> threads = 0, all_threads = 0;
   std::atomic<double> began = 0.0;  ///< 0: no kernel runs
   std::atomic<const char*> running = nullptr;
+  std::atomic<int> launches = 0;
   bool reported = false;
   bool cooperative = false;  ///< all blocks of the launch run at once, and meet in grid.sync():
   std::mutex grid_mutex;
@@ -263,27 +264,17 @@ void at_abort(int) {
 
 // ---- launches --------------------------------------------------------------------------------------------------------------------------
 
-/// Says from time to time what takes so long.
+/// Says from time to time what takes so long: one launch, or many.
 void wait_and_tell() {
-  double next = 10;
-  const char* of = nullptr;
-  for (;;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    State& s = state();
-    const double began = s.began;
-    const char* const name = s.running;
-    if (began == 0 || name == nullptr || name != of) {
-      of = name;
-      next = 10;
-    }
-    const double seconds = now() - began;
-    if (began == 0 || name == nullptr || seconds < next) continue;
-    next *= 3;
+  State& s = state();
+  const double first_began = now();
+  for (double next = 10;; next *= 3) {
+    while (s.began == 0 || now() - first_began < next) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     const double part = static_cast<double>(s.threads) / static_cast<double>(std::max<std::uint64_t>(s.all_threads, 1));
     std::fprintf(stderr,
-                 "kernel %s has run for %.0f s and started %.1f %% of its threads; fewer blocks or a smaller problem show the "
-                 "same findings sooner\n",
-                 name, seconds, 100 * part);
+                 "after %.0f s: launch %d, of kernel %s, has started %.1f %% of its threads; fewer blocks, fewer runs or a "
+                 "smaller problem show the same findings sooner\n",
+                 now() - first_began, s.launches.load(), s.running.load(), 100 * part);
   }
 }
 
@@ -379,6 +370,7 @@ void run(const KernelCall& call, bool cooperative) {
   s.all_threads = std::uint64_t{call.shape.grid.x} * call.shape.grid.y * call.shape.grid.z * call.shape.block.x *
                   call.shape.block.y * call.shape.block.z;
   s.running = call.name;
+  ++s.launches;
   s.began = now();
   try {
     run_kernel(call);
