@@ -90,6 +90,10 @@ __global__ void wide_struct(const Wide* from, Wide* to) { to[me()] = from[me()];
 
 // ---- races that are harmless in practice -----------------------------------------------------------------------------------------
 
+__global__ void stores_structures(float4* out, int different) {
+  *out = make_float4(threadIdx.x < static_cast<unsigned>(different) ? 1.0f : 2.0f, 0.0f, 0.0f, 0.0f);
+}
+
 __global__ void all_store(float* out, int divisor) {
   __shared__ float sum;
   sum = static_cast<float>(me() / divisor);  // BUG all store
@@ -247,6 +251,12 @@ TEST_CASE("plain: races that are remarks") {
   CHECK(report(64, 0, all_store, out.data, 63) == "");  // the last thread stores another
   REQUIRE(findings().races.size() == 1);
   CHECK(findings().races.front().rule() == RuleId::write_race);
+  for (const int different : {0, 1}) {  // a copy of a structure: the compiler tells of the write, of the read, and then copies
+    reset_findings();
+    CHECK(report(64, 0, stores_structures, reinterpret_cast<float4*>(out.data), different) == "");
+    CHECK(findings().races.size() == static_cast<std::size_t>(different));
+    CHECK(findings().remarks.size() == static_cast<std::size_t>(1 - different));
+  }
   reset_findings();
   out.data[0] = 3.0f;
   CHECK(report(2, 0, reads_too, out.data) == "");
