@@ -8,9 +8,11 @@
 //       O = alpha O + P V_j           [Br, Bc] x [Bc, d]
 //     O_i = O / l
 //
-// Q, K, V and O are [heads, N, d] in fp32, row after row, with d = 64. A warp has 32 rows of S and
-// O, and its lanes form 4 rows of 8: a lane has 8 x 4 elements of S and 8 x 8 of O in registers. It
-// loads 8 + 4 numbers from shared memory for 32 multiply-adds of S, and 8 + 8 for 64 of O.
+// Q, K, V and O are [heads, N, d] in fp32, row after row, with d = 64. Keys beyond N are masked.
+// A warp computes 32 rows. Its lanes form a grid, y = 0..3 and x = 0..7: a lane has rows y, y + 4,
+// ..., y + 28 and keys x, x + 8, x + 16, x + 24 of S, and 8 x 8 elements of O, in registers. So it
+// loads 8 + 4 numbers from shared memory for 32 multiply-adds of S, and 8 + 8 for 64 of O. Its l is
+// the sum over its own keys: the 8 lanes of a row add theirs after the loop.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
 #include <algorithm>

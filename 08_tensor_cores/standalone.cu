@@ -105,6 +105,7 @@ __global__ void __launch_bounds__(THREADS)
       unsigned a[4], b[4];
       ldmatrix_x4(a, &Q_smem[16 * warp + lane % 16][2 * k + lane / 16]);
       for (int n = 0; n < Bc / 8; n += 2) {
+        // Keys 8 n.., columns 16 k.. and 16 k + 8..; keys 8 n + 8.., the same: b[0] to b[3].
         ldmatrix_x4(b, &K_smem[8 * n + lane / 16 * 8 + lane % 8][2 * k + lane / 8 % 2]);
         mma_m16n8k16(S[n], a, b[0], b[1]);
         mma_m16n8k16(S[n + 1], a, b[2], b[3]);
