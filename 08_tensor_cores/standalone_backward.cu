@@ -11,8 +11,8 @@
 //       dQ_i += dS K_j                          [B, B] x [B, d]      atomically: all blocks add
 //
 // All matrices are [heads, N, d] in fp16, row after row, with B = d = 64. A warp has 16 rows of a
-// product: keys, or queries of dQ. Fragments are those of standalone.cu: P and dS come out of their
-// products transposed, as operands of the next. dQ is summed in fp32, and rounded in the end.
+// product: keys, or queries of dQ. It holds them in the same fragments as standalone.cu. Scores are
+// transposed, so that P and dS are left operands of the next products. dQ is summed in fp32.
 //
 //   nvcc -O3 -arch=native standalone_backward.cu && ./a.out [N [heads [runs]]] [causal]
 #include <cuda_fp16.h>

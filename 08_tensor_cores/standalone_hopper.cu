@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   // Read after write: all threads use the mbarriers.
   __syncthreads();
 
-  // A thread starts with 65536 / 384 = 168 registers; 24 + 2 * 240 are as many as 3 * 168.
+  // A thread starts with 65536 / 384 = 168 registers; 24 + 2 * 240 = 3 * 168.
   if (threadIdx.x < 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     for (int n = 0; n < 2 * tiles && threadIdx.x == 0; ++n) {  // the producer
