@@ -246,7 +246,7 @@ const Variant variant{
     .workspace = all_workspaces,
     .refuse = refuse_oversized_grid,
     .subtracts_max = false,
-    .takes = every_kernel_takes | all_options | Features::bias_gradient | Features::lorentz | Features::centroid};
+    .takes = general_problem | all_options | Features::bias_gradient | Features::lorentz | Features::centroid};
 
 }  // namespace
 }  // namespace flash::options

@@ -199,7 +199,7 @@ const Variant variant{.name = "lorentz",
                       .workspace = workspace,
                       .refuse = refuse,
                       .tiles = choices_of<shapes>,
-                      .takes = every_kernel_takes | Features::lorentz,
+                      .takes = general_problem | Features::lorentz,
                       .needs = Features::lorentz,
                       .only_if_fastest = true};
 

@@ -179,7 +179,7 @@ const Variant variant{.name = "centroid",
                       .workspace = workspace,
                       .refuse = step_10::refuse,
                       .tiles = choices_of<shapes>,
-                      .takes = every_kernel_takes | Features::lorentz | Features::centroid,
+                      .takes = general_problem | Features::lorentz | Features::centroid,
                       .needs = Features::centroid,
                       .only_if_fastest = true};
 

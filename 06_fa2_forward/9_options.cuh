@@ -165,7 +165,7 @@ const Variant variant{
     .forward = start_one_of<shapes>,
     .refuse = refuse,
     .tiles = choices_of<shapes>,
-    .takes = every_kernel_takes | all_options,
+    .takes = general_problem | all_options,
     .only_if_fastest = true};
 
 }  // namespace

@@ -199,7 +199,7 @@ const Variant variant{
     .refuse = refuse,
     .tiles = tiles,
     .atomic_dQ = true,
-    .takes = every_kernel_takes | all_options,
+    .takes = general_problem | all_options,
     .only_if_fastest = true};
 
 }  // namespace

@@ -113,7 +113,7 @@ const Variant variant{.name = "bias_gradient",
                       .refuse = refuse,
                       .tiles = step_3::tiles,
                       .atomic_dQ = true,
-                      .takes = every_kernel_takes | all_options | Features::bias_gradient,
+                      .takes = general_problem | all_options | Features::bias_gradient,
                       .needs = Features::bias_gradient,
                       .only_if_fastest = true};
 

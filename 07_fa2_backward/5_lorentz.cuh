@@ -172,7 +172,7 @@ const Variant variant{.name = "lorentz",
                       .refuse = refuse,
                       .tiles = tiles,
                       .atomic_dQ = true,
-                      .takes = every_kernel_takes | Features::lorentz,
+                      .takes = general_problem | Features::lorentz,
                       .needs = Features::lorentz,
                       .only_if_fastest = true};
 

@@ -231,7 +231,7 @@ const Variant variant{.name = "centroid",
                       .refuse = refuse,
                       .tiles = tiles,
                       .atomic_dQ = true,
-                      .takes = every_kernel_takes | Features::lorentz | Features::centroid,
+                      .takes = general_problem | Features::lorentz | Features::centroid,
                       .needs = Features::centroid,
                       .only_if_fastest = true};
 

@@ -274,7 +274,7 @@ const Variant variant = [] {
   step.forward = run_forward_pass_with_options;
   step.workspace = workspace;
   step.tiles = tiles;
-  step.takes = every_kernel_takes | all_options;
+  step.takes = general_problem | all_options;
   step.only_if_fastest = true;
   return step;
 }();

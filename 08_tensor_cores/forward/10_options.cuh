@@ -173,7 +173,7 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = [] {
   Variant step = forward_step<shapes>(
       "options", "a window and a softcap in the scores, dropout of P; blocks that enter a sequence of a ragged batch");
-  step.takes = every_kernel_takes | all_options;
+  step.takes = general_problem | all_options;
   step.only_if_fastest = true;
   return step;
 }();

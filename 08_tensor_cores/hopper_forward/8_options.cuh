@@ -286,10 +286,7 @@ constexpr CompiledShape shapes[] = {
 
 const Variant variant = [] {
   Variant step = hopper_step<shapes>("options_hopper", "the loop begins at the window's first key; a softcap before P");
-  step.takes = (every_kernel_takes & ~every_bias) | Features::window | Features::softcap;
-  step.refuse = [](const Problem& p) {
-    return scale_first(p) ? "it takes a --scale above 0 and below 1e30" : refuse_forward(p);
-  };
+  step.takes = plain_problem | Features::window | Features::softcap;
   step.fastest = [](const FullProblem& p, Pass pass) { return pass == Pass::forward && !p.is_plain(); };
   step.only_if_fastest = true;
   step.workspace = workspace_with_counter;

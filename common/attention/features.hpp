@@ -28,8 +28,9 @@ enum class Features : unsigned {
   bias_gradient = 1u << 13,
   lorentz = 1u << 14,
   centroid = 1u << 15,
+  any_scale = 1u << 16,  // not positive, or so large that its product with log2 e overflows
   // A new feature goes here, into the table of options, and into the .takes of the kernels that know it:
-  // `.takes = every_kernel_takes | Features::window`.
+  // `.takes = plain_problem | Features::window`.
 };
 
 constexpr Features operator|(Features a, Features b) {
@@ -42,9 +43,13 @@ constexpr Features operator~(Features a) { return static_cast<Features>(~static_
 
 constexpr Features every_bias = Features::vector_bias | Features::matrix_bias | Features::alibi;
 
-/// What all kernels of the stages know. It stays as it is: a kernel says itself what else it knows.
-constexpr Features every_kernel_takes = Features::causal | every_bias | Features::shared_heads | Features::unequal_lengths |
-                                        Features::bnhd | Features::packed_qkv | Features::packed_kv;
+/// The plain problem, which all kernels know: softmax(scale Q K^T, causal or not) V with a scale above 0. It stays as it is: a kernel says
+/// itself what else it knows.
+constexpr Features plain_problem = Features::causal | Features::shared_heads | Features::unequal_lengths | Features::bnhd |
+                                   Features::packed_qkv | Features::packed_kv;
+
+/// All that a Problem can ask for.
+constexpr Features general_problem = plain_problem | every_bias | Features::any_scale;
 
 /// What FullProblem adds to Problem and both passes of stages 06 and 07 know.
 constexpr Features all_options = Features::window | Features::softcap | Features::lengths | Features::dropout;

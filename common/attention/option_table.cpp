@@ -47,7 +47,8 @@ constexpr ProblemOption option_table[] = {
     {"--seq-q", &P::Nq, "Nq", "Number of queries", always},
     {"--seq-k", &P::Nk, "Nk", "Number of keys", always, of(F::unequal_lengths), nullptr, "--seq-q unlike --seq-k"},
     {"--head-dim", &P::d, "d", "Head dimension", always, of(), nullptr, nullptr, "whole numbers from 1 to 256", valid_head_dim},
-    {"--scale", &P::scale, "X", "Factor of Q K^T", in_json, of(), "1/sqrt(d)"},
+    {"--scale", &P::scale, "X", "Factor of Q K^T", in_json, of(F::any_scale), "1/sqrt(d)",
+     "a --scale that is not positive, or 1e30 or more"},
     {"--causal", &P::causal, "", "Query i sees key j only if j <= i + Nk - Nq", in_json, of(F::causal)},
     {"--window", &P::window, "left,right",
      "Query i sees key j only if i + Nk - Nq - left <= j <= i + Nk - Nq + right; -1: no bound", if_set, of(F::window), nullptr,
@@ -189,6 +190,7 @@ F feature_of(const ProblemOption& option, const P& p) {
   return with_value(option, p, [&](const auto& value) {
     using T = std::decay_t<decltype(value)>;
     if constexpr (Enumeration<T>) return option.features.at(static_cast<std::size_t>(value));
+    if (option.features[1] == F::any_scale && p.scale > 0.0f && p.scale < 1e30f) return F::none;
     return option.features.at(is_set(option, p) ? 1 : 0);
   });
 }
@@ -318,7 +320,7 @@ Features features_of(const FullProblem& problem) {
   return found;
 }
 
-bool FullProblem::is_plain() const { return (features_of(*this) & ~every_kernel_takes) == F::none; }
+bool FullProblem::is_plain() const { return (features_of(*this) & ~general_problem) == F::none; }
 
 std::vector<std::string> names_of(Features features) {
   std::vector<std::string> names;

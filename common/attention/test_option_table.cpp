@@ -105,13 +105,19 @@ TEST_CASE("features: kernels are refused what they do not say that they know, an
   CHECK_FALSE(p.is_plain());
   CHECK(features_of(p) == all_options);
   CHECK(refusal(variant, p) == "it does not know --window, --softcap, --lengths, --dropout");
-  variant.takes = every_kernel_takes | all_options;
+  variant.takes = general_problem | all_options;
   CHECK(refusal(variant, p) == "");
   p.bias_gradient = true, p.score = Score::lorentz, p.values = Values::centroid;  // of these only some steps know the others
   CHECK_FALSE(knows(variant, p));
   CHECK(names_of(features_of(p) & ~all_options) ==
         std::vector<std::string>{"--score lorentz", "--values centroid", "--bias-gradient"});
-  CHECK(names_of(every_kernel_takes).size() == 9);  // each has a name
+  CHECK(names_of(general_problem).size() == 10);  // each has a name
+
+  p = {};
+  p.scale = 2.0f;
+  CHECK(features_of(p) == Features::none);
+  p.scale = -p.scale;
+  CHECK(features_of(p) == Features::any_scale);
 
   p = {};
   p.H = 4, p.Nk = 64, p.causal = true, p.bias = BiasKind::alibi, p.layout = Layout::kv;

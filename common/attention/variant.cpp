@@ -15,6 +15,7 @@ struct Step {
   const Variant* variant;
   const char* file;
   Predict predict;
+  const Variant* copy_rows;
 };
 
 struct Registry {
@@ -39,6 +40,55 @@ std::int64_t element_bytes(const Variant& variant, const FullProblem& problem, P
   return 4;
 }
 
+/// The problem as the kernels see it: a wider d, and each tensor by itself.
+FullProblem padded(const Variant& variant, FullProblem problem) {
+  const int multiple = variant.row_multiple;
+  if (problem.d % multiple == 0) return problem;
+  problem.d = (problem.d + multiple - 1) / multiple * multiple;
+  problem.layout = Layout::bhnd;
+  return problem;
+}
+
+enum class Use { none, read, written };
+struct PaddedTensor {
+  const char *name, *copy;
+  TensorRef Attention::*tensor;
+  Role role;
+  Use forward, backward;
+};
+constexpr PaddedTensor padded_tensors[] = {
+    {"Q", "Q_padded", &Attention::Q, Role::q, Use::read, Use::read},
+    {"K", "K_padded", &Attention::K, Role::k, Use::read, Use::read},
+    {"V", "V_padded", &Attention::V, Role::v, Use::read, Use::read},
+    {"O", "O_padded", &Attention::O, Role::o, Use::written, Use::read},
+    {"dO", "dO_padded", &Attention::dO, Role::o, Use::none, Use::read},
+    {"dQ", "dQ_padded", &Attention::dQ, Role::q, Use::none, Use::written},
+    {"dK", "dK_padded", &Attention::dK, Role::k, Use::none, Use::written},
+    {"dV", "dV_padded", &Attention::dV, Role::v, Use::none, Use::written},
+};
+
+Use use_of(const PaddedTensor& tensor, Pass pass) { return pass == Pass::backward ? tensor.backward : tensor.forward; }
+
+/// What launch_pass() adds to what the kernels do with the copies.
+void add_copies(Prediction& prediction, const Variant& variant, const FullProblem& problem, Pass pass) {
+  const FullProblem wide = padded(variant, problem);
+  if (wide.d == problem.d || prediction.tensors.empty()) return;
+  prediction.sectors.reset();
+  for (const PaddedTensor& each : padded_tensors) {
+    const Use use = use_of(each, pass);
+    if (use == Use::none) continue;
+    Moved& copy = prediction.tensors[each.copy] = prediction.tensors[each.name];
+    const auto [B, heads, rows, d] = shape_of(problem, each.role);
+    const std::int64_t all = B * heads * rows;
+    prediction.tensors[each.name] = use == Use::read ? Moved{all * d, 0} : Moved{0, all * d};
+    if (use == Use::read) {
+      copy.written += all * wide.d;
+    } else {
+      copy.read += all * d;
+    }
+  }
+}
+
 /// What the problem has and the variant does not know.
 Features unknown(const Variant& variant, const FullProblem& problem) { return features_of(problem) & ~variant.takes; }
 
@@ -50,10 +100,42 @@ std::string list_of(Features features) { return joined(names_of(features), std::
 
 }  // namespace
 
+std::vector<WorkspaceSpec> padded_copies(const Variant& variant, const FullProblem& problem, Pass pass) {
+  std::vector<WorkspaceSpec> copies;
+  const FullProblem wide = padded(variant, problem);
+  if (wide.d == problem.d) return copies;
+  for (const PaddedTensor& each : padded_tensors) {
+    if (pass == Pass::backward || each.forward != Use::none)
+      copies.push_back({each.copy, shape_of(wide, each.role), problem.dtype});
+  }
+  return copies;
+}
+
+void launch_pass(const Variant& variant, const Attention& a, Pass pass) {
+  const auto start = pass == Pass::backward ? variant.backward : variant.forward;
+  Attention wide = a;
+  wide.problem = padded(variant, a.problem);
+  if (wide.problem.d == a.problem.d) return start(a);
+  const auto copy = [&](const TensorRef& from, const TensorRef& to) {
+    Attention rows;
+    rows.Q = from, rows.O = to;
+    variant.copy_rows(rows);
+  };
+  for (const PaddedTensor& each : padded_tensors) {
+    if (use_of(each, pass) == Use::none) continue;
+    wide.*each.tensor = a.workspace(each.copy);
+    if (use_of(each, pass) == Use::read) copy(a.*each.tensor, wide.*each.tensor);
+  }
+  start(wide);
+  for (const PaddedTensor& each : padded_tensors) {
+    if (use_of(each, pass) == Use::written) copy(wide.*each.tensor, a.*each.tensor);
+  }
+}
+
 std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProblem& problem, Pass pass) {
-  std::vector<WorkspaceSpec> all;
+  std::vector<WorkspaceSpec> all = padded_copies(variant, problem, pass);
   if (variant.workspace == nullptr) return all;
-  for (WorkspaceSpec& spec : variant.workspace(problem, pass)) {
+  for (WorkspaceSpec& spec : variant.workspace(padded(variant, problem), pass)) {
     if ((spec.only_for & ~features_of(problem)) != Features::none) continue;
     spec.shape[3] += spec.per_sequence * problem.sequences.count();
     all.push_back(spec);
@@ -70,7 +152,8 @@ std::string refusal(const Variant& variant, const FullProblem& problem) {
   if (problem.d > variant.max_head_dim) {
     return "--head-dim is " + std::to_string(problem.d) + "; allowed: 1 to " + std::to_string(variant.max_head_dim);
   }
-  if (const std::string why = variant.refuse == nullptr ? "" : variant.refuse(problem); !why.empty()) return why;
+  if (const std::string why = variant.refuse == nullptr ? "" : variant.refuse(padded(variant, problem)); !why.empty())
+    return why;
   for (const WorkspaceSpec& spec : workspaces_of(variant, problem, Pass::backward)) {
     if (spec.per_sequence > 0 && spec.shape[3] > std::numeric_limits<int>::max()) {
       return std::to_string(problem.sequences.count()) + " sequences of " + std::to_string(problem.Nq) +
@@ -96,7 +179,8 @@ Prediction predict(const Variant& variant, const FullProblem& problem, Pass pass
     if (found == choices.end()) return {};
     choice = *found;
   }
-  Prediction prediction = variant.predict(variant, problem, pass, choice, limits);
+  Prediction prediction = variant.predict(variant, padded(variant, problem), pass, choice, limits);
+  add_copies(prediction, variant, problem, pass);
   for (auto& [name, moved] : prediction.tensors) {
     const std::int64_t bytes = element_bytes(variant, problem, pass, name);
     moved.read *= bytes, moved.written *= bytes;
@@ -113,6 +197,7 @@ const std::vector<Variant>& variants(Backend backend) {
       Variant& variant = variants.emplace_back(*step.variant);
       variant.file = step.file;
       variant.predict = step.predict;
+      if (step.copy_rows != nullptr) variant.copy_rows = step.copy_rows->forward;
     }
   }
   return variants;
@@ -165,10 +250,11 @@ std::string name_clash(Backend backend) {
   return "";
 }
 
-RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant, const char* file, Predict predict) {
+RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant, const char* file, Predict predict,
+                                 const Variant* copy_rows) {
   std::vector<Step>& steps = registry(backend).steps;
   const auto place = std::find_if(steps.begin(), steps.end(), [&](const Step& step) { return step.number > number; });
-  steps.insert(place, {number, &variant, file, predict});
+  steps.insert(place, {number, &variant, file, predict, copy_rows});
 }
 
 }  // namespace flash

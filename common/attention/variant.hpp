@@ -42,8 +42,9 @@ struct Variant {
   bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
   std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take; a run without --dtype takes the first
   int max_head_dim = 128;                     ///< the largest d that the kernels take
-  Features takes = every_kernel_takes;        ///< what it knows of problems; others are refused
-  Features needs = Features::none;            ///< what a problem must have for it; others are refused
+  int row_multiple = 1;              ///< kernels get tensors whose d is a multiple of it: launch_pass() pads others with zeros
+  Features takes = general_problem;  ///< what it knows of problems; others are refused
+  Features needs = Features::none;   ///< what a problem must have for it; others are refused
   /// "" or why a device cannot run a problem, which another one could: "bf16 needs compute capability 8.0". Null: every device can.
   std::string (*refuse_on)(const Problem&, const DeviceLimits&) = nullptr;
   /// Is it the fastest of its stage for such a problem, wherever a device can run it? A run on a GPU that names no variant takes it.
@@ -51,11 +52,18 @@ struct Variant {
   bool (*fastest)(const FullProblem&, Pass) = nullptr;
   /// A run that names no variant takes it only where it is the fastest, or where the default does not know what the problem has.
   bool only_if_fastest = false;
-  const char* file = "";      ///< path of the kernel file in the project; registration fills it in
-  Predict predict = nullptr;  ///< likewise; null: nothing is predicted
+  const char* file = "";                          ///< path of the kernel file in the project; registration fills it in
+  Predict predict = nullptr;                      ///< likewise; null: nothing is predicted
+  void (*copy_rows)(const Attention&) = nullptr;  ///< likewise: rows from Q to O, padded with zeros or cut off
 };
 
-/// The buffers that a pass of the problem needs besides its tensors; none if the variant has none.
+/// Launches the pass, of a backward one without its forward; where d is no multiple of row_multiple, on padded copies of the tensors.
+void launch_pass(const Variant&, const Attention&, Pass);
+
+/// The copies that launch_pass() makes of the tensors of such a problem; none if its rows fit.
+std::vector<WorkspaceSpec> padded_copies(const Variant&, const FullProblem&, Pass);
+
+/// The buffers that a pass of the problem needs besides its tensors: the variant's own and padded copies.
 std::vector<WorkspaceSpec> workspaces_of(const Variant&, const FullProblem&, Pass);
 
 /// "" or why the variant takes a problem on no device: what it does not know, its dtypes, its largest head dimension, its own refusal.
@@ -92,8 +100,9 @@ std::string name_clash(Backend);
 
 /// Adds a variant when the program starts. It is read in main() at the earliest, since it may be initialised after this.
 struct RegisterVariant {
-  RegisterVariant(Backend, int number, const Variant&, const char* file = "", Predict = nullptr);
-  RegisterVariant(Backend, int, Variant&&, const char* = "", Predict = nullptr) = delete;
+  RegisterVariant(Backend, int number, const Variant&, const char* file = "", Predict = nullptr,
+                  const Variant* copy_rows = nullptr);
+  RegisterVariant(Backend, int, Variant&&, const char* = "", Predict = nullptr, const Variant* = nullptr) = delete;
 };
 
 }  // namespace flash

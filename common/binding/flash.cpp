@@ -87,7 +87,7 @@ TensorRef tensor_of(const flash_tensor& given, const char* name, Dtype dtype, co
     tensor.stride[axis] = given.stride[axis];
   }
   if (shape[3] > 1 && given.stride[3] != 1) refuse("does not have adjacent columns; make it contiguous");
-  if (dtype != Dtype::fp32 && shape[3] % 8 == 0 && !rows_are_aligned({tensor})) {
+  if (shape[3] % (16 / size_of(dtype)) == 0 && !rows_are_aligned({tensor})) {
     refuse("has rows that do not begin at multiples of 16 bytes; make it contiguous");
   }
   return tensor;
@@ -95,7 +95,7 @@ TensorRef tensor_of(const flash_tensor& given, const char* name, Dtype dtype, co
 
 /// A backward kernel may use what its forward pass has left in workspaces. O and L are all that callers keep, so that pass runs again then.
 bool runs_forward_again(const Variant& variant, const FullProblem& problem) {
-  return !workspaces_of(variant, problem, Pass::forward).empty();
+  return workspaces_of(variant, problem, Pass::forward).size() > padded_copies(variant, problem, Pass::forward).size();
 }
 
 /// The workspaces of a pass, one after the other in the caller's block, those that have to be zero first.
@@ -123,7 +123,7 @@ struct Block {
 
 void launch(const Variant& variant, Attention a, Pass pass) {
   if (variant.tiles != nullptr) a.tiles = variant.tiles(a.problem, pass, a.limits).front().tiles;
-  (pass == Pass::backward ? variant.backward : variant.forward)(a);
+  launch_pass(variant, a, pass);
 }
 
 void run(const flash_call& call, Pass pass) {

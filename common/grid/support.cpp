@@ -32,7 +32,7 @@ std::vector<Variant> variants_for(const FullProblem& problem) {
     static std::set<std::string> said;
     const std::string why = refusal_on(variant, problem, device().limits());
     const std::string line = "not tested: " + std::string(variant.name) + ": " + why;
-    const bool is_usual = only_variant().empty() && (every_kernel_takes & ~variant.takes) == Features::none;
+    const bool is_usual = only_variant().empty() && (general_problem & ~variant.takes) == Features::none;
     if (!why.empty() && !is_usual && said.insert(line).second) std::puts(line.c_str());
     return !why.empty();
   });

@@ -177,7 +177,7 @@ void Runner::launch(Pass pass) {
     attention_.tiles = *chosen_tiles(pass);
     attention_.order = orders_[pass].tensor;
   }
-  (pass == Pass::backward ? variant_.backward : variant_.forward)(attention_);
+  launch_pass(variant_, attention_, pass);
 }
 
 double Runner::enqueue(Pass pass) {

@@ -1,0 +1,59 @@
+// Copies of tensors whose rows are longer or shorter: with zeros at the end, or without. Kernels move rows 16 bytes at a time.
+// A row of 59 elements begins where no such access can, so launch_pass() gives them copies in which rows are whole chunks.
+#pragma once
+
+#include "common/machine/float16.cuh"
+#include "common/machine/warp.cuh"
+#include "common/parts/kernel.cuh"
+
+namespace flash {
+namespace {
+
+constexpr int COPY_THREADS = 256, COPY_ROWS = 4;  // rows per warp, so that enough reads are in flight
+constexpr int COPY_BLOCK_ROWS = COPY_THREADS / WARP * COPY_ROWS;
+
+/// To = From, COPY_ROWS rows per warp; zeros beyond the last column of From.  Grid: (rows / COPY_BLOCK_ROWS) * B*heads.
+template <class T>
+__global__ void __launch_bounds__(COPY_THREADS) copy_rows_kernel(Tensor<const T> From, Tensor<T> To) {
+  const int heads = To.batches * To.heads, head = blockIdx.x % heads;
+  const int row0 = blockIdx.x / heads * COPY_BLOCK_ROWS + threadIdx.x / WARP * COPY_ROWS;
+  const Matrix<const T> from = From.head(head / To.heads, head % To.heads);
+  const Matrix<T> to = To.head(head / To.heads, head % To.heads);
+  constexpr int steps = 256 / WARP;  // of the longest row
+  T elements[COPY_ROWS][steps];
+#pragma unroll
+  for (int r = 0; r < COPY_ROWS; ++r) {
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {  // all reads are in flight before the first write
+      const int col = threadIdx.x % WARP + step * WARP;
+      elements[r][step] = T(0.0f);
+      if (row0 + r < from.rows && col < from.cols && col < to.cols) elements[r][step] = from(row0 + r, col);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < COPY_ROWS; ++r) {
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      const int col = threadIdx.x % WARP + step * WARP;
+      if (row0 + r < to.rows && col < to.cols) to(row0 + r, col) = elements[r][step];
+    }
+  }
+}
+
+template <class T>
+void start_copy(const Attention& a) {
+  const auto heads = static_cast<unsigned>(a.O.shape[0] * a.O.shape[1]);
+  launch("copy_rows", {dim3(blocks_for(static_cast<int>(a.O.shape[2]), COPY_BLOCK_ROWS) * heads), dim3(COPY_THREADS)},
+         copy_rows_kernel<T>, view<const T>(a.Q), view<T>(a.O));
+}
+
+/// From Q to O.
+void copy_rows(const Attention& a) {
+  if (a.O.dtype == Dtype::fp32) return start_copy<float>(a);
+  return a.O.dtype == Dtype::fp16 ? start_copy<__half>(a) : start_copy<__nv_bfloat16>(a);
+}
+
+const Variant variant{.name = "copy_rows", .idea = "rows of another length", .forward = copy_rows};
+
+}  // namespace
+}  // namespace flash
