@@ -8,7 +8,7 @@ endfunction()
 
 # add_kernel(stage/file.cuh cpu|gpu NAMESPACE): that library, so that other stages can link it. Its source is generated: it includes the
 # file, whose `variant` lies in NAMESPACE, for nvcc or, against common/machine, for the host's compiler. If that is a namespace of the stage's
-# own, each step has another one in it: step_2 for 2_name.cuh, forward_2 for forward/2_name.cuh.
+# own, each file has another one in it: step_2 for 2_name.cuh, forward_2 for forward/2_name.cuh, forward_more_name for forward/more/name.cuh.
 #
 # With FLASH_FAST_NVCC the GPU's kernels of a folder are compiled as one source, in the library of the first, if each has a namespace of
 # its own and FLASH_APART does not list it: for most kernels nvcc takes longer to read the headers, once for each side, than to compile the
@@ -21,6 +21,9 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
       set(folder step)
     endif()
     string(APPEND FLASH_NAMESPACE "::${folder}_${CMAKE_MATCH_3}")
+  elseif(NOT FLASH_NAMESPACE STREQUAL flash AND FLASH_KERNEL MATCHES "^[^/]*/(.*more/.*)\\.cuh$")
+    string(REPLACE "/" "_" name ${CMAKE_MATCH_1})
+    string(APPEND FLASH_NAMESPACE "::${name}")
   endif()
   set(extension_cpu cpp)
   set(extension_gpu cu)
