@@ -135,10 +135,9 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
                                        std::int64_t subgroups) {
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step == "two_kernels", halved = step == "halves" || step == "staggered";
-  const bool lean = step == "lean", divided = step == "divided", ordered = step == "ordered" || divided,
-             relay = step == "relay";
+  const bool divided = step == "divided", ordered = step == "ordered" || divided, relay = step == "relay";
   const bool hopper =
-      step == "warpgroups" || step == "ring" || step == "resident" || step == "bulk" || ordered || step == "lead" || lean;
+      step == "warpgroups" || step == "ring" || step == "bulk" || ordered || step == "lead" || step == "general";
   const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t width = relay ? (d <= 160 ? 160 : d <= 192 ? 192 : 256) : d <= 128 ? up(d, 32) : 256;
@@ -239,8 +238,8 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled", "options_hopper"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
-  for (const std::string_view step : {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "resident",
-                                      "bulk", "ordered", "relay", "divided", "lead", "lean"}) {
+  for (const std::string_view step : {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "bulk", "lead",
+                                      "general", "ordered", "relay", "divided"}) {
     if (v.name != step) continue;
     if (pass == Pass::backward) return {predicted_backward(step, p, choice, subgroups_of(v, p))};
     return {predicted_forward(p, choice), {}, forward_barriers("lazy_maximum", p, choice, limits), {}};

@@ -1,7 +1,7 @@
 // 08 Tensor cores, Hopper backward, step 1: the TMA loads, and warpgroups multiply: five wgmma products per tile.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
-//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
+//     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
 //     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
 //     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
@@ -19,8 +19,8 @@
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: warpgroups; each owns 64 keys.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
-// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128: a block holds whole rows of dK and dV. Step 6 takes wider heads.
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L log2(e), D; dQ_accum.
+// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128: a block holds whole rows of dK and dV. more/relay.cuh takes wider heads.
 //   Needs sm_90a.
 #pragma once
 
@@ -46,10 +46,9 @@ struct BackwardShape {
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
+    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
-  const Problem& problem = rule.problem;
   const BackwardShared<T, Shape> shared;
   auto& storage = shared.storage;
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
@@ -100,8 +99,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
+    mask(St, problem, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), problem.scale);
     auto& Pt = St;  // in the same registers
 
     // 4. dS^T, for all warps.
@@ -150,12 +149,12 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum, PreparedBatch{{a.problem}});
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     // Only as many heads at once as it takes to give every SM a block, so that the blocks of a head run together.
     launch("backward_warpgroups",
            {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -177,9 +176,7 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-const Variant variant = hopper_backward_step<shapes>(
-    "warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores",
-    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && fastest_step(p) == "warpgroups"; });
+const Variant variant = hopper_backward_step<shapes>("warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores");
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_1

@@ -1,14 +1,14 @@
 // 08 Tensor cores, Hopper backward, step 2: one thread loads, whole warpgroups compute.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
-//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
+//     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
 //     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
 //     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 1, with the same tiles and order of products (steps 3, 4 and 6 start from this one, 5 from 4, 7 from 5):
+// New since step 1, with the same tiles and order of products:
 // - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile into rings (produce() of
 //   panels_backward.cuh). It waits for "empty", the consumers wait for "full" (Hopper forward, step 3).
 // - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that each thread gets at launch.
@@ -18,7 +18,7 @@
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L log2(e), D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
@@ -52,9 +52,8 @@ constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is tha
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
+__device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& problem, const BackwardTensors<T>& all,
                         const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
-  const Problem& problem = rule.problem;
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS), V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
@@ -87,8 +86,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
+    mask(St, problem, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), problem.scale);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.
@@ -135,11 +134,11 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
+    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
-  const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
+  const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
@@ -147,10 +146,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;  // one thread of the first warp goes on
-    produce(shared, maps, rule.problem, all.L_and_D, work);
+    produce(shared, maps, problem, all.L_and_D, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, all, dQ_accum, work);
+    consume(shared, problem, all, dQ_accum, work);
   }
 }
 
@@ -160,10 +159,10 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum, PreparedBatch{{a.problem}});
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_ring", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }

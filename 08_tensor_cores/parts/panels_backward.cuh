@@ -152,6 +152,35 @@ __device__ void store_operand(const PanelOperand<T, Height, false, Depth>& rows,
   }
 }
 
+// ---- P ---------------------------------------------------------------------------------------------------------------------
+
+/// Masks transposed scores: a warp's 16 keys from key0 on, and all queries of the tile from query0 on.
+template <class Scores>
+__device__ void mask(Scores& St, const Problem& problem, int query0, int key0) {
+  if (key0 + Scores::HEIGHT <= problem.end_key(query0)) return;  // the first query sees all of them
+  const int lane = threadIdx.x % WARP, row = fragment::c_row(lane, 0), col = fragment::c_col(lane, 0);
+  int hidden[2];  // how many columns, from the lane's first one on, do not see the key of its row, and of the row 8 below
+  for (int half = 0; half < 2; ++half) {
+    const int key = key0 + row + 8 * half, first_query = problem.causal ? key - (problem.Nk - problem.Nq) : query0;
+    hidden[half] = (key < problem.Nk ? first_query - query0 : Scores::WIDTH) - col;
+  }
+#pragma unroll
+  for (int n = 0; n < Scores::WIDTH / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (8 * n + e % 2 < hidden[e / 2]) St.elements[0][n][e] = -INFINITY;
+    }
+  }
+}
+
+/// (8.11)  Transposed scores become P^T = e^(scale S^T - L); stats have L log2(e). Rounding both products with log2(e) changes P by
+/// at most 2^-23 |L|, less than its 16 bits do up to |L| = 2^12.
+template <class Scores>
+__device__ void exponentiate(Scores& St, const QueryStats& stats, float scale) {
+  const float scale_log2 = scale * LOG2_E;
+  St.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -stats.L(query))); });
+}
+
 // ---- dQ ---------------------------------------------------------------------------------------------------------------------
 
 /// A warpgroup's share of dQ [Br, Width]: 64 rows and all columns, or 64 columns if two warpgroups share the rows.
@@ -268,7 +297,7 @@ BackwardMaps backward_maps(const Attention& a) {
           map(a.dO, "dO_padded", Shape::Br)};
 }
 
-/// `ordered` and `divided`, whose blocks take turns: the sum of dQ; the counter of tickets; a turn per tile of queries.
+/// more/ordered.cuh and more/divided.cuh, whose blocks take turns: the sum of dQ; the counter of tickets; a turn per tile of queries.
 inline std::vector<WorkspaceSpec> workspace_of_turns(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
   if (pass == Pass::forward) return list;
@@ -294,25 +323,32 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; --variant relay takes 256";
 }
 
-/// Whether `lean` takes a problem: no bias, and scores that need not be scaled first.
-inline bool is_plain(const Problem& p) { return !scale_first(p); }
-
-/// Which of the steps for Hopper calls itself the fastest backward (Variant::fastest), as measured. `divided` knows itself where
-/// blocks are few.
-inline std::string_view fastest_step(const Problem& p) {
+/// Which of the kernels for Hopper is the fastest, as measured (H200); more/divided.cuh knows itself where blocks are few.
+inline std::string_view which_backward(const FullProblem& p) {
   if (p.d > 128) return "relay";
   const bool shared_keys = p.causal && p.group_size() > 1;  // whether heads share keys under a mask
-  if (is_plain(p) && (p.d <= 64 || !shared_keys)) return "lean";
-  if (p.d <= 64) return p.Nq < 4096 ? "warpgroups" : "bulk";
-  return shared_keys ? "ordered" : "resident";
+  if (p.d > 64 && shared_keys) return "ordered";
+  return (features_of(p) & ~plain_problem) == Features::none ? "lead" : "general";
 }
 
+/// A step of the ladder.
 template <const auto& shapes>
-Variant hopper_backward_step(const char* name, const char* idea, bool (*fastest)(const FullProblem&, Pass) = nullptr) {
+Variant hopper_backward_step(const char* name, const char* idea) {
   Variant step = backward_step<shapes, true>(name, idea);
+  step.takes = plain_problem;
+  step.row_multiple = 8;
   step.refuse = refuse_wide_heads;
   step.refuse_on = refuse_unless_sm90;
+  return step;
+}
+
+/// A kernel of more/: for every bias and scale.
+template <const auto& shapes>
+Variant general_hopper_backward_step(const char* name, const char* idea, bool (*fastest)(const FullProblem&, Pass)) {
+  Variant step = hopper_backward_step<shapes>(name, idea);
+  step.takes = general_problem;
   step.fastest = fastest;
+  step.only_if_fastest = true;
   return step;
 }
 

@@ -11,7 +11,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, for `lean` times log2(e), then D. Its rows
+/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, for the steps for Hopper times log2(e), then D. Its rows
 /// are the queries, padded to a multiple of ROW_BLOCK; in a ragged batch (`options_backward`) each sequence is padded by
 /// itself, and begins at a multiple of ROW_BLOCK.
 template <class T>
@@ -33,7 +33,7 @@ inline unsigned blocks_of_prepare(int rows, int width) { return blocks_for(rows,
 /// one, storing L in fp32 has already rounded it by up to 2^-6, which is 1.6 % of P.
 constexpr float LARGE_L = 0x1p19f;
 
-/// For `lean`: L is stored times log2(e).
+/// For the steps for Hopper: L is stored times log2(e).
 struct PreparedBatch : WholeBatch {
   static constexpr bool L_IN_POWERS_OF_2 = true;
 };

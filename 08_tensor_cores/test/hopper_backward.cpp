@@ -27,7 +27,7 @@ using namespace tensor_test;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-const std::string names[] = {"warpgroups", "ring", "resident", "bulk", "ordered", "relay", "divided", "lead", "lean"};
+const std::string names[] = {"warpgroups", "ring", "bulk", "lead", "general", "ordered", "relay", "divided"};
 
 /// Columns that a step computes with.
 std::int64_t width_of(const std::string& step, int d) {
@@ -68,9 +68,9 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
         const auto [Br, Bc] = choice.tiles;
         const Counters got = Runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles).count();
         const std::int64_t visited = p.H * visits(p, choice.tiles).tiles, width = width_of(step, p.d);
-        // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not; relay takes 64 or 128 at a time. From `lead` on
-        // one warpgroup has all columns.
-        const bool one_makes_dQ = step == "lead" || step == "lean";
+        // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not; relay takes 64 or 128 at a time. In `lead`
+        // and `general` one warpgroup has all columns.
+        const bool one_makes_dQ = step == "lead" || step == "general";
         const bool whole_panels = step == "relay" || (!one_makes_dQ && Bc / 64 == 2 && Br == 64);
         const std::int64_t of_dQ = whole_panels ? (width + 63) / 64 * 64 : width;
         CHECK(got.tensor_core_products == static_cast<std::uint64_t>(visited * Br * Bc * (4 * width + of_dQ)));
@@ -177,8 +177,7 @@ TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that 
     const Results<float> of_all = run(grid::variant_named(names[0]));
     for (const std::string& name : names) {
       const Variant& v = grid::variant_named(name);
-      // In turns, queries come the other way round; relay rounds P before it makes dS, and lean rounds L log2(e).
-      const Results<float> first = !v.atomic_dQ || name == "relay" || name == "lean" ? run(v) : of_all;
+      const Results<float> first = v.takes == plain_problem ? of_all : run(v);  // the ladder's steps sum in the same order
       for (const Order order : {Order::random, Order::reverse}) {
         const Simulated in_order({.order = order, .seed = 3, .os_threads = 3});
         CHECK_MESSAGE(grid::repeats(v, checker, first, run(v)), name);
@@ -292,17 +291,6 @@ TEST_CASE(
       REQUIRE(all.size() == (name == "relay" ? 1 : 2));
       for (const TileChoice& choice : all) CHECK(choice.shared_bytes <= limits.shared_bytes);
     }
-  }
-}
-
-TEST_CASE("chapter: lean refuses what is not plain by a sentence that names a step") {
-  const Variant& v = grid::variant_named("lean");
-  const FullProblem p = grid::problem_of({.Nq = 128, .Nk = 128, .d = 64});
-  CHECK(refusal(v, causal(p)).empty());
-  for (const FullProblem& other :
-       {with_bias(p, BiasKind::vector), with_bias(p, BiasKind::alibi), scaled(p, -0.2f), scaled(p, 0.0f)}) {
-    CHECK(refusal(v, other).find("--variant lead") != std::string::npos);
-    CHECK(refusal(grid::variant_named("lead"), other).empty());
   }
 }
 

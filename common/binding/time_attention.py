@@ -32,7 +32,7 @@ MASKS = {False: "no", True: "yes"}
 DECODE = [*((1, 32, 8, 1, 1 << n) for n in (13, 15, 17, 19)), (1, 32, 8, 4, 1 << 17)]  # B, H, Hkv, queries, keys
 DECODE += [(B, 32, Hkv, 1, 1 << n) for B, Hkv, n in ((1, 32, 15), (1, 32, 17), (8, 8, 15), (8, 8, 17), (8, 32, 15))]
 ONE_GPU = 1 << 17  # tokens that one GPU computes alone
-FASTEST = {"variant": "scheduled", "backward_variant": "resident"}
+FASTEST = {"variant": "scheduled", "backward_variant": "lead"}
 SCHEMES = {
     "ring": functools.partial(ring.ring_attention, zigzag=False, **FASTEST),
     "zigzag": functools.partial(ring.ring_attention, **FASTEST),

@@ -214,19 +214,6 @@ def backward_relay(rows):
         yield *moved, cycles, sum(moved) / cycles / SHARED_BYTES
 
 
-@table("chapters/08_hopper_backward.md", "registers by (8B.1)")
-def backward_resident(rows):
-    for d, *_ in rows:
-        br, bc, blocks = 128 if d == 64 else 64, 128, d // 16
-        room = (240 - 32 - br - d) // 4
-        of_v = min(blocks, room)
-        of_k = min(blocks, room - of_v)
-        padded = -d % 64 if d > 64 else 0  # columns of zeros that boxes of Q and dO bring, and that one product computes as well
-        moved = [through_shared(d, br, bc) + 4 * br * padded - saved * 2 * bc * 16 for saved in (0, of_v + of_k)]
-        busy = [each / (products_08b(d, br, bc) + products_08b(padded, br, bc) / 5) / SHARED_BYTES for each in moved]
-        yield br + d, room, (of_v, blocks), (of_k, blocks), br + d + 4 * (of_v + of_k), *busy
-
-
 @table("chapters/08_tensor_cores.md", "weights of the second tile")
 def lazy_maximum(rows):
     """The row 1, 2, 4, 0 in two tiles, whose values are unit vectors: with the maximum of all scores, and with that of the first tile."""

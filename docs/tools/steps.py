@@ -87,9 +87,8 @@ STEPS = {
         Step("08_tensor_cores/staggered", "08_tensor_cores/halves", 1.1),
         Step("08_tensor_cores/warpgroups", "08_tensor_cores/staggered", 1.4),
         Step("08_tensor_cores/ring", "08_tensor_cores/warpgroups", (1.17, 1.13)),
-        Step("08_tensor_cores/resident", "08_tensor_cores/ring", 1.02),
         Step("08_tensor_cores/bulk", "08_tensor_cores/ring", (1.02, 1.0)),
-        Step("08_tensor_cores/ordered", "08_tensor_cores/bulk", 0.95),
+        Step("08_tensor_cores/lead", "08_tensor_cores/bulk", 1.06),
     ],
 }
 STAGE = "08_tensor_cores"

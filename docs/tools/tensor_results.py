@@ -15,7 +15,7 @@ CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in (1024, 409
 PEERS = ("flash", "cudnn", "flash3")
 PASSES = ("forward", "backward")
 LAST = {"forward": "lazy_maximum", "backward": "staggered"}  # of the steps that run on every GPU since Ampere
-ON_HOPPER = {"forward": "scheduled", "backward": "lean"}
+ON_HOPPER = {"forward": "scheduled", "backward": "lead"}
 NONE = [None, None, None, None]
 
 

@@ -324,7 +324,7 @@ def where_08b():
         ("dK +=", ("dSᵀ", registers), ("Q", memory), ("dK", registers)),
         ("dQ =", ("dS", memory), ("K", memory), ("dQ", ("c4", "registers, then HBM"))),
     ]
-    p = Picture(960, 392, "Five products: where the operands and the results live")
+    p = Picture(960, 350, "Five products: where the operands and the results live")
     p.label(480, 28, p.title, 15, bold=True)
     for x, text in ((260, "left operand"), (520, "right operand"), (800, "result")):
         p.note(x, 60, text, size=15)
@@ -335,19 +335,7 @@ def where_08b():
             p.box(x, y, 210, 36, kind, f"{matrix}: {place}", 15)
         p.label(385, y + 24, "·", 20)
         p.label(660, y + 24, "→", 16)
-    p.box(144, 118, 80, 36, "c1", "V: shared", 14)
-    p.box(224, 118, 130, 36, "c4", "step 3: registers", 14)
-    rows = rows_of("chapters/08_hopper_backward.md", "room for blocks")
-    of_v = ", ".join(f"{of_v} at d = {d}" for d, _, _, of_v, *_ in rows)
-    of_k = ", ".join(f"{of_k} at d = {d}" for d, _, _, _, of_k, *_ in rows if not of_k.startswith("0"))
-    p.note(
-        480,
-        330,
-        f"In step 3 registers hold these blocks of V: {of_v}.",
-        f"Of K: {of_k}, otherwise none. In steps 1 to 3 only dS moves from registers to shared memory,",
-        "stored by the warps that computed its transpose.",
-        size=15,
-    )
+    p.note(480, 330, "Only dS moves from registers to shared memory, stored by the warps that computed its transpose.", size=15)
     return p
 
 

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 6: for wide heads, warpgroups share products and hand P and dS on.
+// 08 Tensor cores, Hopper backward, for wide heads, warpgroups share products and hand P and dS on.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,7 +8,7 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2, from which 3, 4 and 6 start: three consumer warpgroups divide the products, not the keys. Almost every line
+// New since step 2, `ring`: three consumer warpgroups divide the products, not the keys. Almost every line
 // differs, so read this file by itself.
 // - The reason: dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. Here a thread sums one gradient
 //   only, in d / 2 registers.
@@ -28,7 +28,7 @@
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
-namespace flash::tensor_cores::hopper_backward_6 {
+namespace flash::tensor_cores::hopper_backward_more_relay {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -288,13 +288,13 @@ constexpr CompiledShape shapes[] = {
 };
 
 const Variant variant = [] {
-  Variant step = hopper_backward_step<shapes>(
+  Variant step = general_hopper_backward_step<shapes>(
       "relay", "warpgroups share products, not keys, and hand P and dS on: for wide heads",
-      [](const FullProblem& p, Pass pass) { return pass == Pass::backward && fastest_step(p) == "relay"; });
+      [](const FullProblem& p, Pass pass) { return pass == Pass::backward && which_backward(p) == "relay"; });
   step.refuse = [](const Problem& p) { return refuse_backward_with_sum(p, width_of(p.d)); };
   step.workspace = [](const Problem& p, Pass pass) { return workspace_with_sum(p, pass, width_of(p.d)); };
   return step;
 }();
 
 }  // namespace
-}  // namespace flash::tensor_cores::hopper_backward_6
+}  // namespace flash::tensor_cores::hopper_backward_more_relay

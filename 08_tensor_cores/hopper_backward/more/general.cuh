@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 8: one warpgroup multiplies all of dQ, the other runs ahead.
+// 08 Tensor cores, Hopper backward, for any bias and any scale.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,18 +8,8 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 4, where a barrier in each iteration keeps both warpgroups in step, so that neither multiplies while both
-// exponentiate: the barrier is gone.
-// - One warpgroup, the maker, multiplies all of dQ. The other, the runner, multiplies only what its own keys need.
-// - Both store their dS^T, and full_dSt, an mbarrier per tile, says that a tile is complete. Only the maker waits for it, so the
-//   runner gets ahead, by up to two tiles, and exponentiates while the maker multiplies.
-// - Nobody has to ask whether a tile of dS^T is empty. It goes by the stage of its Q, and the next Q lands there only after the
-//   maker has released the stage, which it does when dQ is complete.
-// - dQ needs one buffer. dK is staged in V: the runner may end while the maker still reads K.
-//
-// Who waits: in tile i the maker waits for dS_i of the runner and for the adder to have read dQ_(i - 1); both wait for Q_i and
-// dO_i, and these for the release of tile i - 2 by all warps. Each wait is for an earlier tile, or for the runner's part of the
-// same one, so the waits cannot form a cycle.
+// Step 4, `lead`, with two lines of its loop replaced: scores are scaled, get the bias and are masked as ScoreRule says, and L is
+// subtracted before the factor log2(e) where that product would lose precision.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: the maker and the
 // runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then the producer and the adder, a warp each.
@@ -30,7 +20,7 @@
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
-namespace flash::tensor_cores::hopper_backward_8 {
+namespace flash::tensor_cores::hopper_backward_more_general {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -214,7 +204,7 @@ void start(const Attention& a) {
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    launch("backward_lead", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+    launch("backward_general", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
@@ -237,7 +227,9 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-const Variant variant = hopper_backward_step<shapes>("lead", "one warpgroup makes dQ, the other runs ahead");
+const Variant variant = general_hopper_backward_step<shapes>(
+    "general", "lead with a bias, for any scale",
+    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && which_backward(p) == "general"; });
 
 }  // namespace
-}  // namespace flash::tensor_cores::hopper_backward_8
+}  // namespace flash::tensor_cores::hopper_backward_more_general

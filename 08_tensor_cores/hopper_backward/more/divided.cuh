@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 4: the TMA adds dQ to HBM, a whole tile at a time.
+// 08 Tensor cores, Hopper backward, for few blocks: blocks share a group of heads where whole groups make too few blocks.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,22 +8,27 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2 (3, 4 and 6 start from 2, and 5 from 4):
-// - Another warp of the producer's warpgroup, the adder, handles dQ: consumers store their shares to shared memory, and the
-//   adder asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to dQ_accum. Adding from registers takes one instruction
-//   per 16 bytes and lane, and occupies dQ's registers until the last one is issued.
-// - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
+// New since more/ordered.cuh: a block loops over a part of the query heads that share its key/value head, a *subgroup*.
+// - Short sequences with few key/value heads make fewer tiles of keys than there are SMs. With n subgroups per group there are
+//   n times as many blocks.
+// - For the kernel a subgroup is a group: the host passes it a problem with n times as many key/value heads (divided()). The
+//   kernel differs in two places: which K and V a block loads, and where its dK and dV go.
+// - dK and dV of a subgroup are partial sums. Blocks write them in fp32, and sum_parts_kernel adds them up in a fixed order.
+// - n comes from an estimate that depends on the problem alone (parts/subgroups.cuh), as the workspace does.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
-// warpgroups, each of which owns 64 keys; then the producer and the adder, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
+// Grid: Tc*B*Hkv*n, where a block loops over the query heads of its subgroup. Block: consumer
+// warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
+// HBM: K, V n times; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per tile but
+//   the first, and once at the end; dK_parts, dV_parts written and read once; dQ, dK, dV once. Workspace: L and D; dQ_accum;
+//   the parts; the counter and the turns, zero before and after. Launches that run at the same time must not share it: with
+//   mixed tickets an adder might wait for ever.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
+#include "08_tensor_cores/parts/subgroups.cuh"
 
-namespace flash::tensor_cores::hopper_backward_4 {
+namespace flash::tensor_cores::hopper_backward_more_divided {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -40,6 +45,7 @@ struct BackwardShape {
   struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
     alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
     Mbarrier full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
+    int ticket;  // index of the block's work
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
@@ -52,30 +58,54 @@ struct BackwardShape {
 
 constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
 
-/// One thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored it.
+/// Waits until tiles of keys 0 .. key_tile - 1 have been added. Their blocks have smaller tickets: they run already.
+__device__ inline void wait_for_turn(const int* turn, int key_tile) {
+  // Read after write: the acquiring load makes the previous additions visible to this thread.
+  wait_until_equal(turn, key_tile);
+  // Read after write: and the fence makes them visible to the TMA.
+  fence_proxy_async_global();
+}
+
+/// One thread per stage of the ring of dQ: adds a tile to dQ_accum when the consumers have stored it and its turn has come.
+/// turns [B, H, 1, tiles of queries]: how many tiles of keys have been added to this tile of dQ.
 template <class T, class Shape>
 __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
-                       const KeyWork<Shape>& work) {
+                       const Tensor<int>& turns_all, const OrderedWork<Shape>& work, int stage) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
   auto& storage = shared.storage;
-  PipelineState<Shape::DQ_STAGES> state;
+  const float* const dQ_smem = storage.dQ[stage];
+  const int key_tile = work.key0 / Shape::Bc;
+  int parity = 0;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
-    // Read after write: dQ_i is complete.
-    wait_full(storage.full_dQ[state.stage()], state.parity());
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    if (iteration % Shape::DQ_STAGES != stage) continue;
     const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
-    bulk_reduce_add(target, storage.dQ[state.stage()], BYTES);
+    const Matrix<int> turns = turns_all.head(work.b, at.h);
+    const int query_tile = at.query0 / Shape::Br;
+    // Read after write: dQ_i is complete.
+    wait_full(storage.full_dQ[stage], parity);
+    if (key_tile == 0) {  // nothing to add to yet
+      bulk_store(target, dQ_smem, BYTES);
+    } else {
+      wait_for_turn(turns.address(0, query_tile), key_tile);
+      bulk_reduce_add(target, dQ_smem, BYTES);
+    }
     bulk_commit();
+    // Read after write: the next block has to see the addition with its turn. bulk_wait_read would not say that it is complete.
     // Write after read: the TMA has read dQ_i, whose buffer the consumers fill next.
-    bulk_wait_read<0>();
-    mbarrier_arrive(storage.empty_dQ[state.stage()]);
+    bulk_wait<0>();
+    mbarrier_arrive(storage.empty_dQ[stage]);
+    // The turn of (head, tile of queries) is key_tile now. + 1 lets the next block add; the last one resets it to 0.
+    const bool last = work.key0 + Shape::Bc >= problem.visible_keys(min(at.query0 + Shape::Br, problem.Nq) - 1);
+    add_release(turns.address(0, query_tile), last ? -key_tile : 1);
+    parity ^= 1;
   }
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
-                        const KeyWork<Shape>& work) {
+__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const PartialGradients& parts,
+                        const OrderedWork<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
@@ -153,55 +183,66 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
   }
-  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
-  named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
+  write_part(parts.dV.head(work.b, work.group), work.key0 + warp_row, dV);
+  write_part(parts.dK.head(work.b, work.group), work.key0 + warp_row, dK);
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    int heads_at_once) {
+                    Tensor<int> counter, Tensor<int> turns, int heads_at_once, PartialGradients parts) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
-  const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
     // Before initialize(), whose fence publishes these mbarriers too.
     for (Mbarrier& full : storage.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
     for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
     shared.initialize();
+    const auto next_ticket = counter.head(0, 0).address(0, 0);
+    const int end = static_cast<int>(gridDim.x);
+    storage.ticket = atomicAdd(next_ticket, 1);
+    if (storage.ticket == end - 1) atomicSub(next_ticket, end);  // the last of all: reset for the next launch
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the ticket.
   __syncthreads();
+  const int work_id = __shfl_sync(ALL_LANES, storage.ticket, 0);
+  OrderedWork<Shape> work(rule.problem, heads_at_once, work_id);
+  work.kv_head = work.group / parts.subgroups;  // the subgroup's K and V are those of the whole group
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
-    if (role > 1 || !elect_one()) return;
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1, 2: the adders
+    if (role > 2 || !elect_one()) return;
     if (role == 0) {
       produce(shared, maps, rule.problem, all.L_and_D, work);
     } else {
-      add_dQ(shared, rule.problem, dQ_accum, work);
+      add_dQ(shared, rule.problem, dQ_accum, turns, work, role - 1);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, all, work);
+    consume(shared, rule, parts, work);
   }
 }
 
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
-    const Problem& p = a.problem;
+    const PartialGradients parts = partial_gradients(a);
+    ScoreRule rule = score_rule(a);
+    rule.problem = divided(a.problem, parts.subgroups);  // for the kernel a subgroup is a group
+    const Problem& p = rule.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
+    // No block stores dQ of queries that see no key: clear it here.
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    launch("backward_bulk", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    launch("backward_divided", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, rule, maps, all, view<float>(dQ_accum), view<int>(a.workspace("counter")),
+           view<int>(a.workspace("turns")), heads_in_turns<Shape>(a, p, tiles), parts);
+    sum_parts<T, Shape::Width>(a, parts.subgroups);
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -223,9 +264,19 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-const Variant variant = hopper_backward_step<shapes>(
-    "bulk", "an adder warp sends dQ, a tile at a time",
-    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && fastest_step(p) == "bulk"; });
+const Variant variant = [] {
+  Variant step = general_hopper_backward_step<shapes>(
+      "divided", "blocks share a group of heads where whole groups make too few blocks",
+      [](const FullProblem& p, Pass pass) { return pass == Pass::backward && best_subgroups<shapes>(p) > 1; });
+  step.tiles = tiles_of_subgroups<shapes>;
+  step.workspace = [](const Problem& p, Pass pass) {
+    std::vector<WorkspaceSpec> list = workspace_of_turns(p, pass);
+    if (pass == Pass::backward) add_partial_gradients(list, p, best_subgroups<shapes>(p));
+    return list;
+  };
+  step.atomic_dQ = false;
+  return step;
+}();
 
 }  // namespace
-}  // namespace flash::tensor_cores::hopper_backward_4
+}  // namespace flash::tensor_cores::hopper_backward_more_divided

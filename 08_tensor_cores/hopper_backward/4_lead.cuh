@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 9: the plain problem alone.
+// 08 Tensor cores, Hopper backward, step 4: one warpgroup multiplies all of dQ, the other runs ahead.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
@@ -8,12 +8,18 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 8: no bias, and a scale above 0, so that the loop has no line for other problems.
-// - Scores are masked, and nothing else happens to them before the exponential.
-// - L comes times log2(e) from prepare_kernel: an element of P takes an FMA and an exponential. Rounding the two products with
-//   log2(e) changes P by at most 2^-23 |L|, less than its 16 bits do up to |L| = 2^12. Step 8 subtracts before it multiplies.
-// - The mask compares a query's column with a bound for each of the lane's two keys: a third of the instructions of mask() in
-//   softmax.cuh. Together the two loops had 31 KB of machine code, with this one 23 KB.
+// New since step 3, where a barrier in each iteration keeps both warpgroups in step, so that neither multiplies while both
+// exponentiate: the barrier is gone.
+// - One warpgroup, the maker, multiplies all of dQ. The other, the runner, multiplies only what its own keys need.
+// - Both store their dS^T, and full_dSt, an mbarrier per tile, says that a tile is complete. Only the maker waits for it, so the
+//   runner gets ahead, by up to two tiles, and exponentiates while the maker multiplies.
+// - Nobody has to ask whether a tile of dS^T is empty. It goes by the stage of its Q, and the next Q lands there only after the
+//   maker has released the stage, which it does when dQ is complete.
+// - dQ needs one buffer. dK is staged in V: the runner may end while the maker still reads K.
+//
+// Who waits: in tile i the maker waits for dS_i of the runner and for the adder to have read dQ_(i - 1); both wait for Q_i and
+// dO_i, and these for the release of tile i - 2 by all warps. Each wait is for an earlier tile, or for the runner's part of the
+// same one, so the waits cannot form a cycle.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: the maker and the
 // runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then the producer and the adder, a warp each.
@@ -24,7 +30,7 @@
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
-namespace flash::tensor_cores::hopper_backward_9 {
+namespace flash::tensor_cores::hopper_backward_4 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -72,38 +78,11 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
   }
 }
 
-/// Masks transposed scores: a warp's 16 keys from key0 on, and all queries of the tile from query0 on.
-template <class Scores>
-__device__ void mask(Scores& St, const Problem& problem, int query0, int key0) {
-  if (key0 + Scores::HEIGHT <= problem.end_key(query0)) return;  // the first query sees all of them
-  const int lane = threadIdx.x % WARP, row = fragment::c_row(lane, 0), col = fragment::c_col(lane, 0);
-  int hidden[2];  // how many columns, from the lane's first one on, do not see the key of its row, and of the row 8 below
-  for (int half = 0; half < 2; ++half) {
-    const int key = key0 + row + 8 * half, first_query = problem.causal ? key - (problem.Nk - problem.Nq) : query0;
-    hidden[half] = (key < problem.Nk ? first_query - query0 : Scores::WIDTH) - col;
-  }
-#pragma unroll
-  for (int n = 0; n < Scores::WIDTH / 8; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      if (8 * n + e % 2 < hidden[e / 2]) St.elements[0][n][e] = -INFINITY;
-    }
-  }
-}
-
-/// (8.11)  Transposed scores become P^T = e^(scale S^T - L); stats have L log2(e).
-template <class Scores>
-__device__ void exponentiate(Scores& St, const QueryStats& stats, float scale) {
-  const float scale_log2 = scale * LOG2_E;
-  St.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -stats.L(query))); });
-}
-
 /// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the runner: ptxas serialises
 /// products that are in flight across a branch.
 template <bool MakesDQ, class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
+__device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& problem, const BackwardTensors<T>& all,
                         const KeyWork<Shape>& work, int heads_at_once) {
-  const Problem& problem = rule.problem;
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   constexpr int GROUP = MakesDQ ? 0 : 1;
@@ -194,11 +173,11 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
+    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
-  const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
+  const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
     // Before initialize(), whose fence publishes these mbarriers too.
@@ -215,16 +194,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
-      produce(shared, maps, rule.problem, all.L_and_D, work);
+      produce(shared, maps, problem, all.L_and_D, work);
     } else {
-      add_dQ(shared, rule.problem, dQ_accum, work);
+      add_dQ(shared, problem, dQ_accum, work);
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
-    consume</*MakesDQ=*/true>(shared, rule, all, work, heads_at_once);
+    consume</*MakesDQ=*/true>(shared, problem, all, work, heads_at_once);
   } else if constexpr (Shape::CONSUMERS > 1) {
     setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
-    consume</*MakesDQ=*/false>(shared, rule, all, work, heads_at_once);
+    consume</*MakesDQ=*/false>(shared, problem, all, work, heads_at_once);
   }
 }
 
@@ -236,8 +215,8 @@ void start(const Attention& a) {
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum, PreparedBatch{{a.problem}});
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    launch("backward_lean", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    launch("backward_lead", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -260,16 +239,10 @@ constexpr CompiledShape shapes[] = {
 };
 
 const Variant variant = [] {
-  Variant step = hopper_backward_step<shapes>(
-      "lean", "the plain problem alone: L times log2(e) is prepared",
-      [](const FullProblem& p, Pass pass) { return pass == Pass::backward && fastest_step(p) == "lean"; });
-  step.refuse = [](const Problem& p) {
-    if (!is_plain(p))
-      return std::string("it takes no --bias, and only a --scale above 0 and below 1e30; --variant lead takes all");
-    return refuse_wide_heads(p);
-  };
+  Variant step = hopper_backward_step<shapes>("lead", "one warpgroup makes dQ, the other runs ahead");
+  step.fastest = [](const FullProblem& p, Pass pass) { return pass == Pass::backward && which_backward(p) == "lead"; };
   return step;
 }();
 
 }  // namespace
-}  // namespace flash::tensor_cores::hopper_backward_9
+}  // namespace flash::tensor_cores::hopper_backward_4

@@ -1,27 +1,27 @@
-// 08 Tensor cores, Hopper backward, step 3: V stays in registers.
+// 08 Tensor cores, Hopper backward, step 3: the TMA adds dQ to HBM, a whole tile at a time.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
-//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
+//     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
 //     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
 //     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: V, the left operand of dP^T, stays in registers up to the register limit: all of it at d = 64, half at 128.
-// If registers are left, K does too. Shared memory bandwidth is the bottleneck, and an operand in shared memory is read again in
-// every iteration.
+// New since step 2:
+// - Another warp of the producer's warpgroup, the adder, handles dQ: consumers store their shares to shared memory, and the
+//   adder asks the TMA to add the whole tile, 32 KB at d = 64 and 128, to dQ_accum. Adding from registers takes one instruction
+//   per 16 bytes and lane, and occupies dQ's registers until the last one is issued.
+// - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
-// warpgroups, each of which owns 64 keys; then the producer.
+// warpgroups, each of which owns 64 keys; then the producer and the adder, a warp each.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
+//   K, and read once at the end; dQ, dK, dV once. Workspace: L log2(e), D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
-
-#include <algorithm>
 
 namespace flash::tensor_cores::hopper_backward_3 {
 namespace {
@@ -31,76 +31,60 @@ template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;                            // of the rings of Q and dO; tiles of dS
+  static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;  // of the rings of Q and dO; tiles of dS; of the ring of dQ
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
+  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+    alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
+  };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
-  // Registers per thread for the consumer's share of dQ, which has 64 rows and all columns, or a panel (ShareOfDQ).
-  static constexpr int DQ_REGISTERS = (CONSUMERS == Br / WARPGROUP_ROWS ? Width : PANEL) / 2;
-  // For all matrices (8B.1): dK and dV, plus the larger of S^T with dP^T, and packed P^T and dS^T with dQ.
-  static constexpr int MATRIX_REGISTERS = Width + std::max(Br, Br / 2 + DQ_REGISTERS);
-  static constexpr int OTHER_REGISTERS = 32;  // for addresses and temporaries
-  // The remaining registers hold blocks of 16 columns of V, then of K, four registers each.
-  static constexpr int COL_BLOCKS = Width / 16,
-                       ROOM = std::max(0, (CONSUMER_REGISTERS - MATRIX_REGISTERS - OTHER_REGISTERS) / 4);
-  static constexpr int V_BLOCKS = std::min(COL_BLOCKS, ROOM), K_BLOCKS = std::min(COL_BLOCKS, ROOM - V_BLOCKS);
 
   static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0, "whole products");
   static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
-  static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
-};
-
-/// A warpgroup's rows of K or V as left operand: the first Resident blocks of 16 columns are in registers, each product reads
-/// the others from shared memory.
-template <class T, class Shape, int Resident>
-struct ResidentRows {
-  KMajor<Shape::Bc> smem_rows;                          // the warpgroup's 64 rows in shared memory
-  unsigned blocks_reg[Resident > 0 ? Resident : 1][4];  // the warp's 16 rows
-
-  __device__ explicit ResidentRows(const PanelTile<T, Shape::Bc, Shape::Width>& tile)
-      : smem_rows(tile.below(warpgroup() * WARPGROUP_ROWS).k_major()) {
-    const auto warp_rows = tile.below(threadIdx.x / WARP * 16).left();
-#pragma unroll
-    for (int k = 0; k < Resident; ++k) warp_rows.load(blocks_reg[k], 0, k);
-  }
-
-  /// Issues C = A B, where A is these rows.
-  template <int ColFragments, class Right>
-  __device__ void issue_product(Accumulators<1, ColFragments>& C, const Right& B) const {
-#pragma unroll
-    for (int k = 0; k < Shape::COL_BLOCKS; ++k) {
-      if (k < Resident) {
-        wgmma<T>(registers(C), blocks_reg[k], B(k), k > 0);
-      } else {
-        wgmma<T>(registers(C), smem_rows(k), B(k), k > 0);
-      }
-    }
-  }
+  static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
 constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
 
+/// One thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored it.
+template <class T, class Shape>
+__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
+                       const KeyWork<Shape>& work) {
+  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
+  auto& storage = shared.storage;
+  PipelineState<Shape::DQ_STAGES> state;
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+    // Read after write: dQ_i is complete.
+    wait_full(storage.full_dQ[state.stage()], state.parity());
+    const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
+    bulk_reduce_add(target, storage.dQ[state.stage()], BYTES);
+    bulk_commit();
+    // Write after read: the TMA has read dQ_i, whose buffer the consumers fill next.
+    bulk_wait_read<0>();
+    mbarrier_arrive(storage.empty_dQ[state.stage()]);
+  }
+}
+
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
-                        const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
-  const Problem& problem = rule.problem;
+__device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& problem, const BackwardTensors<T>& all,
+                        const KeyWork<Shape>& work) {
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
+  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS), V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
   const ShareOfDQ<Shape> dQ_share;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
 
   // Read after write: K and V have landed.
   wait_full(storage.full_K, 0);
   wait_full(storage.full_V, 0);
-  const ResidentRows<T, Shape, Shape::K_BLOCKS> K_rows(shared.K());
-  const ResidentRows<T, Shape, Shape::V_BLOCKS> V_rows(shared.V());
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
@@ -114,18 +98,18 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wait_full(storage.full_Q[stage], parity);
     // Write after read: P^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
-    K_rows.issue_product(St, Q.k_major());  // (8.11)
+    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
     // Read after write: dO_i and D_i have landed.
     wait_full(storage.full_dO[stage], parity);
     // Write after read: dS^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
-    V_rows.issue_product(dPt, dO.k_major());  // (8.12)
+    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
+    mask(St, problem, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), problem.scale);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.
@@ -137,7 +121,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
+    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
     // Read after write: P^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
@@ -148,7 +132,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Write after read: no warp still reads the other tile of dS^T, which the next iteration stores.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
     Accumulators<1, dQ_share.COLS / 8> dQ;
-    // Write after read: the previous dQ, in the same registers, has been added.
+    // Write after read: the previous dQ, in the same registers, has been stored.
     wgmma_fence();
     dQ_share.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
     wgmma_commit();
@@ -158,7 +142,12 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_commit();
     // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
-    dQ_share.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
+    // Write after read: the TMA has read the dQ of two tiles ago.
+    wait_empty(storage.empty_dQ[stage], parity);
+    dQ_share.store(storage.dQ[stage], dQ);
+    // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
+    fence_proxy_async();
+    commit(storage.full_dQ[stage]);
     // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
@@ -172,22 +161,33 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
+    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
-  const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
-  if (threadIdx.x == 0) shared.initialize();
+  const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
+  auto& storage = shared.storage;
+  if (threadIdx.x == 0) {
+    // Before initialize(), whose fence publishes these mbarriers too.
+    for (Mbarrier& full : storage.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
+    for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
+    shared.initialize();
+  }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
   __syncthreads();
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;  // one thread of the first warp goes on
-    produce(shared, maps, rule.problem, all.L_and_D, work);
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
+    if (role > 1 || !elect_one()) return;
+    if (role == 0) {
+      produce(shared, maps, problem, all.L_and_D, work);
+    } else {
+      add_dQ(shared, problem, dQ_accum, work);
+    }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, all, dQ_accum, work);
+    consume(shared, problem, all, work);
   }
 }
 
@@ -197,10 +197,10 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum, PreparedBatch{{a.problem}});
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    launch("backward_resident", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    launch("backward_bulk", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -222,9 +222,7 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-const Variant variant = hopper_backward_step<shapes>(
-    "resident", "V stays in registers as far as there is room, and K where there is more",
-    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && fastest_step(p) == "resident"; });
+const Variant variant = hopper_backward_step<shapes>("bulk", "an adder warp sends dQ, a tile at a time");
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_3

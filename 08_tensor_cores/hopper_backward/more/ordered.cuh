@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 7: blocks share a group of heads where whole groups make too few blocks.
+// 08 Tensor cores, Hopper backward, deterministic dQ, by blocks that take turns.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
@@ -8,27 +8,25 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 5: a block loops over a part of the query heads that share its key/value head, a *subgroup*.
-// - Short sequences with few key/value heads make fewer tiles of keys than there are SMs. With n subgroups per group there are
-//   n times as many blocks.
-// - For the kernel a subgroup is a group: the host passes it a problem with n times as many key/value heads (divided()). The
-//   kernel differs in two places: which K and V a block loads, and where its dK and dV go.
-// - dK and dV of a subgroup are partial sums. Blocks write them in fp32, and sum_parts_kernel adds them up in a fixed order.
-// - n comes from an estimate that depends on the problem alone (parts/subgroups.cuh), as the workspace does.
+// New since step 3, `bulk`, where blocks add to dQ in any order, and rounding differs from run to run: blocks take turns.
+// - Blocks add to a tile of dQ in the order of their keys, each once its predecessor signals that its addition is complete.
+//   Only adders wait, as long as dQ's ring has room. Completion takes longer than the read by the TMA, so two adders alternate.
+// - The block of the first keys stores instead of adding, so that only queries without a visible key need a cleared dQ_accum.
+// - OrderedWork of parts/panels_backward.cuh orders tiles of queries so that adders wait little.
+// - A block draws a ticket, which says what tile of keys, of which head, is its work. It waits only for smaller tickets, whose
+//   blocks run already.
 //
-// Grid: Tc*B*Hkv*n, where a block loops over the query heads of its subgroup. Block: consumer
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
 // warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
-// HBM: K, V n times; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per tile but
-//   the first, and once at the end; dK_parts, dV_parts written and read once; dQ, dK, dV once. Workspace: L and D; dQ_accum;
-//   the parts; the counter and the turns, zero before and after. Launches that run at the same time must not share it: with
-//   mixed tickets an adder might wait for ever.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of K, read once per tile but
+//   the first, and once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum; the counter and the turns, zero before and
+//   after. Launches that run at the same time must not share it: with mixed tickets an adder might wait for ever.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
-#include "08_tensor_cores/parts/subgroups.cuh"
 
-namespace flash::tensor_cores::hopper_backward_7 {
+namespace flash::tensor_cores::hopper_backward_more_ordered {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -56,7 +54,7 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES, "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
-constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
+constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 belongs to __syncthreads()
 
 /// Waits until tiles of keys 0 .. key_tile - 1 have been added. Their blocks have smaller tickets: they run already.
 __device__ inline void wait_for_turn(const int* turn, int key_tile) {
@@ -104,7 +102,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const PartialGradients& parts,
+__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
                         const OrderedWork<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& storage = shared.storage;
@@ -183,15 +181,17 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
   }
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
+  named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_part(parts.dV.head(work.b, work.group), work.key0 + warp_row, dV);
-  write_part(parts.dK.head(work.b, work.group), work.key0 + warp_row, dK);
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    Tensor<int> counter, Tensor<int> turns, int heads_at_once, PartialGradients parts) {
+                    Tensor<int> counter, Tensor<int> turns, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   auto& storage = shared.storage;
@@ -209,8 +209,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // Read after write: all threads see the ticket.
   __syncthreads();
   const int work_id = __shfl_sync(ALL_LANES, storage.ticket, 0);
-  OrderedWork<Shape> work(rule.problem, heads_at_once, work_id);
-  work.kv_head = work.group / parts.subgroups;  // the subgroup's K and V are those of the whole group
+  const OrderedWork<Shape> work(rule.problem, heads_at_once, work_id);
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
@@ -223,26 +222,22 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, parts, work);
+    consume(shared, rule, all, work);
   }
 }
 
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
-    const PartialGradients parts = partial_gradients(a);
-    ScoreRule rule = score_rule(a);
-    rule.problem = divided(a.problem, parts.subgroups);  // for the kernel a subgroup is a group
-    const Problem& p = rule.problem;
+    const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
     // No block stores dQ of queries that see no key: clear it here.
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    launch("backward_divided", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, rule, maps, all, view<float>(dQ_accum), view<int>(a.workspace("counter")),
-           view<int>(a.workspace("turns")), heads_in_turns<Shape>(a, p, tiles), parts);
-    sum_parts<T, Shape::Width>(a, parts.subgroups);
+    launch("backward_ordered", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), view<int>(a.workspace("counter")),
+           view<int>(a.workspace("turns")), heads_in_turns<Shape>(a, p, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -265,18 +260,13 @@ constexpr CompiledShape shapes[] = {
 };
 
 const Variant variant = [] {
-  Variant step = hopper_backward_step<shapes>(
-      "divided", "blocks share a group of heads where whole groups make too few blocks",
-      [](const FullProblem& p, Pass pass) { return pass == Pass::backward && best_subgroups<shapes>(p) > 1; });
-  step.tiles = tiles_of_subgroups<shapes>;
-  step.workspace = [](const Problem& p, Pass pass) {
-    std::vector<WorkspaceSpec> list = workspace_of_turns(p, pass);
-    if (pass == Pass::backward) add_partial_gradients(list, p, best_subgroups<shapes>(p));
-    return list;
-  };
+  Variant step = general_hopper_backward_step<shapes>(
+      "ordered", "blocks take turns at dQ: the same bits in each run",
+      [](const FullProblem& p, Pass pass) { return pass == Pass::backward && which_backward(p) == "ordered"; });
+  step.workspace = workspace_of_turns;
   step.atomic_dQ = false;
   return step;
 }();
 
 }  // namespace
-}  // namespace flash::tensor_cores::hopper_backward_7
+}  // namespace flash::tensor_cores::hopper_backward_more_ordered
