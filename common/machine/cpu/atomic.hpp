@@ -46,7 +46,10 @@ FLASH_SIMT_ALWAYS_INLINE T atomicMin(T* address, std::type_identity_t<T> value) 
 }
 template <AtomicNumber T>
 FLASH_SIMT_ALWAYS_INLINE T atomicExch(T* address, std::type_identity_t<T> value) {
-  return atomic_update(address, [value](T) { return value; });
+  begin_atomic(address);
+  T old;
+  __atomic_exchange(address, &value, &old, __ATOMIC_RELAXED);
+  return old;
 }
 template <AtomicInteger T>
 FLASH_SIMT_ALWAYS_INLINE T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/machine/cpu/site.hpp"
+#include "common/machine/cpu/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -9,10 +10,6 @@
 
 namespace flash {
 inline namespace simt {
-
-// What touches memory for a kernel: part of the kernel's own code, or the compiler would tell of the access a second time, from a function
-// of the simulator and not from a line of the kernel.
-#define FLASH_SIMT_ALWAYS_INLINE [[gnu::always_inline]] inline
 
 /// An element that can be written: converting reads it, assigning writes it. `Watch` is told of either.
 template <class T, class Watch>

@@ -71,7 +71,7 @@ std::string sentence(const Race& race) {
   } else {
     text += "blocks " + machine::words(race.first.block) + " and " + machine::words(race.second.block) +
             (race.remark == RuleId::ticket ? ", which an atomic orders only if a __threadfence() follows it"
-                                           : ", which no barrier orders");
+                                           : ", which only a __threadfence() with an atomic could order");
   }
   if (race.remark == RuleId::same_value) text += ", but each time the same value";
   return text + " (kernel " + race.kernel + race.called_from + ")";

@@ -25,19 +25,19 @@ struct Float16 {
     return result;
   }
 
-  friend Float16 operator+(Float16 a, Float16 b) { return float(a) + float(b); }
-  friend Float16 operator-(Float16 a, Float16 b) { return float(a) - float(b); }
-  friend Float16 operator*(Float16 a, Float16 b) { return float(a) * float(b); }
-  friend Float16 operator/(Float16 a, Float16 b) { return float(a) / float(b); }
-  friend Float16 operator-(Float16 a) { return from_bits(a.bits ^ 0x8000u); }
-  friend bool operator==(Float16 a, Float16 b) { return float(a) == float(b); }
-  friend bool operator<(Float16 a, Float16 b) { return float(a) < float(b); }
-  friend bool operator>(Float16 a, Float16 b) { return float(a) > float(b); }
-  friend bool operator<=(Float16 a, Float16 b) { return float(a) <= float(b); }
-  friend bool operator>=(Float16 a, Float16 b) { return float(a) >= float(b); }
-  Float16& operator+=(Float16 b) { return *this = *this + b; }
-  Float16& operator-=(Float16 b) { return *this = *this - b; }
-  Float16& operator*=(Float16 b) { return *this = *this * b; }
+  FLASH_SIMT_ALWAYS_INLINE friend Float16 operator+(Float16 a, Float16 b) { return float(a) + float(b); }
+  FLASH_SIMT_ALWAYS_INLINE friend Float16 operator-(Float16 a, Float16 b) { return float(a) - float(b); }
+  FLASH_SIMT_ALWAYS_INLINE friend Float16 operator*(Float16 a, Float16 b) { return float(a) * float(b); }
+  FLASH_SIMT_ALWAYS_INLINE friend Float16 operator/(Float16 a, Float16 b) { return float(a) / float(b); }
+  FLASH_SIMT_ALWAYS_INLINE friend Float16 operator-(Float16 a) { return from_bits(a.bits ^ 0x8000u); }
+  FLASH_SIMT_ALWAYS_INLINE friend bool operator==(Float16 a, Float16 b) { return float(a) == float(b); }
+  FLASH_SIMT_ALWAYS_INLINE friend bool operator<(Float16 a, Float16 b) { return float(a) < float(b); }
+  FLASH_SIMT_ALWAYS_INLINE friend bool operator>(Float16 a, Float16 b) { return float(a) > float(b); }
+  FLASH_SIMT_ALWAYS_INLINE friend bool operator<=(Float16 a, Float16 b) { return float(a) <= float(b); }
+  FLASH_SIMT_ALWAYS_INLINE friend bool operator>=(Float16 a, Float16 b) { return float(a) >= float(b); }
+  FLASH_SIMT_ALWAYS_INLINE Float16& operator+=(Float16 b) { return *this = *this + b; }
+  FLASH_SIMT_ALWAYS_INLINE Float16& operator-=(Float16 b) { return *this = *this - b; }
+  FLASH_SIMT_ALWAYS_INLINE Float16& operator*=(Float16 b) { return *this = *this * b; }
 };
 
 /// Two of them in one 32-bit register, x in the lower half.
@@ -74,27 +74,27 @@ using __nv_bfloat162 = Pair16<__nv_bfloat16>;
 
 inline __half __float2half(float x) { return x; }
 inline __half __float2half_rn(float x) { return x; }
-inline float __half2float(__half x) { return x; }
+FLASH_SIMT_ALWAYS_INLINE float __half2float(__half x) { return x; }
 inline __half __ushort_as_half(unsigned short bits) { return __half::from_bits(bits); }
 inline unsigned short __half_as_ushort(__half x) { return x.bits; }
-inline __half2 __halves2half2(__half x, __half y) { return {x, y}; }
-inline __half2 __half2half2(__half x) { return {x, x}; }
+FLASH_SIMT_ALWAYS_INLINE __half2 __halves2half2(__half x, __half y) { return {x, y}; }
+FLASH_SIMT_ALWAYS_INLINE __half2 __half2half2(__half x) { return {x, x}; }
 inline __half2 __floats2half2_rn(float x, float y) { return {x, y}; }
 inline __half2 __float2half2_rn(float x) { return {x, x}; }
-inline __half2 __float22half2_rn(float2 v) { return {v.x, v.y}; }
-inline float2 __half22float2(__half2 v) { return {v.x, v.y}; }
+FLASH_SIMT_ALWAYS_INLINE __half2 __float22half2_rn(float2 v) { return {v.x, v.y}; }
+FLASH_SIMT_ALWAYS_INLINE float2 __half22float2(__half2 v) { return {v.x, v.y}; }
 
 inline __nv_bfloat16 __float2bfloat16(float x) { return x; }
 inline __nv_bfloat16 __float2bfloat16_rn(float x) { return x; }
-inline float __bfloat162float(__nv_bfloat16 x) { return x; }
+FLASH_SIMT_ALWAYS_INLINE float __bfloat162float(__nv_bfloat16 x) { return x; }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) { return __nv_bfloat16::from_bits(bits); }
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) { return x.bits; }
-inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
-inline __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 x) { return {x, x}; }
+FLASH_SIMT_ALWAYS_INLINE __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
+FLASH_SIMT_ALWAYS_INLINE __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 x) { return {x, x}; }
 inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {x, y}; }
 inline __nv_bfloat162 __float2bfloat162_rn(float x) { return {x, x}; }
-inline __nv_bfloat162 __float22bfloat162_rn(float2 v) { return {v.x, v.y}; }
-inline float2 __bfloat1622float2(__nv_bfloat162 v) { return {v.x, v.y}; }
+FLASH_SIMT_ALWAYS_INLINE __nv_bfloat162 __float22bfloat162_rn(float2 v) { return {v.x, v.y}; }
+FLASH_SIMT_ALWAYS_INLINE float2 __bfloat1622float2(__nv_bfloat162 v) { return {v.x, v.y}; }
 
 /// Calls f(T{}) with the type of elements in `dtype`, which is 16 bits wide.
 template <class F>
@@ -112,55 +112,55 @@ bool is_fp16() {
 
 // For both formats.
 template <class F>
-Float16<F> __hadd(Float16<F> a, Float16<F> b) {
+FLASH_SIMT_ALWAYS_INLINE Float16<F> __hadd(Float16<F> a, Float16<F> b) {
   return a + b;
 }
 template <class F>
-Float16<F> __hsub(Float16<F> a, Float16<F> b) {
+FLASH_SIMT_ALWAYS_INLINE Float16<F> __hsub(Float16<F> a, Float16<F> b) {
   return a - b;
 }
 template <class F>
-Float16<F> __hmul(Float16<F> a, Float16<F> b) {
+FLASH_SIMT_ALWAYS_INLINE Float16<F> __hmul(Float16<F> a, Float16<F> b) {
   return a * b;
 }
 template <class F>
-Float16<F> __hdiv(Float16<F> a, Float16<F> b) {
+FLASH_SIMT_ALWAYS_INLINE Float16<F> __hdiv(Float16<F> a, Float16<F> b) {
   return a / b;
 }
 template <class F>
-Float16<F> __hneg(Float16<F> a) {
+FLASH_SIMT_ALWAYS_INLINE Float16<F> __hneg(Float16<F> a) {
   return -a;
 }
 template <class F>
-Float16<F> __hmax(Float16<F> a, Float16<F> b) {
+FLASH_SIMT_ALWAYS_INLINE Float16<F> __hmax(Float16<F> a, Float16<F> b) {
   return __builtin_fmaxf(a, b);
 }
 template <class F>
-Float16<F> __hmin(Float16<F> a, Float16<F> b) {
+FLASH_SIMT_ALWAYS_INLINE Float16<F> __hmin(Float16<F> a, Float16<F> b) {
   return __builtin_fminf(a, b);
 }
 template <class F>
-bool __hisnan(Float16<F> a) {
+FLASH_SIMT_ALWAYS_INLINE bool __hisnan(Float16<F> a) {
   return float(a) != float(a);
 }
 template <class F>
-Pair16<Float16<F>> __hadd2(Pair16<Float16<F>> a, Pair16<Float16<F>> b) {
+FLASH_SIMT_ALWAYS_INLINE Pair16<Float16<F>> __hadd2(Pair16<Float16<F>> a, Pair16<Float16<F>> b) {
   return {a.x + b.x, a.y + b.y};
 }
 template <class F>
-Pair16<Float16<F>> __hsub2(Pair16<Float16<F>> a, Pair16<Float16<F>> b) {
+FLASH_SIMT_ALWAYS_INLINE Pair16<Float16<F>> __hsub2(Pair16<Float16<F>> a, Pair16<Float16<F>> b) {
   return {a.x - b.x, a.y - b.y};
 }
 template <class F>
-Pair16<Float16<F>> __hmul2(Pair16<Float16<F>> a, Pair16<Float16<F>> b) {
+FLASH_SIMT_ALWAYS_INLINE Pair16<Float16<F>> __hmul2(Pair16<Float16<F>> a, Pair16<Float16<F>> b) {
   return {a.x * b.x, a.y * b.y};
 }
 template <class F>
-float __low2float(Pair16<Float16<F>> v) {
+FLASH_SIMT_ALWAYS_INLINE float __low2float(Pair16<Float16<F>> v) {
   return v.x;
 }
 template <class F>
-float __high2float(Pair16<Float16<F>> v) {
+FLASH_SIMT_ALWAYS_INLINE float __high2float(Pair16<Float16<F>> v) {
   return v.y;
 }
 

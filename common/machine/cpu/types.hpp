@@ -5,6 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
+// What touches memory for a kernel: part of the kernel's own code, or the compiler would tell of the access a second time, from a function
+// of the simulator and not from a line of the kernel; or not at all, if a call passes a structure by value straight from memory.
+#define FLASH_SIMT_ALWAYS_INLINE [[gnu::always_inline]] inline
+
 namespace flash {
 inline namespace simt {
 

@@ -138,6 +138,10 @@ struct Tensor {
     return {start(b, h, site), rows, row_stride, {origin.name, origin.id, b, h, origin.row}};
   }
 
+  /// The same of a head that is counted through all batches: n = b * heads + h.
+  Matrix<T> head(int n, Site site = Site::here()) const { return head(n / heads, n % heads, site); }
+  Vector<T> head_vector(int n, Site site = Site::here()) const { return head_vector(n / heads, n % heads, site); }
+
   /// Leaves `count` rows, from row `first` on. None may be left: then there is nothing to read.
   void narrow(int first, int count, Site site = Site::here()) {
     if (first < 0 || count < 0 || first > rows - count) [[unlikely]]

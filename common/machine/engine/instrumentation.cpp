@@ -128,8 +128,14 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
 [[gnu::noinline]] void look(const void* address, std::size_t bytes, AccessKind kind, const void* from, const void* frame,
                             bool may) {
   if (instruments.steps_left < 0) {
-    if (Worker* const worker = Worker::running()) worker->scheduler.no_steps_left(from);
-    reset_instruments();  // the host's part of a kernel file
+    Worker* const worker = Worker::running();
+    if (worker == nullptr) {
+      reset_instruments();  // the host's part of a kernel file
+    } else if (!worker->scheduler.has_store()) {
+      worker->scheduler.no_steps_left(from);
+    } else if (instruments.unwatched == 0) {
+      worker->scheduler.take_stock(reinterpret_cast<std::uintptr_t>(address), bytes, kind, from);
+    }
   }
   if (instruments.unwatched > 0) return;
   if (may && instruments.machine.holds(reinterpret_cast<std::uintptr_t>(address))) return;  // threadIdx and its kin
@@ -156,6 +162,7 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
 }  // namespace flash::machine
 
 using flash::machine::AccessKind;
+using flash::machine::instruments;
 using flash::machine::step;
 
 extern "C" {
@@ -215,6 +222,10 @@ void __tsan_vptr_update(void**, void*) {}
 void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 void __tsan_atomic_signal_fence(int) {}
 
+// Of an atomic that does not care what was there.
+#define FLASH_OVERWRITE(T, address) \
+  if (instruments.watch != nullptr) instruments.watch->assume_written(reinterpret_cast<std::uintptr_t>(address), sizeof(T))
+
 // Every atomic is done as a sequentially consistent one; the orders that are passed are the C++ ones.
 #define FLASH_ATOMIC_FETCH(T, bits, name)                                    \
   T __tsan_atomic##bits##_fetch_##name(volatile T* address, T value, int) {  \
@@ -227,10 +238,12 @@ void __tsan_atomic_signal_fence(int) {}
     return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                       \
   }                                                                                                          \
   void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                      \
+    FLASH_OVERWRITE(T, address);                                                                             \
     step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                 \
     __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                      \
   }                                                                                                          \
   T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) {                                      \
+    FLASH_OVERWRITE(T, address);                                                                             \
     step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                 \
     return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                            \
   }                                                                                                          \

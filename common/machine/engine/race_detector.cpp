@@ -154,35 +154,51 @@ void RaceDetector::count_conflicts(const AccessLog::Key& key, const WarpAccess& 
 
 void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, const Access& now, const MemoryRange& stored) {
   if (shared) begin_word(word);
+  if (now.kind != AccessKind::write && (word.written & now.bytes) != now.bytes) {
+    const auto same = [&](const Unwritten& other) { return other.read.place == now.place; };
+    if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same)) unwritten_.push_back({now, shared, address});
+  }
   if (now.kind != AccessKind::read) {
     word.written |= now.bytes;
     word.writes = true;
-  } else if ((word.written & now.bytes) != now.bytes) {
-    const auto same = [&](const Unwritten& other) { return other.read.place == now.place; };
-    if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same)) unwritten_.push_back({now, shared, address});
   }
 
   int replaced = -1;
   for (int i = 0; i < word.used; ++i) {
     Access& before = word.last[static_cast<std::size_t>(i)];
     const bool own = before.thread == now.thread && before.block == now.block;
-    const bool covered = (before.bytes & ~now.bytes) == 0;
-    if (own) {
-      if (before.clock == now.clock && before.kind == now.kind && (now.bytes & ~before.bytes) == 0)
-        return;  // known, and by its first place
-      if (covered && stands_for(now.kind, before.kind)) replaced = i;
-    } else if (ordered(before, now.thread)) {
-      if (covered && stands_for(now.kind, before.kind)) replaced = i;
+    if (own && before.clock == now.clock && before.kind == now.kind && (now.bytes & ~before.bytes) == 0)
+      return;  // known, and by its first place
+    if (own || ordered(before, now.thread)) {
+      if ((before.bytes & ~now.bytes) != 0 || !stands_for(now.kind, before.kind)) continue;
+      if (replaced < 0) {
+        replaced = i;
+      } else {
+        before = word.last[--word.used];
+        --i;
+      }
     } else if ((before.bytes & now.bytes) != 0 && conflict(before.kind, now.kind)) {
       add_race(before, now, shared, stored);
     }
   }
-  if (replaced < 0 && word.used < word.last.size()) replaced = word.used++;
-  if (replaced < 0) {
-    replaced = word.next;
-    word.next = static_cast<std::uint8_t>((word.next + 1u) % word.last.size());
-  }
+  if (replaced < 0) replaced = word.used < word.last.size() ? word.used++ : least_of(word, shared);
   word.last[static_cast<std::size_t>(replaced)] = now;
+}
+
+/// Which access a full word forgets: one that a barrier has ordered before all that may come, else a read, else an atomic, else a write, which
+/// is to be held against many reads.
+int RaceDetector::least_of(Word& word, bool shared) const {
+  const auto rank = [&](const Access& access) {
+    if (shared && barrier_[access.thread] >= access.clock) return 0;
+    return access.kind == AccessKind::read ? 1 : access.kind == AccessKind::atomic ? 2 : 3;
+  };
+  std::size_t least = word.next;
+  for (std::size_t i = 1; i < word.last.size(); ++i) {
+    const std::size_t other = (word.next + i) % word.last.size();
+    if (rank(word.last[other]) < rank(word.last[least])) least = other;
+  }
+  word.next = static_cast<std::uint8_t>((least + 1) % word.last.size());
+  return static_cast<int>(least);
 }
 
 bool RaceDetector::ordered(const Access& before, int thread) const {

@@ -4,9 +4,9 @@
 // the simulator's own (instrumentation.cpp), not ThreadSanitizer's. What two CUDA threads do is ordered by barriers, __syncwarp, and fences
 // with atomics, never by the order in which the simulator happens to run them: so a race is found whatever the result was.
 //
-// Each thread has a vector clock; each 4-byte word remembers its last few accesses and is held against them (as in ThreadSanitizer:
-// Serebryany and Iskhodzhanov 2009). Blocks of a launch run one after the other, which orders nothing: only a release of a word in global
-// memory in one block and an acquire of it in a later one do.
+// Each thread has a vector clock; each 4-byte word remembers its last few accesses, writes longer than reads, and is held against them (as
+// in ThreadSanitizer: Serebryany and Iskhodzhanov 2009). Blocks of a launch run one after the other, which orders nothing: only a release of
+// a word in global memory in one block and an acquire of it in a later one do.
 #pragma once
 
 #include "common/machine/cpu/findings.hpp"
@@ -145,6 +145,7 @@ class RaceDetector {
   void begin_word(Word&) const;
   Word* word_at(std::uintptr_t address, bool& shared);
   std::unique_ptr<Word[]> new_page(std::uintptr_t number) const;
+  int least_of(Word&, bool shared) const;
   void access_word(Word&, std::uintptr_t address, bool shared, const Access&, const MemoryRange& stored);
   bool ordered(const Access& before, int thread) const;
   bool in_device(std::uintptr_t address) const;

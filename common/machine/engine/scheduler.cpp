@@ -1,6 +1,7 @@
 #include "common/machine/engine/scheduler.hpp"
 
 #include "common/machine/engine/messages.hpp"
+#include "common/machine/engine/reach.hpp"
 #include "common/machine/engine/sanitizer.hpp"
 #include "common/machine/engine/source_line.hpp"
 #include "common/machine/error.hpp"
@@ -18,6 +19,7 @@ namespace flash::machine {
 namespace {
 
 constexpr std::size_t frame_bytes = 8192;  // of a kernel and what it calls
+constexpr std::int64_t share_of_steps = 1 << 22;
 
 const char* rule_of(Scheduler::Fault fault) {
   using Fault = Scheduler::Fault;
@@ -62,7 +64,8 @@ void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
     thread->groups = 0;
     thread->fenced = false;
     thread->last_atomic = nullptr;
-    thread->steps_left = options_.steps;
+    thread->steps_left = std::min(options_.steps, share_of_steps);
+    thread->store = options_.steps - thread->steps_left;
     thread->unwatched = 0;
     sanitizer::unpoison(thread->stack.bottom, thread->stack.bytes);
     // Local variables that no one has written hold NaN, as shared memory does.
@@ -251,6 +254,42 @@ std::string Scheduler::message(Fault fault) const {
       return "it has done nothing but compute for seconds, with no access to memory and no barrier: an endless loop? at " +
              line;
   }
+}
+
+bool Scheduler::take_share() {
+  stock_ = {};
+  if (!has_store()) return false;
+  instruments.steps_left = std::min(current_->store, share_of_steps);
+  current_->store -= instruments.steps_left;
+  return true;
+}
+
+void Scheduler::take_stock(std::uintptr_t address, std::size_t bytes, AccessKind kind, const void* from) {
+  if (stock_.thread != current_) stock_ = {};
+  stock_.thread = current_;
+  if (!instruments.stack.holds(address) && !instruments.machine.holds(address)) {
+    const bool known = std::ranges::find(stock_.places, address) != stock_.places.end();
+    if (kind == AccessKind::write || (!known && stock_.places.size() == 4)) {
+      stock_.gets_on = true;
+    } else if (!known) {
+      stock_.places.push_back(address);
+    }
+  }
+  if (++stock_.accesses < 4096) return;
+  const bool waits = !stock_.gets_on && !stock_.places.empty();
+  const std::uintptr_t where = waits ? std::ranges::min(stock_.places) : 0;
+  const auto now = std::chrono::steady_clock::now();
+  if (!waits || wait_.thread != current_ || wait_.address != where) {
+    wait_ = {waits ? current_ : nullptr, where, now};
+  } else if (now - wait_.since > std::chrono::seconds(options_.watch ? 3 : 30)) {  // else blocks run side by side
+    instruments = {};
+    const std::string memory = place_near(where, bytes);
+    abandon(RuleId::deadlock, "waits in a loop until another thread changes " + (memory.empty() ? "shared memory" : memory) +
+                                  ", address " + hexadecimal(where) +
+                                  "; in the simulator no other runs before this one's next barrier or warp operation; at " +
+                                  machine::words(source_line_of_call(from)));
+  }
+  take_share();
 }
 
 void Scheduler::no_steps_left(Site site) {

@@ -7,6 +7,7 @@
 #include "common/machine/engine/threads.hpp"
 #include "common/machine/rules.hpp"
 
+#include <chrono>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -59,8 +60,12 @@ class Scheduler {
   std::size_t choose(std::size_t count);
 
   void count_steps(std::int64_t steps, Site site) {
-    if ((instruments.steps_left -= steps) < 0) no_steps_left(site);
+    if ((instruments.steps_left -= steps) < 0 && !take_share()) no_steps_left(site);
   }
+  bool has_store() const { return current_->store > 0; }
+  /// At each access from when a thread has used up a share of its steps until it gets the next: does it wait in a loop for what only another
+  /// thread can change?
+  void take_stock(std::uintptr_t address, std::size_t bytes, AccessKind, const void* from);
   [[noreturn]] void no_steps_left(Site);
   [[noreturn]] void no_steps_left(const void* from);  ///< at the access that returns there
 
@@ -83,6 +88,20 @@ class Scheduler {
     std::function<bool()> urgent;  ///< empty: always
   };
 
+  /// What a thread has accessed since its last share of steps was used up, its own stack left out.
+  struct Stock {
+    const Thread* thread = nullptr;
+    int accesses = 0;
+    std::vector<std::uintptr_t> places;
+    bool gets_on = false;  ///< it writes, or reads here and there
+  };
+  struct Wait {
+    const Thread* thread = nullptr;
+    std::uintptr_t address = 0;
+    std::chrono::steady_clock::time_point since;
+  };
+
+  bool take_share();
   void order_with_main(bool begin);
   void resume(Thread&);
   [[noreturn]] void leave_block();
@@ -101,6 +120,8 @@ class Scheduler {
   std::deque<Due> due_;
   Thread* current_ = nullptr;
   std::size_t exited_ = 0;
+  Stock stock_;
+  Wait wait_;
   std::exception_ptr failure_;
   Fault fault_ = Fault::none;  ///< of current_
   std::uintptr_t fault_address_ = 0, fault_instruction_ = 0;

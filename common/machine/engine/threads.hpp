@@ -41,7 +41,8 @@ struct Thread {
   WarpRequest request{};
   std::uint64_t result = 0;     ///< of the barrier or warp operation it waited for
   std::int64_t steps_left = 0;  ///< while it does not run (Instruments)
-  int unwatched = 0;            ///< likewise
+  std::int64_t store = 0;       ///< of steps, for after those
+  int unwatched = 0;            ///< as steps_left
   // Asynchronous copies, oldest first.
   std::vector<PendingCopy> copies;
   int groups = 0;  ///< commit groups closed so far

@@ -63,6 +63,10 @@ struct Tensor {
   /// The vector [N] of one batch and head, for a tensor [B, H, N, 1].
   __device__ Vector<T> head_vector(int b, int h) const { return {data + b * batch_stride + h * head_stride, rows, row_stride}; }
 
+  /// The same of a head that is counted through all batches: n = b * heads + h.
+  __device__ Matrix<T> head(int n) const { return head(n / heads, n % heads); }
+  __device__ Vector<T> head_vector(int n) const { return head_vector(n / heads, n % heads); }
+
   /// Leaves `count` rows, from row `first` on.
   __device__ void narrow(int first, int count) {
     data += first * row_stride;

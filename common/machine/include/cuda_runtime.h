@@ -38,6 +38,10 @@
 #define __shared__ static __constinit thread_local __attribute__((section("flash_shared")))
 #endif
 
+// The compiler does not tell of a structure that a call takes by value straight from memory. Inlined, the call is a copy, of which it tells.
+#undef __global__
+#define __global__ __attribute__((flatten))
+
 #define __CUDACC__ 1
 // A CUDA Toolkit's headers, if there is one, have nothing to add.
 #define __CUDA_RUNTIME_H__

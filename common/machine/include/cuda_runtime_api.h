@@ -90,6 +90,8 @@ enum { cudaHostRegisterDefault = 0, cudaHostRegisterPortable = 1, cudaHostRegist
 enum { cudaMemAttachGlobal = 1, cudaMemAttachHost = 2, cudaMemAttachSingle = 4, cudaDeviceScheduleAuto = 0, cudaDeviceScheduleSpin = 1 };
 enum { cudaDeviceScheduleYield = 2, cudaDeviceScheduleBlockingSync = 4, cudaDeviceBlockingSync = 4, cudaDeviceMapHost = 8, cudaOccupancyDefault = 0, cudaCpuDeviceId = -1 };
 enum { cudaSharedmemCarveoutDefault = -1, cudaSharedmemCarveoutMaxShared = 100, cudaSharedmemCarveoutMaxL1 = 0, cudaInvalidDeviceId = -2 };
+typedef unsigned long long cudaTextureObject_t __attribute__((unavailable("read the array by its pointer instead")));
+typedef unsigned long long cudaSurfaceObject_t __attribute__((unavailable("write the array by its pointer instead")));
 #define cudaStreamLegacy (static_cast<cudaStream_t>(nullptr))
 #define cudaStreamPerThread (static_cast<cudaStream_t>(nullptr))
 

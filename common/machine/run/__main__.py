@@ -20,12 +20,8 @@ import rewrite
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MACHINE = ROOT / "common/machine"
 PAGE = "docs/howto/any_cuda_file.md"
-EPILOG = (
-    """exit code: 0 nothing found; 1 findings; 2 it does not compile, or uses what is not simulated; 3 the program failed by itself.
-The findings go to stderr, after what the program prints. """
-    + PAGE
-    + " says more."
-)
+EPILOG = f"""exit code: 0 nothing found; 1 findings; 2 it does not compile, or uses what is not simulated; 3 the program failed by itself.
+The findings go to stderr, after what the program prints. {PAGE} says more."""
 
 
 class Stop(Exception):
@@ -54,6 +50,7 @@ def arguments():
     parser.add_argument(
         "--without", action="append", default=[], metavar="FILE:LINE", help="leave out the barrier, guard or statement there"
     )
+    parser.add_argument("--watch", action="store_true", help="do all this again at each save of a FILE; Ctrl-C ends it")
     parser.add_argument("--keep", metavar="DIR", help="leave the program, the rewritten sources and the compiler's messages in a folder")
     words, program = sys.argv[1:], []
     if "--" in words:
@@ -65,14 +62,15 @@ def arguments():
     for file in options.files:
         if not pathlib.Path(file).is_file():
             parser.error(f"{file} is no file")
+    usual = re.search(r"^// +common/run \S+ -- (.+)$", pathlib.Path(options.files[0]).read_text(errors="replace"), re.M)
+    if usual and "--" not in sys.argv:
+        options.program = usual[1].split()
+        say(f"takes the arguments that {options.files[0]} names, -- {usual[1]}")
     for place in options.without:
         if not re.fullmatch(r".+:\d+", place):
             parser.error(f"--without is '{place}'; allowed: FILE:LINE")
-    if (
-        options.keep
-        and pathlib.Path(options.keep).exists()
-        and (not pathlib.Path(options.keep).is_dir() or any(pathlib.Path(options.keep).iterdir()))
-    ):
+    kept = pathlib.Path(options.keep) if options.keep else None
+    if kept and kept.exists() and not (kept.is_dir() and not any(kept.iterdir())):
         parser.error(f"--keep: {options.keep} is there already, and not empty")
     return options
 
@@ -95,8 +93,10 @@ def simulator():
     """The folder with the library, which is built where it is missing or older than its sources, and the flags for kernels."""
     build = pathlib.Path(os.environ.get("FLASH_RUN_BUILD", ROOT / "build"))
     cache = build / "CMakeCache.txt"
-    if not cache.is_file() or re.search(r"^FLASH_SANITIZE:\w+=.", cache.read_text(), re.M):
-        build = ROOT / "build" / "run"
+    own = ROOT / "build" / "run"
+    made_there = (own / "libflash_run.a").is_file() and not (build / "libflash_run.a").is_file()
+    if not cache.is_file() or made_there or re.search(r"^FLASH_SANITIZE:\w+=.", cache.read_text(), re.M):
+        build = own
     library, flags = build / "libflash_run.a", build / "run_flags"
     if (
         not library.is_file()
@@ -144,27 +144,18 @@ def why_not(log):
     file, line, text = errors[0]
     rest = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
     if match := re.match(r"'?([\w./]+)'?(?: file not found|: No such file or directory)", text):
-        return f"{file}:{line}: there is no header {match[1]}: name its folder by -I; libraries such as Thrust, CUB, cuRAND and CUTLASS are not simulated ({PAGE})"
-    if match := re.search(
-        r"(?:'|identifier ')(?:\w+::)*((?:cu[a-z]*[A-Z]|__|cg|nv|wmma|curand|thrust|tex)\w*)\W.*(?:not declared|undeclared|no member|has not been)",
-        text,
-    ):
-        return f"{file}:{line}: {match[1]} is not simulated; {PAGE} lists what is{rest}"
+        return f"{file}:{line}: there is no header {match[1]}: name its folder by -I"
+    if match := re.search(r"(?:#error |\"|'|^)([\w./]+)(?:' is unavailable: (.*)| is not simulated)", text):
+        return f"{file}:{line}: {match[1]} is not simulated{f' ({match[2]})' if match[2] else ''}: leave out what needs it; {PAGE} lists what is"
+    cuda = r"'(?:\w+::)*((?:cu[a-z]*[A-Z]|__|cg|nv|wmma|curand|thrust|tex)\w*)\W"
+    if match := re.search(rf"undeclared identifier {cuda}|{cuda}.*(?:not declared|undeclared|no member|has not been)", text):
+        return f"{file}:{line}: {match[1] or match[2]} is not simulated; {PAGE} lists what is{rest}"
     return f"{file}:{line}: does not compile: {text}{rest}"
 
 
 def compiled(options, folder):
     build, compiler, flags = simulator()
-    flags += [
-        "-std=gnu++20",
-        "-fpermissive",
-        "-fsanitize=alignment",
-        "-w",
-        "-pthread",
-        f"-D__CUDA_ARCH__={options.target}0",
-        f"-I{MACHINE / 'include'}",
-        f"-I{ROOT}",
-    ]
+    flags += ["-pthread", f"-D__CUDA_ARCH__={options.target}0", f"-I{MACHINE / 'include'}", f"-I{ROOT}"]
     with open(build / "run_lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         first = prelude(build, compiler, flags)
@@ -180,32 +171,17 @@ def compiled(options, folder):
     local = [f"-I{pathlib.Path(f).resolve().parent}" for f in options.files]
     # Messages name files as the user does, and know the simulator's own.
     first += [f"-fdebug-prefix-map={os.getcwd()}=", f"-fdebug-prefix-map={MACHINE}={MACHINE}"]
+    macros = [f"-D{macro}" for macro in options.macros]
     objects, running = [], []
     for number, source in enumerate(sources):
         objects.append(folder / f"{number}.o")
-        command = [
-            compiler,
-            *first,
-            *flags,
-            *mirrored,
-            *(f"-D{m}" for m in options.macros),
-            "-x",
-            "c++",
-            "-c",
-            source,
-            "-o",
-            objects[-1],
-            *local,
-        ]
+        command = [compiler, *first, *flags, *mirrored, *macros, "-x", "c++", "-c", source, "-o", objects[-1], *local]
         running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}))
     log = "".join(process.communicate()[1] for process in running)
     if not any(process.returncode for process in running):
         machine = next(build.rglob("libflash_machine.a"))
-        link = subprocess.run(
-            [compiler, *objects, "-o", folder / "program", build / "libflash_run.a", machine, "-ldl", "-pthread"],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = [compiler, *objects, "-o", folder / "program", build / "libflash_run.a", machine, "-ldl", "-pthread"]
+        link = subprocess.run(command, stderr=subprocess.PIPE, text=True)
         log += link.stderr
         if link.returncode == 0:
             return folder / "program"
@@ -226,10 +202,16 @@ def run(options, folder):
         if value:
             environment[name] = str(value)
     environment["FLASH_RUN_DONE"] = str(folder / "done")
+    if options.watch:  # an endless loop ends after seconds, not minutes
+        environment.setdefault("FLASH_SIMT_STEPS", str(1 << 24))
     begin = time.time()
     process = subprocess.Popen([program, *options.program], env=environment, stdout=sys.stderr if options.json else None)
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    status = process.wait()
+    try:
+        status = process.wait(5)
+    except subprocess.TimeoutExpired:
+        say("still running; what takes a GPU a millisecond takes minutes here. A smaller problem, if it takes one: FILE.cu -- ARGUMENTS")
+        status = process.wait()
     signal.signal(signal.SIGINT, previous)
     done = (folder / "done").read_text() if (folder / "done").is_file() else ""
     if done.startswith("unsupported"):
@@ -252,8 +234,7 @@ def run(options, folder):
     return code
 
 
-def main():
-    options = arguments()
+def judged(options):
     folder = pathlib.Path(options.keep) if options.keep else pathlib.Path(tempfile.mkdtemp(prefix="common-run-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -267,6 +248,27 @@ def main():
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def stamps(files):
+    """When they were saved; None while an editor replaces one of them."""
+    return [os.stat(file).st_mtime_ns for file in files] if all(map(os.path.exists, files)) else None
+
+
+def main():
+    options, code = arguments(), 2
+    try:
+        while True:
+            saved = stamps(options.files)
+            code = judged(options)
+            if not options.watch:
+                return code
+            say(f"waits for you to save {' or '.join(options.files)}; Ctrl-C ends it")
+            while stamps(options.files) in (saved, None):
+                time.sleep(0.2)
+            print(flush=True)
+    except KeyboardInterrupt:
+        return code
 
 
 sys.exit(main())

@@ -1,6 +1,8 @@
 # add_cuda_on_cpu(PROGRAM SOURCE... [INCLUDE FOLDER...]): plain CUDA C++, compiled for the simulator. When the program ends it says on stderr what each
 # kernel did wrong, and its exit code is 1 if that is anything; so add_test(NAME ... COMMAND PROGRAM) finds races without a GPU.
 find_package(Python3 COMPONENTS Interpreter)
+# How plain files are compiled, besides the flags of all kernels; common/run reads them from the build's run_flags.
+set(FLASH_PLAIN_FLAGS -std=gnu++20 -fpermissive -fsanitize=alignment -w -UNDEBUG CACHE INTERNAL "")
 set(FLASH_RUN_FOLDER ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "")
 set(FLASH_RUN_PYTHON ${Python3_EXECUTABLE} CACHE INTERNAL "")
 
@@ -26,8 +28,8 @@ function(add_cuda_on_cpu name)
   endforeach()
   set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX)
   add_executable(${name} ${sources})
-  target_compile_options(${name} PRIVATE -w -UNDEBUG -fpermissive -fsanitize=alignment -include cuda_runtime.h)
-  target_compile_features(${name} PRIVATE cxx_std_20)
+  target_compile_options(${name} PRIVATE ${FLASH_PLAIN_FLAGS} -include cuda_runtime.h)
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS ON)
   foreach(folder IN LISTS folders)
     target_include_directories(${name} PRIVATE ${rewritten}${folder} ${folder})
   endforeach()

@@ -28,6 +28,13 @@ NEEDLESS = re.compile(
     r"|cuda_device_runtime_api|(?:crt/)?host_defines|builtin_types|library_types|surface_types|texture_types|cuda_surface_types|curand_mtgp32)\.h[>\"])",
     re.M,
 )
+# Those that are missing here, though the compiler may find a CUDA Toolkit's.
+FOREIGN = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"]((?:cuda_(?:fp[468]|awbarrier|\w+_interop)|cu(?:rand|fft|sparse|solver)\w*|(?:surface|texture)_\w+|cooperative_groups/\w+)\.h"
+    r"|(?:cub|thrust)/[\w./]+|(?:cuda|nv)/[\w/]+)[>\"]",
+    re.M,
+)
+INCLUDE = pathlib.Path(__file__).resolve().parents[1] / "include"
 SYNCS = re.compile(r"sync|wait|fence|barrier|commit|arrive", re.I)
 
 
@@ -373,7 +380,7 @@ def inline_ptx(file):
 def qualifiers(file):
     for i, token in enumerate(file.code):
         if token.text == "__noinline__" and file.code[i - 1].text != "(":
-            file.edit(token.begin, token.end, "__attribute__((noinline))")
+            file.edit(token.begin, token.end, "")  # kernels inline every call that they can: include/cuda_runtime.h
         if token.text == "inline" and "__forceinline__" in [t.text for t in file.code[max(i - 3, 0) : i + 4]]:
             file.edit(token.begin, token.end, "")
 
@@ -404,7 +411,8 @@ def leave_out(file, line):
 
 def rewrite(name, text, without=()):
     """The text for a host compiler. `without`: lines whose barrier, guard or statement is left out."""
-    file = File(name, NEEDLESS.sub(r"// \1", text))
+    text = FOREIGN.sub(lambda m: m[0] if (INCLUDE / m[1]).is_file() else f"#error {m[1]} is not simulated", NEEDLESS.sub(r"// \1", text))
+    file = File(name, text)
     inside = in_function(file)
     inline_ptx(file)
     shared_memory(file, inside)

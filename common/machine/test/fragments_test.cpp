@@ -1,12 +1,9 @@
 // The index functions of fragments.hpp: no element twice or left out, and no bank met twice by what is handled at once.
 #include "common/machine/isa/fragments.hpp"
 #include "common/machine/engine/access_log.hpp"
-#include "common/machine/isa/float16.hpp"
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
@@ -143,105 +140,6 @@ TEST_CASE("padding by one chunk: no bank conflicts of 32-bit words of a fragment
             (width % 64 == 0 ? 7u : 3u));
     }
   }
-}
-
-TEST_CASE("page on fragments: the addresses that lanes pass to ldmatrix.x4") {
-  const auto plain = [](int i) { return std::pair(i % 16, 8 * (i / 16)); };  // for A from A, and with .trans for B from B
-  const auto crossed = [](int i) { return std::pair(i % 8 + 8 * (i / 16), 8 * (i / 8 % 2)); };
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int m = 0; m < 4; ++m) {
-      for (int which = 0; which < 2; ++which) {
-        // Rows of matrix m begin where lane 8 m points to: (row, col) of the tile X.
-        const auto got = [&](auto address, bool trans) {
-          const int row = trans ? ldmatrix_trans_row(lane, which) : ldmatrix_row(lane);
-          const int col = trans ? ldmatrix_trans_col(lane) : ldmatrix_col(lane, which);
-          return std::pair(address(8 * m + row).first, address(8 * m + row).second + col);
-        };
-        const std::pair A(a_row(lane, m), a_col(lane, m, which));
-        const std::pair B(b_row(lane, m % 2, which), 8 * (m / 2) + b_col(lane));  // of n8 tile m / 2
-        CHECK(got(plain, false) == A);
-        CHECK(got(crossed, true) == std::pair(A.second, A.first));   // X = A^T
-        CHECK(got(crossed, false) == std::pair(B.second, B.first));  // X = B^T
-        CHECK(got(plain, true) == B);
-      }
-    }
-  }
-}
-
-TEST_CASE("page on fragments: the lane of an element (F.3), exercises 1, 4 and 6") {
-  for (int lane = 0; lane < 32; ++lane) {
-    const auto holder = [](int row, int col) { return 4 * (row % 8) + col % 8 / 2; };
-    for (int r = 0; r < 4; ++r) {
-      CHECK(holder(a_row(lane, r), a_col(lane, r, 1)) == lane);
-      CHECK(a_row(lane, r) / 8 + 2 * (a_col(lane, r) / 8) == r);
-      CHECK(holder(c_row(lane, r), c_col(lane, r)) == lane);
-      CHECK(2 * (c_row(lane, r) / 8) + c_col(lane, r) % 2 == r);
-    }
-    for (int r = 0; r < 2; ++r) {
-      CHECK(holder(b_col(lane), b_row(lane, r, 1)) == lane);
-      for (int which = 0; which < 2; ++which) {  // accumulators as B = S^T: queries 0 to 7 and 8 to 15
-        CHECK(std::pair(b_row(lane, 0, which), b_col(lane)) ==
-              std::pair(c_col(lane, 2 * r + which), c_row(lane, 2 * r + which) - 8 * r));
-      }
-    }
-  }
-  CHECK((a_row(15, 1) == 11 && a_col(15, 1, 0) == 6));
-  CHECK((b_row(25, 1, 1) == 11 && b_col(25) == 6));
-  CHECK((c_row(15, 2) == 11 && c_col(15, 2) == 6));
-  CHECK(float_to_half(std::exp(-17.32f)) != 0);
-  CHECK(float_to_half(std::exp(-17.34f)) == 0);
-  CHECK(float_to_bfloat16(std::exp(-87.3f)) != 0);
-}
-
-TEST_CASE("page on swizzles: an address is a lane's own, xor a constant, plus a constant (W.6)") {
-  for (const int width : widths) {
-    const bool whole = width % 64 == 0;  // rows of whole lines of 128 bytes
-    const int period = whole ? 4 : 2, line = 32 * period;
-    for (int i = 0; i < 16; ++i) {  // row i % 8, chunk e of a pair
-      const int e = i / 8, row = i % 8;
-      const int base = 2 * width * row + 16 * (e ^ swizzled_chunk(width, row, 0));
-      for (int k = 0; k < width / 16; ++k) {
-        for (int n = 0; n < 4; ++n) {
-          const int address = 2 * width * (8 * n + row) + 16 * swizzled_chunk(width, 8 * n + row, 2 * k + e);
-          CHECK(address == (base ^ 32 * (k % period)) + line * (k / period) + 16 * width * n);
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("page on swizzles: the general rule (W.7) and the exercises") {
-  const auto groups = [](int width, auto place) {  // the least number of groups of banks that a column of eight rows meets
-    std::size_t least = 8;
-    for (int q = 0; q < width / 8; ++q) {
-      std::set<int> met;
-      for (int row = 0; row < 8; ++row) met.insert((width / 8 * row + place(row, q)) % 8);
-      least = std::min(least, met.size());
-    }
-    return least;
-  };
-  const auto none = [](int, int q) { return q; };
-  for (int width = 8; width <= 256; width += 8) {
-    int factor = 1;
-    while (factor < 8 && width / 8 % (2 * factor) == 0) factor *= 2;
-    const auto general = [=](int row, int q) { return q ^ row / (8 / factor) % factor; };
-    CHECK(groups(width, general) == 8);
-    CHECK(groups(width, none) == static_cast<std::size_t>(8 / factor));
-    for (int row = 0; row < 16; ++row) {
-      for (int q = 0; q < width / 8; ++q) {
-        CHECK(general(row, q) < width / 8);
-        if (width == 32 || width == 96 || width % 64 == 0) CHECK(general(row, q) == swizzled_chunk(width, row, q));
-      }
-    }
-  }
-  CHECK(swizzled_chunk(64, 5, 6) == 3);
-  CHECK(swizzled_chunk(64, 6, 3) == 5);
-  CHECK(groups(96, none) == 2);  // 4 wavefronts
-  CHECK(groups(128, none) == 1);
-  CHECK((8 ^ 7) >= 96 / 8);
-  CHECK(groups(64, [](int row, int q) { return (q + row) % 8; }) == 8);
-  CHECK(groups(16, none) == 4);  // 2 wavefronts
-  CHECK(groups(80, none) == 4);
 }
 
 }  // namespace flash

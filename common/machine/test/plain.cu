@@ -43,6 +43,25 @@ __global__ void past_the_end(Matrix m) {
 __global__ void unwritten(const float* x, float* y) {
   y[threadIdx.x] = x[threadIdx.x];  // unwritten_read
 }
+struct Both {
+  float a, b;
+};
+__device__ float sum(Both both) { return both.a + both.b; }
+__global__ void structures(float* y) {
+  __shared__ Both tile[64];
+  tile[63 - threadIdx.x] = Both{1, float(threadIdx.x)};
+  y[threadIdx.x] = sum(tile[threadIdx.x]);  // race
+}
+__global__ void halves(float* y) {
+  __shared__ __half2 tile[64];
+  tile[63 - threadIdx.x] = __float2half2_rn(float(threadIdx.x));
+  y[threadIdx.x] = __low2float(tile[threadIdx.x] * tile[threadIdx.x]);  // race
+}
+__global__ void count(unsigned* bins) {
+  atomicAdd(bins + threadIdx.x % 4, 1u);  // unwritten_read
+  atomicExch(bins + 4, 1u);
+  atomicMax(bins + 4, threadIdx.x);
+}
 __global__ void host_pointer(int* x) {
   x[threadIdx.x] = 1;  // foreign_memory
 }
@@ -78,6 +97,11 @@ int main() {
   cudaGetLastError();
   RUN(past_the_end, m);
   unwritten<<<1, 64>>>(y, x);
+  RUN(structures, x);
+  RUN(halves, x);
+  unsigned* bins;
+  CHECK(cudaMalloc(&bins, 32));
+  RUN(count, bins);
   int on_host[64];
   RUN(host_pointer, on_host);
   RUN(not_awaited, reinterpret_cast<const float4*>(x));

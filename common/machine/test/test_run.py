@@ -104,6 +104,7 @@ class Programs(unittest.TestCase):
         code, out, err = common_run("--json", source)
         found = json.loads(out)
         self.assertEqual((code, found["exit"], err.strip()), (1, 1, '"<<<" 64'))
+        self.assertIn("kernel freed: 1 launch of 1x1x1 blocks of 64x1x1 threads (after kernel asserts had died", common_run(source)[2])
         kernels = {re.match(r"\w+", k["kernel"])[0]: k["findings"] for k in found["kernels"]}
         self.assertEqual(kernels.pop("launch"), [])
         for number, line in enumerate(source.read_text().splitlines(), 1):
@@ -125,10 +126,18 @@ class Programs(unittest.TestCase):
         self.assertRegex(err, r"host: \[foreign_memory\] the host reads .*cudaMalloc at .*x.cu:2.* at .*x.cu:3")
         code, _, err = common_run(self.file(FINE % 7))
         self.assertEqual((code, "exit code 7" in err), (3, True))
+        spoilt = "float* p = new float[4]; cudaMemcpy(p, x, 128, cudaMemcpyDeviceToHost); delete[] p; delete[] p; return 0"
+        code, _, err = common_run(self.file(FINE.replace("return %d", spoilt)))
+        self.assertEqual((code, "SIGABRT" in err), (3, True), err)
         for text, message in [
             ("int main() {\n  return x;\n}", "x.cu:2: does not compile: "),
             ("int main() {\n  cudaGraphCreate(0, 0);\n}", "x.cu:2: cudaGraphCreate is not simulated"),
-            ("#include <thrust/sort.h>\n", "x.cu:1: there is no header thrust/sort.h"),
+            ("#include <thrust/sort.h>\n", "x.cu:1: thrust/sort.h is not simulated"),
+            ("#include <none.h>\n", "x.cu:1: there is no header none.h"),
+            (
+                "__global__ void k(\n    cudaTextureObject_t t) {}",
+                "x.cu:2: cudaTextureObject_t is not simulated (read the array by its pointer",
+            ),
             (
                 '__global__ void k() {\n  asm("tcgen05.fence::before_thread_sync;");\n}\nint main() { k<<<1, 1>>>(); }',
                 "inline PTX tcgen05.fence",
@@ -139,6 +148,17 @@ class Programs(unittest.TestCase):
             self.assertIn(message, err)
         for words in (["none.cu"], [self.file(""), "--order", "up"], [self.file(""), "--without", "x.cu"]):
             self.assertEqual(common_run(*words)[0], 2)
+
+    def test_races_that_one_barrier_would_order_are_one_finding(self):
+        store, read = "  a[i] = b[i] = 1;\n", "  x[i] = a[i ^ 1];\n  x[i] += b[i ^ 1];\n"
+        kernel = "__global__ void k(float* x) {\n  __shared__ float a[32], b[32]; const int i = threadIdx.x;\n"
+        file = self.file(
+            f"{kernel}{store}  __syncthreads();\n  a[i] = 2;\n  b[i] = 3;\n{read}}}\n"
+            + (FINE % 0).partition("\n")[2].replace("int*", "float*")
+        )
+        code, _, err = common_run(file)
+        self.assertEqual((code, err.count("[race]")), (1, 1), err)
+        self.assertIn("and 1 more pair of lines; one barrier between lines 5-6 and 7-8 would order all of these", err)
 
     def test_left_out_guard_through_a_local_header(self):
         self.file(

@@ -1,6 +1,4 @@
-// Hazards of asynchronous copies and products, one kernel each, with a twin that is correct. The kernels (zoo_async_*.cuh) compile for both
-// backends: the simulator has to name the line of each mistake (zoo_async_test.cpp), compute-sanitizer shows what it finds on a GPU
-// (zoo_sanitizer.sh).
+// Hazards of asynchronous copies and products, one kernel each (zoo_async_*.cuh), with a twin that is correct.
 #pragma once
 
 #include <vector>
@@ -21,7 +19,6 @@ struct AsyncCase {
   const char* file = "";  ///< that has the line `// BUG name`
 };
 
-std::vector<AsyncCase> cpu_async_cases();
-std::vector<AsyncCase> gpu_async_cases();
+std::vector<AsyncCase> async_cases();
 
 }  // namespace flash

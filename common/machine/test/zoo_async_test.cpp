@@ -41,7 +41,7 @@ constexpr Seeded orders[] = {{Order::forward}, {Order::reverse}, {Order::random,
 
 TEST_CASE("zoo: hazards of asynchronous copies and products") {
   const std::string folder = std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/') + 1);
-  for (const AsyncCase& each : cpu_async_cases()) {
+  for (const AsyncCase& each : async_cases()) {
     const std::string name = each.name;
     CAPTURE(name);
     for (const auto& [order, seed] : orders) {

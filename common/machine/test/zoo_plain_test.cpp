@@ -120,6 +120,17 @@ __global__ void last_block(float* out, unsigned* arrived, int fences) {
   *arrived = 0;
 }
 
+/// The writer's warp, or block, has read, rightly, before others do.
+__global__ void many_read(float* out, bool of_warp) {
+  __shared__ int turn;
+  if (me() == 0 && blockIdx.x == 0) {
+    turn = 1;
+    out[0] = 1.0f;  // BUG many read, write
+  }
+  of_warp ? __syncwarp() : __syncthreads();
+  const float read = blockIdx.x == 0 ? static_cast<float>(turn) : 0.0f;
+  out[1 + blockIdx.x * blockDim.x + threadIdx.x] = read + out[0];  // BUG many read, read
+}
 // ---- what no thread has written --------------------------------------------------------------------------------------------------
 
 __global__ void fill(float* out) { out[me()] = 1.0f; }
@@ -175,8 +186,8 @@ TEST_CASE("plain: bounds of an allocation, wherever its pointer comes from") {
                BUG("add one"));
   CHECK(!free_memory(gone, {"x.cu", 10}));
 
-  std::vector<float> host(64);
-  CHECK_REPORT(report(1, 0, wide_copy, host.data(), a.data, 0), "foreign_memory: ", "reads memory of the host",
+  static float host[64];  // no tensor of another test has been there
+  CHECK_REPORT(report(1, 0, wide_copy, host, a.data, 0), "foreign_memory: ", "reads the host's variable host",
                BUG("wide copy"));
   static float variable[4];
   register_memory(variable, sizeof variable, {MemoryKind::symbol, "variable"});
@@ -276,6 +287,21 @@ TEST_CASE("plain: races that are remarks") {
       CHECK(findings().remarks.front().rule() == RuleId::ticket);
       CHECK(has(sentence(findings().remarks.front()), {BUG("last block, write"), BUG("last block, read"), "__threadfence()"}));
     }
+  }
+}
+
+TEST_CASE("plain: a write that others have read is held against those who read later") {
+  const Plain plain;
+  const Memory out(1024 * 4);
+  const auto races = [&](unsigned blocks, unsigned threads, bool of_warp) {
+    reset_findings();
+    launch("zoo", {dim3(blocks), dim3(threads)}, many_read, out.data, of_warp);
+    return findings().races;
+  };
+  CHECK(races(1, 128, false).empty());
+  for (const auto& found : {races(1, 128, true), races(4, 32, false)}) {
+    REQUIRE(!found.empty());
+    CHECK(has(found.back().first_line + found.back().second_line, {BUG("many read, write"), BUG("many read, read")}));
   }
 }
 

@@ -211,10 +211,25 @@ __global__ void shared_memory_of_many_blocks_right(Memory* m) {
   if (threadIdx.x == 0) m->out[blockIdx.x] = sum;
 }
 
+/// Structures that calls take by value, straight from memory.
+__global__ void missing_syncwarp_pairs(Memory* m) {
+  __shared__ __half2 row[32];
+  row[me()] = __float2half2_rn(m->in[me()]);                            // BUG missing_syncwarp_pairs, write
+  m->out[me()] = __low2float(__hadd2(row[31 - me()], row[31 - me()]));  // BUG missing_syncwarp_pairs, read
+}
+__global__ void missing_syncwarp_pairs_right(Memory* m) {
+  __shared__ __half2 row[32];
+  row[me()] = __float2half2_rn(m->in[me()]);
+  __syncwarp();
+  m->out[me()] = __low2float(__hadd2(row[31 - me()], row[31 - me()]));
+}
+
 // Cases between blocks have many: of two, one may be through before the other one's operating-system thread has begun.
 const RaceEntry common_entries[] = {
     {{"missing_syncwarp", true}, missing_syncwarp, 1, 32},
     {{"missing_syncwarp_right", false}, missing_syncwarp_right, 1, 32},
+    {{"missing_syncwarp_pairs", true}, missing_syncwarp_pairs, 1, 32},
+    {{"missing_syncwarp_pairs_right", false}, missing_syncwarp_pairs_right, 1, 32},
     {{"shuffle_as_fence", true}, shuffle_as_fence, 1, 32},
     {{"shuffle_as_fence_right", false}, shuffle_as_fence_right, 1, 32},
     {{"half_syncwarp", true}, half_syncwarp, 1, 32},

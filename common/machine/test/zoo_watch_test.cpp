@@ -294,6 +294,9 @@ TEST_CASE("zoo: endless loops end with kernel, block, thread and line") {
     CHECK(report(32, 0, endless_reads, in.data(), out.data(), 10) == "");
     CHECK(report(32, 0, endless_barriers, out.data(), 10) == "");
   }
+  set_options({.watch = true});
+  CHECK_REPORT(report(32, 0, endless_spin, &flag), "deadlock: kernel zoo, block (0,0,0), thread (", "waits in a loop",
+               BUG("endless_spin"));
   set_options({.idle_seconds = 1});
   const std::string text = report(32, 0, endless_arithmetic, &number, 4u);
   CAPTURE(text);

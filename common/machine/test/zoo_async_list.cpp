@@ -1,4 +1,3 @@
-// Included by one source for each backend, which defines ASYNC_CASES as the name of its list.
 #include "common/machine/test/zoo_async_copies.cuh"
 #include "common/machine/test/zoo_async_loads.cuh"
 #include "common/machine/test/zoo_async_rings.cuh"
@@ -6,7 +5,7 @@
 
 namespace flash {
 
-std::vector<AsyncCase> ASYNC_CASES() {
+std::vector<AsyncCase> async_cases() {
   std::vector<AsyncCase> all;
   const auto add = [&](const char* file, std::vector<AsyncCase> cases) {
     for (AsyncCase& each : cases) {

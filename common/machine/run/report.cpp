@@ -1,0 +1,275 @@
+// What a plain file's program did wrong, said when it ends.
+//
+//   FLASH_RUN_JSON=FILE   one object instead of the report        FLASH_RUN_COUNTS=1   bytes, sectors, bank conflicts
+//   FLASH_RUN_STRICT=1    what hardware since Volta tolerates, and what hardly ever does harm, is a finding, too
+#include "common/machine/run/program.hpp"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+namespace flash::plain {
+
+State& state() {
+  static State& it = *new State;
+  return it;
+}
+
+std::vector<std::string> lines_in(const std::string& text) {
+  const std::size_t at = text.rfind(" at ");
+  if (at == std::string::npos) return {};
+  const std::string rest = text.substr(at + 4);
+  const std::size_t comma = rest.find(", called from ");
+  if (comma == std::string::npos) return {rest};
+  return {rest.substr(0, comma), rest.substr(comma + 14)};
+}
+
+void add(std::vector<Finding>& all, Finding finding) {
+  for (const Finding& known : all) {
+    if (known.rule == finding.rule && known.lines == finding.lines) return;
+  }
+  all.push_back(std::move(finding));
+}
+
+Kernel& kernel_named(const std::string& name) {
+  for (Kernel& kernel : state().kernels) {
+    if (kernel.name == name) return kernel;
+  }
+  Kernel& fresh = state().kernels.emplace_back();
+  fresh.name = name;
+  return fresh;
+}
+
+namespace {
+
+void collect() {
+  const Findings found = findings();
+  for (const Race& race : found.races)
+    add(kernel_named(race.kernel).findings,
+        {name_of(race.rule()), sentence(race), {race.first_line, race.second_line}, race.one_block});
+  for (const Race& race : found.remarks)
+    add(kernel_named(race.kernel).remarks, {name_of(race.rule()), sentence(race), {race.first_line, race.second_line}});
+  for (const UnwrittenRead& read : found.unwritten)
+    add(kernel_named(read.kernel).findings, {name_of(RuleId::unwritten_read), sentence(read), {read.line}});
+  for (const ArrayConflicts& conflicts : found.conflicts) kernel_named(conflicts.kernel).conflicts.push_back(conflicts);
+}
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    if (c == '\n') {
+      result += "\\n";
+    } else if (static_cast<unsigned char>(c) >= 32) {
+      result += c;
+    }
+  }
+  return result + '"';
+}
+template <class All, class Show>
+std::string listed(const All& all, Show show) {
+  std::string text;
+  for (const auto& each : all) text += (text.empty() ? "" : ", ") + show(each);
+  return "[" + text + "]";
+}
+std::string json(const Finding& f) {
+  return "{\"rule\": " + quoted(f.rule) + ", \"text\": " + quoted(f.text) + ", \"lines\": " + listed(f.lines, quoted) + "}";
+}
+std::string words(const dim3& size) { return number(size.x) + "x" + number(size.y) + "x" + number(size.z); }
+
+std::string json(const Kernel& k) {
+  const Counters& c = k.counters;
+  const auto traffic = [](const TensorTraffic& t) {
+    return "{\"memory\": " + quoted(t.tensor) + ", \"read_bytes\": " + number(t.read_bytes) +
+           ", \"written_bytes\": " + number(t.written_bytes) + ", \"read_sectors\": " + number(t.read_sectors) +
+           ", \"written_sectors\": " + number(t.written_sectors) + "}";
+  };
+  const auto conflicts = [](const ArrayConflicts& a) {
+    return "{\"line\": " + quoted(a.line) + ", \"bank_conflicts\": " + number(a.count) + "}";
+  };
+  const auto one = [](const Finding& f) { return json(f); };
+  return "{\"kernel\": " + quoted(k.name) + ", \"launches\": " + number(k.launches) + ", \"watched\": " + number(k.watched) +
+         ", \"complete\": " + (k.complete ? "true" : "false") + ", \"findings\": " + listed(k.findings, one) +
+         ", \"remarks\": " + listed(k.remarks, one) + ", \"traffic\": " + listed(c.traffic, traffic) +
+         ", \"conflicts\": " + listed(k.conflicts, conflicts) + ", \"barriers\": " + number(c.barriers) +
+         ", \"warp_operations\": " + number(c.warp_operations) + ", \"atomics\": " + number(c.atomics) +
+         ", \"tensor_core_products\": " + number(c.tensor_core_products) + ", \"bank_conflicts\": " + number(c.bank_conflicts) +
+         "}";
+}
+
+/// The head line of a kernel has said its name.
+std::string without_name(std::string text, const Kernel& k) {
+  if (const std::string name = " (kernel " + k.name + ")"; text.ends_with(name)) text.resize(text.size() - name.size());
+  if (const std::string name = "kernel " + k.name + ", "; text.starts_with(name)) text.erase(0, name.size());
+  return text;
+}
+
+/// Races that one barrier would order: between all their upper lines and all their lower ones.
+struct Folded {
+  const Finding* first;
+  std::string file;
+  std::array<int, 2> upper, lower;  ///< from line, to line
+  int pairs = 1;
+};
+std::vector<Folded> folded(const std::vector<Finding>& findings) {
+  std::vector<Folded> all;
+  for (const Finding& f : findings) {
+    Folded it{&f, "", {0, 0}, {0, 0}};
+    if (f.of_barrier && f.lines[0] != f.lines[1]) {
+      const auto line = [](const std::string& place) { return std::atoi(place.c_str() + place.rfind(':') + 1); };
+      const auto [upper, lower] = std::minmax({line(f.lines[0]), line(f.lines[1])});
+      const std::string file = f.lines[0].substr(0, f.lines[0].rfind(':'));
+      if (f.lines[1].starts_with(file + ":")) it = {&f, file, {upper, upper}, {lower, lower}};
+    }
+    const auto same = std::ranges::find_if(all, [&](const Folded& other) {
+      return !it.file.empty() && it.file == other.file &&
+             std::max(other.upper[1], it.upper[1]) < std::min(other.lower[0], it.lower[0]);
+    });
+    if (same == all.end()) {
+      all.push_back(it);
+      continue;
+    }
+    ++same->pairs;
+    same->upper = {std::min(same->upper[0], it.upper[0]), std::max(same->upper[1], it.upper[1])};
+    same->lower = {std::min(same->lower[0], it.lower[0]), std::max(same->lower[1], it.lower[1])};
+  }
+  return all;
+}
+
+void print_report(const Kernel& k, bool counts) {
+  const std::vector<Folded> findings = folded(k.findings);
+  std::string head = "kernel " + k.name + ": " + number(k.launches) +
+                     (k.launches == 1 ? " launch of " : " launches, the last of ") + words(k.grid) + " blocks of " +
+                     words(k.block) + " threads";
+  if (!k.after.empty()) head += " (after kernel " + k.after + " had died, when a GPU would run no more)";
+  if (k.watched < k.launches) head += ", " + number(k.watched) + " of them watched";
+  std::fprintf(stderr, "%s: %s\n", head.c_str(),
+               findings.empty()
+                   ? "nothing found"
+                   : (number(findings.size()) +
+                      (findings.size() == 1 ? " finding" : " findings, perhaps of one cause: begin with the first"))
+                         .c_str());
+  const auto range = [](const std::array<int, 2>& lines) {
+    return number(static_cast<unsigned>(lines[0])) +
+           (lines[0] == lines[1] ? "" : "-" + number(static_cast<unsigned>(lines[1])));
+  };
+  for (const Folded& f : findings) {
+    std::fprintf(stderr, "  [%s] %s\n", f.first->rule.c_str(), without_name(f.first->text, k).c_str());
+    if (f.pairs > 1)
+      std::fprintf(stderr, "    and %d more pair%s of lines; one barrier between lines %s and %s would order all of these\n",
+                   f.pairs - 1, f.pairs == 2 ? "" : "s", range(f.upper).c_str(), range(f.lower).c_str());
+  }
+  for (const Finding& f : k.remarks)
+    std::fprintf(stderr, "  remark [%s] %s\n", f.rule.c_str(), without_name(f.text, k).c_str());
+  if (!k.complete)
+    std::fprintf(stderr,
+                 "  only a part of its accesses was watched, since there are so many: a smaller problem is watched whole\n");
+  if (!counts) return;
+  for (const TensorTraffic& t : k.counters.traffic)
+    std::fprintf(stderr, "  %s: %s bytes in %s sectors read, %s bytes in %s sectors written\n", t.tensor.c_str(),
+                 number(t.read_bytes).c_str(), number(t.read_sectors).c_str(), number(t.written_bytes).c_str(),
+                 number(t.written_sectors).c_str());
+  for (const ArrayConflicts& a : k.conflicts)
+    std::fprintf(stderr, "  %s bank conflicts at %s\n", number(a.count).c_str(), a.line.c_str());
+  const Counters& c = k.counters;
+  std::fprintf(stderr, "  %s barriers, %s warp operations, %s atomics", number(c.barriers).c_str(),
+               number(c.warp_operations).c_str(), number(c.atomics).c_str());
+  if (c.tensor_core_products != 0)
+    std::fprintf(stderr, ", %s products on tensor cores", number(c.tensor_core_products).c_str());
+  if (c.bank_conflicts != 0)
+    std::fprintf(stderr, ", %s bank conflicts of ldmatrix and asynchronous copies", number(c.bank_conflicts).c_str());
+  std::fprintf(stderr, "\n");
+}
+
+/// For common/run: "clean", "found", "unsupported".
+void note_end(const char* how) {
+  const char* const path = std::getenv("FLASH_RUN_DONE");
+  std::FILE* const file = path == nullptr ? nullptr : std::fopen(path, "w");
+  if (file == nullptr) return;
+  std::fputs(how, file);
+  std::fclose(file);
+}
+
+/// Says what was found; true if anything was.
+bool report() {
+  State& s = state();
+  if (s.reported) return false;
+  s.reported = true;
+  std::fflush(stdout);
+  collect();
+  bool found = !s.of_host.empty();
+  for (Kernel& k : s.kernels) {
+    if (asked("FLASH_RUN_STRICT")) {
+      for (Finding& f : k.remarks) k.findings.push_back(std::move(f));
+      k.remarks.clear();
+    }
+    found |= !k.findings.empty();
+  }
+  note_end(found ? "found" : "clean");
+  if (const char* const path = std::getenv("FLASH_RUN_JSON")) {
+    if (std::FILE* const file = std::fopen(path, "w")) {
+      std::fprintf(file, "{\"kernels\": %s, \"host\": %s}\n",
+                   listed(s.kernels, [](const Kernel& k) { return json(k); }).c_str(),
+                   listed(s.of_host, [](const Finding& f) { return json(f); }).c_str());
+      std::fclose(file);
+    }
+    return found;
+  }
+  for (const Finding& f : s.of_host) std::fprintf(stderr, "host: [%s] %s\n", f.rule.c_str(), f.text.c_str());
+  for (const Kernel& k : s.kernels) print_report(k, asked("FLASH_RUN_COUNTS"));
+  return found;
+}
+
+void at_exit() {
+  if (report()) std::_Exit(1);
+}
+void at_abort(int) {
+  std::signal(SIGALRM, [](int) {
+    constexpr char text[] = "the program was aborted with its heap in disorder, so there is no report\n";
+    [[maybe_unused]] const auto written = write(STDERR_FILENO, text, sizeof text - 1);
+    std::signal(SIGABRT, SIG_DFL);
+    std::abort();
+  });
+  alarm(5);  // what aborts may hold a lock of the heap
+  if (report()) std::_Exit(1);
+  std::signal(SIGABRT, SIG_DFL);
+  std::abort();
+}
+
+/// Says from time to time what takes so long: one launch, or many.
+void wait_and_tell() {
+  State& s = state();
+  const double first_began = now();
+  for (double next = 10;; next *= 3) {
+    while (s.began == 0 || now() - first_began < next) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const double part = static_cast<double>(s.threads) / static_cast<double>(std::max<std::uint64_t>(s.all_threads, 1));
+    std::fprintf(stderr,
+                 "after %.0f s: launch %d, of kernel %s, has started %.1f %% of its threads; fewer blocks, fewer runs or a "
+                 "smaller problem show the same findings sooner\n",
+                 now() - first_began, s.launches.load(), s.running.load(), 100 * part);
+  }
+}
+
+}  // namespace
+
+void stop_unsupported(const std::string& line) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s\n", line.c_str());
+  note_end("unsupported");
+  std::_Exit(2);
+}
+
+void report_at_exit() {
+  static const bool once = [] {
+    (void)findings();
+    (void)counters();
+    std::atexit(at_exit);
+    std::signal(SIGABRT, at_abort);
+    std::thread(wait_and_tell).detach();
+    return true;
+  }();
+  (void)once;
+}
+
+}  // namespace flash::plain
