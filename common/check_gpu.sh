@@ -5,8 +5,8 @@
 #
 # Logs and saved rows go to OUTPUT_DIR (default: build-gpu/report), by part:
 #   tests        all tests
-#   comparison   all stages on one problem, in fp32 and fp16, and on few heads; the standalone.cu files; stages 06 and 07 on 4096 queries and
-#                keys, where the others would take too long; torch's attention on these problems, if torch is installed
+#   comparison   all stages on one problem, in fp32 and fp16, and on few heads; stages 06 and 07 on 4096 queries and keys, where the others
+#                would take too long; torch's attention on these problems, if torch is installed
 #   tensor       stage 08 in turns with FlashAttention-2, -3 and cuDNN if torch is installed; the front page's problem
 #   sanitizers   memcheck, racecheck, initcheck, synccheck: sanitizers.txt, and the log of each failure
 #   profile      Nsight Compute on these problems and on one that the docs count
@@ -15,9 +15,8 @@
 #   tune         --tune of the last steps of stages 06 to 08 over widths and masks
 #
 # FLASH_CHECK_PARTS names the parts to run (default: all but the last two), FLASH_CHECK_SECONDS (default 1200) when the profile has to end,
-# FLASH_CHECK_STAGES the number of the one stage that compute-sanitizer looks at, FLASH_COMMIT the commit of the results, in a copy of the
-# project that git does not know. -DCMAKE_CUDA_ARCHITECTURES=75-virtual has the driver compile the kernels of Turing for the GPU at hand.
-# Exits 1 if anything failed, 2 on bad usage, 3 if no GPU answers. All of it takes a quarter of an hour on an H200 with 16 cores.
+# FLASH_COMMIT the commit of the results, in a copy of the project that git does not know. Exits 1 if anything failed, 2 on bad usage, 3 if
+# no GPU answers. All of it takes a quarter of an hour on an H200 with 16 cores.
 set -uo pipefail
 case ${1:-} in
   --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" && exit 0 ;;
@@ -56,12 +55,6 @@ if part comparison; then
   compare compare
   compare compare16 --dtype fp16
   compare few_heads --batch 1 --heads 8 --seq 4096 --iterations 10
-  for program in "$build"/tests/standalone_*0?; do
-    for problem in "1024 128 20" "1024 128 20 causal" "4096 32 20" "4096 32 20 causal"; do
-      # shellcheck disable=SC2086  # a list of arguments
-      "$program" $problem || fail "$program $problem"
-    done
-  done > >(tee "$output/standalone.txt") 2>&1
   large=(--batch 4 --width 2048 --seq 4096 --sweep "d=128,64" --sweep "causal=no,yes")
   compare large --only 07 --pass backward --iterations 10 "${large[@]}"  # the forward pass of 07 is that of 06
   compare large --only 06 --pass forward --iterations 10 "${large[@]}"
@@ -71,7 +64,7 @@ fi
 
 # 16,384 tokens with H*d = 2048, as nearly as N and d allow. Rivals take turns: a card at its power limit favours whoever comes first.
 papers=(--tokens 16384 --width 2048 --sweep "causal=no,yes")
-steps=lazy_maximum,scheduled,staggered,warpgroups,bulk,ordered,resident,relay
+steps=lazy_maximum,scheduled,staggered,warpgroups,bulk,lead,ordered,relay
 rivals=(--only 08 --variant "$steps")
 [ $torch = no ] || rivals=(--only "08,peer" --variant "$steps,flash,flash3,cudnn")
 if part tensor; then
@@ -100,7 +93,7 @@ fi
 
 if part tune; then
   for run in "06_fa2_forward tuned forward fp32" "07_fa2_backward one_kernel backward fp32" "08_tensor_cores lazy_maximum forward fp16" \
-    "08_tensor_cores scheduled forward fp16" "08_tensor_cores staggered backward fp16" "08_tensor_cores bulk backward fp16"; do
+    "08_tensor_cores scheduled forward fp16" "08_tensor_cores staggered backward fp16" "08_tensor_cores lead backward fp16"; do
     read -r stage variant pass dtype <<<"$run"
     compare tuned --tune --only "$stage" --variant "$variant" --pass "$pass" --dtype "$dtype" --batch 4 --width 2048 --seq 4096 \
       --sweep d=32,64,96,128,256 --sweep causal=no,yes --iterations 5
@@ -128,7 +121,6 @@ if part sanitizers; then
       [[ $tool$program = racecheck*hopper* ]] || echo "$tool $program 129 2 0 causal"
     done
     for stage in "$build"/bin/[0-9][0-9]_*; do
-      [[ ${stage##*/} == ${FLASH_CHECK_STAGES:-}* ]] || continue
       # Small problems that still reach every kernel, every tail and the mask, and those of the options that a variant takes.
       program=$stage
       [ $tool = racecheck ] && [ "${stage##*/}" = 08_tensor_cores ] && program=$racecheck/bin/08_tensor_cores

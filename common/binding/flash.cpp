@@ -163,10 +163,9 @@ void run(const flash_call& call, Pass pass) {
 }
 
 /// O and L [B, H, N] of the keys so far, merged in place with those of other keys.
-void merge(bool on_gpu, Dtype dtype, Dtype part_dtype, void* stream, const flash_tensor& O, const flash_tensor& L,
+void merge(bool on_gpu, Dtype part_dtype, void* stream, const flash_tensor& O, const flash_tensor& L,
            const flash_tensor& part_O, const flash_tensor& part_L) {
   device_of(on_gpu);
-  if (dtype != Dtype::fp32 && dtype != part_dtype) throw UsageError("O is neither in fp32 nor in the type of its part");
   const std::array<std::int64_t, 4> shape{O.shape[0], O.shape[1], O.shape[2], O.shape[3]},
       rows{shape[0], shape[1], shape[2], 1};
   constexpr std::int64_t MOST = 65535;  // blocks in y and in z
@@ -174,7 +173,7 @@ void merge(bool on_gpu, Dtype dtype, Dtype part_dtype, void* stream, const flash
     throw UsageError("O is empty or too large for a grid");
   }
   Attention a;
-  a.O = tensor_of(O, "O", dtype, shape);
+  a.O = tensor_of(O, "O", Dtype::fp32, shape);
   a.L = tensor_of(L, "L", Dtype::fp32, rows);
   a.workspaces = {tensor_of(part_O, "part_O", part_dtype, shape), tensor_of(part_L, "part_L", Dtype::fp32, rows)};
   wait_for(stream);
@@ -182,16 +181,10 @@ void merge(bool on_gpu, Dtype dtype, Dtype part_dtype, void* stream, const flash
   let_wait(stream);
 }
 
-/// The message without dashes: an option of the programs is an argument here.
-std::string without_dashes(std::string text) {
-  for (std::size_t at = text.find("--"); at != std::string::npos; at = text.find("--", at)) text.erase(at, 2);
-  return text;
-}
-
 template <class F>
 int guarded(F f) {
   const auto failed = [](const char* why, int code) {
-    error = without_dashes(why);
+    error = why;
     return code;
   };
   try {
@@ -234,11 +227,9 @@ FLASH_EXPORT int flash_backward(const flash_call* call) {
   return flash::guarded([&] { flash::run(*call, flash::Pass::backward); });
 }
 
-FLASH_EXPORT int flash_merge(int32_t on_gpu, int32_t dtype, int32_t part_dtype, void* stream, const flash_tensor* O,
-                             const flash_tensor* L, const flash_tensor* part_O, const flash_tensor* part_L) {
-  return flash::guarded([&] {
-    flash::merge(on_gpu != 0, flash::dtype_of(dtype), flash::dtype_of(part_dtype), stream, *O, *L, *part_O, *part_L);
-  });
+FLASH_EXPORT int flash_merge(int32_t on_gpu, int32_t part_dtype, void* stream, const flash_tensor* O, const flash_tensor* L,
+                             const flash_tensor* part_O, const flash_tensor* part_L) {
+  return flash::guarded([&] { flash::merge(on_gpu != 0, flash::dtype_of(part_dtype), stream, *O, *L, *part_O, *part_L); });
 }
 
 FLASH_EXPORT const char* flash_error(void) { return flash::error.c_str(); }

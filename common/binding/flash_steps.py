@@ -207,17 +207,16 @@ def _is_traced(x):
 
 
 def merge(O, L, part_O, part_L, *, stage="08"):
-    """Merges attention over some keys, part_O [B, H, N, d] and part_L [B, H, N], into O and L of other keys, which change in place (3.4). L is
-    in fp32, and O too, unless it has part_O's type and this is its only merge. The stage's library does it; all stages have the same kernel."""
-    _require(L.dtype == part_L.dtype == torch.float32, "L and part_L have to be in fp32")
-    _require(part_O.dtype in DTYPES and O.dtype in (torch.float32, part_O.dtype), "O has to be in fp32 or in the type of part_O")
+    """Merges attention over some keys, part_O [B, H, N, d] and part_L [B, H, N], into O and L of other keys, which change in place (3.4). All
+    but part_O are in fp32. The stage's library does it; all stages have the same kernel."""
+    _require(O.dtype == L.dtype == part_L.dtype == torch.float32, "O, L and part_L have to be in fp32")
+    _require(part_O.dtype in DTYPES, "part_O has to be in fp32, fp16 or bf16")
     _require(O.shape == part_O.shape and L.shape == part_L.shape == O.shape[:3], "the parts differ in shape")
     _require(O.device == L.device == part_O.device == part_L.device, "the parts have to be on one device")
     if O.numel():
         views = [ctypes.byref(_view(x)) for x in (O, L, part_O, part_L)]
-        types = DTYPES[O.dtype], DTYPES[part_O.dtype]
         with _on(O.device):
-            _raise_for(_library(stage).flash_merge(int(O.is_cuda), *types, ctypes.c_void_p(_stream(O)), *views), stage)
+            _raise_for(_library(stage).flash_merge(int(O.is_cuda), DTYPES[part_O.dtype], ctypes.c_void_p(_stream(O)), *views), stage)
 
 
 def attention(q, k, v, *, causal=False, scale=None, stage="08", variant=None, backward_variant=None):

@@ -6,8 +6,7 @@
 // which is the merge (3.4) of the pairs (m, l), with l = 1 and m = L, and with O as its third component. A part whose keys the
 // row does not see has L = -inf and O = 0, and changes nothing.
 //
-// O and L of the parts so far stay in place. If many merges follow, O is in fp32, because rounding it to 16 bits after each of them
-// would cost digits. If this is the only merge, O may have the part's own type: it is then rounded once, as a whole row would be.
+// O and L of the parts so far stay in place, in fp32, because rounding O to 16 bits after each merge would cost digits.
 // HBM: reads O, L and the new part once, writes O and L.
 #pragma once
 
@@ -19,15 +18,14 @@ namespace flash {
 namespace {
 
 constexpr int MERGE_ROWS = 8;  // per block, one warp each
-constexpr int MERGE_COLS = 4;  // that a lane loads before it stores any
 
 /// Grid: (blocks of rows, H, B). Block: (lanes, rows).
-template <class Whole, class Part>
-__global__ void merge_kernel(Tensor<Whole> O_all, Tensor<float> L_all, Tensor<const Part> part_O_all,
+template <class Part>
+__global__ void merge_kernel(Tensor<float> O_all, Tensor<float> L_all, Tensor<const Part> part_O_all,
                              Tensor<const float> part_L_all) {
   const int b = blockIdx.z, h = blockIdx.y;
   const int i = blockIdx.x * MERGE_ROWS + threadIdx.y;
-  const Matrix<Whole> O = O_all.head(b, h);
+  const Matrix<float> O = O_all.head(b, h);
   const Matrix<const Part> part_O = part_O_all.head(b, h);
   if (i >= O.rows) return;  // the whole warp leaves
 
@@ -39,45 +37,31 @@ __global__ void merge_kernel(Tensor<Whole> O_all, Tensor<float> L_all, Tensor<co
   const float l = l_a + l_b;
   const float weight_a = l == 0.0f ? 0.0f : l_a / l, weight_b = l == 0.0f ? 0.0f : l_b / l;
 
-  // In 16 bits a warp's store covers half of a line of 128 bytes. If it came before the load of the other half, in bf16 the kernel
-  // would take 15 times as long (H100).
-  for (int first = threadIdx.x; first < O.cols; first += MERGE_COLS * WARP) {
-    float merged[MERGE_COLS];
-#pragma unroll
-    for (int n = 0; n < MERGE_COLS; ++n) {
-      const int c = first + n * WARP;
-      if (c >= O.cols) continue;
-      const Whole so_far = O(i, c);
-      merged[n] = weight_a * static_cast<float>(so_far) + weight_b * static_cast<float>(part_O(i, c));
-    }
-#pragma unroll
-    for (int n = 0; n < MERGE_COLS; ++n) {
-      if (first + n * WARP < O.cols) O(i, first + n * WARP) = static_cast<Whole>(merged[n]);
-    }
+  for (int c = threadIdx.x; c < O.cols; c += WARP) {
+    O(i, c) = weight_a * O(i, c) + weight_b * static_cast<float>(part_O(i, c));
   }
   __syncwarp();  // write after read: every lane has read L(i)
   if (threadIdx.x == 0) L(i) = m + logf(l);
 }
 
-template <class Whole, class Part>
+template <class Part>
 void start_merge(const Attention& a) {
   launch("merge",
          {dim3(blocks_for(static_cast<int>(a.O.shape[2]), MERGE_ROWS), static_cast<unsigned>(a.O.shape[1]),
                static_cast<unsigned>(a.O.shape[0])),
           dim3(WARP, MERGE_ROWS)},
-         merge_kernel<Whole, Part>, view<Whole>(a.O), view<float>(a.L), view<const Part>(a.workspace("part_O")),
+         merge_kernel<Part>, view<float>(a.O), view<float>(a.L), view<const Part>(a.workspace("part_O")),
          view<const float>(a.workspace("part_L")));
 }
 
 void merge(const Attention& a) {
-  const bool wide = a.O.dtype == Dtype::fp32;
   switch (a.workspace("part_O").dtype) {
     case Dtype::fp32:
-      return start_merge<float, float>(a);
+      return start_merge<float>(a);
     case Dtype::fp16:
-      return wide ? start_merge<float, __half>(a) : start_merge<__half, __half>(a);
+      return start_merge<__half>(a);
     case Dtype::bf16:
-      return wide ? start_merge<float, __nv_bfloat16>(a) : start_merge<__nv_bfloat16, __nv_bfloat16>(a);
+      return start_merge<__nv_bfloat16>(a);
   }
 }
 

@@ -84,8 +84,6 @@ class _Ring:
             for name, value, first in zip(names, theirs[2:], everyone[0][2:]):
                 flash_steps._require(value == first, f"{name} is {value:g} on rank {rank} and {first:g} on rank 0")
         self.staged = q.is_cuda and "nccl" not in dist.get_backend(group)  # gloo moves main memory alone
-        two = self.world < 3 and all(len(self.parts(a, b)) < 2 for a in range(self.world) for b in range(self.world))
-        self.sums = q.dtype if two else torch.float32  # a sum of two parts is rounded once in any type
 
     def guarded(self, f):
         """A rank that is gone ends the others with one line."""
@@ -141,7 +139,7 @@ class _RingAttention(torch.autograd.Function):
                 if O is None and rows == slice(0, q.shape[2]):
                     O, L = part
                     continue
-                O, L = (O.to(ring.sums), L) if O is not None else _nothing(q, ring.sums)
+                O, L = (O.float(), L) if O is not None else _nothing(q, torch.float32)
                 flash_steps.merge(O[:, :, rows], L[:, :, rows], *part, stage=stage)
             keys = arrived() if arrived else keys
         O, L = (O.to(q.dtype), L) if O is not None else _nothing(q, q.dtype)
@@ -160,9 +158,9 @@ class _RingAttention(torch.autograd.Function):
             for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
                 mine, theirs = ([x[:, :, cut] for x in some] for cut, some in ((rows, (dO, q, O, L)), (cols, keys)))
                 dq, *terms = flash_steps._run_backward(*mine[:2], *theirs, *mine[2:], causal, scale, stage, variant)
-                dQ = _sum(dQ, [dq], rows, [q], ring.sums)
-                gradients = _sum(gradients, terms, cols, keys, ring.sums)
-            gradients = gradients or [torch.zeros_like(x, dtype=ring.sums) for x in keys]
+                dQ = _sum(dQ, [dq], rows, [q])
+                gradients = _sum(gradients, terms, cols, keys)
+            gradients = gradients or [torch.zeros_like(x, dtype=torch.float32) for x in keys]
             if travelling:  # the sums of the ranks before this one, for the same keys
                 gradients = [x.add_(y) for x, y in zip(travelling(), gradients)]
             keys = arrived() if arrived else keys
@@ -179,11 +177,9 @@ def _nothing(q, dtype):
     return torch.zeros_like(q, dtype=dtype), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
 
 
-def _sum(so_far, terms, places, like, dtype):
-    """Adds terms, which belong to some places along the sequence. The first ones of all places are the sum."""
-    if not so_far and places == slice(0, like[0].shape[2]):
-        return [x.to(dtype) for x in terms]
-    so_far = so_far or [torch.zeros_like(x, dtype=dtype) for x in like]
+def _sum(so_far, terms, places, like):
+    """Adds terms, which belong to some places along the sequence, in fp32."""
+    so_far = so_far or [torch.zeros_like(x, dtype=torch.float32) for x in like]
     for x, y in zip(so_far, terms):
         x[:, :, places] += y
     return so_far
@@ -230,15 +226,11 @@ class _Exchange(torch.autograd.Function):
 
 
 def ulysses_attention(q, k, v, *, causal=False, scale=None, group=None, **options):
-    """As ring_attention() with zigzag=False, for a number of query heads that the number of ranks divides. Key heads are repeated
-    where there are fewer than ranks. options: of flash_steps.attention()."""
+    """As ring_attention() with zigzag=False, for numbers of query and of key heads that the number of ranks divides. options: of
+    flash_steps.attention()."""
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else float(scale)
     at = _Ring(q, k, v, causal, scale, False, group if group is not None else dist.group.WORLD)
-    few = k.shape[1] < at.world
-    copies = at.world // k.shape[1] if few else 1
-    flash_steps._require(q.shape[1] % at.world == 0, f"{q.shape[1]} heads are no multiple of {at.world} ranks")
-    flash_steps._require(k.shape[1] * copies % at.world == 0, f"{k.shape[1]} key heads cannot be shared among {at.world} ranks")
-    k, v = (x.repeat_interleave(copies, 1) for x in (k, v)) if few else (k, v)
+    flash_steps._require(k.shape[1] % at.world == 0, f"{k.shape[1]} key heads are no multiple of {at.world} ranks")
     q, k, v = (_Exchange.apply(x, n, True, at) for x, n in ((q, at.queries), (k, at.keys), (v, at.keys)))
     O = flash_steps.attention(q, k, v, causal=causal, scale=scale, **options)
     return _Exchange.apply(O, at.queries, False, at)

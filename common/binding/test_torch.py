@@ -163,7 +163,7 @@ class OnCPU(unittest.TestCase):
         cases = [
             ("dtype is fp32.*stage='07' takes", (q, k, v), {"stage": "08"}),
             ("dtype is fp16.*stage='08' takes", half, {}),
-            ("no variant 'none'; there are: two_kernels, one_kernel", (q, k, v), {"variant": "none"}),
+            ("no variant 'none'; there are: two_kernels, two_halves, one_kernel", (q, k, v), {"variant": "none"}),
             ("Q repeats entries", (q[:, :1].expand(1, 2, 8, 8), k, v), {}),
             ("K does not have adjacent columns", (q, k.mT, v), {}),
             ("V has rows that do not begin at multiples of 16 bytes", (*half[:2], odd), {"stage": "08"}),

@@ -131,9 +131,6 @@ function(compile_together library)
   set_target_properties(${library} PROPERTIES UNITY_BUILD ${FLASH_UNITY} UNITY_BUILD_BATCH_SIZE 0)
 endfunction()
 
-# Off by default: compilers do not warn of what they find in precompiled headers, and ccache does not keep what was compiled with them.
-option(FLASH_PRECOMPILE "Precompile the headers of the kernels for the CPU, unless ccache or the like is in use" OFF)
-
 if(EMSCRIPTEN)
   include(${root}/common/wasm/options.cmake)
 endif()

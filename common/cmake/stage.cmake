@@ -9,10 +9,6 @@ endfunction()
 # add_kernel(stage/file.cuh cpu|gpu NAMESPACE): that library, so that other stages can link it. Its source is generated: it includes the
 # file, whose `variant` lies in NAMESPACE, for nvcc or, against common/machine, for the host's compiler. If that is a namespace of the stage's
 # own, each file has another one in it: step_2 for 2_name.cuh, forward_2 for forward/2_name.cuh, forward_more_name for forward/more/name.cuh.
-#
-# With FLASH_FAST_NVCC the GPU's kernels of a folder are compiled as one source, in the library of the first, if each has a namespace of
-# its own and FLASH_APART does not list it: for most kernels nvcc takes longer to read the headers, once for each side, than to compile the
-# rest. kernel_library() names the library that holds a kernel.
 function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   step_name(${FLASH_KERNEL} ${backend} FLASH_STEP)
   if(NOT FLASH_NAMESPACE STREQUAL flash AND FLASH_KERNEL MATCHES "^[^/]*/(([^/]*)/)?([0-9]+)_")
@@ -30,27 +26,10 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   string(REGEX REPLACE "^[^/]*/(.*)\\.cuh$" "\\1" file ${FLASH_KERNEL})
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${file}_${backend}.${extension_${backend}})
   configure_file(${PROJECT_SOURCE_DIR}/common/cmake/kernel.in ${source} @ONLY)
-  if(backend STREQUAL gpu AND FLASH_FAST_NVCC AND NOT FLASH_NAMESPACE STREQUAL flash AND NOT FLASH_KERNEL IN_LIST FLASH_APART)
-    get_filename_component(folder ${source} DIRECTORY)
-    get_property(together GLOBAL PROPERTY FLASH_LIBRARY_OF_${folder})
-    if(together)
-      set_property(GLOBAL PROPERTY FLASH_LIBRARY_OF_${FLASH_STEP} ${together})
-      set_property(TARGET ${together} APPEND PROPERTY FLASH_KERNELS ${source})
-      return()
-    endif()
-    set_property(GLOBAL PROPERTY FLASH_LIBRARY_OF_${folder} ${FLASH_STEP})
-    set(first ${source})
-    set(source ${folder}/together_gpu.cu)
-    file(GENERATE OUTPUT ${source} CONTENT "#include \"$<JOIN:$<TARGET_PROPERTY:${FLASH_STEP},FLASH_KERNELS>,\"\n#include \">\"\n")
-  endif()
   add_library(${FLASH_STEP} OBJECT ${source})
-  set_target_properties(${FLASH_STEP} PROPERTIES FLASH_KERNELS "${first}")
   target_link_libraries(${FLASH_STEP} PUBLIC flash_options)
   if(backend STREQUAL cpu)
     target_link_libraries(${FLASH_STEP} PUBLIC flash_machine PRIVATE flash_kernel)
-    if(TARGET flash_kernel_headers)
-      target_precompile_headers(${FLASH_STEP} REUSE_FROM flash_kernel_headers)
-    endif()
     if(FLASH_KERNEL_LAUNCHER)
       set_property(TARGET ${FLASH_STEP} PROPERTY CXX_COMPILER_LAUNCHER ${FLASH_KERNEL_LAUNCHER})
     endif()
@@ -63,19 +42,10 @@ function(add_kernel FLASH_KERNEL backend FLASH_NAMESPACE)
   endif()
 endfunction()
 
-function(kernel_library kernel backend result)
-  step_name(${kernel} ${backend} step)
-  get_property(library GLOBAL PROPERTY FLASH_LIBRARY_OF_${step})
-  if(NOT library)
-    set(library ${step})
-  endif()
-  set(${result} ${library} PARENT_SCOPE)
-endfunction()
-
 set(FLASH_FORWARD_KINDS FORWARD FORWARD_WITH_OPTIONS FORWARD_WITH_DISTANCES FORWARD_WITH_CENTROIDS)
 
-# add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh] [PREDICT flash::name::function] [TESTS file.cpp...]
-#           [APART file.cuh...]): the program and the tests of the stage in the current folder.
+# add_stage(KERNELS file.cuh[@namespace]... [NAMESPACE flash::name] [FORWARD stage/file.cuh] [PREDICT flash::name::function] [TESTS file.cpp...]):
+# the program and the tests of the stage in the current folder.
 #
 # Each kernel file, in the order of the steps, is compiled for each backend.
 # NAMESPACE (default: flash): of the variants, see add_kernel(), but for a file that names its own; a stage whose code other stages use
@@ -84,9 +54,8 @@ set(FLASH_FORWARD_KINDS FORWARD FORWARD_WITH_OPTIONS FORWARD_WITH_DISTANCES FORW
 #   FORWARD_WITH_OPTIONS, _DISTANCES, _CENTROIDS: that of the backward step that knows the options of chapter 09, hyperbolic scores, or centroids.
 # PREDICT: the function of the stage's predicted.hpp that says what the kernels move (Variant::predict).
 # TESTS: default test.cpp.
-# APART: steps with a function that later steps have from a header. A source that included both would have two.
 function(add_stage)
-  cmake_parse_arguments(arg "" "NAMESPACE;PREDICT;${FLASH_FORWARD_KINDS}" "KERNELS;TESTS;APART" ${ARGN})
+  cmake_parse_arguments(arg "" "NAMESPACE;PREDICT;${FLASH_FORWARD_KINDS}" "KERNELS;TESTS" ${ARGN})
   if(NOT arg_TESTS)
     set(arg_TESTS test.cpp)
   endif()
@@ -101,7 +70,6 @@ function(add_stage)
   endforeach()
   list(TRANSFORM arg_KERNELS REPLACE "@.*" "")
   list(TRANSFORM arg_KERNELS PREPEND ${stage}/ OUTPUT_VARIABLE kernels)
-  list(TRANSFORM arg_APART PREPEND ${stage}/ OUTPUT_VARIABLE FLASH_APART)
   set(linked ${kernels} common/parts/copy_rows.cuh)
   foreach(kind IN LISTS FLASH_FORWARD_KINDS)
     list(APPEND linked ${arg_${kind}})
@@ -130,8 +98,7 @@ function(add_stage)
     foreach(kernel IN LISTS linked)
       step_name(${kernel} ${backend} step)
       string(APPEND FLASH_DECLARATIONS "const Variant& ${step}();\n")
-      kernel_library(${kernel} ${backend} library)
-      list(APPEND objects $<TARGET_OBJECTS:${library}>)
+      list(APPEND objects $<TARGET_OBJECTS:${step}>)
     endforeach()
     foreach(kind IN LISTS FLASH_FORWARD_KINDS)
       if(arg_${kind})
@@ -142,7 +109,6 @@ function(add_stage)
       endif()
     endforeach()
   endforeach()
-  list(REMOVE_DUPLICATES objects)
   configure_file(${PROJECT_SOURCE_DIR}/common/cmake/steps.in steps.cpp @ONLY)
   list(APPEND objects ${CMAKE_CURRENT_BINARY_DIR}/steps.cpp)
 

@@ -11,16 +11,6 @@ if(BUILD_TESTING)
   target_link_libraries(flash_doctest PUBLIC flash_options doctest::doctest)
 endif()
 
-# In a copy of the build folder the tests would be those of the original. ctest reads this first, in the folder that it was given.
-file(WRITE ${PROJECT_BINARY_DIR}/own_tests.cmake [[
-file(REAL_PATH CTestTestfile.cmake file)
-file(REAL_PATH "${CMAKE_CURRENT_LIST_DIR}/CTestTestfile.cmake" own)
-if(NOT file STREQUAL own)
-  message(FATAL_ERROR "These are the tests of another folder, ${CMAKE_CURRENT_LIST_DIR}: was this one copied? cmake --fresh --preset demo")
-endif()
-]])
-set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${PROJECT_BINARY_DIR}/own_tests.cmake)
-
 # add_test_cases(TARGET PREFIX [DEVICE cpu|gpu] [FULL regex]): registers the cases of a doctest program as "PREFIX:case".
 # DEVICE is for the programs of the stages; on the gpu they run the cases of the common grid, labelled gpu and skipped where none answers. The
 # far cases fill a GPU's memory, so only one of them runs at a time. Cases that match FULL take long: the label `full` leaves them to the night.

@@ -1,6 +1,5 @@
 """The machine that the docs compute with: figures of NVIDIA's H200 data sheet and Hopper white paper, and what follows from them."""
 
-NAME = "NVIDIA H200 (SXM)"
 HBM_BYTES_PER_SECOND = 4.8e12  # data sheet
 FP32_FLOPS = 67e12  # data sheet, without tensor cores
 BF16_FLOPS = 1979e12 / 2  # data sheet says 1979 with sparsity; dense is half

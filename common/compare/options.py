@@ -1,5 +1,5 @@
 """The command line of `compare`, and the problems that it asks for: one, or every combination of the values of its sweeps. The options of a
-problem, their values and their help are those of the stage programs, which read them."""
+problem are those of the stage programs, which read them, and say what is wrong with them."""
 
 import argparse
 import itertools
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from . import programs
-from .rows import ROOT, SIZES, Failure
+from .rows import Failure
 
 ABOUT = """\
 Runs all stages and prints one table for each problem and pass. On a GPU it
@@ -29,19 +29,20 @@ enough memory. FLASH_COMMIT=ID in the environment is the commit that saved rows
 name, in a copy of which git knows another or none; a stage's --help has those
 variables that the simulator reads."""
 DEFAULTS = {
-    "cpu": {"batch": 1, "heads": 2, "seq": 256, "head_dim": 64},  # what all stages together simulate in seconds
-    "gpu": {"batch": 8, "heads": 12, "seq": 1024, "head_dim": 64},
+    "cpu": {"--batch": 1, "--heads": 2, "--seq-q": 256, "--seq-k": 256},  # what all stages together simulate in seconds
+    "gpu": {"--batch": 8, "--heads": 12, "--seq-q": 1024, "--seq-k": 1024},
 }
-ABOUT_DEFAULTS = """
-Default: B=1 H=2 N=256, on a GPU B=8 H=12 N=1024; d=64, --causal, --dtype fp32."""
-SWEPT = {"seq": "seq", "batch": "batch", "heads": "heads", "d": "head_dim", "causal": "causal", "dtype": "dtype"}
+ABOUT_PROBLEM = """\
+The options of a problem are those of the stages, such as --batch, --heads,
+--seq, --head-dim, --bias, --window: 01_naive --help explains them. Default:
+B=1 H=2 N=256, on a GPU B=8 H=12 N=1024; d=64, --causal, --dtype fp32."""
+SWEPT = {"seq": "--seq", "batch": "--batch", "heads": "--heads", "d": "--head-dim", "causal": "--causal", "dtype": "--dtype"}
 
 
 class Parser(argparse.ArgumentParser):
     def __init__(self, name, about, **more):
         formatter = argparse.RawDescriptionHelpFormatter
         super().__init__(name, description=about, formatter_class=formatter, allow_abbrev=False, **more)
-        self._negative_number_matcher = re.compile(r"-[\d.]")  # argparse takes -1,5 and -1e3 for options
 
     def error(self, message):
         raise Failure(2, f"{message}; --help lists the options")
@@ -58,7 +59,7 @@ def whole(high):
     return read
 
 
-COUNT, SIZE = whole(10**6), whole(2**30)
+COUNT = whole(10**6)
 
 
 def names(text):
@@ -68,22 +69,19 @@ def names(text):
 
 
 def sweep(text):
-    """(key, values)"""
+    """(option, values)"""
     what, _, listed = text.partition("=")
     values = listed.split(",")
     if what not in SWEPT or (what == "causal" and not {*values} <= {"no", "yes"}):
         raise argparse.ArgumentTypeError(f"'{text}'; allowed: NAME=A,B,C with NAME seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16")
     if len({*values}) < len(values):  # rows could not be told apart
         raise argparse.ArgumentTypeError(f"'{text}', which has a value twice; allowed: different values")
-    return SWEPT[what], [value == "yes" if what == "causal" else value if what == "dtype" else SIZE(value) for value in values]
+    return SWEPT[what], [{"no": "false", "yes": "true"}.get(value, value) for value in values]
 
 
-def parser(folder, table):
-    """`table`: the options of a problem, as a stage lists them."""
-    of_all = Parser("compare", ABOUT, epilog=EXIT_CODES)
-    version = re.search(r"VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text().split("project(")[1])[1]
+def parser(folder):
+    of_all = Parser("compare", ABOUT, usage="compare [OPTION...]", epilog=EXIT_CODES)
     add = of_all.add_argument
-    add("--version", action="version", version=f"compare (flash-steps {version})")
     add("--only", type=names, default=[], metavar="LIST", help="stages, such as 02,03; peer: torch's attention by each of its backends (needs "
         "torch and a GPU). Default: all stages")  # fmt: skip
     add(
@@ -114,44 +112,34 @@ def parser(folder, table):
         "Of rows of the same run the latest holds. A file that holds anything else than rows is refused")  # fmt: skip
     add("--resume", action="store_true", help="a run whose row is in that file, of the same code, is not run again")
 
-    # What stands in the namespace are the options that were given.
-    group = of_all.add_argument_group("problem", ABOUT_DEFAULTS, argument_default=argparse.SUPPRESS)
-    masks = group.add_mutually_exclusive_group()
-    for option in [*table, {"name": "--seq", "value": "N", "help": "As many queries as keys"}]:
-        name, value, about = option["name"], option["value"], option["help"].replace("%", "%%")
-        if value:
-            group.add_argument(name, metavar=value, type=SIZE if key_of(name) in (*SIZES, "seq") else str, help=about)
-        else:
-            (masks if name == "--causal" else group).add_argument(name, action="store_true", help=about)
-    masks.add_argument("--no-causal", dest="causal", action="store_false", help="Every query sees every key")
+    add = of_all.add_argument_group("problem", ABOUT_PROBLEM).add_argument
+    add("--no-causal", action="store_true", help="every query sees every key")
     return of_all
 
 
-def key_of(name):
-    return name[2:].replace("-", "_")
-
-
 def parse(arguments, folder):
-    """The options, with the paths of the stage `programs`; what was given of the problem stands in `given`. `folder`: of these programs,
-    unless --bin names another."""
-    early = Parser("compare", "", add_help=False)
-    early.add_argument("--bin", default=folder)
-    found = programs.find(early.parse_known_args(arguments)[0].bin)
-    table = programs.ask(found[0])["options"]
-    options = parser(folder, table).parse_args(arguments)
-    options.programs = found
-    options.given = {key: value for key, value in vars(options).items() if key in ["seq", *(key_of(one["name"]) for one in table)]}
+    """The options, with the paths of the stage `programs`; the words of the problem stand in `given`. `folder`: of these programs, unless
+    --bin names another."""
+    options, options.given = parser(folder).parse_known_args(arguments, argparse.Namespace())
+    options.programs = programs.find(options.bin)
+    given = [name_of(word) for word in options.given if word.startswith("--")]
+    known = {"--seq", *(option["name"] for option in programs.ask(options.programs[0])["options"])}
+    if unknown := [name for name in given if name not in known]:
+        raise Failure(2, f"unknown option '{unknown[0]}'; --help lists the options")
+    options.given += ["--causal=false"] * options.no_causal
+    given += ["--causal"] * options.no_causal + [name for name, _ in options.sweep]
+    given += ["--batch"] * bool(options.tokens) + ["--heads"] * bool(options.width)
+    if twice := [name for name in given if given.count(name) > 1]:
+        raise Failure(2, f"{twice[0]} is given twice; allowed: once, itself, by --sweep, --tokens or --width, or as --no-causal")
     if options.resume and not options.save:
         raise Failure(2, "--resume needs --save")
     if "peer" in options.only and options.device == "cpu":
         raise Failure(2, "--only peer and --device cpu are both given; allowed: one of them, since peers run on a GPU")
-    asked = [(f"--{key.replace('_', '-')}", key) for key in options.given] + [(f"--sweep of {key}", key) for key, _ in options.sweep]
-    asked += [("--tokens", "batch")] * bool(options.tokens) + [("--width", "heads")] * bool(options.width)
-    sets = {"seq": ("seq", "seq_q", "seq_k"), "lengths": ("batch", "seq", "seq_q", "seq_k")}
-    for (one, key), (other, second) in itertools.combinations(asked, 2):
-        if second in sets.get(key, (key,)) or key in sets.get(second, ()):
-            raise Failure(2, f"{one} and {other} are both given; allowed: one of them")
     return options
+
+
+def name_of(word):
+    return word.partition("=")[0]
 
 
 def words(problem):
@@ -160,16 +148,20 @@ def words(problem):
 
 
 def problems(options, kind):
-    """What is asked of each; one without a sweep. `kind` of the device: what nobody gave differs."""
+    """What is asked of each, in words for a stage; one without a sweep. `kind` of the device: what nobody gave differs."""
     for values in itertools.product(*(values for _, values in options.sweep)):
-        p = {**options.given, **{key: value for (key, _), value in zip(options.sweep, values)}}
-        for key, value in {**DEFAULTS[kind], "causal": True, "dtype": "fp32"}.items():
-            if "lengths" not in p or key not in ("batch", "seq"):
-                p.setdefault(key, value)
-        if seq := p.pop("seq", None):
-            p = {"seq_q": seq, "seq_k": seq, **p}
-        if options.tokens:
-            p["batch"] = max(1, options.tokens // p["seq_q"])
+        asked = options.given + [f"{name}={value}" for (name, _), value in zip(options.sweep, values)]
+        names = {name_of(word) for word in asked}
+        if names & {"--seq", "--lengths"}:
+            names |= {"--seq-q", "--seq-k"}
+        if options.tokens or "--lengths" in names:
+            names.add("--batch")
         if options.width:
-            p["heads"] = max(1, options.width // p["head_dim"])
-        yield p
+            names.add("--heads")
+        usual = {**DEFAULTS[kind], "--head-dim": 64, "--causal": "true", "--dtype": "fp32"}
+        asked += [f"{name}={value}" for name, value in usual.items() if name not in names]
+        if options.tokens or options.width:
+            p = programs.ask(options.programs[0], asked)["problem"]
+            asked += [f"--batch={max(1, options.tokens // p['seq_q'])}"] if options.tokens else []
+            asked += [f"--heads={max(1, options.width // p['head_dim'])}"] if options.width else []
+        yield asked

@@ -8,7 +8,6 @@ and a mask only with as many keys as queries, since it aligns masks at the top l
 alone."""
 
 import json
-import pathlib
 import re
 import statistics
 import sys
@@ -167,10 +166,7 @@ def result(torch, problem, variant, which, iterations):
 def about(torch):
     """What every row has."""
     properties, cudnn = torch.cuda.get_device_properties(0), torch.backends.cudnn.version()  # 91900: 9.19.0
-    driver = pathlib.Path("/proc/driver/nvidia/version")
-    versions = re.findall(r"\s([0-9]+(?:\.[0-9]+)+)\s", driver.read_text() if driver.exists() else "")
     device = {"kind": "gpu", "name": properties.name, "sm": properties.major * 10 + properties.minor, "cuda": torch.version.cuda}
-    device["driver"] = versions[0] if versions else ""
     return {"device": device, "torch": torch.__version__, "cudnn": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"}
 
 

@@ -74,24 +74,6 @@ def line_look(series):
     return {**look, "markerfacecolor": ink("bg"), "linestyle": (0, (4, 2))} if series.startswith("peer") else look
 
 
-def label(axes, text, at, offset, colour, **more):
-    """A text so many points from a place on the axes, with a thread to it."""
-    thread = {"arrowstyle": "-", "color": ink(colour), "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4, "relpos": (float(offset[0] < 0), 0.5)}
-    look = {"textcoords": "offset points", "va": "center", "ha": "right" if offset[0] < 0 else "left", "arrowprops": thread, **more}
-    return axes.annotate(text, at, offset, color=ink(colour), **look)
-
-
-def spread(wanted, gap, low, high):
-    """Places for labels near those that are wanted, in that order and `gap` apart: where two are too close, each moves half of the way."""
-    order, places = sorted(range(len(wanted)), key=lambda i: wanted[i]), list(wanted)
-    for _ in range(1000):
-        for lower, upper in zip(order, order[1:]):
-            push = max(0, gap - (places[upper] - places[lower])) / 2
-            places[lower], places[upper] = places[lower] - push, places[upper] + push
-        places = [min(max(place, low), high) for place in places]
-    return places
-
-
 def svg(figure, title, note):
     """The text of a file, with the note as its description."""
     buffer = io.BytesIO()

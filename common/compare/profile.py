@@ -1,13 +1,13 @@
-"""Adds what Nsight Compute says about each kernel to rows that `compare --save` wrote on a GPU.
+"""Adds what Nsight Compute says about each kernel to rows that `compare --save`
+wrote on a GPU.
 
-Every row of the file is run once more under ncu and gets a list "profile" with an object for each kernel launch of the pass. The clocks are
-left as they are, and so are caches: every kernel starts with what the one before left behind, as in real use. The file keeps its rows until
-all are there. --details adds what docs/howto/profiling.md explains: tensor cores, reasons why warps wait, L2 hits, bank conflicts. It also
-runs one head of each row on the CPU simulator, with the same tiles, and notes its counts as "counters_of_a_head" (some seconds each).
-Needs ncu on the PATH and permission to read the counters."""
+Every row is run once more under ncu and gets a list "profile" with an object
+for each kernel launch of the pass. Clocks and caches are left as they are:
+every kernel starts with what the one before left behind, as in real use. The
+file keeps its rows until all are there. Needs ncu on the PATH and permission to
+read the counters; docs/howto/profiling.md explains them."""
 
 import csv
-import json
 import re
 import subprocess
 import time
@@ -49,31 +49,20 @@ DETAILS = {
 }
 
 
-def output_of(command):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, errors="replace")
-    except OSError as error:
-        raise Failure(3, f"{command[0]} cannot be started: {error.strerror}") from None
-
-
-def command(folder, row, device="gpu"):
-    tiles = [f"--tiles={row.tiles['br']},{row.tiles['bc']}"] if row.tiles else []
-    run = ["--device", device, "--variant", row.variant, "--pass", row["pass"], "--no-check"]
-    return [f"{folder}/{row.stage}", *run, *tiles, *words(row.problem)]
-
-
 def profile(folder, row, details):
     """An object for each launch. None is the value of a metric that ncu did not give."""
     metrics = {**METRICS, **(DETAILS if details else {})}
-    ncu = ["ncu", "--clock-control", "none", "--cache-control", "none", "--print-units", "base", "--csv", "--page", "raw"]
-    done = output_of([*ncu, "--metrics", ",".join(metrics.values()), *command(folder, row)])
+    command = ["ncu", "--clock-control", "none", "--cache-control", "none", "--print-units", "base", "--csv", "--page", "raw"]
+    command += ["--metrics", ",".join(metrics.values()), f"{folder}/{row.stage}", "--device", "gpu", "--variant", row.variant]
+    command += ["--pass", row["pass"], "--no-check", *words(row.problem)]
+    command += [f"--tiles={row.tiles['br']},{row.tiles['bc']}"] if row.tiles else []
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    except OSError as error:
+        raise Failure(3, f"ncu cannot be started: {error.strerror}") from None
     lines = [*csv.reader(line for line in done.stdout.splitlines() if line.startswith('"'))]  # names, units, launches
     if done.returncode != 0 or len(lines) < 3:
-        said = f"ncu failed on {row.label} {row['pass']}: {done.stdout[-500:]}{done.stderr[-500:]}"
-        if not details:
-            raise Failure(1, said)
-        print(f"{said}\nwithout details:")  # this GPU lacks one of them: what every GPU has is better than nothing
-        return profile(folder, row, False)
+        raise Failure(1, f"ncu failed on {row.label} {row['pass']}: {done.stdout[-500:]}{done.stderr[-500:]}")  # a GPU may lack a detail
     kernels = []
     for launch in lines[2:]:
         cell = {name: text.replace(",", "") for name, text in zip(lines[0], launch)}
@@ -85,20 +74,10 @@ def profile(folder, row, details):
     return kernels
 
 
-def count_one_head(folder, row):
-    """What the simulator counts for one head of one batch."""
-    one = saved.Row({**row, "problem": {**row.problem, "batch": 1, "heads": 1, "kv_heads": 1}})
-    done = output_of([*command(folder, one, "cpu"), "--json"])
-    if done.returncode == 0:
-        return json.loads(done.stdout)["counters"]
-    print(f"no counts of {row.label} {row['pass']}: {done.stderr.strip()[-300:]}")
-    return None
-
-
 def main(arguments, folder):
     parser = Parser("compare profile", __doc__)
     parser.add_argument("file", metavar="FILE.jsonl")
-    parser.add_argument("--details", action="store_true", help="also tensor cores, stalls, L2, bank conflicts, and the simulator's counts")
+    parser.add_argument("--details", action="store_true", help="also tensor cores, stalls, L2 and bank conflicts")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no run later than that; the rest has no profile")
     parser.add_argument("--bin", default=folder, metavar="DIR", help="folder of the stage programs (default: where this program lies)")
     options = parser.parse_args(arguments)
@@ -112,8 +91,6 @@ def main(arguments, folder):
             print(f"not profiled for lack of time: {name}")
             continue
         row["profile"] = profile(options.bin, row, options.details)
-        if counters := count_one_head(options.bin, row) if options.details else None:
-            row["counters_of_a_head"] = counters
         if row["pass"] == "backward":  # it ran its forward pass first; the profile is of the backward pass alone
             if row.label not in forward_launches:
                 forward_launches[row.label] = len(profile(options.bin, saved.Row({**row, "pass": "forward", "tiles": None}), False))

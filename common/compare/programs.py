@@ -1,15 +1,14 @@
 """The programs that compare asks and starts: those of the stages, and peers.py."""
 
 import contextlib
-import ctypes
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import namedtuple
 from pathlib import Path
 
@@ -19,16 +18,9 @@ Ended = namedtuple("Ended", "code out err")  # code: None past the time limit, n
 TORCH_LOADS_IN = 300  # seconds
 
 
-def end_with_parent():
-    """In a child: a run can last hours, and nobody would know of one that outlived this program."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux
-    if prctl:
-        prctl(1, signal.SIGKILL)
-
-
 def start(command, limit):
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, preexec_fn=end_with_parent)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return Ended(None, "", "")
     except OSError as error:
@@ -79,14 +71,11 @@ class Peers:
             self.errors, limit = tempfile.TemporaryFile("w+"), limit + TORCH_LOADS_IN
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.errors, "text": True}
             command = [os.environ.get("PYTHON") or sys.executable, "-m", "common.compare.peers"]
-            self.process = subprocess.Popen(command, cwd=ROOT, preexec_fn=end_with_parent, **pipes)
-        alarm = threading.Timer(limit, self.process.kill)
-        alarm.start()
+            self.process = subprocess.Popen(command, cwd=ROOT, **pipes)
         with contextlib.suppress(BrokenPipeError):  # it has ended, which its silence tells too
             print(json.dumps(question), file=self.process.stdin, flush=True)
-        line = self.process.stdout.readline()
-        in_time = alarm.is_alive()
-        alarm.cancel()
+        in_time, _, _ = select.select([self.process.stdout], [], [], limit)
+        line = self.process.stdout.readline() if in_time else ""
         return Ended(0, line, "") if line.endswith("\n") else self.end(in_time)
 
     def end(self, by_itself=False):

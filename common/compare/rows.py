@@ -78,11 +78,6 @@ class Row(dict):
         return of["read_bytes"] + of["written_bytes"] if of else None
 
     @property
-    def absence(self):
-        """Why the row has no result, in a word or two."""
-        return {"TIMED OUT": "too long", "cannot run": "no room", "refused": "refused"}.get(self.verdict, "failed")
-
-    @property
     def key(self):
         """Rows with the same key are runs of the same thing."""
         p, tuned = self.problem, None if self.tune is None else (self.tune.get("br"), self.tune.get("bc"))

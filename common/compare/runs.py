@@ -55,9 +55,9 @@ def tiles_of(run):
 def plan(options, peers, kind):
     """All runs, problem by problem, then pass by pass, stages in order; and what is left out, in sentences."""
     wanted = [] if options.variant == ["last"] else options.variant
-    runs, left_out, able, known = [], {}, {}, set()
+    runs, left_out, known = [], {}, set()
     for given in problems(options, kind):
-        first = ask(options.programs[0], words(given))
+        first = ask(options.programs[0], given)
         device = [f"--device={kind}"] * options.tune  # whose tiles are asked for
         stages = [ask(program, [*words(first["problem"]), *device]) for program in chosen(options)]
         for which, stage in itertools.product([options.which] if options.which else saved.PASSES, [*stages, *peers]):
@@ -66,11 +66,9 @@ def plan(options, peers, kind):
             for variant in filter(lambda variant: is_about(variant, which), stage["variants"]):
                 run = Run(stage, variant, which, first["problem"])
                 why = variant.get("refusal", "") or "it has no tiles to choose from" * (options.tune and not tiles_of(run))
-                if not why:
-                    able[label(run)] = None
                 is_rare = variant.get("only_if_fastest") and (why or first["is_plain"])  # made for some problems only
                 if variant["name"] in wanted or not wanted and not is_rare:
-                    left_out.setdefault(why, {})[label(run)] = stage["stage"]
+                    left_out.setdefault(why, {})[label(run)] = None
                     fitting += [run] * (not why)
             if options.variant == ["last"] and stage["stage"] != PEER:  # peers are no steps
                 fitting = fitting[-1:]
@@ -80,11 +78,7 @@ def plan(options, peers, kind):
         if name not in known:
             raise Failure(2, f"--variant has '{name}'; allowed: {', '.join(sorted(known))}")
     left_out.pop("", None)
-    others = "" if first["is_plain"] or not able else f"; made for it: {', '.join(able)}"
-    sentences = []
-    for why, labels in left_out.items():
-        of_stages = f"{len(labels)} variants of {', '.join(dict.fromkeys(labels.values()))}"
-        sentences.append(f"left out: {[*labels][0] if len(labels) == 1 else of_stages}: {why}{others}")
+    sentences = [f"left out: {one}{f' and {len(more)} more' * bool(more)}: {why}" for why, (one, *more) in left_out.items()]
     if not runs:
         raise Failure(2, "; ".join(["nothing to run", *sentences]))
     if options.rounds == 1:  # else stages and peers take turns

@@ -49,9 +49,6 @@ class Scripts(unittest.TestCase):
             self.assertEqual(code, 0, out)
             of_presets.append((self.folder / "build/compile_commands.json").read_text())
         self.assertEqual(*of_presets)
-        shutil.copytree(self.folder / "build", self.folder / "copy")  # in which ctest would run the tests of the original
-        code, out = run("ctest", "--test-dir", self.folder / "copy", "-N")
-        self.assertEqual((code != 0, "tests of another folder" in " ".join(out.split())), (True, True), out)
 
 
 if __name__ == "__main__":

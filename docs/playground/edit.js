@@ -23,7 +23,7 @@ async function ask(what, body) {
   const answer = await fetch(what, { method: "POST", body: JSON.stringify(body) }).catch(() => null);
   if (!answer) throw new Error("The server has ended. Start it again with common/try.sh, and open its new address; copy unsaved text first.");
   const told = await answer.json();
-  if (!answer.ok) throw Object.assign(new Error(told.error), told, { status: answer.status });
+  if (!answer.ok) throw new Error(told.error);
   return told;
 }
 
@@ -38,10 +38,6 @@ addEventListener("DOMContentLoaded", () => {
   editor.append(lines, area);
   bar.append(button, status);
   element("code").append(bar, editor);
-  const others = [...element("files").children].filter((tab) => tab.dataset.file !== shown.file), all = make("button", "…", { type: "button", title: "All files" });
-  for (const tab of others) tab.hidden = true;
-  all.addEventListener("click", () => { for (const tab of others) tab.hidden = false; all.remove(); });
-  element("files").append(all);
   document.querySelector("header p").textContent = "Edit a kernel of the stage. Saving writes the file, compiles it with the compiler of this machine"
     + " and runs it on the simulator. Once it is right here, common/try.sh without --serve runs the stage's tests.";
 
@@ -54,10 +50,6 @@ addEventListener("DOMContentLoaded", () => {
     lines.replaceChildren(...Array.from({ length: count }, (_, n) =>
       make("div", n + 1, { className: !moved && shown.hits.has(`${file}:${n + 1}`) ? "hit" : "" })));
     lines.scrollTop = area.scrollTop;
-    for (const tab of element("files").children) {
-      tab.classList.toggle("unsaved", unsaved(tab.dataset.file));
-      if (tab.dataset.file === file) tab.hidden = false;
-    }
     button.disabled = !own(file);
     if (!own(file)) status.textContent = "This file belongs to all stages: read it here, edit it elsewhere.";
     else if (unsaved(file)) status.textContent = "Not saved";
@@ -83,14 +75,6 @@ addEventListener("DOMContentLoaded", () => {
     area.setSelectionRange(at, at);
   }
 
-  /** The file as it is on disk now, to be saved over or to be taken. */
-  function conflict({ text, was }) {
-    const choose = (label, then) => make("button", label, { type: "button", onclick: then });
-    status.replaceChildren("The file has changed on disk since this page read it. Nothing was written. ",
-      choose("Take the file from the disk", () => { drafts[file] = data.files[file] = text; data.served[file] = was; display(file, 0); status.textContent = ""; run(); }),
-      " ", choose("Overwrite it", () => { data.files[file] = text; data.served[file] = was; save(); }));
-  }
-
   async function save() {
     if (!own(file)) return;
     const name = file, text = area.value;
@@ -101,8 +85,7 @@ addEventListener("DOMContentLoaded", () => {
       number();
       run();
     } catch (error) {
-      if (error.status === 409) conflict(error);
-      else status.textContent = error.message;
+      status.textContent = error.message;
     }
   }
 

@@ -51,9 +51,8 @@ class Page(NamedTuple):
         return self.name.startswith("lab_")
 
     @property
-    def program(self):
-        """The native program that runs the same."""
-        return self.name if self.lab else self.kernels[0].split("/")[0]
+    def stage(self):
+        return self.kernels[0].split("/")[0]
 
     @property
     def breaks(self):
@@ -78,7 +77,7 @@ def mistakes(page):
 def wrong_kernels(page):
     for e in map(exercise.load, exercise.names()):
         before, _, after = e.parts()
-        for wrong in exercise.gallery(e) if e.file in page.kernels else []:
+        for wrong in exercise.gallery(e) if e.kernel in page.kernels else []:
             if wrong["name"] != UNSEEN and wrong["rule"] != "asked":
                 yield e.file, wrong, before + wrong["lines"] + after, {"variant": e.variant, "pass": e.passes}
 
@@ -100,6 +99,18 @@ def with_headers(files):
 # --- Sources: a line of a copy has the number that it has in the kernel ------------------------------------------------------
 
 
+def expanded(file, changed, text, seen):
+    """A kernel with the headers of its stage in their places, and the text of one of them."""
+    lines = []
+    for number, line in enumerate((text if file == changed else (ROOT / file).read_text()).split("\n"), 2):
+        included = re.match(r'#include "(\d\d_[^"]+)"', line)
+        if included and included[1] not in seen:
+            seen.add(included[1])
+            line = f'#line 1 "{ROOT / included[1]}"\n{expanded(included[1], changed, text, seen)}#line {number} "{ROOT / file}"'
+        lines.append("" if line == "#pragma once" or line.startswith('#include "0') else line)
+    return "\n".join(lines)
+
+
 def of_kernel(file, text):
     """(source, variant) of a kernel or a copy, without what is compiled for rows wider than 64 and, where TABLES says so, for other tiles."""
     kept = tuple(TABLES["tiles"].get(file, ["32, ", "64, "]))
@@ -114,21 +125,27 @@ def registered(page, file, text, number, name=""):
     source, variant = of_kernel(file, text)
     named = f'copy.name = "{name}"; ' if name else ""
     narrow = "copy.max_head_dim = 64; " if "compiled<" in text or "_kernel<96>" in text else ""
-    predicted = f"[](const flash::Variant&, auto... rest) {{ return flash::{page.program[3:]}::predicted({variant}, rest...); }}"
+    predicted = f"[](const flash::Variant&, auto... rest) {{ return flash::{page.stage[3:]}::predicted({variant}, rest...); }}"
     return (
-        f'#include "{page.program}/predicted.hpp"\n{source}'
+        f'#include "{page.stage}/predicted.hpp"\n{source}'
         f"static const auto copied = [] {{ auto copy = {variant}; {named}{narrow}return copy; }}();\n"
-        f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, copied, "{file}", {predicted});\n'
+        "namespace flash { const Variant& copy_of_rows(); }\n"
+        f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, copied, "{file}", {predicted}, &flash::copy_of_rows());\n'
     )
 
 
 def stage_sources(page):
     """{name: text}"""
-    sources = {}
+    copy = '#include "common/parts/copy_rows.cuh"\nnamespace flash { const Variant& copy_of_rows() { return variant; } }\n'
+    sources = {"copy_rows": copy}
     for n, file in enumerate(page.kernels):
         sources[f"kernel_{n}"] = registered(page, file, (ROOT / file).read_text(), n)
     for n, broken in enumerate(page.breaks, 100):
-        sources[broken.id] = registered(page, broken.file, broken.text, n, broken.id)
+        file, text = broken.file, broken.text
+        if file not in page.kernels:  # a header
+            file = page.kernels[0]
+            text = expanded(file, broken.file, text, set())
+        sources[broken.id] = registered(page, file, text, n, broken.id)
     if file := TABLES["forward"].get(page.name):
         source, variant = of_kernel(file, (ROOT / file).read_text())
         sources["forward"] = f"{source}namespace flash::simt {{ const Variant& forward_pass() {{ return {variant}; }} }}\n"
@@ -148,7 +165,7 @@ def main(folder):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
         own = " ".join(f"{page.name}/{name}.cpp" for name in sources)
-        lines.append(f"add_page({page.name} flash_harness ${{PROJECT_SOURCE_DIR}}/{page.program}/main.cpp {own})\n")
+        lines.append(f"add_page({page.name} flash_harness ${{PROJECT_SOURCE_DIR}}/{page.stage}/main.cpp {own})\n")
     (folder / "pages.cmake").write_text("".join(lines))
 
 

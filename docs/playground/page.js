@@ -108,10 +108,7 @@ async function run(asked = true) {
     element("stop").disabled = true;
     window.finished = { result, report, state: now }; // for the tests
     const told = report ? conclude(result, report, usual) : data.lab ? concludeLab(result) : concludeStopped(result);
-    const rest = told.splice(report?.threads?.mistakes.length ? 1 : 3); // one cause has many effects
-    const more = make("details");
-    more.append(make("summary", "More messages"), ...rest);
-    if (rest.length) told.push(more);
+    told.splice(report?.threads?.mistakes.length ? 1 : 3); // one cause has many effects
     element("told").replaceChildren(...told, ...(mistake ? [make("p", mistake.lesson, { className: "lesson" })] : []));
     const failed = element("verdict").className === "bad" ? element("told") : element("result"); // of a lab what it prints
     const messages = [...failed.querySelectorAll(".message")].map(({ textContent }) => textContent).join(" ");

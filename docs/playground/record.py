@@ -24,7 +24,7 @@ except ImportError as error:
     sys.exit(f"record: {error.name} is missing: python3 -m pip install playwright pillow")
 
 ROOT = Path(__file__).resolve().parents[2]
-COLOURS = 64
+COLOURS = 128
 LOOK = """
 header, form, #counts, #told > :not(:first-child), #files button:not([aria-current="true"]) { display: none; }
 body { overflow: hidden; padding: 0 10px; }
@@ -34,7 +34,7 @@ main { display: flex; flex-direction: column; gap: 8px; }
 #files button { color: var(--text); font: 600 14px/1.5 "DejaVu Sans Mono", monospace; padding: 8px 12px; }
 #saving { flex-direction: row-reverse; padding: 5px 8px; }
 #saving button { padding: 3px 14px; }
-#editor { font-size: 13px; grid-column: 1 / 3; height: 339px; line-height: 16px; }
+#editor { font-size: 11.8px; grid-column: 1 / 3; height: 339px; line-height: 16px; margin-right: 12px; }
 #editor textarea { outline: 0; overflow: hidden; }
 textarea::selection { background: #ffb84d; color: #000; }
 #result { order: 2; }
