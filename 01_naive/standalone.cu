@@ -15,6 +15,7 @@
 // register of another by __shfl_xor_sync().
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
+//   common/run standalone.cu -- 100 2 0
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -11,6 +11,7 @@
 // m, for l and for P.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
+//   common/run standalone.cu -- 100 2 0
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -12,6 +12,7 @@
 // l, and for P.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
+//   common/run standalone.cu -- 100 2 0
 #include <algorithm>
 #include <cfloat>
 #include <cmath>

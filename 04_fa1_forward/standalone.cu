@@ -12,6 +12,7 @@
 // P in registers. From one tile of keys to the next, the row's O, m and l wait in HBM.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
+//   common/run standalone.cu -- 100 2 0
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

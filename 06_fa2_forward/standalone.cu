@@ -15,6 +15,7 @@
 // the sum over its own keys: the 8 lanes of a row add theirs after the loop.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
+//   common/run standalone.cu -- 100 2 0
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -14,6 +14,7 @@
 // K_j, V_j, Q_i, dO_i, P and dS in shared memory; dK_j and dV_j are in registers, dQ is in HBM.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
+//   common/run standalone.cu -- 100 2 0
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

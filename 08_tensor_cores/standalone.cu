@@ -11,12 +11,12 @@
 // Q, K, V and O are [heads, N, d] in fp16, row after row, with d = 64. A warp has 16 rows of S, P
 // and O in registers, as fragments of mma.m16n8k16, C += A B (PTX ISA, "Matrix fragments"). With
 // g = lane / 4 and t = lane % 4, a lane has, two fp16 numbers per register of A and B,
-//
 //   A [16, 16]:  a[0] = A(g, 2t..2t+1), a[2] = A(g, 2t+8..2t+9); a[1], a[3] the same of row g + 8
 //   B [16, 8]:   b0 = B(2t..2t+1, g), b1 = B(2t+8..2t+9, g)
 //   C [16, 8]:   c[0..1] = C(g, 2t..2t+1); c[2..3] the same of row g + 8
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]      sm_75 or newer
+//   common/run standalone.cu -- 100 2 0
 #include <cuda_fp16.h>
 
 #include <algorithm>

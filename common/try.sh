@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Builds one stage or lab program, runs it, and runs its tests: the command to repeat while you edit a kernel. --help says more.
-#
 # It works in build/, like the presets demo and test, and configures it as demo does if nobody has, or if the folder was copied or moved.
-# What was built stays built.
 # Written for bash 3.2 too (macOS).
 set -uo pipefail
 
@@ -55,7 +53,7 @@ done
 # --- Which program? ---------------------------------------------------------------------------------------------------------
 
 programs() {  # all that can be named, one in a line
-  (cd "$root" && printf '%s\n' [0-9][0-9]_*/CMakeLists.txt docs/lab/*.cpp docs/lab/*.cu) | sed 's|/CMakeLists.txt$||; s|^docs/lab/\(.*\)\.c[pu]*$|lab_\1|'
+  (cd "$root" && printf '%s\n' [0-9][0-9]_*/CMakeLists.txt docs/lab/*.cpp docs/lab/first.cu) | sed 's|/CMakeLists.txt$||; s|^docs/lab/\(.*\)\.c[pu]*$|lab_\1|'
 }
 
 wanted=${1%/}
@@ -71,7 +69,6 @@ case $name in
 esac
 test=$build/tests/${name}_test
 
-serve=no
 if [ "${1:-}" = --serve ]; then
   [ $# = 1 ] || refuse "--serve takes no other option; the page has a form for them"
   case $name in lab_*) refuse "--serve takes a stage, not the lab program $name" ;; esac
@@ -100,6 +97,10 @@ first() {
     found && /^[^ ]+[:(][0-9]+[:)]|^In file/ || ++found > 8 { over = 1 }
     !over || /the comparison reduces to/
     END { if (helper && asked && sub(/: *(required|note:).*/, ": required from here", asked)) print asked }'
+}
+
+put_back() {  # says how to undo what was edited
+  (cd "$root" && git diff --name-only -- "$name" "docs/lab/${name#lab_}".c*) 2>/dev/null | paste -s -d ' ' - | sed -n 's/..*/git checkout & undoes your edits./p'
 }
 
 # Keeps what it reads in a log, and shows in a terminal how far the build is.
@@ -135,13 +136,14 @@ if [ "${PIPESTATUS[0]}" != 0 ]; then
   [ -s "$logs/first" ] || tail -n 8 "$logs/build" >"$logs/first"
   cat "$logs/first"
   if grep -q 'CMake Error' "$logs/first"; then echo "common/setup.sh says what a build needs and is missing here."; fi
+  put_back
   echo "try: $name does not build; all of it: cmake --build $(printf %q "$build") --target $targets" >&2
   exit 1
 fi
 first 'warning ?:' <"$logs/build" | tee "$logs/warning"
 built=$SECONDS
 
-if [ $serve = yes ]; then
+if [ "${serve:-}" = yes ]; then
   rm -rf "$logs"
   exec python3 -B -X utf8 "$root/docs/playground/serve.py" "$name"
 fi
@@ -156,6 +158,7 @@ show_wrong() { sed '/^  extra memory/,$d' "$logs/report"; }
 
 wrong() {
   [ ! -s "$logs/warning" ] || echo "try: the compiler warned of something, above: begin there" >&2
+  put_back
   echo "try: $name is WRONG$1. $SECONDS s, of which $built s to build" >&2 && exit 1
 }
 
@@ -179,9 +182,6 @@ case $code in
     show_wrong
     [ $code -lt 128 ] || echo "$name was ended by signal $((code - 128)) ($(kill -l $((code - 128))))."
     if [ "$targets" != "$name" ]; then wrong "; its tests were not run"; fi
-    lab=docs/lab/${name#lab_}.cpp
-    [ -e "$root/$lab" ] || lab=${lab%cpp}cu
-    [ ! -e "$root/.git" ] || git -C "$root" diff --quiet -- "$lab" 2>/dev/null || echo "git checkout $lab puts the file back."
     wrong ""
     ;;
 esac
@@ -304,5 +304,5 @@ if [ "$passed" = "$all" ]; then
 else
   echo "try: no mistake found in $passed of $all test cases ($SECONDS s); all of them: $me --all $wanted${variant:+ --variant $variant}"
 fi
-barrier=$(cd "$root" && grep -n '^ *__syncthreads();' "$name"/*.cuh | tail -n 1 | cut -d: -f1,2)
+barrier=$(cd "$root" && grep -rl --include='*.cuh' "\"${variant:-${ran:--}}\"" "$name" | xargs grep -n '^ *__syncthreads();' /dev/null | tail -n 1 | cut -d: -f1,2)
 [ -z "$barrier" ] || echo "Next: delete the barrier at $barrier, and run this again."

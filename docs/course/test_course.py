@@ -68,7 +68,7 @@ class Student(WithFolder):
     def test_a_wrong_line_is_named(self):
         printing = 'float l = 0.0f; printf("row %d {\\n", i);'
         self.fill(SOLUTION.replace("* inverse", "* inverse * 2.0f").replace("float l = 0.0f;", printing))
-        self.file.write_text(self.file.read_text().replace("constexpr int TILE = 32;", "constexpr int TILE = 16;"))
+        self.file.write_text(self.file.read_text().replace("constexpr int ROWS_PER_BLOCK = 128;", "constexpr int ROWS_PER_BLOCK = 64;"))
         code, said, _ = course("check", self.folder, NAME)
         self.assertEqual(code, 1)
         self.assertRegex(said, r"WRONG \[o\] .* batch 0, head 0, row \d+, column \d+.* row 3 {.* Line \d+ of .* lies outside")
@@ -124,11 +124,14 @@ class Rules(unittest.TestCase):
             verdict = self.verdict(name, old, new)
             self.assertEqual((verdict.status, verdict.rule), ("wrong", "unset"))
             self.assertRegex(verdict.told[1], rf"{name}.cuh, line \d+: .*uninitialized")
+        member = "RowStats other; other.m = __shfl_xor_sync(ALL_LANES, stats.m, distance); //"
+        verdict = self.verdict("03_warp_merge", "const RowStats other", member)
+        self.assertEqual(verdict.told[1].split(": ")[-1], "RowStats other;", verdict.told)
 
     def test_an_error_inside_a_template_names_the_student_s_line(self):
         verdict = self.verdict("07_two_halves", "KMajor{K_or_V}", "K_or_V")
         self.assertEqual(verdict.status, "does not compile")
-        self.assertRegex(verdict.told[0], r"07_two_halves.cuh, line \d+: .*(.|\n)*06_fa2_forward/parts.cuh")
+        self.assertRegex(verdict.told[0], r"07_two_halves.cuh, line \d+: .*(.|\n)*06_fa2_forward/operands.cuh")
 
 
 class Teacher(WithFolder):
@@ -143,7 +146,7 @@ class Teacher(WithFolder):
 
     def test_results(self):
         self.fill(SOLUTION)
-        self.file.write_text(self.file.read_text().replace('#include "common/parts/kernel.cuh"', "#error never compiled"))
+        self.file.write_text(self.file.read_text().replace('#include "01_naive/products.cuh"', "#error never compiled"))
         whole, failed = self.graded(NAME, "01_tile_product")
         self.assertEqual((whole["score"], failed, whole["not_graded"]), (100, ["01_tile_product"], []))
         self.assertEqual(sum(test["max_score"] for test in whole["tests"]), 200)

@@ -89,12 +89,12 @@ def tiles_of_06(step, d):
     """Of the defaults: S and O of a thread, keys of a tile, lanes on a row, threads."""
     if d == 64:
         return (8, 8), (8, 8), 64, 8, 128
-    return ((8, 8), (8, 8), 128, 16, 256) if step == 7 else ((4, 4), (4, 16), 32, 8, 128)
+    return ((8, 8), (8, 8), 128, 16, 256) if step == 8 else ((4, 4), (4, 16), 32, 8, 128)
 
 
 def loads_of_06(step, d):
     (sr, sc), (_, oc), bc, *_ = tiles_of_06(step, d)
-    return ((sr + sc) * d + sr * bc) / 4 + oc * bc / (1 if step < 5 else 4)
+    return ((sr + sc) * d + sr * bc) / 4 + oc * bc / (1 if step < 6 else 4)
 
 
 @table("chapters/06_fa2_forward.md", "predicted gain")
@@ -124,16 +124,16 @@ def issued_06(rows):
     for step, d, *_ in rows:
         step = max(step) if isinstance(step, tuple) else step
         s, o, bc, lanes, threads = tiles_of_06(step, d)
-        size, short = math.prod(s), step >= 6
+        size = math.prod(s)
         products = size * d + math.prod(o) * bc
-        softmax = 5 if short else 3 + EXPF
+        softmax = 5 if step >= 4 else 3 + EXPF
         others = [
             loads_of_06(step, d),
             softmax * size + s[0] * (softmax + 2 * math.log2(lanes)),
-            0 if short else 4 * size,
+            size * (4 if step < 4 else 3 if step == 4 else 0),
             math.prod(o),
-            size / (1 if step < 5 else 4),
-            2 * bc * d / 4 / threads * (1 if step >= 4 else 2),
+            size / (1 if step < 6 else 4),
+            2 * bc * d / 4 / threads * (1 if step >= 3 else 2),
         ]
         share = products / (products + sum(others))
         yield products, *others, 100 * share, share * FP32 / 1e12
@@ -146,8 +146,10 @@ def chunks(rows):
         yield *parts, sum(parts), 228 * 1024 // (sum(parts) + 1024) if sum(parts) <= 232448 else None
 
 
-def halves_of_07(d):
+def tiles_of_07(step, d):
     """Of the defaults: S or dP, dV or dK, and dQ of a thread, rows and keys of a tile."""
+    if step == 1:
+        return {64: ((4, 8), (4, 8), (2, 8), 64, 128), 128: ((2, 8), (4, 8), (2, 16), 64, 64)}[d]
     return {
         32: ((8, 8), (8, 4), (2, 4), 64, 128),
         64: ((8, 8), (8, 8), (4, 4), 64, 128),
@@ -160,17 +162,18 @@ def halves_of_07(d):
 def issued_07(rows):
     """(7.8)"""
     for step, d, *_ in rows:
-        s, kv, q, br, bc = halves_of_07(d)
-        both = 2 if step == 1 else 1  # S and dP, and what becomes of them
-        products = both * math.prod(s) * d + math.prod(kv) * br + math.prod(q) * bc
+        s, kv, q, br, bc = tiles_of_07(step, d)
+        both = 2 if step < 3 else 1  # S and dP, and what becomes of them
+        of_pair = 2 if step == 1 else 1  # products that a thread computes
+        products = of_pair * (both * math.prod(s) * d + math.prod(kv) * br) + math.prod(q) * bc
         others = [
-            (both * sum(s) * d + sum(kv) * br + sum(q) * bc) / 4,
-            both * (4 * math.prod(s) + 2 * s[0]),
-            0 if step == 1 else math.prod(q) * 5 / 4,
-            (2 * br + (2 * bc if step == 1 else 0)) * d / 4 / 256,
+            (of_pair * (both * sum(s) * d + sum(kv) * br) + sum(q) * bc) / 4,
+            of_pair * both * (4 * math.prod(s) + 2 * s[0]),
+            math.prod(q) * 5 / 4 if step == 3 else 0,
+            (2 * br + (2 * bc if step < 3 else 0)) * d / 4 / 256,
         ]
         share = products / (products + sum(others))
-        yield products, *others, 100 * share, share * FP32 * (5 / 7 if step == 1 else 1) / 1e12
+        yield products, *others, 100 * share, share * FP32 * (5 / 7 if step < 3 else 1) / 1e12
 
 
 def clocks_of_product(others):
@@ -226,7 +229,7 @@ class Ladders(unittest.TestCase):
                 self.agrees(f"08_tensor_cores/{variant}", at, most(products, max(found[1:])))
 
     def test_backward(self):
-        for step, name in enumerate(("two_kernels", "one_kernel"), 1):
+        for step, name in enumerate(("two_kernels", "two_halves", "one_kernel"), 1):
             for at, d in enumerate((64, 128)):
                 self.agrees(f"07_fa2_backward/{name}", at, self.rate("issued_07", step, d))
         rows = rows_of("chapters/08_tensor_cores_backward.md", "bytes for S, dP")

@@ -103,19 +103,19 @@ def shapes_of(program, variant, passes):
     return usual, list(others.values())
 
 
-def build(exercise, lines, build_folder, work):
-    """Compiles and links the kernel with these lines in the blank, in the empty folder `work`."""
+def build(exercise, lines, build_folder, work, *flags):
+    """Compiles and links the kernel with these lines in the blank, in the empty folder `work`. `flags`: more of the compiler's."""
     header = work / "include" / exercise.file
     usual, others = shapes_of(build_folder / "bin" / exercise.stage, exercise.variant, exercise.passes)
     for file, text in {**exercise.headers(), exercise.file: exercise.to_compile(lines, usual + others)}.items():
         place = work / "include" / file
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
-    words, old_object = compile_command(build_folder, exercise.file)
+    words, old_object = compile_command(build_folder, exercise.kernel)
     new_object = work / "kernel.o"
     words[words.index("-o") + 1] = str(new_object)
     words[1:1] = [f"-I{work / 'include'}"]
-    words += ["-Wuninitialized", "-Werror=vla", "-fno-exceptions", "-fdiagnostics-color=never"]
+    words += ["-Wuninitialized", "-Werror=vla", "-fno-exceptions", "-fdiagnostics-color=never", *flags]
     done = sandbox.run(words, work, seconds=60, memory=4096, file_size=128)
     said = Diagnostics(done.err.replace(str(header), exercise.student_name).replace(f"{ROOT}/", ""), exercise, lines)
     if done.code != 0 or not new_object.is_file():

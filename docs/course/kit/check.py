@@ -8,18 +8,16 @@ from . import Usage, build, measure, sandbox, words
 CASES = (  # from the simplest to the most awkward
     "--heads 1 --seq 4 --head-dim 4 --input ramp",
     "--heads 1 --seq-q 5 --seq-k 40 --head-dim 8",
-    "--batch 2 --heads 2 --kv-heads 1 --seq-q 45 --seq-k 70 --head-dim 20 --bias matrix",
+    "--batch 2 --heads 2 --kv-heads 1 --seq-q 45 --seq-k 70 --head-dim 20",
     "--heads 2 --seq-q 70 --seq-k 41 --head-dim 36 --causal",
     "--heads 1 --seq 40 --head-dim 16 --input large",
-    "--heads 1 --seq 4 --head-dim 4 --input ramp --scale=-60",
-    "--heads 1 --seq 5 --head-dim 2 --input ones --scale=-1e38",  # below most numbers that stand in for -infinity
 )
 EVERY = (  # of every exercise, with the default tiles of four widths: so no seed of `grade` is needed to find what is right for short rows only
     "--heads 1 --seq-q 3 --seq-k {long} --head-dim 8",
     "--heads 1 --seq-q 300 --seq-k 10 --head-dim 96",
-    "--heads 2 --kv-heads 1 --seq-q 7 --seq-k 100 --head-dim 64 --causal --bias alibi",  # the last queries of a long text
+    "--heads 2 --kv-heads 1 --seq-q 7 --seq-k 100 --head-dim 64 --causal",  # the last queries of a long text
     "--heads 1 --seq-q 4 --seq-k 128 --head-dim 128 --input identity --scale 18",  # small weights that count together
-    "--load {bias}",  # exercises/inputs: for each batch and head a bias of its own, with -inf here and there
+    "--load {low} --causal",  # exercises/inputs
 )
 COUNTED = (  # ragged tiles, full ones, and tiles that no query sees
     "--heads 2 --kv-heads 1 --seq-q 66 --seq-k 70 --head-dim 36",
@@ -74,6 +72,11 @@ def check_lines(exercise, lines, build_folder):
         if built.program is None:
             return Verdict("does not compile", [built.message])
         verdict = run_cases(exercise, built.program, build_folder, folder, lines)
+        bare = re.findall(r"^\s*(?!return\b)([\w:<>]+ \w+[^=({;]*;)", lines, re.MULTILINE)
+        if bare and not built.unset and "local variable" in " ".join(verdict.told):  # is the result another if they hold something else?
+            other = build.build(exercise, lines, build_folder, folder / "other", "-ftrivial-auto-var-init=pattern")
+            if other.program and run_cases(exercise, other.program, build_folder, folder / "again", lines).told != verdict.told:
+                built = built._replace(unset=f"The result is another if these variables hold something else at first: {' '.join(bare)}")
     if built.unset:
         wrong = verdict.status == "wrong"
         told = [UNSET, built.unset, *(verdict.told if wrong else [])]
@@ -90,12 +93,12 @@ def problems(exercise, build_folder):
     """([options whose results are checked], [options whose counts are compared, too])"""
     forward = exercise.passes == "forward"
     long = 2100 if forward else 300  # a pass over all gradients takes longer, and keeps no row
-    bias = "low" if exercise.draw.get("large", True) else "masked"  # low: exp of each score is 0 unless the maximum is subtracted
-    cases = [*(exercise.cases or CASES), *(case.format(long=long, bias=bias) for case in EVERY)]
+    low = "low" if exercise.draw.get("large", True) else "small"  # low: exp of each score is 0 unless the maximum is subtracted
+    cases = [*(exercise.cases or CASES), *(case.format(long=long, low=low) for case in EVERY)]
     for width, br, bc in build.shapes_of(build_folder / "bin" / exercise.stage, exercise.variant, exercise.passes)[1]:
         rows, keys = (br + 2, 2 * bc + 2) if forward else (2 * br + 2, bc + 2)  # two blocks, of which the first has two tiles or more
         cases += [f"--heads 1 --seq-q {rows} --seq-k {keys} --head-dim {width - 12} --causal --tiles {br},{bc}"]
-    if "const DeviceLimits& limits" in exercise.parts()[0]:  # its tiles depend on the GPU
+    if "tiles_of(p, a.limits)" in exercise.parts()[2]:  # its tiles depend on the GPU
         cases += [f"FLASH_SIMT_TARGET={75 if exercise.target == 90 else 90} --heads 1 --seq-q 70 --seq-k 40 --head-dim 128"]
     return tuple([case.split() for case in some] for some in (cases, exercise.counted or COUNTED))
 

@@ -45,6 +45,7 @@ class Exercise:
     draw: dict = field(default_factory=dict)
     asked: dict = field(default_factory=dict)  # {word, why}: without this word right lines miss the point, where no count shows it
     withheld: dict = field(default_factory=dict)  # {file, code, body, why}: code that solves the exercise, and what stands there instead
+    kernel: str = ""  # the file that is compiled, where `file` is a header of it
     solution: str = ""  # where the lines of the kernel use what is withheld
 
     @property
@@ -143,7 +144,7 @@ def load(name):
         raise Usage(f"there is no exercise '{name}'; there are: {', '.join(names())}") from None
     except tomllib.TOMLDecodeError as error:
         raise Usage(f"{path}: {error}") from None
-    data["passes"] = data.pop("pass", "")
+    data = {"passes": data.pop("pass", ""), "kernel": data.get("file")} | data
     try:
         return Exercise(name=name, **data)
     except TypeError as error:  # a key is missing, or is not one

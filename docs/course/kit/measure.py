@@ -9,7 +9,7 @@ from typing import NamedTuple
 from . import sandbox
 from .exercise import ROOT
 
-INPUTS = ROOT / "docs" / "course" / "exercises" / "inputs"  # of problems whose bias no option makes
+INPUTS = ROOT / "docs" / "course" / "exercises" / "inputs"  # of problems that no option makes
 SECONDS = 30  # of processor time: the largest problem takes 6 on a fast machine, and the simulator ends endless loops before
 STEPS = 1 << 22  # of a simulated thread, before it counts as endless
 
@@ -56,15 +56,14 @@ def fingerprint(folder):
     return digest.hexdigest()
 
 
-DRAWN = 6  # problems, and one with scores far below zero
+DRAWN = 6  # problems, and one with scores too large for exp
 # In the problem with this index one size is long; the others are short, to save time. It finds code that is right for short rows only.
 LONG = {1: ("seq_k", 257, 640), 3: ("seq_q", 257, 640), 4: ("head_dim", 65, 128)}
 
 
 def draw_problems(exercise, seed):
-    """Problems that the student has not seen: lengths, heads, head dimension, mask, bias and numbers."""
-    biases = ["none", "none", "vector", "matrix", "alibi"]
-    limits = {"seq_q": [1, 90], "seq_k": [1, 90], "head_dim": [1, 40], "bias": biases} | exercise.draw
+    """Problems that the student has not seen: lengths, heads, head dimension, mask and numbers."""
+    limits = {"seq_q": [1, 90], "seq_k": [1, 90], "head_dim": [1, 40]} | exercise.draw
     draw, problems = random.Random(f"{exercise.name}/{seed}"), []
     for n in range(DRAWN):
         long, *long_limits = LONG.get(n, ("",))
@@ -80,14 +79,14 @@ def draw_problems(exercise, seed):
             elif long and name != "head_dim":
                 most = min(most, max(least, 20))
             options += ["--" + name.replace("_", "-"), most if n == 0 else draw.randint(least, most)]  # one as large as any
-        options += ["--bias", draw.choice(limits["bias"]), "--seed", draw.randint(1, 1 << 30)]
+        options += ["--seed", draw.randint(1, 1 << 30)]
         options += ["--causal"] if n % 2 else []
         options += ["--input", "large"] if n == 2 and limits.get("large", True) else []
         if long == "seq_k":  # a few keys outweigh each of the others by far, but not all of them together
             options += ["--input", "identity", "--scale", draw.randint(10, 14)]
         problems.append([str(word) for word in options])
-    if limits.get("large", True):  # all scores alike, and exp of each of them 0
+    if limits.get("large", True):  # all scores alike, and exp of each of them infinite
         rows, keys, width = (draw.randint(*limits[name]) for name in ("seq_q", "seq_k", "head_dim"))
-        scale = -draw.randint(150, 300) // width
-        problems.append(f"--heads 1 --seq-q {rows} --seq-k {keys} --head-dim {width} --input ramp --scale={scale}".split())
+        scale = draw.randint(150, 300) / width
+        problems.append(f"--heads 1 --seq-q {rows} --seq-k {keys} --head-dim {width} --input ramp --scale {scale:g}".split())
     return problems

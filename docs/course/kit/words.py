@@ -96,10 +96,12 @@ def of_problem(options, place=""):
         facts += ["Scores are in the hundreds: exp overflows unless the maximum is subtracted."]
     if given.get("--input") == "identity":
         facts += ["Query i and key i have the score of --scale, all other pairs 0: their weights are small, but they add up."]
-    if any("--scale=-" in word for word in options) or given.get("--load") == "low":
+    if given.get("--load") == "low":
         facts += ["All scores are far below zero: exp of each is 0, or nearly so, unless the maximum is subtracted."]
+    if given.get("--load") == "small":
+        facts += ["All scores are about -40: exp of each is tiny, and so is their sum, but it is not 0."]
     if "--load" in given:
-        facts += ["2 batches of 2 heads that share K and V, 20 queries, 41 keys; a bias each, with -inf here and there; row 7 sees no key."]
+        facts += ["2 batches of 2 heads that share K and V, 20 queries, 41 keys."]
     if "--causal" in options and rows > keys:
         facts += [f"Rows 0 to {rows - keys - 1} see no key: O = 0 and L = -inf. Row {rows - keys} sees one, each further row one more."]
     return [f"On {place + ',' if place else 'the problem'} {' '.join(options)}:", " ".join(facts)]

@@ -1,0 +1,84 @@
+// Five kernels. In each of them one line is missing: yours. This command judges them at each save, and shows the first that is wrong:
+//   common/run --watch docs/lab/puzzles.cu
+// Stuck? docs/chapters/cuda_from_zero.md explains what you need, and has the answers at its end. To begin anew: git checkout docs/lab/puzzles.cu
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+// 1. Eight threads run this kernel. Each of them doubles one number: out[i] becomes 2 a[i].
+__global__ void twice(const float* a, float* out) {
+  const int i = threadIdx.x;  // 0 in the first thread, 7 in the last
+  // YOUR LINE 1
+}
+
+// 2. Three blocks of four threads double ten numbers. The last two threads have none: let them return.
+__global__ void guard(int n, const float* a, float* out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;  // 0 to 11, and n is 10
+  // YOUR LINE 2
+  out[i] = 2 * a[i];
+}
+
+// 3. Each thread reads what the next one writes to the memory that they share. It has to wait for it.
+__global__ void barrier(const float* a, float* out) {
+  __shared__ float s[8];
+  const int i = threadIdx.x;
+  s[i] = a[i];
+  // YOUR LINE 3
+  out[i] = s[(i + 1) % 8];
+}
+
+// 4. The sum of the x of eight threads, in three steps: each adds the x of the thread 4, 2, then 1 away, which is
+// __shfl_xor_sync(0xff, x, distance). No shared memory, no barrier.
+__device__ float sum(float x) {
+  for (int distance = 4; distance > 0; distance /= 2) {
+    // YOUR LINE 4
+  }
+  return x;
+}
+
+__global__ void total(const float* a, float* out) { out[threadIdx.x] = sum(a[threadIdx.x]); }
+
+// 5. Attention for one query: thread j has the score s[j] of key j, and its value v[j]. The weight of a key is expf(s[j]), and o is
+// the mean of all values with these weights: the sum of weight times value, divided by the sum of the weights.
+__global__ void attention(const float* s, const float* v, float* out) {
+  const int j = threadIdx.x;
+  float o = 0;
+  // YOUR LINE 5
+  out[j] = o;
+}
+
+// ---- The judge: none of your lines is below. ----
+
+void judge(const char* puzzle, float* out, const std::vector<float>& expected) {
+  const bool ended = cudaDeviceSynchronize() == cudaSuccess;
+  bool right = ended;
+  for (std::size_t i = 0; i < expected.size(); ++i) right = right && std::abs(out[i] - expected[i]) < 1e-3f;
+  std::printf("%s: %s\n", puzzle, right ? "right" : ended ? "not yet" : "not yet; the message below says what stopped it");
+  if (ended && !right) {
+    std::printf("  yours    ");
+    for (std::size_t i = 0; i < expected.size(); ++i) std::isnan(out[i]) ? std::printf("    -") : std::printf(" %4.3g", out[i]);
+    std::printf("\n  expected ");
+    for (const float x : expected) std::printf(" %4.3g", x);
+    std::printf("\n");
+  }
+  if (!right) std::exit(0);
+  for (std::size_t i = 0; i < expected.size(); ++i) out[i] = NAN;
+}
+
+int main() {
+  float *a, *v, *out;
+  for (float** array : {&a, &v, &out}) cudaMallocManaged(array, 10 * sizeof(float));
+  for (int i = 0; i < 10; ++i) a[i] = i, v[i] = 10 * i, out[i] = NAN;
+  twice<<<1, 8>>>(a, out);
+  judge("1 twice", out, {0, 2, 4, 6, 8, 10, 12, 14});
+  guard<<<3, 4>>>(10, a, out);
+  judge("2 guard", out, {0, 2, 4, 6, 8, 10, 12, 14, 16, 18});
+  barrier<<<1, 8>>>(a, out);
+  judge("3 barrier", out, {1, 2, 3, 4, 5, 6, 7, 0});
+  total<<<1, 8>>>(a, out);
+  judge("4 sum", out, {28, 28, 28, 28, 28, 28, 28, 28});
+  attention<<<1, 8>>>(a, v, out);
+  judge("5 attention", out, std::vector<float>(8, 64.2071f));
+  std::printf("All five are right. Next: docs/course/course.py blank 01_softmax mine\n");
+}
