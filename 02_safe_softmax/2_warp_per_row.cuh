@@ -1,29 +1,29 @@
-// 02 safe softmax, step 2: a warp owns a row, so that neighbouring threads read neighbouring elements.
+// 02 safe softmax, step 2: a warp owns a row, so that neighbouring threads read neighbouring
+// elements.
 //
-//   m = max_j S_j                                       (2.3)   pass 1
-//   l = sum_j exp(S_j - m)                              (2.4)   pass 2
-//   P_j = exp(S_j - m) / l                              (2.5)   pass 3
-//   L = m + ln l                                        (2.6)
+//   m = max_j S_j                                                               (2.3)   pass 1
+//   l = sum_j exp(S_j - m)                                                      (2.4)   pass 2
+//   P_j = exp(S_j - m) / l                                                      (2.5)   pass 3
+//   L = m + ln l                                                                (2.6)
 //
-// New since step 1: a warp reads its row together. Lane t takes the columns t, t + 32, t + 64, ...: one load of the warp
-// touches four sectors instead of 32. Each lane then holds the max or sum of its columns; five shuffles combine the 32
-// partial results, in every lane (2.7).
+// New since step 1: a warp reads its row together. Lane t takes the columns t, t + 32, t + 64, ...:
+// one load of the warp touches four sectors instead of 32. Each lane then holds the max or sum of
+// its columns; five shuffles combine the 32 partial results, in every lane (2.7). S is read three
+// times, P written once: the same bytes as step 1, in an eighth of the sectors.
 //
-// Only softmax_kernel differs from 01; the products around it are in common/parts/products.cuh. S is read three times, P
-// written once: the same bytes as step 1, in an eighth of the sectors.
-//
-// HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk].  Shapes: all.
+// HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk], 8 Nq Nk bytes per head.
 #pragma once
 
+#include "01_naive/products.cuh"
 #include "common/machine/warp.cuh"
-#include "common/parts/products.cuh"
 
 namespace flash {
 namespace {
 
 constexpr int ROWS_PER_BLOCK = 4;  // one warp per row
 
-/// The maximum over the warp, in every lane (2.7). After a step each lane holds the maximum of 32 / distance lanes.
+/// The maximum over the warp, in every lane (2.7). After a step each lane holds the maximum of
+/// 32 / distance lanes.
 __device__ inline float warp_max(float value) {
   for (int distance = WARP / 2; distance > 0; distance /= 2) {
     value = fmaxf(value, __shfl_xor_sync(ALL_LANES, value, distance));
@@ -31,7 +31,8 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-/// The sum over the warp, in every lane: both lanes of a pair add the same two values, so all lanes end with the same bits.
+/// The sum over the warp, in every lane: both lanes of a pair add the same two values, so all lanes
+/// end with the same bits.
 __device__ inline float warp_sum(float value) {
   for (int distance = WARP / 2; distance > 0; distance /= 2) {
     value += __shfl_xor_sync(ALL_LANES, value, distance);
@@ -39,17 +40,18 @@ __device__ inline float warp_sum(float value) {
   return value;
 }
 
-/// Grid: (blocks of rows, H, B). Block: (lanes, rows).
-__global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all, Tensor<float> L_all) {
-  const int b = blockIdx.z;
-  const int h = blockIdx.y;
+/// (2.3) to (2.6)  A warp reads its row of S three times: for the maximum, the sum, and P.
+/// Grid: (blocks of rows, 1, B*H). Block: (lanes, rows).
+__global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all,
+                               Tensor<float> L_all) {
   const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
   const int lane = threadIdx.x;
   if (i >= problem.Nq) return;  // the whole warp leaves, so no shuffle waits for it
-  const Matrix<const float> S = S_all.head(b, h);
-  const Matrix<float> P = P_all.head(b, h);
+  const Matrix<const float> S = S_all.head(blockIdx.z);
+  const Matrix<float> P = P_all.head(blockIdx.z);
 
-  // Pass 1: m. If the row sees no key, m = -inf, and S - m below would be (-inf) - (-inf) = NaN: subtract 0 instead.
+  // Pass 1: m. If the row sees no key, m = -inf, and S - m below would be (-inf) - (-inf) = NaN:
+  // subtract 0 instead.
   float m = -INFINITY;
   for (int j = lane; j < problem.Nk; j += WARP) m = fmaxf(m, S(i, j));
   m = warp_max(m);
@@ -63,24 +65,23 @@ __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tenso
   // Pass 3: P.
   const float inverse = l == 0.0f ? 0.0f : 1.0f / l;  // no visible key: P = 0, not 0/0
   for (int j = lane; j < problem.Nk; j += WARP) P(i, j) = expf(S(i, j) - shift) * inverse;
-  if (lane == 0) L_all.head_vector(b, h)(i) = shift + logf(l);
+  if (lane == 0) L_all.head_vector(blockIdx.z)(i) = shift + logf(l);
 }
 
 void forward(const Attention& a) {
-  const Problem& p = a.problem;
   launch_scores(a);
-  launch("softmax",
-         {dim3(blocks_for(p.Nq, ROWS_PER_BLOCK), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B)),
-          dim3(WARP, ROWS_PER_BLOCK)},
-         softmax_kernel, p, view<const float>(a.workspace("S")), view<float>(a.workspace("P")), view<float>(a.L));
+  launch("softmax", by_rows(a.problem, ROWS_PER_BLOCK, dim3(WARP, ROWS_PER_BLOCK)), softmax_kernel,
+         a.problem, view<const float>(a.workspace("S")), view<float>(a.workspace("P")),
+         view<float>(a.L));
   launch_output(a);
 }
 
 const Variant variant{.name = "warp_per_row",
                       .idea = "max subtracted, three passes, a warp per row",
                       .forward = forward,
-                      .workspace = scores_workspace,
-                      .refuse = refuse_oversized_grid};
+                      .workspace = pair_matrices,
+                      .refuse = refuse_oversized_grid,
+                      .takes = plain_problem};
 
 }  // namespace
 }  // namespace flash

@@ -14,18 +14,16 @@ namespace {
 using grid::problem_of;
 
 TEST_CASE("chapter: softmax does not change when a constant is added to a row, and L moves by the constant") {
-  FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 75, .d = 20});
-  problem.bias = BiasKind::matrix;
+  // Where the last column of K is 1 instead of 0, row i of S gains scale Q(i, d - 1).
+  const FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 75, .d = 20});
   Inputs inputs = make_inputs(problem, InputKind::normal, 21, Pass::forward);
-  for (float& value : inputs.bias.values) value = 0.0f;
+  // Powers of two of both signs, beyond what exp could take: the shift itself costs S some bits, hence the tolerance.
+  const auto shift_of = [](int i) { return (i % 2 == 0 ? 1.0f : -1.0f) * static_cast<float>(1 << (i % 10)); };
+  for (int i = 0; i < problem.Nq; ++i) inputs.Q(0, 0, i, problem.d - 1) = shift_of(i) / problem.scale;
+  Inputs shifted = inputs;
+  for (int j = 0; j < problem.Nk; ++j) inputs.K(0, 0, j, problem.d - 1) = 0.0f, shifted.K(0, 0, j, problem.d - 1) = 1.0f;
   for (const Variant& variant : grid::variants()) {
     const Results<float> plain = grid::run(variant, problem, inputs, Pass::forward);
-    Inputs shifted = inputs;
-    // Powers of two of both signs, beyond what exp could take: the shift itself costs S some bits, hence the tolerance.
-    const auto shift_of = [](int i) { return (i % 2 == 0 ? 1.0f : -1.0f) * static_cast<float>(1 << (i % 10)); };
-    for (int i = 0; i < problem.Nq; ++i) {
-      for (int j = 0; j < problem.Nk; ++j) shifted.bias(0, 0, i, j) = shift_of(i);
-    }
     const Results<float> moved = grid::run(variant, problem, shifted, Pass::forward);
     for (int i = 0; i < problem.Nq; ++i) {
       CHECK(std::abs(moved.L(0, 0, i, 0) - (plain.L(0, 0, i, 0) + shift_of(i))) < 1e-4f);

@@ -6,9 +6,7 @@
 namespace flash::online_softmax {
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const TileChoice&, const DeviceLimits&) {
-  const bool warp_per_row = v.name == std::string_view("warp_per_row");
-  const bool known = warp_per_row || v.name == std::string_view("thread_per_row");
-  return known ? naive::predicted_forward(p, 2, warp_per_row) : Prediction{};
+  return v.name == std::string_view("warp_per_row") ? naive::predicted_forward(p, 2, /*warp_per_row=*/true) : Prediction{};
 }
 
 }  // namespace flash::online_softmax

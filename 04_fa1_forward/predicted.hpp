@@ -26,14 +26,13 @@ inline Prediction predicted_fused(const FullProblem& p) {
                            {"K", {heads * pairs * d, 0, heads * broadcasts}},
                            {"V", {heads * pairs * d, 0, heads * broadcasts}},
                            {"O", {0, heads * Nq * d, heads * Nq * d}},
-                           {"L", {0, heads * Nq}},
-                           {"bias", {p.bias == BiasKind::none ? 0 : heads * pairs, 0}}};
+                           {"L", {0, heads * Nq}}};
   return {moved, sectors_of(moved, p), 0, 0};
 }
 
 /// (4.7)  With two barriers per pair of tiles.
-inline Prediction predicted_forward(const FullProblem& p, const DeviceLimits& limits) {
-  const Visits v = visits(p, predicted_tiles(p, limits));
+inline Prediction predicted_forward(const FullProblem& p, const Tiles& tiles) {
+  const Visits v = visits(p, tiles);
   const std::int64_t R = v.queries;
   const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const MovedTensors moved{{"Q", {heads * R * d, 0}},
@@ -42,14 +41,27 @@ inline Prediction predicted_forward(const FullProblem& p, const DeviceLimits& li
                            {"O", {heads * R * d, heads * (Nq + R) * d}},
                            {"l", {heads * (R + Nq), heads * (Nq + R)}},
                            {"m", {heads * (R + Nq), heads * (Nq + R)}},
-                           {"L", {0, heads * Nq}},
-                           {"bias", {p.bias == BiasKind::none ? 0 : heads * visible_pairs(p), 0}}};
+                           {"L", {0, heads * Nq}}};
   return {moved, sectors_of(moved, p), 2 * heads * v.tiles, 0};
+}
+
+/// Step 2: the same elements, with two barriers per tile of keys. Rows of Q and O belong to a thread each, as in step 1.
+inline Prediction predicted_key_tiles(const FullProblem& p) {
+  constexpr Tiles tiles{.Br = 64, .Bc = 32};
+  Prediction prediction = predicted_forward(p, tiles);
+  for (const char* name : {"Q", "O"}) {
+    Moved& moved = prediction.tensors[name];
+    moved.sectors = moved.read + moved.written;
+  }
+  prediction.sectors = sectors_of(prediction.tensors, p);
+  prediction.barriers = 2 * std::int64_t{p.B} * p.H * ((p.Nk + tiles.Bc - 1) / tiles.Bc);
+  return prediction;
 }
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const TileChoice&, const DeviceLimits& limits) {
   if (v.name == std::string_view("fused")) return predicted_fused(p);
-  return v.name == std::string_view("tiled") ? predicted_forward(p, limits) : Prediction{};
+  if (v.name == std::string_view("key_tiles")) return predicted_key_tiles(p);
+  return v.name == std::string_view("tiled") ? predicted_forward(p, predicted_tiles(p, limits)) : Prediction{};
 }
 
 }  // namespace flash::fa1_forward

@@ -1,5 +1,5 @@
 // What chapter 04 claims. The grid that every stage passes is in common/grid.
-#include "04_fa1_forward/2_tiled.cuh"
+#include "04_fa1_forward/3_tiled.cuh"
 #include "04_fa1_forward/predicted.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
@@ -16,7 +16,7 @@
 namespace flash::fa1_forward {
 namespace {
 
-using namespace step_2;
+using namespace step_3;
 using grid::causal;
 using grid::Simulated;
 
@@ -126,7 +126,6 @@ TEST_CASE("cpu: bytes are those of the formula (4.7), and sectors and barriers a
                                     causal(grid::problem_of({.B = 2, .H = 4, .Hkv = 2, .Nq = 129, .Nk = 300, .d = 59})),
                                     causal(grid::problem_of({.Nq = 217, .Nk = 128, .d = 128})),
                                     causal(grid::problem_of({.B = 2, .Nq = 104, .Nk = 200, .d = 40}))};
-  problems[2].bias = BiasKind::matrix;
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const FullProblem& p : grid::counted(problems)) {

@@ -1,5 +1,5 @@
-// One thread owns a row: how its block loads tiles, and the thread's arithmetic, four columns at a time. Chapter 04 introduces
-// it; chapter 05 and step 1 of 06 reuse all of it, steps 2 to 4 of 06 reuse the loads.
+// One thread owns a row: how its block loads tiles, and the thread's arithmetic, four columns at a
+// time. Step 3 of 04 introduces it; chapter 05 and step 1 of 06 use it, too.
 #pragma once
 
 #include "common/parts/kernel.cuh"
@@ -7,54 +7,50 @@
 namespace flash::fa1_forward {
 namespace {
 
-constexpr int GROUP = 8;  // keys per thread at a time: 8 independent sums hide the latency of each other's multiply-adds
-// Rows of a tile that are a multiple of 32 floats apart start in the same bank. With 4 floats of padding, 8 threads that each
-// read 16 bytes of a different row hit all 32 banks once.
+// Keys per thread at a time: 8 independent sums hide the latency of each other's multiply-adds.
+constexpr int GROUP = 8;
+// Rows of a tile that are a multiple of 32 floats apart start in the same bank. With 4 floats of
+// padding, 8 threads that each read 16 bytes of a different row hit all 32 banks once.
 constexpr int PAD = 4;
 
 /// d padded to a multiple of 32: the widths that are compiled.
 inline int width_of(int d) { return (d + 31) / 32 * 32; }
 
-/// Four neighbouring elements of a row of M, in one access if all rows are 16-byte `aligned`; zeros beyond the last column.
+/// Four neighbouring elements of a row of M in one access, or zeros in the columns by which d is
+/// padded.
 template <class T>
-__device__ float4 read_four(const Matrix<T>& M, int row, int col, bool aligned) {
-  if (aligned) return col < M.cols ? M.template as<const float4>(row, col) : float4{};
-  const auto element = [&](int c) { return c < M.cols ? static_cast<float>(M(row, c)) : 0.0f; };
-  return make_float4(element(col), element(col + 1), element(col + 2), element(col + 3));
+__device__ float4 read_four(const Matrix<T>& M, int row, int col) {
+  return col < M.cols ? M.template as<const float4>(row, col) : float4{};
 }
-__device__ inline void write_four(const Matrix<float>& M, int row, int col, const float4& four, bool aligned) {
-  if (aligned) {
-    if (col < M.cols) M.as<float4>(row, col) = four;
-  } else {
-    if (col < M.cols) M(row, col) = four.x;
-    if (col + 1 < M.cols) M(row, col + 1) = four.y;
-    if (col + 2 < M.cols) M(row, col + 2) = four.z;
-    if (col + 3 < M.cols) M(row, col + 3) = four.w;
-  }
+__device__ inline void write_four(const Matrix<float>& M, int row, int col, const float4& four) {
+  if (col < M.cols) M.as<float4>(row, col) = four;
 }
 
-/// Copies rows row0, row0 + 1, ... of M to a tile in shared memory. The whole block takes part: neighbouring threads copy
-/// neighbouring elements, four each. It writes zeros beyond the edges of M: stale data could be NaN, and 0 times NaN is not 0.
+/// Copies rows row0, row0 + 1, ... of M to a tile in shared memory. The whole block takes part:
+/// neighbouring threads copy neighbouring elements, four each. It writes zeros beyond the edges of
+/// M: stale data could be NaN, and 0 times NaN is not 0.
 template <int Width, class T>
-__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0, bool aligned) {
+__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0) {
   for (int e = 4 * threadIdx.x; e < tile.rows * Width; e += 4 * blockDim.x) {
     const int row = e / Width, col = e % Width;
-    tile.as<float4>(row, col) = row0 + row < M.rows ? read_four(M, row0 + row, col, aligned) : float4{};
+    tile.as<float4>(row, col) = row0 + row < M.rows ? read_four(M, row0 + row, col) : float4{};
   }
 }
 
 /// Sets a tile to zero. Each thread clears exactly the elements that load_tile() assigns to it.
 template <int Width>
 __device__ void clear_tile(const SharedMatrix<float>& tile) {
-  for (int e = 4 * threadIdx.x; e < tile.rows * Width; e += 4 * blockDim.x) tile.as<float4>(e / Width, e % Width) = float4{};
+  for (int e = 4 * threadIdx.x; e < tile.rows * Width; e += 4 * blockDim.x) {
+    tile.as<float4>(e / Width, e % Width) = float4{};
+  }
 }
 
 /// Copies a tile back to M. Each thread writes exactly the elements that load_tile() assigns to it.
 template <int Width>
-__device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<float>& tile, bool aligned) {
+__device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<float>& tile) {
   for (int e = 4 * threadIdx.x; e < tile.rows * Width; e += 4 * blockDim.x) {
     const int row = e / Width, col = e % Width;
-    if (row0 + row < M.rows) write_four(M, row0 + row, col, tile.as<const float4>(row, col), aligned);
+    if (row0 + row < M.rows) write_four(M, row0 + row, col, tile.as<const float4>(row, col));
   }
 }
 
@@ -62,15 +58,18 @@ __device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<
 __device__ inline float add_dot(float sum, const float4& a, const float4& b) {
   return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
-__device__ inline float4 scaled(float x, const float4& a) { return make_float4(x * a.x, x * a.y, x * a.z, x * a.w); }
+__device__ inline float4 scaled(float x, const float4& a) {
+  return make_float4(x * a.x, x * a.y, x * a.z, x * a.w);
+}
 __device__ inline float4 add_scaled(const float4& sum, float x, const float4& a) {
   return make_float4(sum.x + x * a.x, sum.y + x * a.y, sum.z + x * a.z, sum.w + x * a.w);
 }
 
-/// q . k for a row of Q_i and GROUP rows of K_j.  All threads read the same keys: one access serves the warp.
+/// q . k for a row of Q_i and GROUP rows of K_j.  All threads read the same keys: one access serves
+/// the warp.
 template <int Width>
-__device__ void dot_products(float (&qk)[GROUP], const SharedMatrix<float>& Q_smem, int row, const SharedMatrix<float>& K_smem,
-                             int key) {
+__device__ void dot_products(float (&qk)[GROUP], const SharedMatrix<float>& Q_smem, int row,
+                             const SharedMatrix<float>& K_smem, int key) {
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) qk[g] = 0.0f;
 #pragma unroll 4
@@ -78,6 +77,26 @@ __device__ void dot_products(float (&qk)[GROUP], const SharedMatrix<float>& Q_sm
     const float4 q = Q_smem.as<const float4>(row, c);
 #pragma unroll
     for (int g = 0; g < GROUP; ++g) qk[g] = add_dot(qk[g], q, K_smem.as<const float4>(key + g, c));
+  }
+}
+
+// For steps of 06 that take rows that are not `aligned` to 16 bytes, too.
+template <int Width, class T>
+__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0,
+                          bool aligned) {
+  if (aligned) return load_tile<Width>(tile, M, row0);
+  for (int e = threadIdx.x; e < tile.rows * Width; e += blockDim.x) {
+    const int row = row0 + e / Width, col = e % Width;
+    tile(e / Width, col) = row < M.rows && col < M.cols ? static_cast<float>(M(row, col)) : 0.0f;
+  }
+}
+template <int Width>
+__device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<float>& tile,
+                           bool aligned) {
+  if (aligned) return store_tile<Width>(M, row0, tile);
+  for (int e = threadIdx.x; e < tile.rows * Width; e += blockDim.x) {
+    const int row = row0 + e / Width, col = e % Width;
+    if (row < M.rows && col < M.cols) M(row, col) = tile(e / Width, col);
   }
 }
 

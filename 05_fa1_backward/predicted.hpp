@@ -19,22 +19,17 @@ inline Tiles predicted_tiles(const FullProblem& p, const DeviceLimits& limits) {
 /// (5.9)  With three barriers per pair of tiles.
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice&, const DeviceLimits& limits) {
   if (v.name != std::string_view("thread_per_row")) return {};
-  if (pass == Pass::forward) return fa1_forward::predicted_forward(p, limits);
+  if (pass == Pass::forward) return fa1_forward::predicted_forward(p, fa1_forward::predicted_tiles(p, limits));
   const Visits visited = visits(p, predicted_tiles(p, limits));
   const std::int64_t R = visited.queries;
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   // A thread reads its row of O, and adds to its row of dQ, 16 bytes at a time: half a sector.
-  const MovedTensors moved{{"Q", {heads * R * d, 0}},
-                           {"O", {heads * R * d, 0, heads * R * d / 4}},
-                           {"dO", {heads * R * d, 0}},
-                           {"l", {heads * R, 0}},
-                           {"m", {heads * R, 0}},
-                           {"dQ", {heads * R * d, heads * (Nq + R) * d, heads * (Nq * d / 8 + 2 * R * d / 4)}},
-                           {"bias", {p.bias == BiasKind::none ? 0 : heads * visible_pairs(p), 0}},
-                           {"K", {kv_heads * Nk * d, 0}},
-                           {"V", {kv_heads * Nk * d, 0}},
-                           {"dK", {0, kv_heads * Nk * d}},
-                           {"dV", {0, kv_heads * Nk * d}}};
+  const MovedTensors moved{
+      {"Q", {heads * R * d, 0}},      {"O", {heads * R * d, 0, heads * R * d / 4}},
+      {"dO", {heads * R * d, 0}},     {"l", {heads * R, 0}},
+      {"m", {heads * R, 0}},          {"dQ", {heads * R * d, heads * (Nq + R) * d, heads * (Nq * d / 8 + 2 * R * d / 4)}},
+      {"K", {kv_heads * Nk * d, 0}},  {"V", {kv_heads * Nk * d, 0}},
+      {"dK", {0, kv_heads * Nk * d}}, {"dV", {0, kv_heads * Nk * d}}};
   return {moved, sectors_of(moved, p), 3 * heads * visited.tiles, 0};
 }
 

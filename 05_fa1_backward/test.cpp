@@ -104,7 +104,6 @@ TEST_CASE("cpu: bytes are those of the formula (5.9), and sectors and barriers a
                                     causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 200, .d = 59})),
                                     causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 217, .Nk = 128, .d = 128})),
                                     causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 104, .Nk = 200, .d = 40}))};
-  problems[2].bias = BiasKind::matrix;
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const FullProblem& p : grid::counted(problems)) {

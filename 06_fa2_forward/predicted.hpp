@@ -10,10 +10,20 @@
 namespace flash::fa2_forward {
 
 /// The steps, in the order in which the kernels change.
-enum class Step { loop_order, register_tiles, tile_types, async_copies, vector_operands, short_softmax, tuned };
+enum class Step {
+  loop_order,
+  register_tiles,
+  async_copies,
+  powers_of_2,
+  masks_at_edges,
+  vector_operands,
+  longest_first,
+  tuned
+};
 
-/// Per head, of all warps. Lanes that share rows reduce them by halves, a shuffle per row: the maximum in every tile, the sum once per
-/// tile of Q. One __syncwarp() before P is read; the last step has two more between chunks of 64 keys of P.
+/// Per head, of all warps. Lanes that share rows reduce them by halves, a shuffle per row: the
+/// maximum in every tile, the sum once per tile of Q. One __syncwarp() before P is read; the last
+/// step has two more between chunks of 64 keys of P.
 inline std::int64_t warp_operations(const FullProblem& p, const TileChoice& choice, Step step) {
   if (step == Step::loop_order) return 0;
   const ThreadPart& S = choice.thread.front();
@@ -24,23 +34,21 @@ inline std::int64_t warp_operations(const FullProblem& p, const TileChoice& choi
   return choice.threads / 32 * (v.tiles * (shuffles + 2 * chunks - 1) + v.query_tiles * shuffles);
 }
 
-/// (6.6)  From step 6 on, the kernels read the bias of every pair in a tile, visible or not (ALiBi: one slope per thread and tile); the
-/// steps before read it for visible pairs alone. Two barriers per pair of tiles; step 1 has two more per tile of Q.
+/// (6.6)  Two barriers per pair of tiles; step 1 has two more per tile of Q. Of a bias, which only
+/// kernels in more/ know, every pair in a tile is read, visible or not; of ALiBi a slope per thread
+/// and tile.
 inline Prediction predicted_forward(const FullProblem& p, const TileChoice& choice, Step step) {
   const Visits v = visits(p, choice.tiles);
-  const bool whole_tiles = step >= Step::short_softmax;
   const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, d = p.d;
-  std::int64_t biases = 0;
-  if (p.bias != BiasKind::none) {
-    biases = !whole_tiles ? visible_pairs(p) : p.bias == BiasKind::alibi ? choice.threads * v.tiles : v.pairs;
-  }
+  const std::int64_t biases = p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? choice.threads * v.tiles : v.pairs;
   MovedTensors moved{{"Q", {heads * Nq * d, 0}}, {"K", {heads * v.keys * d, 0}}, {"V", {heads * v.keys * d, 0}},
                      {"O", {0, heads * Nq * d}}, {"L", {0, heads * Nq}},         {"bias", {heads * biases, 0}}};
   if (step >= Step::vector_operands) moved["Q"].sectors = heads * Nq * d;  // read along columns, to be stored transposed
-  // The lanes that write L have 4 neighbouring rows in steps 2 to 4, and later every fourth row.
+  // The lanes that write L have 4 neighbouring rows in steps 2 to 5, and later every fourth row.
   if (step != Step::loop_order) moved["L"].sectors = heads * Nq / (step < Step::vector_operands ? 4 : 2);
   const std::int64_t tiles_of_Q = step == Step::loop_order ? (p.Nq + choice.tiles.Br - 1) / choice.tiles.Br : 0;
-  // An asynchronous copy that only fills with zeros reads nothing, yet its source address counts as a sector.
+  // An asynchronous copy that only fills with zeros reads nothing, yet its source address counts as
+  // a sector.
   const bool copies_zeros = step >= Step::async_copies && (p.Nk % choice.tiles.Bc != 0 || p.d % 32 != 0);
   const bool ragged = !p.sequences.empty();
   if (ragged) {  // each thread looks up its block's tile, the ends of the sequence, and where it begins in Q, K, V, O and L
@@ -51,8 +59,9 @@ inline Prediction predicted_forward(const FullProblem& p, const TileChoice& choi
   return {moved, sectors, 2 * heads * (v.tiles + tiles_of_Q), heads * warp_operations(p, choice, step)};
 }
 
-/// (K.5)  Step 8. Q is read once per split, the parts' L by each thread of the second kernel. Barriers: two per tile of keys, and one
-/// before the warps' parts are merged. Warp operations: four halvings of each row's maximum in every tile, of its sum once per block.
+/// (K.5)  decode. Q is read once per split, the parts' L by each thread of the second kernel.
+/// Barriers: two per tile of keys, and one before the warps' parts are merged. Warp operations:
+/// four halvings of each row's maximum in every tile, of its sum once per block.
 inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choice) {
   const int warps = choice.threads / 32, Bc = 16 * warps, Br = choice.tiles.Br;
   const SplitVisits v = split_visits(p, choice.tiles, Bc);
@@ -75,8 +84,8 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
   return {moved, sectors, kv_heads * (2 * v.steps + v.blocks), kv_heads * (v.steps + v.blocks) * warps * Br / 2 * 4};
 }
 
-/// Step 10: as step 7, and the time components, two floats a row. time_kernel reads Q and K, with five shuffles a row; a tile of Q that sees no
-/// key needs none.
+/// lorentz: as tuned, and the time components, two floats a row. time_kernel reads Q and K, with
+/// five shuffles a row; a tile of Q that sees no key needs none.
 inline Prediction predicted_lorentz(const FullProblem& p, const TileChoice& choice) {
   Prediction prediction = predicted_forward(p, choice, Step::tuned);
   const Visits v = visits(p, choice.tiles);
@@ -90,7 +99,8 @@ inline Prediction predicted_lorentz(const FullProblem& p, const TileChoice& choi
   return prediction;
 }
 
-/// Step 11: as step 10. V's time components come with K's, and the norm takes the sums of three values over the lanes of a row.
+/// centroid: as lorentz. V's time components come with K's, and the norm takes the sums of three
+/// values over the lanes of a row.
 inline Prediction predicted_centroid(const FullProblem& p, const TileChoice& choice) {
   Prediction prediction = predicted_lorentz(p, choice);
   const ThreadPart& S = choice.thread.front();
@@ -107,9 +117,9 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const 
   if (v.name == std::string_view("lorentz")) return predicted_lorentz(p, choice);
   if (v.name == std::string_view("centroid")) return predicted_centroid(p, choice);
   if (v.name == std::string_view("options")) return predicted_forward(p, choice, Step::tuned);
-  constexpr std::string_view names[] = {"loop_order",      "register_tiles", "tile_types", "async_copies",
-                                        "vector_operands", "short_softmax",  "tuned"};
-  for (int step = 0; step < 7; ++step) {
+  constexpr std::string_view names[] = {"loop_order",     "register_tiles",  "async_copies",  "powers_of_2",
+                                        "masks_at_edges", "vector_operands", "longest_first", "tuned"};
+  for (int step = 0; step < 8; ++step) {
     if (v.name == names[step]) return predicted_forward(p, choice, static_cast<Step>(step));
   }
   return {};

@@ -53,7 +53,9 @@ TEST_CASE("cpu: the order of threads changes no bit") {
   }
 }
 
-TEST_CASE("cpu: bytes are those of the formula (6.6), and sectors, barriers and warp operations as predicted") {
+TEST_CASE(
+    "cpu: bytes are those of the formula (6.6), and sectors, barriers and warp operations as "
+    "predicted") {
   // On sm_90 the grid holds every problem to the predictions. On sm_75 tiles are smaller.
   std::vector<FullProblem> problems{many_tiles(),
                                     causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 65, .Nk = 180, .d = 59})),
@@ -124,11 +126,11 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
   }
 }
 
-// ---- Step 8 -----------------------------------------------------------------------------------------------------------------------------
-
 const Variant& decode() { return grid::variant_named("decode"); }
 
-TEST_CASE("cpu: decode is right with one split, two and many, around the edges of splits and tiles, and as predicted") {
+TEST_CASE(
+    "cpu: decode is right with one split, two and many, around the edges of splits and tiles, and "
+    "as predicted") {
   std::vector<FullProblem> problems;
   for (const int Nk : {1, 63, 64, 65, 127, 129, 256})
     problems.push_back(grid::problem_of({.H = 4, .Hkv = 1, .Nq = 1, .Nk = Nk, .d = 64}));
@@ -180,7 +182,7 @@ TEST_CASE("cpu: a fixed split gives the bits of any batch, the default fills the
   CHECK(decode().tiles(p, Pass::forward, limits).front().tiles == Tiles{8, 32768});
 }
 
-TEST_CASE("chapter: step 8 is the fastest for problems like decode alone") {
+TEST_CASE("chapter: decode is the fastest for problems like its own alone") {
   const auto fastest = [](const FullProblem& p) { return fastest_variant(Backend::cpu, p, Pass::forward, {}); };
   FullProblem p = grid::problem_of({.H = 32, .Hkv = 8, .Nq = 4, .Nk = 1000, .d = 128});
   REQUIRE(fastest(p) != nullptr);

@@ -1,6 +1,6 @@
 // 07 FlashAttention-2, backward, step 1: two kernels, so that each sum has one owner.
 //
-//   S = scale Q_i K_j^T + bias, masked;   P = e^(S - L_i)                               (7.1)
+//   S = scale Q_i K_j^T, masked;   P = e^(S - L_i)                                      (7.1)
 //   dP = dO_i V_j^T                                                                     (7.2)
 //   dS = P o (dP - D_i)      with D = rowsum(dO o O) from prepare_kernel                (7.3)
 //   dk_dv_kernel: for every tile j of K, V (one block each), over the tiles i of Q:
@@ -9,18 +9,21 @@
 //   dq_kernel: for every tile i of Q (one block each), over the tiles j of K, V:
 //     dQ_i += scale dS K_j                                                              (7.6)
 //
-// dV and dK sum over queries, dQ sums over keys: a block can own dK and dV or dQ, not both. So we run both loops, one kernel
-// each, and compute S and dP in both: seven products. No two blocks add to the same element, so every run gives the same bits.
+// dV and dK sum over queries, dQ sums over keys: a block can own dK and dV or dQ, not both. So we
+// run both loops, one kernel each, and compute S and dP in both: seven products. No two blocks add
+// to the same element, so every run gives the same bits.
 //
-// New since 05: L replaces m and l, and prepare_kernel computes D once per query. Tiles in registers and copies ahead come from
-// 06, and a block is two halves with one product of each pair (parts.cuh).
+// New since 05: L replaces m and l, and prepare_kernel computes D once per query. Tiles in
+// registers and copies ahead come from 06 (parts.cuh). All warps of a block divide the rows of each
+// product.
 //
-// P is recomputed from Q, K and L. Tiles with no visible pair are skipped: dk_dv begins at the first query that sees a key of
-// its tile, dq ends at the last key that a query of its tile sees.
+// P is recomputed from Q, K and L. Tiles with no visible pair are skipped: dk_dv begins at the
+// first query that sees a key of its tile, dq ends at the last key that a query of its tile sees.
 //
-// Grids: Tc*B*Hkv, where a block loops over all query heads that share its key/value head; Tr*B*H. Block: 8 warps (parts.cuh).
-// HBM: K, V once, Q, dO, L, D once per tile of K that they see; then Q, dO, L, D once, K, V once per tile of Q that sees them;
-//   dQ written once; dK, dV once per query head, which first reads the sum of the previous heads (7.7).  Workspace: D.
+// Grids: Tc*B*Hkv, where a block loops over all query heads that share its key/value head; Tr*B*H.
+// HBM: K, V once, Q, dO, L, D once per tile of K that they see; then Q, dO, L, D once, K, V once
+//   per tile of Q that sees them; dQ written once; dK, dV once per query head, which first reads
+//   the sum of the previous heads (7.7).  Workspace: D.
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
@@ -30,91 +33,82 @@ namespace flash::fa2_backward::step_1 {
 namespace {
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(ScoreRule rule, Tensors all, bool aligned) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem problem, Tensors all) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
-  const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, kv_head = blockIdx.x % heads % problem.Hkv;
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF_THREADS;
-  // The matrices of each half. Half 0: S = Q K^T, dV += P^T dO. Half 1: dP = dO V^T, dK += dS^T Q.
-  const auto Q_or_dO = of_half(first_half, smem.Q, smem.dO), K_or_V = of_half(first_half, smem.K, smem.V);
-  const auto P_or_dS = of_half(first_half, smem.P, smem.dS), dO_or_Q = of_half(first_half, smem.dO, smem.Q);
 
-  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head of the group. There is at
-  // least one: the last query sees every key.
+  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head
+  // of the group. There is at least one: the last query sees every key.
   const int first_query = problem.first_query(key0, Shape::Br);
-  const int first_head = kv_head * problem.group_size(), end_head = first_head + problem.group_size();
+  const int first_head = kv_head * problem.group_size();
+  const int end_head = first_head + problem.group_size();
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0, aligned);
-  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0, aligned);
-  load_queries<Shape>(smem, all, b, first_head, first_query, aligned);
+  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
+  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
+  load_queries<Shape>(smem, all, b, first_head, first_query);
   cp_async_commit();
 
   for (int h = first_head; h < end_head; ++h) {
-    typename Shape::KeyGradient gradient(0.0f);  // half 0: dV; half 1: dK, not scaled; this query head only
+    typename Shape::KeyGradient dV(0.0f), dK(0.0f);  // dK not scaled; of this query head only
     for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
       cp_async_wait<0>();
       // Read after write: all tiles have landed.
       __syncthreads();
 
-      // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
-      typename Shape::Scores S_or_dP(0.0f);
-      add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
-      if (first_half) {
-        rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.late_scale);
-      }
-      // Read after write: half 1 reads P for dS, and all warps of half 0 read it for dV.
+      // 2. S = Q K^T and dP = dO V^T. A thread has the same elements of both.
+      typename Shape::Scores S(0.0f), dP(0.0f);
+      add_product(S, KMajor{smem.Q}, KMajor{smem.K});
+      mask(S, problem, query0, key0);
+      add_product(dP, KMajor{smem.dO}, KMajor{smem.V});
+
+      // 3. P, and dS = P o (dP - D) with the P that the same thread has stored.
+      store_P(smem, S, problem.scale);
+      store_dS(smem, dP);
+      // Read after write: a thread reads columns of P and dS that all warps have stored.
       __syncthreads();
 
-      // 3. Half 1: dS = P o (dP - D).
-      if (!first_half) store_dS(smem, S_or_dP);
-      // Read after write: half 1 reads rows of dS that its other warps have written.
-      __syncthreads();
-
-      // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-      add_product(gradient, MnMajor{P_or_dS}, MnMajor{dO_or_Q});
+      // 4. dV += P^T dO, dK += dS^T Q.
+      add_product(dV, MnMajor{smem.P}, MnMajor{smem.dO});
+      add_product(dK, MnMajor{smem.dS}, MnMajor{smem.Q});
       // Write after read: the next tile overwrites Q, dO, L, D, and then P, dS.
       __syncthreads();
       const bool last_tile = query0 + Shape::Br >= problem.Nq;
       if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br, aligned);
+        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h,
+                            last_tile ? first_query : query0 + Shape::Br);
       cp_async_commit();
     }
 
-    // 5. Sum each head separately, then add up the heads: a single chain of additions over all queries of a group would be less
-    // precise (chapter 05, section 5).
-    const float factor = first_half ? 1.0f : problem.scale;
-    gradient.each([&](float& x, int) { x *= factor; });
-    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, aligned, h > first_head);
+    // 5. Sum each head separately, then add up the heads: a single chain of additions over all
+    // queries of a group would be less precise (chapter 05, section 5).
+    dK.each([&](float& x, int) { x *= problem.scale; });
+    write_tile(all.dV.head(b, kv_head), key0, 0, dV, h > first_head);
+    write_tile(all.dK.head(b, kv_head), key0, 0, dK, h > first_head);
   }
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, Tensors all, bool aligned) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, Tensors all) {
   // Under a causal mask the last queries see the most keys: their blocks start first.
-  const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
-  const int query0 = (problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads) * Shape::Br;
-  const Matrix<const float> K = all.K.head(b, problem.kv_head(h)), V = all.V.head(b, problem.kv_head(h));
+  const int query0 =
+      (problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads) * Shape::Br;
+  const Matrix<const float> K = all.K.head(b, problem.kv_head(h));
+  const Matrix<const float> V = all.V.head(b, problem.kv_head(h));
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF_THREADS;
-  const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
-  const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2, Shape::STRIDE};
-  // The matrices of each half. Half 0: S = Q K^T. Half 1: dP = dO V^T.
-  const auto Q_or_dO = of_half(first_half, smem.Q, smem.dO), K_or_V = of_half(first_half, smem.K, smem.V);
   typename Shape::QueryGradient dQ(0.0f);  // not scaled
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
 
   // 1. Q, dO, L, D, and the first tile of K, V.
-  load_queries<Shape>(smem, all, b, h, query0, aligned);
+  load_queries<Shape>(smem, all, b, h, query0);
   if (key_end > 0) {
-    load_async<Shape, Shape::Bc>(smem.K, K, 0, aligned);
-    load_async<Shape, Shape::Bc>(smem.V, V, 0, aligned);
+    load_async<Shape, Shape::Bc>(smem.K, K, 0);
+    load_async<Shape, Shape::Bc>(smem.V, V, 0);
   }
   cp_async_commit();
 
@@ -123,46 +117,48 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(ScoreRule rule, T
     // Read after write: the tiles of all threads have landed.
     __syncthreads();
 
-    // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
-    typename Shape::Scores S_or_dP(0.0f);
-    add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
-    if (first_half) {
-      rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-      store_P(smem, S_or_dP, rule.late_scale);
-    }
-    // Read after write: half 1 reads P of half 0. Write after read: no thread still reads V_j.
-    __syncthreads();
-    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.V, V, key0 + Shape::Bc, aligned);
-    cp_async_commit();
+    // 2. S = Q K^T and dP = dO V^T. A thread has the same elements of both.
+    typename Shape::Scores S(0.0f), dP(0.0f);
+    add_product(S, KMajor{smem.Q}, KMajor{smem.K});
+    mask(S, problem, query0, key0);
+    add_product(dP, KMajor{smem.dO}, KMajor{smem.V});
 
-    // 3. Half 1: dS = P o (dP - D).
-    if (!first_half) store_dS(smem, S_or_dP);
-    // Read after write: all threads read dS.
+    // 3. P, and dS = P o (dP - D).
+    store_P(smem, S, problem.scale);
+    store_dS(smem, dP);
+    // Read after write: a thread reads rows of dS that other lanes have stored.
+    // Write after read: no thread still reads V_j.
     __syncthreads();
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.V, V, key0 + Shape::Bc);
+    cp_async_commit();
 
     // 4. dQ += dS K.
-    add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
+    add_product(dQ, KMajor{smem.dS}, MnMajor{smem.K});
     // Write after read: the next tile overwrites K, and then dS.
     __syncthreads();
-    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.K, K, key0 + Shape::Bc, aligned);
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.K, K, key0 + Shape::Bc);
     cp_async_commit();
   }
-  // Without a tile of K nothing has waited for Q, dO, L and D: their copies end before the block does.
+  // Without a tile of K nothing has waited for Q, dO, L and D: their copies end before the block
+  // does.
   cp_async_wait<0>();
   dQ.each([&](float& x, int) { x *= problem.scale; });
-  write_tile(all.dQ.head(b, h), query0, half_col, dQ, aligned);
+  write_tile(all.dQ.head(b, h), query0, 0, dQ);
 }
 
 template <class Shape>
 void start(const Attention& a) {
   const Problem& p = a.problem;
-  const unsigned kv_heads = static_cast<unsigned>(p.B * p.Hkv), heads = static_cast<unsigned>(p.B * p.H);
+  const unsigned kv_heads = static_cast<unsigned>(p.B * p.Hkv);
+  const unsigned heads = static_cast<unsigned>(p.B * p.H);
   const std::size_t shared_bytes = Shape::SHARED_FLOATS * sizeof(float);
   launch_prepare(a, /*clear_dQ=*/false);
-  launch("fa2_dk_dv", {dim3(blocks_for(p.Nk, Shape::Bc) * kv_heads), dim3(Shape::THREADS), shared_bytes}, dk_dv_kernel<Shape>,
-         score_rule(a), tensors_of(a), are_aligned(a));
-  launch("fa2_dq", {dim3(blocks_for(p.Nq, Shape::Br) * heads), dim3(Shape::THREADS), shared_bytes}, dq_kernel<Shape>,
-         score_rule(a), tensors_of(a), are_aligned(a));
+  launch("fa2_two_kernels_dk_dv",
+         {dim3(blocks_for(p.Nk, Shape::Bc) * kv_heads), dim3(Shape::THREADS), shared_bytes},
+         dk_dv_kernel<Shape>, p, tensors_of(a));
+  launch("fa2_two_kernels_dq",
+         {dim3(blocks_for(p.Nq, Shape::Br) * heads), dim3(Shape::THREADS), shared_bytes},
+         dq_kernel<Shape>, p, tensors_of(a));
 }
 
 template <class Shape>
@@ -170,33 +166,34 @@ constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<Shape>(why, start<Shape>, speed);
 }
 
-// Width, Br, Bc, lanes per row of scores, lanes per row of dK; speed relative to the first of the width (left out: 3/4 of the
-// line before), as measured with --tune on an H200.
+// Width, Br, Bc, lanes per row of scores, lanes per row of dK, warps that divide the rows, all of
+// the block's.
 constexpr CompiledShape shapes[] = {
-    compiled<BackwardShape<32, 64, 128, 16, 8>>("8 x 8 scores a thread"),
-    compiled<BackwardShape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),
-    compiled<BackwardShape<64, 64, 128, 16, 8>>("8 x 8 scores and gradients a thread"),
-    compiled<BackwardShape<64, 64, 64, 8, 16>>("twice as many blocks", 0.88),
-    compiled<BackwardShape<64, 32, 32, 8, 16>>("little shared memory", 0.62),
-    compiled<BackwardShape<96, 64, 64, 8, 8>>("4 x 12 gradients a thread"),
-    compiled<BackwardShape<96, 32, 64, 8, 8>>("less shared memory"),
-    compiled<BackwardShape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
-    compiled<BackwardShape<128, 32, 64, 8, 16>>("less shared memory", 0.74),
-    compiled<BackwardShape<128, 32, 32, 8, 16>>("twice as many blocks", 0.62),
-    compiled<BackwardShape<128, 16, 32, 8, 16>>("little shared memory", 0.43),
+    compiled<BackwardShape<32, 64, 128, 16, 8, 8, 1>>("4 x 8 scores a thread"),
+    compiled<BackwardShape<32, 32, 64, 8, 8, 4, 1>>("little shared memory, twice as many blocks"),
+    compiled<BackwardShape<64, 64, 128, 16, 8, 8, 1>>("4 x 8 scores and gradients a thread"),
+    compiled<BackwardShape<64, 32, 32, 8, 16, 4, 1>>("little shared memory"),
+    compiled<BackwardShape<96, 32, 64, 8, 8, 4, 1>>("4 x 12 gradients a thread"),
+    compiled<BackwardShape<128, 64, 64, 8, 16, 8, 1>>("4 x 8 gradients a thread"),
+    compiled<BackwardShape<128, 32, 32, 8, 16, 4, 1>>("less shared memory"),
+    compiled<BackwardShape<128, 16, 32, 8, 16, 4, 1>>("little shared memory"),
 };
 
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward ? forward_pass().tiles(p, pass, limits) : choices(shapes, p, pass, limits);
+  return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
+                               : choices(shapes, p, pass, limits);
 }
 
-const Variant variant{.name = "two_kernels",
-                      .idea = "dK and dV over tiles of K, dQ over tiles of Q: deterministic, seven products",
-                      .forward = run_forward_pass,
-                      .backward = start_one_of<shapes>,
-                      .workspace = workspace,
-                      .refuse = refuse,
-                      .tiles = tiles};
+const Variant variant{
+    .name = "two_kernels",
+    .idea = "dK and dV over tiles of K, dQ over tiles of Q: deterministic, seven products",
+    .forward = run_forward_pass,
+    .backward = start_one_of<shapes>,
+    .workspace = workspace,
+    .refuse = refuse,
+    .tiles = tiles,
+    .row_multiple = 4,
+    .takes = plain_problem};
 
 }  // namespace
 }  // namespace flash::fa2_backward::step_1

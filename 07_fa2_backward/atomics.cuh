@@ -1,4 +1,4 @@
-// 07 FlashAttention-2, backward: the sum of dQ by atomics, as step 2 introduces it, for the steps that start from it.
+// 07 FlashAttention-2, backward: the sum of dQ by atomics, for one_kernel and the kernels of more/.
 #pragma once
 
 #include "07_fa2_backward/parts.cuh"
@@ -8,7 +8,7 @@ namespace {
 
 /// Adds C to M at (row0, col0) by atomics, since other blocks add to the same elements.
 template <class Tile>
-__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C, bool aligned) {
+__device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C) {
 #pragma unroll
   for (int r = 0; r < Tile::ROWS; ++r) {
     const int row = row0 + Tile::row(r);
@@ -17,14 +17,8 @@ __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const
     for (int c = 0; c < Tile::COLS; c += 4) {
       const int col = col0 + Tile::col(c);
       const float* const run = &C.elements[r][c];
-      if (aligned && col < M.cols) {
+      if (col < M.cols)
         atomic_add4(M.address(row, col), make_float4(run[0], run[1], run[2], run[3]));
-        continue;
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if (col + e < M.cols) atomicAdd(M.address(row, col + e), run[e]);
-      }
     }
   }
 }

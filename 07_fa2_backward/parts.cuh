@@ -1,65 +1,80 @@
-// 07 FlashAttention-2, backward: the parts that all steps share, in addition to the parts of 06.
+// 07 FlashAttention-2, backward: the parts that all steps share, in addition to the tiles and
+// operands of 06.
 //
-// A block has 8 warps in two halves that do the same work on different matrices, because the products form pairs that share no
-// operand:
-//   half 0: S = Q K^T, then P;   dV += P^T dO          half 1: dP = dO V^T, then dS;   dK += dS^T Q
-// and both compute dQ = dS K, half of the columns each. The 4 warps of a half divide the rows of their product.
-// Tiles have the same layout in shared memory as in HBM. The products need them in both directions: along the row in S and dP,
-// where one float4 holds four steps of the inner dimension, and down the column in dV and dK, where it holds four columns.
+// From step 2 on a block has 8 warps in two halves that do the same work on different matrices,
+// because the products form pairs that share no operand:
+//   half 0: S = Q K^T, then P;   dV += P^T dO      half 1: dP = dO V^T, then dS;   dK += dS^T Q
+// and both compute dQ = dS K, half of the columns each. The 4 warps of a half divide the rows.
+// Tiles have the same layout in shared memory as in HBM. The products need them in both directions:
+// along the row in S and dP, where one float4 holds four steps of the inner dimension, and down the
+// column in dV and dK, where it holds four columns.
 #pragma once
 
-#include "06_fa2_forward/parts.cuh"
+#include "06_fa2_forward/operands.cuh"
 #include "common/parts/compiled.hpp"
 #include "common/parts/forward_pass.hpp"
-#include "common/parts/softmax.cuh"
 
 namespace flash::fa2_backward {
 namespace {
 
-using fa2_forward::add_product, fa2_forward::KMajor, fa2_forward::MnMajor, fa2_forward::load_async, fa2_forward::ThreadTile,
-    fa2_forward::write_tile;
+using fa2_forward::LOG2_E, fa2_forward::mask, fa2_forward::add_product, fa2_forward::KMajor,
+    fa2_forward::MnMajor, fa2_forward::load_async, fa2_forward::ThreadTile, fa2_forward::write_tile;
 
 constexpr int HALF_THREADS = 4 * WARP;
 
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. A half's 4 warps divide the rows:
-///   tile            elements per thread                   lanes per row    runs (rows x columns)
-///   Scores          SCORE_ROWS x Bc / ScoreLanes           ScoreLanes       SCORE_RUN x 1
-///   KeyGradient     KEY_ROWS x Width / KeyLanes            KeyLanes         4 x 4
-///   QueryGradient   QUERY_ROWS x Width / 2 / QUERY_LANES    QUERY_LANES       1 x 4
-template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes>
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Warps:
+/// those that divide the rows of a product. Groups: of so many warps, each with a product of its
+/// own of a pair: 1 in step 1, and two halves from step 2 on.
+///   tile            elements per thread                         lanes per row   runs, rows x columns
+///   Scores          SCORE_ROWS x Bc / ScoreLanes                ScoreLanes      SCORE_RUN x 1
+///   KeyGradient     KEY_ROWS x Width / KeyLanes                 KeyLanes        4 x 4
+///   QueryGradient   QUERY_ROWS x Width / Groups / QUERY_LANES   QUERY_LANES     1 x 4
+template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes, int Warps = 4, int Groups = 2>
 struct BackwardShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = 2 * HALF_THREADS;
-  static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of a half of dQ
-  static constexpr int SCORE_ROWS = Br * ScoreLanes / HALF_THREADS, KEY_ROWS = Bc * KeyLanes / HALF_THREADS,
-                       QUERY_ROWS = Br * QUERY_LANES / HALF_THREADS;
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int GROUP_THREADS = Warps * WARP, THREADS = Groups * GROUP_THREADS;
+  static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of dQ, or of a half of it
+  static constexpr int SCORE_ROWS = Br * ScoreLanes / GROUP_THREADS;
+  static constexpr int KEY_ROWS = Bc * KeyLanes / GROUP_THREADS;
+  static constexpr int QUERY_ROWS = Br * QUERY_LANES / GROUP_THREADS;
   static constexpr int SCORE_RUN = SCORE_ROWS < ScoreLanes / 4 ? SCORE_ROWS : ScoreLanes / 4;
-  using Scores = ThreadTile<SCORE_ROWS, Bc / ScoreLanes, ScoreLanes, 4, SCORE_RUN>;             // S, P or dP, dS: [Br, Bc]
-  using KeyGradient = ThreadTile<KEY_ROWS, Width / KeyLanes, KeyLanes, 4, 4, 4>;                // dV or dK: [Bc, Width]
-  using QueryGradient = ThreadTile<QUERY_ROWS, Width / 2 / QUERY_LANES, QUERY_LANES, 4, 1, 4>;  // half of dQ: [Br, Width / 2]
+  // S, P or dP, dS: [Br, Bc]
+  using Scores = ThreadTile<SCORE_ROWS, Bc / ScoreLanes, ScoreLanes, Warps, SCORE_RUN>;
+  // dV or dK: [Bc, Width]
+  using KeyGradient = ThreadTile<KEY_ROWS, Width / KeyLanes, KeyLanes, Warps, 4, 4>;
+  // dQ, or half of its columns: [Br, Width / Groups]
+  using QueryGradient =
+      ThreadTile<QUERY_ROWS, Width / Groups / QUERY_LANES, QUERY_LANES, Warps, 1, 4>;
 
-  // STRIDE: each row of a tile starts 4 banks after the previous row, so that 8 lanes that read 16 bytes each of 8 rows hit all
-  // 32 banks once.
-  // P_STRIDE: in one store of P or dS a warp writes 32 / ScoreLanes rows, SCORE_RUN apart, of ScoreLanes neighbouring floats
-  // each. SCORE_RUN rows are SCORE_RUN Bc + ScoreLanes floats, or ScoreLanes banks since Bc % 32 == 0: the rows hit all banks
-  // once (07, section 4). Example <64, 64, 128, 16, 8>: rows 0 and 4, 4 * 132 = 528 floats apart, begin in banks 0 and 16.
+  // STRIDE: each row of a tile starts 4 banks after the previous row, so that 8 lanes that read 16
+  // bytes each of 8 rows hit all 32 banks once.
+  // P_STRIDE: in one store of P or dS a warp writes 32 / ScoreLanes rows, SCORE_RUN apart, of
+  // ScoreLanes neighbouring floats each. SCORE_RUN rows are SCORE_RUN Bc + ScoreLanes floats, or
+  // ScoreLanes banks since Bc % 32 == 0: the rows hit all banks once (07, section 4). Example
+  // <64, 64, 128, 16, 8>: rows 0 and 4, 4 * 132 = 528 floats apart, begin in banks 0 and 16.
   static constexpr int STRIDE = Width + 4, P_STRIDE = Bc + ScoreLanes / SCORE_RUN;
   static constexpr int SHARED_FLOATS = (2 * Bc + 2 * Br) * STRIDE + 2 * Br * P_STRIDE + 2 * Br;
 
-  static_assert(Bc % 32 == 0 && P_STRIDE % 4 == 0, "rows of P and dS begin ScoreLanes / SCORE_RUN banks apart, and are float4");
-  static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && SCORE_ROWS >= 1, "S is dealt out evenly");
-  static_assert(KeyGradient::HEIGHT == Bc && KeyGradient::WIDTH == Width, "dK, dV are dealt out evenly, in fours");
-  static_assert(QueryGradient::HEIGHT == Br && QueryGradient::WIDTH == Width / 2,
+  static_assert(Bc % 32 == 0 && P_STRIDE % 4 == 0,
+                "rows of P and dS begin ScoreLanes / SCORE_RUN banks apart, and are float4");
+  static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && SCORE_ROWS >= 1,
+                "S is dealt out evenly");
+  static_assert(KeyGradient::HEIGHT == Bc && KeyGradient::WIDTH == Width,
+                "dK, dV are dealt out evenly, in fours");
+  static_assert(QueryGradient::HEIGHT == Br && QueryGradient::WIDTH == Width / Groups,
                 "dQ is dealt out evenly, in fours of columns");
 };
 
 template <class Shape>
-constexpr ThreadPart held_by_a_thread[] = {fa2_forward::part_of<typename Shape::Scores>("S"),
-                                           fa2_forward::part_of<typename Shape::KeyGradient>("dK"),
-                                           fa2_forward::part_of<typename Shape::QueryGradient>("dQ")};
+constexpr ThreadPart held_by_a_thread[] = {
+    fa2_forward::part_of<typename Shape::Scores>("S"),
+    fa2_forward::part_of<typename Shape::KeyGradient>("dK"),
+    fa2_forward::part_of<typename Shape::QueryGradient>("dQ")};
 
 /// speed: as in CompiledShape.
 template <class Shape>
-constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&), double speed) {
+constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&),
+                                       double speed) {
   return {.width = Shape::Width,
           .tiles = {Shape::Br, Shape::Bc},
           .threads = Shape::THREADS,
@@ -101,7 +116,8 @@ __device__ SharedTiles shared_tiles() {
           .D = stats_of_rows()};
 }
 
-/// The tile that this thread's half of the block works on. Only the pointer is selected: both have the same size.
+/// The tile that this thread's half of the block works on. Only the pointer is selected: both have
+/// the same size.
 __device__ inline SharedMatrix<float> of_half(bool first_half, const SharedMatrix<float>& first,
                                               const SharedMatrix<float>& second) {
   return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};
@@ -116,16 +132,18 @@ struct Tensors {
 
 /// Starts copying the tiles of Q, dO, L and D that begin at query0.
 template <class Shape>
-__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0, bool aligned) {
-  load_async<Shape, Shape::Br>(smem.Q, all.Q.head(b, h), query0, aligned);
-  load_async<Shape, Shape::Br>(smem.dO, all.dO.head(b, h), query0, aligned);
+__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h,
+                             int query0) {
+  load_async<Shape, Shape::Br>(smem.Q, all.Q.head(b, h), query0);
+  load_async<Shape, Shape::Br>(smem.dO, all.dO.head(b, h), query0);
+  static_assert(Shape::Br <= Shape::THREADS, "a thread copies a row's L and D");
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
   const Vector<const float> L = all.L.head_vector(b, h), D = all.D.head_vector(b, h);
   if (query0 + row < L.size) {
     cp_async<4>(&smem.L[row], L.address(query0 + row));
     cp_async<4>(&smem.D[row], D.address(query0 + row));
-  } else {  // beyond the last query P = 0, whatever the bias: an infinite P would turn dO = 0 into NaN
+  } else {  // beyond the last query P = 0: an infinite one would turn dO = 0 into NaN
     smem.L[row] = INFINITY;
     smem.D[row] = 0.0f;
   }
@@ -138,11 +156,11 @@ __device__ Rows<Tile::ROWS> of_rows(const float* elements) {
   return rows.each([&](float& x, int r) { x = elements[Tile::row(r)]; });
 }
 
-/// (7.1)  S becomes P = e^(S - L), also in shared memory. `late_scale` is still to be multiplied into S.
+/// (7.1)  S becomes P = e^(S - L), also in shared memory. `scale` is still to be multiplied into S.
 template <class Tile>
-__device__ void store_P(const SharedTiles& smem, Tile& S, float late_scale) {
+__device__ void store_P(const SharedTiles& smem, Tile& S, float scale) {
   const Rows<Tile::ROWS> L = of_rows<Tile>(smem.L);
-  S.each([&](float& s, int r) { s = exp2_approx((late_scale * s - zero_if_empty(L[r])) * LOG2_E); });
+  S.each([&](float& s, int r) { s = exp2_approx((scale * s - zero_if_empty(L[r])) * LOG2_E); });
   S.each_at([&](float p, int row, int col) { smem.P(row, col) = p; });
 }
 
@@ -151,14 +169,16 @@ template <class Tile>
 __device__ void store_dS(const SharedTiles& smem, Tile& dP) {
   const Rows<Tile::ROWS> D = of_rows<Tile>(smem.D);
   dP.each([&](float& dp, int r) { dp -= D[r]; });
-  dP.each_at([&](float difference, int row, int col) { smem.dS(row, col) = smem.P(row, col) * difference; });
+  dP.each_at([&](float difference, int row, int col) {
+    smem.dS(row, col) = smem.P(row, col) * difference;
+  });
 }
 
-/// (7.3)  D = rowsum(dO o O), one warp per query. clear_dQ: sets dQ to 0, for kernels that add to it.  Grid: (queries / warps
-/// per block) * B*H.
+/// (7.3)  D = rowsum(dO o O), one warp per query. clear_dQ: sets dQ to 0, for kernels that add to
+/// it.  Grid: (queries / warps per block) * B*H.
 __global__ void __launch_bounds__(2 * HALF_THREADS)
-    prepare_kernel(Problem problem, Tensor<const float> O_all, Tensor<const float> dO_all, Tensor<float> D_all,
-                   Tensor<float> dQ_all, bool clear_dQ) {
+    prepare_kernel(Problem problem, Tensor<const float> O_all, Tensor<const float> dO_all,
+                   Tensor<float> D_all, Tensor<float> dQ_all, bool clear_dQ) {
   const int heads = problem.B * problem.H;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
   const int i = blockIdx.x / heads * (2 * HALF_THREADS / WARP) + threadIdx.x / WARP;
@@ -172,18 +192,22 @@ __global__ void __launch_bounds__(2 * HALF_THREADS)
     if (clear_dQ) dQ(i, c) = 0.0f;
   }
 #pragma unroll
-  for (int distance = WARP / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+  for (int distance = WARP / 2; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(ALL_LANES, sum, distance);
   if (lane == 0) D_all.head_vector(b, h)(i) = sum;
 }
 
-// ---- launch ----------------------------------------------------------------------------------------------------------------
+// ---- launch
+// ----------------------------------------------------------------------------------------------------------------
 
 /// Computes D; runs before the other kernels.
 void launch_prepare(const Attention& a, bool clear_dQ) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(p.Nq, 2 * HALF_THREADS / WARP) * static_cast<unsigned>(p.B * p.H);
-  launch("prepare", {dim3(blocks), dim3(2 * HALF_THREADS)}, prepare_kernel, p, view<const float>(a.O), view<const float>(a.dO),
-         view<float>(a.workspace("D")), view<float>(a.dQ), clear_dQ);
+  const unsigned blocks =
+      blocks_for(p.Nq, 2 * HALF_THREADS / WARP) * static_cast<unsigned>(p.B * p.H);
+  launch("prepare", {dim3(blocks), dim3(2 * HALF_THREADS)}, prepare_kernel, p,
+         view<const float>(a.O), view<const float>(a.dO), view<float>(a.workspace("D")),
+         view<float>(a.dQ), clear_dQ);
 }
 
 Tensors tensors_of(const Attention& a) {
@@ -192,17 +216,16 @@ Tensors tensors_of(const Attention& a) {
           view<float>(a.dQ),       view<float>(a.dK),      view<float>(a.dV)};
 }
 
-bool are_aligned(const Attention& a) { return rows_are_aligned({a.Q, a.K, a.V, a.dO, a.dQ, a.dK, a.dV}); }
-
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
   if (pass == Pass::forward) return {};
   return {{"D", {p.B, p.H, p.Nq, 1}}};
 }
 
-/// The grids: prepare has a block for every 8 queries, dk_dv and the one kernel for at least every 32 keys, dq for every 16
-/// queries.
+/// The grids: prepare has a block for every 8 queries, dk_dv and the one kernel for at least every
+/// 32 keys, dq for every 16 queries.
 std::string refuse(const Problem& p) {
-  const std::string queries = refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 2 * HALF_THREADS / WARP);
+  const std::string queries =
+      refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 2 * HALF_THREADS / WARP);
   return queries.empty() ? refuse_row_of_blocks(std::int64_t{p.B} * p.Hkv, p.Nk, 32) : queries;
 }
 

@@ -5,20 +5,25 @@
 
 namespace flash::fa2_backward {
 
-/// (7.7)  With four barriers per pair of tiles in every kernel that visits it, and five shuffles per row of D.
-inline Prediction predicted_backward(const FullProblem& p, const TileChoice& choice, bool two_kernels) {
+/// (7.7)  With so many barriers per pair of tiles in every kernel that visits it, and five shuffles
+/// per row of D.
+inline Prediction predicted_backward(const FullProblem& p, const TileChoice& choice, bool two_kernels = false,
+                                     int barriers_of_pair = 4) {
   const Tiles& tiles = choice.tiles;
   const Visits v = visits(p, tiles);
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
-  // Rows of Q, dO, L, D that a head's blocks read: once for each tile of K, and for dBias again (9.17).
+  // Rows of Q, dO, L, D that a head's blocks read: once for each tile of K, and for dBias again
+  // (9.17).
   const std::int64_t walked = v.queries + (two_kernels ? Nq : p.bias_gradient ? v.queries : 0);
   const bool walks_twice = two_kernels || p.bias_gradient;  // over all pairs of tiles
   const std::int64_t kv_read = kv_heads * v.seen * d + (walks_twice ? heads * v.keys * d : 0);
-  // Each query head of a group adds its part to the sum of those before it. Keys that no query sees get their zeros once.
+  // Each query head of a group adds its part to the sum of those before it. Keys that no query sees
+  // get their zeros once.
   const Moved gradient{(heads - kv_heads) * v.seen * d, (heads * v.seen + kv_heads * (Nk - v.seen)) * d};
   // Zeroed; then each tile of K is added.
   const Moved dQ = two_kernels ? Moved{0, heads * Nq * d} : Moved{heads * v.queries * d, heads * (Nq + v.queries) * d};
-  // The bias of every pair of a tile, ALiBi's slope once for each of the 128 threads that compute scores.
+  // The bias of every pair of a tile, ALiBi's slope once for each of the 128 threads that compute
+  // scores.
   const std::int64_t biases = p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? 128 * v.tiles : v.pairs;
   MovedTensors moved{{"O", {heads * Nq * d, 0}},
                      {"dO", {heads * (Nq + walked) * d, 0}},
@@ -41,21 +46,22 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
     moved["offsets"] = {(4 * blocks + tensors) * choice.threads + 2 * heads * v.tiles * tiles.Br, 0};
   }
   const auto sectors = copies_zeros || ragged ? std::nullopt : sectors_of(moved, p);
-  const std::int64_t barriers = 4 * heads * v.tiles * (two_kernels ? 2 : 1) + (p.bias_gradient ? 3 * heads * v.tiles : 0);
+  const std::int64_t barriers =
+      barriers_of_pair * heads * v.tiles * (two_kernels ? 2 : 1) + (p.bias_gradient ? 3 * heads * v.tiles : 0);
   return {moved, sectors, barriers, 5 * heads * Nq};
 }
 
-/// Step 5: as step 2, and the time components, two floats a row, come with Q and K.
+/// lorentz: as one_kernel, and the time components, two floats a row, come with Q and K.
 inline Prediction predicted_lorentz(const FullProblem& p, const TileChoice& choice) {
-  Prediction prediction = predicted_backward(p, choice, /*two_kernels=*/false);
+  Prediction prediction = predicted_backward(p, choice);
   prediction.tensors["q0"] = {2 * std::int64_t{p.B} * p.H * visits(p, choice.tiles).queries, 0};
   prediction.tensors["k0"] = {2 * std::int64_t{p.B} * p.Hkv * p.Nk, 0};
   prediction.sectors = {};
   return prediction;
 }
 
-/// Step 6: as step 5. V's time components come with V; centroid_kernel reads O, dO and D, and the next kernel reads its result in place of
-/// dO and D.
+/// centroid: as lorentz. V's time components come with V; centroid_kernel reads O, dO and D, and
+/// the next kernel reads its result in place of dO and D.
 inline Prediction predicted_centroid(const FullProblem& p, const TileChoice& choice) {
   Prediction prediction = predicted_lorentz(p, choice);
   const std::int64_t heads = std::int64_t{p.B} * p.H, elements = heads * p.Nq * p.d;
@@ -74,10 +80,10 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   const bool forward = pass == Pass::forward;
   if (name == "lorentz") return forward ? fa2_forward::predicted_lorentz(p, choice) : predicted_lorentz(p, choice);
   if (name == "centroid") return forward ? fa2_forward::predicted_centroid(p, choice) : predicted_centroid(p, choice);
-  const bool two_kernels = name == "two_kernels";
+  const bool halves = name == "two_halves", two_kernels = name == "two_kernels" || halves;
   if (!two_kernels && name != "one_kernel" && name != "options" && name != "bias_gradient") return {};
   if (forward) return fa2_forward::predicted_forward(p, choice, fa2_forward::Step::tuned);
-  return predicted_backward(p, choice, two_kernels);
+  return predicted_backward(p, choice, two_kernels, two_kernels && !halves ? 3 : 4);
 }
 
 }  // namespace flash::fa2_backward

@@ -21,7 +21,8 @@ using grid::causal;
 using grid::Simulated;
 using grid::with_bias;
 
-/// Several tiles along both axes, the first 64 queries and one more see no key, and two query heads share a key/value head.
+/// Several tiles along both axes, the first 64 queries and one more see no key, and two query heads
+/// share a key/value head.
 FullProblem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 200, .Nk = 135, .d = 40})); }
 
 /// "two_kernels, tiles 64 x 128 on B=1 ...", for messages.
@@ -33,8 +34,11 @@ std::vector<TileChoice> choices(const Variant& v, const FullProblem& p, Pass pas
   return v.tiles(p, pass, grid::device().limits());
 }
 
-TEST_CASE("cpu: bytes are those of the formula (7.7), and sectors, barriers and warp operations as predicted") {
-  // On sm_90 the grid holds every problem to the predictions, of both passes. On older GPUs tiles are smaller.
+TEST_CASE(
+    "cpu: bytes are those of the formula (7.7), and sectors, barriers and warp operations as "
+    "predicted") {
+  // On sm_90 the grid holds every problem to the predictions, of both passes. On older GPUs tiles
+  // are smaller.
   const std::vector<FullProblem> problems{
       many_tiles(), causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 100, .Nk = 100, .d = 128})),
       with_bias(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 65, .Nk = 180, .d = 59})), BiasKind::matrix)};
@@ -52,7 +56,7 @@ TEST_CASE("chapter: the bytes of exercise 2") {
     const Moved all = sum_of(predict(grid::variant_named(name), p, Pass::backward, DeviceLimits{}, Tiles{64, 64}).tensors);
     return all.read + all.written;
   };
-  CHECK(bytes("two_kernels") == 19279872);
+  CHECK(bytes("two_halves") == 19279872);
   CHECK(bytes("one_kernel") == 18747392);
 }
 
@@ -92,7 +96,7 @@ TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles, an
   }
 }
 
-/// Checks both variants on a problem, with their default tiles or with all choices.
+/// Checks all variants on a problem, with their default tiles or with all choices.
 void check_choices_on(const FullProblem& p, bool all) {
   const Inputs inputs = make_inputs(p, InputKind::normal, 71, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
@@ -123,8 +127,11 @@ TEST_CASE("cpu: right around the edges of tiles, whatever the GPU") {
   }
 }
 
-TEST_CASE("cpu: rows beyond the last query add nothing, even where a negative ALiBi slope favours distant keys") {
-  // One query beyond a whole tile: e^S overflows in the other rows of the last tile, and infinity times 0 is NaN.
+TEST_CASE(
+    "cpu: rows beyond the last query add nothing, even where a negative ALiBi slope favours "
+    "distant keys") {
+  // One query beyond a whole tile: e^S overflows in the other rows of the last tile, and infinity
+  // times 0 is NaN.
   const FullProblem p = with_bias(grid::problem_of({.H = 2, .Hkv = 2, .Nq = 65, .Nk = 300, .d = 32}), BiasKind::alibi);
   Inputs inputs = make_inputs(p, InputKind::normal, 76, Pass::backward);
   for (float& slope : inputs.bias.values) slope = -1.0f;
@@ -135,15 +142,20 @@ TEST_CASE("cpu: rows beyond the last query add nothing, even where a negative AL
   }
 }
 
-TEST_CASE("cpu: dK and dV of both variants are the same to the last bit, and dQ where there is one tile of keys") {
-  // Both add the tiles of Q in the same order. To dQ the atomics add one number for each tile of keys (exercise 5): 0 + x has one order.
+TEST_CASE(
+    "cpu: dK and dV of all steps are the same to the last bit, and dQ where there is one tile "
+    "of keys") {
+  // All add the tiles of Q in the same order. To dQ the atomics add one number for each tile of
+  // keys (exercise 5): 0 + x has one order.
   const FullProblem short_keys = grid::problem_of({.H = 4, .Hkv = 2, .Nq = 100, .Nk = 32, .d = 64});
   const Inputs few = make_inputs(short_keys, InputKind::normal, 75, Pass::backward);
-  CHECK(identical(grid::run(grid::variant_named("two_kernels"), short_keys, few, Pass::backward),
-                  grid::run(grid::variant_named("one_kernel"), short_keys, few, Pass::backward)));
+  const Results<float> shortest = grid::run(grid::variant_named("one_kernel"), short_keys, few, Pass::backward);
+  for (const char* name : {"two_kernels", "two_halves"})
+    CHECK(identical(grid::run(grid::variant_named(name), short_keys, few, Pass::backward), shortest));
   for (const FullProblem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 150, .Nk = 260, .d = 59})})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Results<float> two = grid::run(grid::variant_named("two_kernels"), p, inputs, Pass::backward);
+    CHECK(identical(two, grid::run(grid::variant_named("two_halves"), p, inputs, Pass::backward)));
     Results<float> one = grid::run(grid::variant_named("one_kernel"), p, inputs, Pass::backward);
     CHECK(two.dQ.values != one.dQ.values);
     one.dQ = two.dQ;
@@ -151,7 +163,9 @@ TEST_CASE("cpu: dK and dV of both variants are the same to the last bit, and dQ 
   }
 }
 
-TEST_CASE("cpu: the order of blocks changes no bit of any gradient but the atomics' dQ, which stays within tolerance") {
+TEST_CASE(
+    "cpu: the order of blocks changes no bit of any gradient but the atomics' dQ, which stays "
+    "within tolerance") {
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 40, .Nk = 260, .d = 30}));
   const Inputs inputs = make_inputs(p, InputKind::normal, 73, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
@@ -185,14 +199,16 @@ TEST_CASE("chapter: what D does to dS = P o (dP - D) (7.3)") {
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
   for (const Variant& v : grid::variants_for(p)) {
     INFO(std::string(v.name));
-    // V_j = v for all j: O_i = v whatever P, so dP_ij = dO_i . v = D_i, and nothing can be gained by attending elsewhere: dS = 0.
+    // V_j = v for all j: O_i = v whatever P, so dP_ij = dO_i . v = D_i, and nothing can be gained
+    // by attending elsewhere: dS = 0.
     Inputs inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
     repeat_first_row(inputs.V, p);
     const Results<float> same_values = grid::run(v, p, inputs, Pass::backward);
     CHECK(largest(same_values.dQ) < 1e-5f);
     CHECK(largest(same_values.dK) < 1e-5f);
     CHECK(largest(same_values.dV) > 0.1f);
-    // K_j = k for all j (exercise 1): dQ_i = scale (sum_j dS_ij) k, and each row of dS sums to zero, although dS itself is not zero.
+    // K_j = k for all j (exercise 1): dQ_i = scale (sum_j dS_ij) k, and each row of dS sums to
+    // zero, although dS itself is not zero.
     inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
     repeat_first_row(inputs.K, p);
     const Results<float> same_keys = grid::run(v, p, inputs, Pass::backward);
@@ -213,7 +229,7 @@ TEST_CASE("chapter: each GPU has tiles for each d") {
         REQUIRE(!all.empty());
         for (const TileChoice& choice : all) {
           CHECK(choice.shared_bytes <= limits.shared_bytes);
-          CHECK(choice.threads == 256);
+          CHECK((choice.threads == 128 || choice.threads == 256));
           CHECK(std::count_if(all.begin(), all.end(), [&](const TileChoice& c) { return c.tiles == choice.tiles; }) == 1);
         }
         const std::vector<TileChoice> forward = choices(v, p, Pass::forward),

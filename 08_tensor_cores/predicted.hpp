@@ -13,18 +13,6 @@ namespace flash::tensor_cores {
 
 inline std::int64_t up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/// (8.8)  Rows that are no whole chunks of 16 bytes are copied once into rows that are.
-inline void add_copy(MovedTensors& moved, const char* tensor, std::int64_t rows, const FullProblem& p) {
-  if (p.d % 8 == 0) return;
-  moved[tensor].read += rows * p.d;
-  moved[std::string(tensor) + "_padded"].written += rows * up(p.d, 8);
-}
-
-/// Rows as the kernels read them: of the tensor, or of its copy.
-inline void add_read(MovedTensors& moved, const char* tensor, std::int64_t rows, const FullProblem& p) {
-  moved[p.d % 8 == 0 ? tensor : std::string(tensor) + "_padded"].read += rows * up(p.d, 8);
-}
-
 /// The biases that a head looks up, of all pairs in the tiles, seen or not; ALiBi's slope once for each of `threads` and each tile.
 inline std::int64_t biases(const FullProblem& p, const Visits& v, int threads) {
   return p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? threads * v.tiles : v.pairs;
@@ -33,12 +21,10 @@ inline std::int64_t biases(const FullProblem& p, const Visits& v, int threads) {
 /// (8.9)  Of tiles that a lazy maximum computes twice, which takes scores that grow on the way, the second time is left out.
 inline MovedTensors predicted_forward(const FullProblem& p, const TileChoice& choice) {
   const Visits v = visits(p, choice.tiles);
-  const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv;
+  const std::int64_t heads = std::int64_t{p.B} * p.H;
   MovedTensors moved{{"O", {0, heads * p.Nq * p.d}}, {"L", {0, heads * p.Nq}}};
-  add_copy(moved, "Q", heads * p.Nq, p);
-  for (const char* const tensor : {"K", "V"}) add_copy(moved, tensor, kv_heads * p.Nk, p);
-  add_read(moved, "Q", heads * v.seeing, p);
-  for (const char* const tensor : {"K", "V"}) add_read(moved, tensor, heads * v.keys, p);
+  moved["Q"].read = heads * v.seeing * p.d;
+  for (const char* const tensor : {"K", "V"}) moved[tensor].read = heads * v.keys * p.d;
   moved["bias"].read = heads * biases(p, v, choice.threads);
   return moved;
 }
@@ -52,35 +38,32 @@ inline bool Q_stays(const FullProblem& p, const TileChoice& choice) {
 /// __syncthreads() of a forward step in all blocks; neither named barriers nor mbarriers.
 inline std::optional<std::int64_t> forward_barriers(std::string_view step, const FullProblem& p, const TileChoice& choice,
                                                     const DeviceLimits& limits) {
-  const int Br = choice.tiles.Br;
-  const std::int64_t heads = std::int64_t{p.B} * p.H, pairs = heads * visits(p, choice.tiles).tiles;
-  const std::int64_t tiles_of_Q = heads * visits(p, choice.tiles).query_tiles;
-  const std::int64_t blind = p.causal ? heads * (std::max(0, p.Nq - p.Nk) / Br) : 0;  // tiles of Q that see no key
-  if (step == "mma" || step == "swizzle") return 2 * pairs - (tiles_of_Q - blind);
-  if (step == "pipeline" || step == "registers" || step == "addresses") return pairs;
-  if (step == "resident_Q" || step == "tuned" || step == "lazy_maximum" || step == "options")
-    return pairs + (Q_stays(p, choice) ? tiles_of_Q : 0);
+  const Visits v = visits(p, choice.tiles);
+  const std::int64_t heads = std::int64_t{p.B} * p.H, pairs = heads * v.tiles;
+  const std::int64_t tiles_of_Q = heads * v.query_tiles, seeing = heads * v.seeing_tiles;
+  if (step == "mma" || step == "swizzle") return 2 * pairs - seeing;
+  if (step == "pipeline" || step == "registers" || step == "powers" || step == "addresses") return pairs;
+  if (step == "tuned" || step == "block_order" || step == "key_order" || step == "lazy_maximum" || step == "options")
+    return pairs + (Q_stays(p, choice) ? seeing : 0);
   // One more when the mbarriers are initialised, and that alone where warps specialise.
   if (step == "tma" || step == "wgmma") return pairs + tiles_of_Q;
   if (step != "scheduled" && step != "options_hopper") return tiles_of_Q;
   return tiles_of_Q <= limits.multiprocessors ? std::optional(tiles_of_Q) : std::nullopt;  // else blocks take several tiles
 }
 
-/// The same where a warp only loads. In the last steps each warpgroup of 64 rows looks up biases of the tiles that it sees.
+/// The same where a warp only loads. Each warpgroup of 64 rows looks up biases of the tiles that it sees.
 inline MovedTensors predicted_specialized(std::string_view step, const FullProblem& p, const TileChoice& choice) {
   MovedTensors moved = predicted_forward(p, choice);
   const std::int64_t heads = std::int64_t{p.B} * p.H;
-  const bool counts_work = step == "scheduled" || step == "options_hopper", skips = step == "tall" || counts_work;
-  const Tiles looked_up{skips ? 64 : choice.tiles.Br, choice.tiles.Bc};
-  moved["bias"].read = heads * biases(p, visits(p, looked_up), 2 * looked_up.Br);
-  if (counts_work) {
+  if (p.bias != BiasKind::none) moved["bias"].read = heads * biases(p, visits(p, {64, choice.tiles.Bc}), 128);
+  if (step == "scheduled" || step == "options_hopper") {
     const std::int64_t work = heads * (up(p.Nq, choice.tiles.Br) / choice.tiles.Br);
     moved["counter"] = {work + 1, work + 1};  // drawn from once for each tile of Q, and set back
   }
   return moved;
 }
 
-/// (K.5)  Step 9. Q is read by each warp of each split, the parts' L by each thread of the second kernel. Barriers: one per tile of keys,
+/// (K.5)  Decode. Q is read by each warp of each split, the parts' L by each thread of the second kernel. Barriers: one per tile of keys,
 /// and two around the warps' parts. Warp operations: in each tile 4 products and 2 ldmatrix for 16 columns of d, and two halvings of the maxima
 /// of a lane's two rows; of their sums once.
 inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choice) {
@@ -92,12 +75,8 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
                      {"O", {0, rows * p.d}},
                      {"L", {0, rows}},
                      {"bias", {p.bias == BiasKind::none ? 0 : kv_heads * v.pairs, 0}}};
-  add_copy(moved, "Q", rows, p);
-  add_read(moved, "Q", warps * parts, p);
-  for (const char* const tensor : {"K", "V"}) {
-    add_copy(moved, tensor, kv_heads * p.Nk, p);
-    add_read(moved, tensor, kv_heads * v.keys, p);
-  }
+  moved["Q"].read = warps * parts * p.d;
+  for (const char* const tensor : {"K", "V"}) moved[tensor].read = kv_heads * v.keys * p.d;
   const std::int64_t width = p.d <= 64 ? 64 : up(p.d, 128), per_tile = 6 * width / 16 + 4;
   std::optional<std::int64_t> sectors;
   if (p.d == width && p.Nk % (16 * warps) == 0 && p.bias == BiasKind::none) {  // else copies of zeros, whose addresses count
@@ -107,14 +86,12 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
   return {moved, sectors, kv_heads * (v.steps + 2 * v.blocks), kv_heads * warps * (v.steps * per_tile + 4 * v.blocks)};
 }
 
-/// Step 10, with or without the backward pass after it. In a ragged batch each thread looks up its block's tile, the ends of the sequence,
-/// and where it begins in Q, K, V, O and L. Where Q stays in registers, tiles that see no key read theirs, too. A warp looks up no biases of
-/// tiles that none of its rows sees.
+/// The options, with or without the backward pass after it. In a ragged batch each thread looks up its block's tile, the ends of the
+/// sequence, and where it begins in Q, K, V, O and L. A warp looks up no biases of tiles that none of its rows sees.
 inline Prediction predicted_options(const FullProblem& p, const TileChoice& choice, const DeviceLimits& limits) {
   MovedTensors moved = predicted_forward(p, choice);
   const Tiles of_warp{choice.tiles.Br / (choice.threads / 32), choice.tiles.Bc};
   moved["bias"].read = std::int64_t{p.B} * p.H * biases(p, visits(p, of_warp), 32);
-  if (Q_stays(p, choice)) add_read(moved, "Q", std::int64_t{p.B} * p.H * (p.Nq - visits(p, choice.tiles).seeing), p);
   if (!p.sequences.empty()) {
     const std::int64_t threads = std::int64_t{p.B} * p.H * visits(p, choice.tiles).query_tiles * choice.threads;
     moved["order"].read = 2 * threads, moved["offsets"].read = (4 + 5) * threads;
@@ -134,7 +111,7 @@ inline std::int64_t subgroups_of(const Variant& v, const Problem& p) {
 inline MovedTensors predicted_backward(std::string_view step, const FullProblem& p, const TileChoice& choice,
                                        std::int64_t subgroups) {
   const auto [Br, Bc] = choice.tiles;
-  const bool two_kernels = step == "two_kernels", halved = step == "halves" || step == "staggered";
+  const bool two_kernels = step == "two_kernels", halved = step == "staggered";
   const bool divided = step == "divided", ordered = step == "ordered" || divided, relay = step == "relay";
   const bool hopper =
       step == "warpgroups" || step == "ring" || step == "bulk" || ordered || step == "lead" || step == "general";
@@ -151,13 +128,12 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
   MovedTensors moved{{"O", {heads * Nq * d, 0}}, {"dO", {heads * Nq * d, 0}},
                      {"L", {heads * Nq, 0}},     {"dQ", {0, heads * Nq * d}},
                      {"dK", gradient},           {"dV", gradient}};
-  add_copy(moved, "dO", heads * Nq, p);  // Q, K and V have theirs from the forward pass
-  for (const char* const tensor : {"Q", "dO"}) add_read(moved, tensor, heads * (parts * v.queries + (two_kernels ? Nq : 0)), p);
+  for (const char* const tensor : {"Q", "dO"}) moved[tensor].read += heads * (parts * v.queries + (two_kernels ? Nq : 0)) * d;
   for (const char* const tensor : {"K", "V"}) {
-    add_read(moved, tensor, parts * subgroups * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0), p);
+    moved[tensor].read += (parts * subgroups * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0)) * d;
     if (divided) {
       const std::int64_t rows = subgroups * kv_heads;
-      moved[std::string("d") + tensor + "_parts"] = {rows * Nk * up(d, 8), rows * up(Nk, Bc) * width};
+      moved[std::string("d") + tensor + "_parts"] = {rows * Nk * d, rows * up(Nk, Bc) * width};
     }
   }
   moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
@@ -169,7 +145,7 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
     const std::int64_t added = heads * v.tiles * Br * width;
     const std::int64_t in_order =
         Nq / 16 * 16 + 2 * std::min<std::int64_t>(Nq % 16, 8);  // rows g and g + 8, if there is a row g
-    moved["dQ_accum"] = {added + heads * in_order * up(d, 8), added + heads * up(Nq, 128) * width};
+    moved["dQ_accum"] = {added + heads * in_order * d, added + heads * up(Nq, 128) * width};
     if (ordered) {  // the first tile of keys stores; only what sees no key is cleared
       const std::int64_t unseen = p.causal ? std::max<std::int64_t>(0, Nq - Nk) : 0;
       const std::int64_t tiles = up(Nq, Br) / Br - unseen / Br;  // that any key sees
@@ -184,7 +160,7 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
   return moved;
 }
 
-/// Backward step 5. In a ragged batch L and D, and the sum of dQ, have up to 128 rows more per sequence. Each thread looks up its block's tile
+/// The options backward. In a ragged batch L and D, and the sum of dQ, have up to 128 rows more per sequence. Each thread looks up its block's tile
 /// and the ends of the sequence, and where it begins: for K and V, dK and dV, and in each tile for Q, dO, dQ, and L and D. Threads of the
 /// kernels before and after look for the sequence of their row.
 inline MovedTensors predicted_options_backward(const FullProblem& p, const TileChoice& choice) {
@@ -192,7 +168,7 @@ inline MovedTensors predicted_options_backward(const FullProblem& p, const TileC
   if (p.sequences.empty()) return moved;
   const Visits v = visits(p, choice.tiles);
   const std::int64_t parts = p.d > 128 ? 2 : 1, kv_blocks = parts * p.Hkv, in_tiles = parts * p.H;
-  const std::int64_t width = p.d <= 128 ? up(p.d, 32) : 256, chunks = up(p.d, 8) / 8, threads = choice.threads;
+  const std::int64_t width = p.d <= 128 ? up(p.d, 32) : 256, chunks = p.d / 8, threads = choice.threads;
   const auto count = static_cast<std::uint64_t>(p.sequences.count());
   const std::int64_t rows = up(p.Nq, 128) + 128 * p.sequences.count();
   std::int64_t of_16 = 0;  // rows g of 16 that exist; convert reads g + 8 with them
@@ -209,14 +185,14 @@ inline MovedTensors predicted_options_backward(const FullProblem& p, const TileC
   return moved;
 }
 
-/// (9.17) in 16 bits: step 6 is step 5 and a kernel over square tiles of the bias.
+/// (9.17) in 16 bits: the options backward and a kernel over square tiles of the bias.
 inline MovedTensors predicted_bias_gradient(const FullProblem& p, const TileChoice& choice) {
   MovedTensors moved = predicted_options_backward(p, choice);
   const int side = choice.tiles.Br >= 32 ? 64 : 32;
   const Visits v = visits(p, {side, side});
   const std::int64_t heads = std::int64_t{p.B} * p.H;
-  for (const char* const tensor : {"Q", "dO"}) add_read(moved, tensor, heads * v.queries, p);
-  for (const char* const tensor : {"K", "V"}) add_read(moved, tensor, heads * v.keys, p);
+  for (const char* const tensor : {"Q", "dO"}) moved[tensor].read += heads * v.queries * p.d;
+  for (const char* const tensor : {"K", "V"}) moved[tensor].read += heads * v.keys * p.d;
   moved["LD"].read += 2 * heads * v.tiles * side;
   moved["bias"].read += heads * v.pairs;
   moved["dBias"].written = bias_elements(p);
@@ -225,8 +201,8 @@ inline MovedTensors predicted_bias_gradient(const FullProblem& p, const TileChoi
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
                             const DeviceLimits& limits) {
-  for (const std::string_view step :
-       {"mma", "swizzle", "pipeline", "registers", "addresses", "resident_Q", "tuned", "lazy_maximum", "tma", "wgmma"}) {
+  for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "powers", "addresses", "tuned", "block_order",
+                                      "key_order", "lazy_maximum", "tma", "wgmma"}) {
     if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
@@ -235,14 +211,14 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   if (v.name == std::string_view("options") || (options_backward && pass == Pass::forward))
     return predicted_options(p, choice, limits);
   if (options_backward) return {bias_gradient ? predicted_bias_gradient(p, choice) : predicted_options_backward(p, choice)};
-  for (const std::string_view step : {"specialized", "overlap", "lazy", "tall", "scheduled", "options_hopper"}) {
+  for (const std::string_view step : {"specialized", "overlap", "ping_pong", "lazy", "tall", "scheduled", "options_hopper"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
-  for (const std::string_view step : {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "bulk", "lead",
-                                      "general", "ordered", "relay", "divided"}) {
+  for (const std::string_view step : {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "bulk", "lead", "general",
+                                      "ordered", "relay", "divided"}) {
     if (v.name != step) continue;
     if (pass == Pass::backward) return {predicted_backward(step, p, choice, subgroups_of(v, p))};
-    return {predicted_forward(p, choice), {}, forward_barriers("lazy_maximum", p, choice, limits), {}};
+    return predicted_options(p, choice, limits);
   }
   return {};
 }

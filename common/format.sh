@@ -26,11 +26,11 @@ ruff=$(of_version "ruff $(sed -n 's/^required-version = "==\(.*\)"$/\1/p' common
 sources() {  # those that are there: one may be deleted, and not committed yet
   git ls-files -z --cached --others --exclude-standard -- '*.cpp' '*.hpp' '*.cuh' '*.cu' | xargs -0 ls 2>/dev/null | tr '\n' '\0'
 }
-# Whoever compares two one-file kernels has them side by side on a screen.
+side_by_side='^0\([^/]*/standalone\|[1-7][^/]*/.*\.cuh$\|8[^/]*/\(forward\|backward\|hopper_forward\)/.*\.cuh$\)'  # two are compared side by side
 narrow="--style={$(sed 's/^ColumnLimit:.*/ColumnLimit: 100/; s/$/,/' .clang-format)}"
 format() {
-  sources | grep -zv '^0[^/]*/standalone' | xargs -0 "$clang_format" "$@"
-  sources | grep -z '^0[^/]*/standalone' | xargs -0 "$clang_format" "$narrow" "$@"
+  sources | grep -zv "$side_by_side" | xargs -0 "$clang_format" "$@"
+  sources | grep -z "$side_by_side" | xargs -0 "$clang_format" "$narrow" "$@"
 }
 config=(--config common/ruff.toml)
 if [ $check = no ]; then

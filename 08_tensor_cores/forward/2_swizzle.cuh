@@ -1,24 +1,27 @@
 // 08 Tensor cores, forward, step 2: ldmatrix, and a swizzle instead of padding.
 //
-//   S = scale Q_i K_j^T + bias, masked                     [Br, d] x [d, Bc]           (6.1)
+//   S = scale Q_i K_j^T, masked                            [Br, d] x [d, Bc]           (6.1)
 //   m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                  (6.2)
 //   P = e^(S - m_new),   l = alpha l + rowsum P                                        (6.3)
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = m + ln l                                              (6.5)
 //
 // New since step 1, with the same arithmetic on the same tiles:
-// - One ldmatrix loads a 16 x 16 block, where step 1 needs four reads, or eight for V. Each lane passes the address of a chunk
-//   of 8 elements and receives elements of other chunks, exactly those that mma.sync expects in this lane.
-// - Rows are not padded. Instead, 16-byte chunks are permuted within their row, so that the 8 rows of one ldmatrix phase, and
-//   the chunks that are copied together, are in different banks (docs/reference/swizzles.md).
+// - One ldmatrix loads a 16 x 16 block, where step 1 needs four reads, or eight for V. Each lane
+//   passes the address of a chunk of 8 elements and receives elements of other chunks, those that
+//   mma.sync expects in this lane.
+// - Rows are not padded. Instead, 16-byte chunks are permuted within their row, so that the 8 rows
+//   of one ldmatrix phase, and the chunks that are copied together, are in different banks
+//   (docs/reference/swizzles.md): Tile of parts/tile.cuh, which takes the step's Operand.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the
+// 4 lanes of a quad.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
-#include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
+#include "08_tensor_cores/parts/tile.cuh"
 
 namespace flash::tensor_cores::forward_2 {
 namespace {
@@ -27,25 +30,31 @@ namespace {
 template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_FRAGMENTS = RowFragments;                       // of 16 rows, per warp
-  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows, per warp
+  static constexpr int KEY_FRAGMENTS = Bc / 8;        // of 8 columns of S
+  static constexpr int COL_FRAGMENTS = Width / 8;     // of 8 columns of O
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
-  static constexpr int BLOCKS = Blocks;                                    // per SM (occupancy); they share its registers
-  static constexpr int SHARED_ELEMENTS = Width * (Br + 2 * Bc) + Bc * Br;  // Q, K, V and P
+  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  // Q, K, V and P.
+  static constexpr int SHARED_ELEMENTS = Width * (Br + 2 * Bc) + Bc * Br;
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2 && Width >= 64);
 
-  static_assert(Br % (16 * ROW_FRAGMENTS) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
+  static_assert(Br % (16 * ROW_FRAGMENTS) == 0 && Bc % 16 == 0 && Width % 32 == 0,
+                "whole fragments");
 };
 
-/// A tile as an operand. load() loads a 16 x 16 block: block `outer` of a left operand's rows or a right operand's columns, and
-/// block `inner` of the dimension that the product sums over. Trans: sums run down the columns of the tile, which ldmatrix
-/// transposes.
-template <class Tile, bool Trans>
+/// A tile as an operand. load() loads a 16 x 16 block: block `outer` of a left operand's rows or a
+/// right operand's columns, and block `inner` of the dimension that the product sums over. Trans:
+/// sums run down the columns of the tile, which ldmatrix transposes.
+template <class Tile, bool Trans, int Depth = Tile::WIDTH / 16>
 struct Operand {
   using T = typename Tile::T;
-  static constexpr int DEPTH = Tile::WIDTH / 16;  // of a left operand
+  static constexpr int DEPTH = Depth;  // of a left operand
   Tile tile;
   int row, col;  // of this lane's chunk in block (0, 0)
+
+  __device__ Operand(const Tile& tile_, int row_, int chunk, int col0)
+      : tile(tile_), row(row_), col(col0 + 8 * chunk) {}
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
     if constexpr (Trans) {
@@ -55,37 +64,11 @@ struct Operand {
     }
   }
 };
+template <class T, int Width>
+using Tile = tensor_cores::Tile<T, Width, Operand>;
 
-/// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 elements are permuted within their row.
-template <class T_, int Width>
-struct Tile {
-  using T = T_;
-  static constexpr int WIDTH = Width;
-  SharedMatrix<T> elements;
-
-  __device__ Tile(T* start, int rows) : elements{start, rows, Width, Width} {}
-  __device__ T* end() const { return elements.data + elements.rows * Width; }
-  __device__ Tile below(int row) const { return {elements.data + row * Width, elements.rows - row}; }  // row: a multiple of 8
-
-  /// Neighbouring elements of a chunk, as one access.
-  template <class Wide>
-  __device__ decltype(auto) as(int row, int col) const {
-    return elements.template as<Wide>(row, swizzled_col(Width, row, col));
-  }
-  __device__ T* chunk(int row, int col) const { return elements.address(row, swizzled_col(Width, row, col)); }
-
-  // The lanes' chunks: the left one of rows 0..15, then the right one. For a right operand each 8 x 8 block is transposed.
-  __device__ Operand<Tile, false> left() const { return {*this, lane() % 16, lane() / 16 * 8}; }
-  __device__ Operand<Tile, true> right() const { return {*this, lane() % 16, lane() / 16 * 8}; }
-  // Columns of the transpose are rows: the left and right chunks of rows 0..7, then of rows 8..15.
-  __device__ Operand<Tile, false> transposed() const { return {*this, lane() / 16 * 8 + lane() % 8, lane() / 8 % 2 * 8}; }
-
- private:
-  __device__ static int lane() { return threadIdx.x % WARP; }
-};
-
-/// Copies rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time, with zeros beyond the last row and
-/// column. M's rows are 16-byte aligned.
+/// Copies rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time, with zeros beyond
+/// the last row and column.
 template <class Shape, class T>
 __device__ void load(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
@@ -99,7 +82,8 @@ __device__ void load(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M
   }
 }
 
-/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over the old P.
+/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over
+/// the old P.
 template <int N>
 __device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest) {
   Rows<N> alpha(0.0f);
@@ -114,20 +98,20 @@ __device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest) {
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
-                   Tensor<float> L_all) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
-  const Problem& problem = rule.problem;
+    forward_kernel(Problem problem, Tensor<const T> Q_all, Tensor<const T> K_all,
+                   Tensor<const T> V_all, Tensor<T> O_all, Tensor<float> L_all) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
   const int b = blockIdx.x / Tr / problem.H, h = blockIdx.x / Tr % problem.H;
-  const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
+  const Matrix<const T> K = K_all.head(b, problem.kv_head(h)),
+                        V = V_all.head(b, problem.kv_head(h));
 
   const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Br);
   const Tile<T, Shape::Width> K_smem(Q_smem.end(), Shape::Bc), V_smem(K_smem.end(), Shape::Bc);
   const Tile<T, Shape::Bc> P_smem(V_smem.end(), Shape::Br);
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row
+  const auto Q_rows = Q_smem.below(warp_row);
   const auto P_rows = P_smem.below(warp_row);
 
   using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
@@ -136,10 +120,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // No row of the tile sees keys from key_end on.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int visible_tiles = (key_end + Shape::Bc - 1) / Shape::Bc;
+  if (visible_tiles == 0)
+    return write_empty<Shape>(O_all.head(b, h), L_all.head_vector(b, h), query0);
 
-  // 1. Q, unless the tile sees no key: no barrier would then separate these writes from those of O, which is staged in the same
-  // buffer.
-  if (visible_tiles > 0) load<Shape>(Q_smem, Q_all.head(b, h), query0);
+  // 1. Q.
+  load<Shape>(Q_smem, Q_all.head(b, h), query0);
 
   for (int j = 0; j < visible_tiles; ++j) {
     // 2. K and V.
@@ -154,29 +139,34 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
     add_product(S, Q_rows.left(), K_smem.transposed());                // (6.1)
-    rule.apply(S, b * problem.H + h, query0 + warp_row, key0);
+    S.each([&](float& s, int) { s *= problem.scale; });
+    mask(problem, S, query0 + warp_row, key0);
     const auto alpha = update_max(m, row_max(S));                         // (6.2)
     S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3)
     auto& P = S;                                                          // in the same registers
     l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
-    // 4. O += P V. P becomes an operand through shared memory. The barrier of phase 2 separates it from the previous tile's P.
+    // 4. O += P V. P becomes an operand through shared memory. The barrier of phase 2 separates it
+    // from the previous tile's P.
     store(P_rows, P);
     // Read after write: ldmatrix reads whole rows, written by several lanes.
     __syncwarp();
     add_product(O, P_rows.left(), V_smem.right());  // (6.4)
   }
-  write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (6.5)
+  write_output(O, m, l, /*late_scale=*/1.0f, O_all.head(b, h), L_all.head_vector(b, h),
+               query0 + warp_row, Q_rows);  // (6.5)
 }
 
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
-    const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
-    launch("tensor_swizzle", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)}, forward_kernel<T, Shape>,
-           score_rule(a, /*scale_first=*/true), pad_if_unaligned<T>(a, a.Q, "Q_padded"),
-           pad_if_unaligned<T>(a, a.K, "K_padded"), pad_if_unaligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
+    const Problem& p = a.problem;
+    const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
+    launch("tensor_swizzle",
+           {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           forward_kernel<T, Shape>, p, view<const T>(a.Q), view<const T>(a.K), view<const T>(a.V),
+           view<T>(a.O), view<float>(a.L));
   });
 }
 
@@ -198,7 +188,8 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 32, 16, 1, 2>("little shared memory"),
 };
 
-const Variant variant = forward_step<shapes>("swizzle", "ldmatrix, and an XOR swizzle in place of padding");
+const Variant variant =
+    plain_step<shapes>("swizzle", "ldmatrix, and an XOR swizzle in place of padding");
 
 }  // namespace
 }  // namespace flash::tensor_cores::forward_2

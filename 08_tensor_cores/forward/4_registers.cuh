@@ -1,24 +1,22 @@
-// 08 Tensor cores, forward, step 4: P stays in registers, and powers of two.
+// 08 Tensor cores, forward, step 4: P stays in registers.
 //
-//   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
-//   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
-//   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
+//   S = scale Q_i K_j^T, masked                            [Br, d] x [d, Bc]           (6.1)
+//   m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                  (6.2)
+//   P = e^(S - m_new),   l = alpha l + rowsum P                                        (6.3)
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
-//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
+//   at the end  O = O / l,   L = m + ln l                                              (6.5)
 //
-// New since step 3, with the same tiles:
-// - The accumulators of S already have the layout of P V's left operand: rounded to T, they are used in place. P stays in
-//   registers.
-// - scale and log2 e are folded into the exponent: one fused multiply-add and one ex2 per element of P. rule.apply() leaves the
-//   scale to it, as late_scale, unless it has to add a bias to scaled scores.
+// New since step 3, with the same tiles: the accumulators of S already have the layout of P V's
+// left operand. rounded() of parts/tile.cuh packs them where they are, without shared memory.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
+// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the
+// 4 lanes of a quad.
+// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
-#include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
+#include "08_tensor_cores/parts/tile.cuh"
 
 namespace flash::tensor_cores::forward_4 {
 namespace {
@@ -27,25 +25,31 @@ namespace {
 template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int ROW_FRAGMENTS = RowFragments;                       // of 16 rows, per warp
-  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows, per warp
+  static constexpr int KEY_FRAGMENTS = Bc / 8;        // of 8 columns of S
+  static constexpr int COL_FRAGMENTS = Width / 8;     // of 8 columns of O
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
-  static constexpr int BLOCKS = Blocks;                          // per SM (occupancy); they share its registers
-  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);  // Q, and two tiles each of K and V
+  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  // Q, and two tiles each of K and V.
+  static constexpr int SHARED_ELEMENTS = Width * (Br + 4 * Bc);
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2 && Width >= 64);
 
-  static_assert(Br % (16 * ROW_FRAGMENTS) == 0 && Bc % 16 == 0 && Width % 32 == 0, "whole fragments");
+  static_assert(Br % (16 * ROW_FRAGMENTS) == 0 && Bc % 16 == 0 && Width % 32 == 0,
+                "whole fragments");
 };
 
-/// A tile as an operand. load() loads a 16 x 16 block: block `outer` of a left operand's rows or a right operand's columns, and
-/// block `inner` of the dimension that the product sums over. Trans: sums run down the columns of the tile, which ldmatrix
-/// transposes.
-template <class Tile, bool Trans>
+/// A tile as an operand. load() loads a 16 x 16 block: block `outer` of a left operand's rows or a
+/// right operand's columns, and block `inner` of the dimension that the product sums over. Trans:
+/// sums run down the columns of the tile, which ldmatrix transposes.
+template <class Tile, bool Trans, int Depth = Tile::WIDTH / 16>
 struct Operand {
   using T = typename Tile::T;
-  static constexpr int DEPTH = Tile::WIDTH / 16;  // of a left operand
+  static constexpr int DEPTH = Depth;  // of a left operand
   Tile tile;
   int row, col;  // of this lane's chunk in block (0, 0)
+
+  __device__ Operand(const Tile& tile_, int row_, int chunk, int col0)
+      : tile(tile_), row(row_), col(col0 + 8 * chunk) {}
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
     if constexpr (Trans) {
@@ -55,37 +59,11 @@ struct Operand {
     }
   }
 };
+template <class T, int Width>
+using Tile = tensor_cores::Tile<T, Width, Operand>;
 
-/// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 elements are permuted within their row.
-template <class T_, int Width>
-struct Tile {
-  using T = T_;
-  static constexpr int WIDTH = Width;
-  SharedMatrix<T> elements;
-
-  __device__ Tile(T* start, int rows) : elements{start, rows, Width, Width} {}
-  __device__ T* end() const { return elements.data + elements.rows * Width; }
-  __device__ Tile below(int row) const { return {elements.data + row * Width, elements.rows - row}; }  // row: a multiple of 8
-
-  /// Neighbouring elements of a chunk, as one access.
-  template <class Wide>
-  __device__ decltype(auto) as(int row, int col) const {
-    return elements.template as<Wide>(row, swizzled_col(Width, row, col));
-  }
-  __device__ T* chunk(int row, int col) const { return elements.address(row, swizzled_col(Width, row, col)); }
-
-  // The lanes' chunks: the left one of rows 0..15, then the right one. For a right operand each 8 x 8 block is transposed.
-  __device__ Operand<Tile, false> left() const { return {*this, lane() % 16, lane() / 16 * 8}; }
-  __device__ Operand<Tile, true> right() const { return {*this, lane() % 16, lane() / 16 * 8}; }
-  // Columns of the transpose are rows: the left and right chunks of rows 0..7, then of rows 8..15.
-  __device__ Operand<Tile, false> transposed() const { return {*this, lane() / 16 * 8 + lane() % 8, lane() / 8 % 2 * 8}; }
-
- private:
-  __device__ static int lane() { return threadIdx.x % WARP; }
-};
-
-/// Starts copying rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time, with zeros beyond the last
-/// row and column. M's rows are 16-byte aligned.
+/// Starts copying rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time, with
+/// zeros beyond the last row and column.
 template <class Shape, class T>
 __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
   constexpr unsigned chunks = Shape::Width / 8;
@@ -94,77 +72,43 @@ __device__ void load_async(const Tile<T, Shape::Width>& tile, const Matrix<const
   for (unsigned index = first; index < end; index += Shape::THREADS) {
     const int row = index / chunks, col = index % chunks * 8;
     const bool exists = row0 + row < M.rows && col < M.cols;
-    cp_async_zfill<16>(tile.chunk(row, col), M.address(exists ? row0 + row : 0, exists ? col : 0), exists ? 16 : 0);
+    const auto from = M.address(exists ? row0 + row : 0, exists ? col : 0);
+    cp_async_zfill<16>(tile.chunk(row, col), from, exists ? 16 : 0);
   }
 }
 
-/// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
-template <class T_, int RowFragments, int ColFragments>
-struct Rounded {
-  using T = T_;
-  static constexpr int DEPTH = ColFragments / 2;
-  const Accumulators<RowFragments, ColFragments>& P;
-
-  __device__ void load(unsigned (&A)[4], int i, int k) const {
-#pragma unroll
-    for (int reg = 0; reg < 4; ++reg) A[reg] = P.template pair<T>(i, 2 * k + reg / 2, reg % 2);
-  }
-};
-template <class T, int RowFragments, int ColFragments>
-__device__ Rounded<T, RowFragments, ColFragments> rounded(const Accumulators<RowFragments, ColFragments>& P) {
-  return {P};
-}
-
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
+/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over
+/// the old P.
 template <int N>
-__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float scale_log2) {
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest) {
   Rows<N> alpha(0.0f);
 #pragma unroll
   for (int r = 0; r < N; ++r) {
     const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(scale_log2 * (m[r] - zero_if_empty(m_new)));
+    alpha[r] = expf(m[r] - zero_if_empty(m_new));
     m[r] = m_new;
   }
   return alpha;
 }
 
-/// Up to this |c m|, rounding c m changes the weight of a tile by at most 0.04 %, less than rounding P does (0.05 % in fp16).
-constexpr float LARGE = 0x1p14f;
-
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is large or overflows. Each lane
-/// decides for its own rows, without a vote: the branch needs no other lane, and the next product (.sync) waits for all lanes
-/// of the warp.
-template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float scale_log2, bool subtract_first) {
-  m.each([&](float& x, int) {
-    x = zero_if_empty(x);
-    subtract_first = subtract_first || fabsf(scale_log2 * x) > LARGE;
-  });
-  if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
-  m.each([&](float& x, int) { x = subtract_first ? 0.0f : scale_log2 * x; });
-  S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - m[r]); });
-}
-
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    forward_kernel(ScoreRule rule, Tensor<const T> Q_all, Tensor<const T> K_all, Tensor<const T> V_all, Tensor<T> O_all,
-                   Tensor<float> L_all) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // this architecture is too old: never launched
-  const Problem& problem = rule.problem;
+    forward_kernel(Problem problem, Tensor<const T> Q_all, Tensor<const T> K_all,
+                   Tensor<const T> V_all, Tensor<T> O_all, Tensor<float> L_all) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
   const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
   const int query0 = blockIdx.x % Tr * Shape::Br;
   const int b = blockIdx.x / Tr / problem.H, h = blockIdx.x / Tr % problem.H;
-  const Matrix<const T> K = K_all.head(b, problem.kv_head(h)), V = V_all.head(b, problem.kv_head(h));
+  const Matrix<const T> K = K_all.head(b, problem.kv_head(h)),
+                        V = V_all.head(b, problem.kv_head(h));
 
   const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Br);
   const auto K_smem = [&](int stage) {  // two tiles of K after Q, then two of V
     return Tile<T, Shape::Width>(Q_smem.end() + stage * Shape::Bc * Shape::Width, Shape::Bc);
   };
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warp_row);                           // the warp's rows
-
-  const float scale_log2 = rule.late_scale * LOG2_E;  // c
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row
+  const auto Q_rows = Q_smem.below(warp_row);
 
   using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;
   Output O(0.0f);                            // [16 ROW_FRAGMENTS, Width], not normalised
@@ -172,18 +116,17 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // No row of the tile sees keys from key_end on.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int visible_tiles = (key_end + Shape::Bc - 1) / Shape::Bc;
+  if (visible_tiles == 0)
+    return write_empty<Shape>(O_all.head(b, h), L_all.head_vector(b, h), query0);
 
   const auto load_tile = [&](int j) {
     load_async<Shape>(K_smem(j % 2), K, j * Shape::Bc);
     load_async<Shape>(V_smem(j % 2), V, j * Shape::Bc);
   };
 
-  // 1. Q and the first tiles of K and V, unless the tile sees no key: no barrier would then separate these writes from those of
-  // O, which is staged in the buffer of Q.
-  if (visible_tiles > 0) {
-    load_async<Shape>(Q_smem, Q_all.head(b, h), query0);
-    load_tile(0);
-  }
+  // 1. Q and the first tiles of K and V.
+  load_async<Shape>(Q_smem, Q_all.head(b, h), query0);
+  load_tile(0);
 
   for (int j = 0; j < visible_tiles; ++j) {
     // 2. K and V have landed; the prefetch of the next tiles starts.
@@ -195,27 +138,31 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
-    add_product(S, Q_rows.left(), K_smem(j % 2).transposed());         // (8.1)
-    rule.apply(S, b * problem.H + h, query0 + warp_row, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
-    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
-    auto& P = S;                                               // in the same registers
+    add_product(S, Q_rows.left(), K_smem(j % 2).transposed());         // (6.1)
+    S.each([&](float& s, int) { s *= problem.scale; });
+    mask(problem, S, query0 + warp_row, j * Shape::Bc);
+    const auto alpha = update_max(m, row_max(S));                         // (6.2)
+    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3)
+    auto& P = S;                                                          // in the same registers
     l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
 
     // 4. O += P V.
     add_product(O, rounded<T>(P), V_smem(j % 2).right());  // (6.4)
   }
-  write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0 + warp_row, Q_rows);  // (8.5)
+  write_output(O, m, l, /*late_scale=*/1.0f, O_all.head(b, h), L_all.head_vector(b, h),
+               query0 + warp_row, Q_rows);  // (6.5)
 }
 
 template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
-    const unsigned blocks = blocks_for(a.problem.Nq, Shape::Br) * static_cast<unsigned>(a.problem.B * a.problem.H);
-    launch("tensor_registers", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a), pad_if_unaligned<T>(a, a.Q, "Q_padded"),
-           pad_if_unaligned<T>(a, a.K, "K_padded"), pad_if_unaligned<T>(a, a.V, "V_padded"), view<T>(a.O), view<float>(a.L));
+    const Problem& p = a.problem;
+    const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
+    launch("tensor_registers",
+           {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           forward_kernel<T, Shape>, p, view<const T>(a.Q), view<const T>(a.K), view<const T>(a.V),
+           view<T>(a.O), view<float>(a.L));
   });
 }
 
@@ -237,7 +184,7 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 32, 16, 1, 2>("little shared memory"),
 };
 
-const Variant variant = forward_step<shapes>("registers", "P stays in registers; one multiply-add and one ex2 for each score");
+const Variant variant = plain_step<shapes>("registers", "P stays in registers");
 
 }  // namespace
 }  // namespace flash::tensor_cores::forward_4

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    mask(St, problem, at.query0, work.key0 + warp_row);
+    mask_transposed(St, problem, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), problem.scale);
     auto& Pt = St;  // in the same registers
 
@@ -149,7 +149,7 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum, PreparedBatch{{a.problem}});
+    const BackwardTensors<T> all = prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     // Only as many heads at once as it takes to give every SM a block, so that the blocks of a head run together.
     launch("backward_warpgroups",

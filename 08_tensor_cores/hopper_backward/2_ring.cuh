@@ -86,7 +86,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& p
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
-    mask(St, problem, at.query0, work.key0 + warp_row);
+    mask_transposed(St, problem, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), problem.scale);
     auto& Pt = St;  // in the same registers
 
@@ -159,7 +159,7 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum, PreparedBatch{{a.problem}});
+    const BackwardTensors<T> all = prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_ring", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));

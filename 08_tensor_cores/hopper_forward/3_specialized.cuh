@@ -7,14 +7,16 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 2, with the same tiles:
-// - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile into rings of buffers
-//   (parts/panels.cuh). It waits until a buffer is empty, the other warpgroups, the consumers, until it is full. The loop has
-//   no block-wide barrier any more, so that one warpgroup can compute its softmax while another multiplies.
+// - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile
+//   into rings of buffers (parts/panels.cuh). It waits until a buffer is empty, the other
+//   warpgroups, the consumers, until it is full. The loop has no block-wide barrier any more, so
+//   that one warpgroup can compute its softmax while another multiplies.
 // - setmaxnreg moves the registers of the producer's warpgroup to the consumers.
 //
-// Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
+// and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
+// once.
+// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -27,18 +29,20 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = 2;                                         // of the rings of K and V
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
+  static constexpr int STAGES = 2;  // of the rings of K and V
   static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one
+  // consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   using Storage = SharedStorage<Width, Br, Bc, STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Br % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
-  static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
+  static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
@@ -48,91 +52,123 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   auto& storage = shared.storage;
   mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
   shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
-  PipelineState<Shape::STAGES> KV_state;
-  for (int j = 0; j < work.visible_tiles; ++j, KV_state.next()) {
-    const int stage = KV_state.stage(), parity = KV_state.parity();
+  PipelineState<Shape::STAGES> KV;
+  for (int j = 0; j < work.visible_tiles; ++j, KV.next()) {
+    const int stage = KV.stage(), key0 = j * Shape::Bc;
     // Write after read: all consumers have read the previous K of this stage.
-    wait_empty(storage.empty_K[stage], parity);
+    wait_empty(storage.empty_K[stage], KV.parity());
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    shared.K(stage).load(maps.K, storage.full_K[stage], key0, work.kv_head, work.b);
     // Write after read: all consumers have read the previous V of this stage.
-    wait_empty(storage.empty_V[stage], parity);
+    wait_empty(storage.empty_V[stage], KV.parity());
     mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    shared.V(stage).load(maps.V, storage.full_V[stage], key0, work.kv_head, work.b);
   }
 }
 
+/// What a consumer warpgroup does with its rows of a tile of Q. The matrices are variables of
+/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
+/// computes the addresses of Q again.
+template <class T, class Shape>
+struct Consumer {
+  const Shared<T, Shape>& shared;
+  const Problem& problem;
+  int query0;  // the warp's first
+  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
+  InRegisters<T, 1, Shape::Bc / 16>& P;
+  Accumulators<1, Shape::COL_FRAGMENTS>& O;
+  Rows<2>&m, &l;
+  PanelTile<T, Shape::Br, Shape::Width, false> Q = shared.Q().below(warpgroup() * WARPGROUP_ROWS);
+  float scale_log2 = problem.scale * LOG2_E;  // c
+
+  /// (8.1)  S = Q K^T starts.
+  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
+    // Read after write: K has landed.
+    wait_full(shared.storage.full_K[at.stage()], at.parity());
+    // Write after read: P of the previous tile, in the registers of S, has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K(at.stage()).k_major(),
+                                        /*add=*/false);
+    wgmma_commit();
+  }
+
+  /// (6.4)  O += P V starts.
+  __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
+    // Read after write: V has landed.
+    wait_full(shared.storage.full_V[at.stage()], at.parity());
+    // Read after write: O has been rescaled and P packed.
+    wgmma_fence();
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(at.stage()).mn_major(), /*add=*/true);
+    wgmma_commit();
+  }
+
+  /// (6.2), (8.2)  S of tile j becomes P. Returns the factor by which O has to be rescaled.
+  __device__ Rows<2> softmax(int j) {
+    mask(problem, S, query0, j * Shape::Bc);
+    const auto alpha = update_max(m, row_max(S), scale_log2);
+    exponentiate(S, m, scale_log2);
+    l = alpha * l + lane_sum(S);
+    return alpha;
+  }
+};
+
 /// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape>
-__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
+__device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
   auto& storage = shared.storage;
-  const auto Q_smem = shared.Q();
-  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = rule.late_scale * LOG2_E;               // c
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);                   // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);                                   // l: over this lane's columns only
+  const int warp_row = threadIdx.x / WARP * 16;  // the warp's first
+  // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
+  // normalised; l is of this lane's columns only.
+  Accumulators<1, Shape::KEY_FRAGMENTS> S;
+  InRegisters<T, 1, Shape::Bc / 16> P;
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
+  Rows<2> m(-INFINITY), l(0.0f);
+  Consumer<T, Shape> rows{shared, problem, work.query0 + warp_row, S, P, O, m, l};
 
   // Read after write: Q has landed.
   if (work.visible_tiles > 0) wait_full(storage.full_Q[0], 0);
-  PipelineState<Shape::STAGES> KV_state;
-  for (int j = 0; j < work.visible_tiles; ++j, KV_state.next()) {
-    const int stage = KV_state.stage(), parity = KV_state.parity();
-
-    // 1. S = Q K^T, and the softmax of its rows.
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
-    // Read after write: K_j has landed.
-    wait_full(storage.full_K[stage], parity);
-    // Write after read: P of the previous tile, in the registers of S, has been packed.
-    wgmma_fence();
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage).k_major(), /*add=*/false);  // (8.1)
-    wgmma_commit();
+  PipelineState<Shape::STAGES> KV;
+  for (int j = 0; j < work.visible_tiles; ++j, KV.next()) {
+    rows.issue_S(KV);
     // Read after write: S is complete.
-    // Write after read: this warp's part of the product has read K_j. The producer waits until all consumer warps released it.
+    // Write after read: this warp's part of the product has read K_j. The producer waits until
+    // all consumer warps have released it.
     wgmma_wait<0>(registers(S));
-    release(storage.empty_K[stage]);
-    rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
-    exponentiate(S, m, scale_log2, rule.scale_first);          // (8.2)
-    auto& P = S;                                               // in the same registers
-    l = alpha * l + lane_sum(P);
-    O.scale_rows(alpha);
-
-    // 2. O += P V.
-    const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    // Read after write: V_j has landed.
-    wait_full(storage.full_V[stage], parity);
-    // Read after write: O has been rescaled and P packed.
-    wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage).mn_major(), /*add=*/true);  // (6.4)
-    wgmma_commit();
+    release(storage.empty_K[KV.stage()]);
+    O.scale_rows(rows.softmax(j));
+    P = InRegisters<T, 1, Shape::Bc / 16>(S);
+    rows.issue_PV(KV);
     // Read after write: O is complete.
     // Write after read: this warp's part of the product has read V_j.
     wgmma_wait<0>(registers(O));
-    release(storage.empty_V[stage]);
+    release(storage.empty_V[KV.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
-  write_by_tma(O, m, l, rule, maps.O, O_all, L_all, work.head, work.query0 + warp_row, Q_smem.below(warp_row));  // (8.5)
+  write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, work.query0 + warp_row,
+               shared.Q().below(warp_row));  // (8.5)
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
+    forward_kernel(Problem problem, const __grid_constant__ Maps maps, Tensor<float> L_all,
+                   Schedule schedule) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
   __syncthreads();
 
-  const Work<Shape> work(rule.problem, schedule, blockIdx.x);
+  const Work<Shape> work(problem, schedule, blockIdx.x);
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);  // one thread
+    // One thread.
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, maps, O_all, L_all, work);
+    consume(shared, problem, maps, L_all, work);
   }
 }
 
@@ -140,9 +176,11 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
+    const auto blocks = static_cast<unsigned>(schedule.end);
     launch("tensor_specialized",
-           {dim3(static_cast<unsigned>(schedule.end)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L), schedule);
+           {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           forward_kernel<T, Shape>, Problem(a.problem), maps_of<Shape>(a), view<float>(a.L),
+           schedule);
   });
 }
 
@@ -165,8 +203,8 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 64, 32>("twice as many blocks, little shared memory"),
 };
 
-const Variant variant =
-    hopper_step<shapes>("specialized", "a producer warp fills rings of K and V; consumers get its registers");
+const Variant variant = hopper_step<shapes>(
+    "specialized", "a producer warp fills rings of K and V; consumers get its registers");
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_forward_3

@@ -1,4 +1,5 @@
-// 08 Tensor cores, Hopper forward, step 4: two products in flight, S of the next tile and P V of this one.
+// 08 Tensor cores, Hopper forward, step 4: two products in flight, S of the next tile and P V of
+// this one.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
@@ -7,14 +8,16 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 3, with the same tiles:
-// - Q K^T of the next tile is issued before P V of the current one. While a warpgroup computes its softmax, P V is still in
-//   flight: the tensor cores have work even when both warpgroups are in their softmax.
-// - A warpgroup is therefore at two positions of the rings at once: stage_K is one tile ahead of stage_V. And O is rescaled
-//   only after the previous tile's P V, which was computed with the old m.
+// - Q K^T of the next tile is issued before P V of the current one. While a warpgroup computes its
+//   softmax, P V is still in flight: the tensor cores have work even when both warpgroups are in
+//   their softmax.
+// - A warpgroup is therefore at two positions of the rings at once. And O is rescaled only after
+//   the previous tile's P V, which was computed with the old m.
 //
-// Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
+// and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
+// once.
+// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -27,18 +30,20 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = 2;                                         // of the rings of K and V
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
+  static constexpr int STAGES = 2;  // of the rings of K and V
   static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one
+  // consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   using Storage = SharedStorage<Width, Br, Bc, STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Br % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
-  static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
+  static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
@@ -48,125 +53,147 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   auto& storage = shared.storage;
   mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
   shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
-  PipelineState<Shape::STAGES> KV_state;
-  for (int j = 0; j < work.visible_tiles; ++j, KV_state.next()) {
-    const int stage = KV_state.stage(), parity = KV_state.parity();
+  PipelineState<Shape::STAGES> KV;
+  for (int j = 0; j < work.visible_tiles; ++j, KV.next()) {
+    const int stage = KV.stage(), key0 = j * Shape::Bc;
     // Write after read: all consumers have read the previous K of this stage.
-    wait_empty(storage.empty_K[stage], parity);
+    wait_empty(storage.empty_K[stage], KV.parity());
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    shared.K(stage).load(maps.K, storage.full_K[stage], key0, work.kv_head, work.b);
     // Write after read: all consumers have read the previous V of this stage.
-    wait_empty(storage.empty_V[stage], parity);
+    wait_empty(storage.empty_V[stage], KV.parity());
     mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    shared.V(stage).load(maps.V, storage.full_V[stage], key0, work.kv_head, work.b);
   }
 }
 
-/// A consumer warpgroup: its rows of a tile of Q.
+/// What a consumer warpgroup does with its rows of a tile of Q. The matrices are variables of
+/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
+/// computes the addresses of Q again.
 template <class T, class Shape>
-__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
-                        const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& storage = shared.storage;
-  const auto Q_smem = shared.Q();
-  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = rule.late_scale * LOG2_E;               // c
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);                   // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);                                   // l: over this lane's columns only
+struct Consumer {
+  const Shared<T, Shape>& shared;
+  const Problem& problem;
+  int query0;  // the warp's first
+  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
+  InRegisters<T, 1, Shape::Bc / 16>& P;
+  Accumulators<1, Shape::COL_FRAGMENTS>& O;
+  Rows<2>&m, &l;
+  PanelTile<T, Shape::Br, Shape::Width, false> Q = shared.Q().below(warpgroup() * WARPGROUP_ROWS);
+  float scale_log2 = problem.scale * LOG2_E;  // c
 
-  // (6.2), (8.2)  S becomes P; updates m and l. Returns the factor by which the caller has to rescale O.
-  const auto softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
-    rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
+  /// (8.1)  S = Q K^T starts.
+  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
+    // Read after write: K has landed.
+    wait_full(shared.storage.full_K[at.stage()], at.parity());
+    // Write after read: P of the previous tile, in the registers of S, has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K(at.stage()).k_major(),
+                                        /*add=*/false);
+    wgmma_commit();
+  }
+
+  /// (6.4)  O += P V starts.
+  __device__ void issue_PV(int stage) {
+    // Read after write: O has been rescaled and P packed.
+    wgmma_fence();
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).mn_major(), /*add=*/true);
+    wgmma_commit();
+  }
+
+  /// (6.2), (8.2)  S of tile j becomes P. Returns the factor by which O has to be rescaled.
+  __device__ Rows<2> softmax(int j) {
+    mask(problem, S, query0, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);
-    exponentiate(S, m, scale_log2, rule.scale_first);
+    exponentiate(S, m, scale_log2);
     l = alpha * l + lane_sum(S);
     return alpha;
-  };
+  }
+};
+
+/// A consumer warpgroup: its rows of a tile of Q.
+template <class T, class Shape>
+__device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
+                        const Tensor<float>& L_all, const Work<Shape>& work) {
+  auto& storage = shared.storage;
+  const int warp_row = threadIdx.x / WARP * 16;  // the warp's first
+  // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
+  // normalised; l is of this lane's columns only.
+  Accumulators<1, Shape::KEY_FRAGMENTS> S;
+  InRegisters<T, 1, Shape::Bc / 16> P;
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
+  Rows<2> m(-INFINITY), l(0.0f);
+  Consumer<T, Shape> rows{shared, problem, work.query0 + warp_row, S, P, O, m, l};
 
   if (work.visible_tiles > 0) {
-    // 1. S of the first tile, and P.
+    // 1. S of the first tile, and P. O is still 0: nothing to rescale.
     // Read after write: Q has landed.
     wait_full(storage.full_Q[0], 0);
-    PipelineState<Shape::STAGES> KV_state;
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
-    auto& P = S;                              // the same registers, after the softmax
-    // Read after write: K has landed.
-    wait_full(storage.full_K[KV_state.stage()], KV_state.parity());
-    wgmma_fence();  // hands the registers of S to wgmma
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(KV_state.stage()).k_major(), /*add=*/false);  // (8.1)
-    wgmma_commit();
+    PipelineState<Shape::STAGES> KV;
+    rows.issue_S(KV);
     // Read after write: S is complete.
     // Write after read: this warp's part of the product has read K.
     wgmma_wait<0>(registers(S));
-    release(storage.empty_K[KV_state.stage()]);
-    softmax(S, 0);  // O is still 0: nothing to rescale
-    InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
+    release(storage.empty_K[KV.stage()]);
+    rows.softmax(0);
+    // Read after write: V has landed.
+    wait_full(storage.full_V[KV.stage()], KV.parity());
+    P = InRegisters<T, 1, Shape::Bc / 16>(S);
     for (int j = 1; j < work.visible_tiles; ++j) {
-      const int stage_V = KV_state.stage(), parity_V = KV_state.parity();  // of tile j - 1
-      KV_state.next();
-      const int stage_K = KV_state.stage(), parity_K = KV_state.parity();  // of tile j
-
-      // 2. S = Q K_j^T and O += P V_(j-1) are issued.
-      // Read after write: K_j has landed.
-      wait_full(storage.full_K[stage_K], parity_K);
-      // Write after read: P of the previous tile, in the registers of S, has been packed.
-      wgmma_fence();
-      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
-      wgmma_commit();
-      // Read after write: V_(j-1) has landed.
-      wait_full(storage.full_V[stage_V], parity_V);
-      // Read after write: O has been rescaled and P packed.
-      wgmma_fence();
-      issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (6.4)
-      wgmma_commit();
+      // 2. S = Q K_j^T and O += P V_(j-1) start.
+      const auto previous = KV;
+      KV.next();
+      rows.issue_S(KV);
+      rows.issue_PV(previous.stage());
 
       // 3. The softmax of S, while P V is in flight.
       // Read after write: S is complete, O may not be.
       // Write after read: this warp's part of the product has read K_j.
       wgmma_wait<1>(registers(S));
-      release(storage.empty_K[stage_K]);
-      const auto alpha = softmax(S, j);
+      release(storage.empty_K[KV.stage()]);
+      const auto alpha = rows.softmax(j);
+      // Read after write: V_j has landed. The wait stands here as a branch, without which ptxas
+      // moves the exponentials behind the wait for P V.
+      wait_full(storage.full_V[KV.stage()], KV.parity());
       // Read after write: O is complete.
-      // Write after read: this warp's part of the product has read P_reg and V.
+      // Write after read: this warp's part of the product has read P and V_(j-1).
       wgmma_wait<0>(registers(O));
-      release(storage.empty_V[stage_V]);
+      release(storage.empty_V[previous.stage()]);
       O.scale_rows(alpha);
-      P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
+      P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
-
     // 4. O += P V of the last tile.
-    // Read after write: V has landed.
-    wait_full(storage.full_V[KV_state.stage()], KV_state.parity());
-    // Read after write: O has been rescaled and P packed.
-    wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(KV_state.stage()).mn_major(), /*add=*/true);  // (6.4)
-    wgmma_commit();
+    rows.issue_PV(KV.stage());
     // Read after write: O is complete.
     // Write after read: this warp's part of the product has read V.
     wgmma_wait<0>(registers(O));
-    release(storage.empty_V[KV_state.stage()]);
+    release(storage.empty_V[KV.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
-  write_by_tma(O, m, l, rule, maps.O, O_all, L_all, work.head, work.query0 + warp_row, Q_smem.below(warp_row));  // (8.5)
+  write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, work.query0 + warp_row,
+               shared.Q().below(warp_row));  // (8.5)
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
+    forward_kernel(Problem problem, const __grid_constant__ Maps maps, Tensor<float> L_all,
+                   Schedule schedule) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
   __syncthreads();
 
-  const Work<Shape> work(rule.problem, schedule, blockIdx.x);
+  const Work<Shape> work(problem, schedule, blockIdx.x);
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);  // one thread
+    // One thread.
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, maps, O_all, L_all, work);
+    consume(shared, problem, maps, L_all, work);
   }
 }
 
@@ -174,9 +201,11 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
+    const auto blocks = static_cast<unsigned>(schedule.end);
     launch("tensor_overlap",
-           {dim3(static_cast<unsigned>(schedule.end)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L), schedule);
+           {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           forward_kernel<T, Shape>, Problem(a.problem), maps_of<Shape>(a), view<float>(a.L),
+           schedule);
   });
 }
 
@@ -199,7 +228,8 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 64, 32>("twice as many blocks, little shared memory"),
 };
 
-const Variant variant = hopper_step<shapes>("overlap", "S of the next tile is issued before P V of this one");
+const Variant variant =
+    hopper_step<shapes>("overlap", "S of the next tile is issued before P V of this one");
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_forward_4

@@ -6,19 +6,24 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 4, with the same tiles: the rule of forward step 8, by which most tiles need no maximum, no shuffle and no
-// rescaling. m may stay while no lane's share of a row of P sums to more than MAX_LANE_SUM (8.7).
+// New since step 4, with the same tiles: the rule of the portable forward pass's last step, by
+// which most tiles need no maximum, no shuffle and no rescaling. m may stay while no lane's share
+// of a row of P sums to more than MAX_LANE_SUM (8.7).
 // - Each warp decides for itself, not for its warpgroup.
-// - When P is too large, S is already overwritten. The warp multiplies its 16 rows of Q by K again, with mma.sync, which needs
-//   no other warp; tiles and accumulators have the same layout. K is released only after that.
-// - Masked tiles, the first tile, and BACKOFF_TILES tiles after a recomputed one take the maximum at once: they are likely to
-//   need it, and recomputing costs more.
-// - The price: a tile that takes the maximum computes its softmax after P V of the previous tile, no longer during it.
-// - Tiles of keys are visited from the last to the first. Scores that grow along the keys, as ALiBi's do, then raise m once.
+// - When P is too large, S is already overwritten. The warp multiplies its 16 rows of Q by K again,
+//   with mma.sync, which needs no other warp; tiles and accumulators have the same layout. K is
+//   released only after that.
+// - Masked tiles, the first tile, and BACKOFF_TILES tiles after a recomputed one take the maximum
+//   at once: they are likely to need it, and recomputing costs more.
+// - The price: a tile that takes the maximum computes its softmax after P V of the previous tile,
+//   no longer during it.
+// - Tiles of keys are visited from the last to the first. Under a causal mask, those with a mask
+//   then come first.
 //
-// Grid: Tr*B*H. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then a warpgroup for the producer.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.  Workspace: padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
+// and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
+// once.
+// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -31,21 +36,23 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
-  static constexpr int STAGES = 2;                                         // of the rings of K and V
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
+  static constexpr int STAGES = 2;  // of the rings of K and V
   static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one
+  // consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   using Storage = SharedStorage<Width, Br, Bc, STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Br % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
-  static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
+  static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
-constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after a tile that had to be recomputed
+constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one that was recomputed
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
@@ -54,152 +61,180 @@ __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const 
   auto& storage = shared.storage;
   mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
   shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
-  PipelineState<Shape::STAGES> KV_state;
-  for (int j = work.visible_tiles - 1; j >= 0; --j, KV_state.next()) {
-    const int stage = KV_state.stage(), parity = KV_state.parity();
+  PipelineState<Shape::STAGES> KV;
+  for (int j = work.visible_tiles - 1; j >= 0; --j, KV.next()) {
+    const int stage = KV.stage(), key0 = j * Shape::Bc;
     // Write after read: all consumers have read the previous K of this stage.
-    wait_empty(storage.empty_K[stage], parity);
+    wait_empty(storage.empty_K[stage], KV.parity());
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    shared.K(stage).load(maps.K, storage.full_K[stage], key0, work.kv_head, work.b);
     // Write after read: all consumers have read the previous V of this stage.
-    wait_empty(storage.empty_V[stage], parity);
+    wait_empty(storage.empty_V[stage], KV.parity());
     mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    shared.V(stage).load(maps.V, storage.full_V[stage], key0, work.kv_head, work.b);
   }
 }
 
-/// A consumer warpgroup: its rows of a tile of Q.
+/// What a consumer warpgroup does with its rows of a tile of Q. The matrices are variables of
+/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
+/// computes the addresses of Q again.
 template <class T, class Shape>
-__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
-                        const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& storage = shared.storage;
-  const auto Q_smem = shared.Q();
-  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = rule.late_scale * LOG2_E;               // c
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);                   // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);                                   // l: over this lane's columns only
+struct Consumer {
+  const Shared<T, Shape>& shared;
+  const Problem& problem;
+  int query0;  // the warp's first
+  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
+  InRegisters<T, 1, Shape::Bc / 16>& P;
+  Accumulators<1, Shape::COL_FRAGMENTS>& O;
+  Rows<2>&m, &l;
+  PanelTile<T, Shape::Br, Shape::Width, false> Q = shared.Q().below(warpgroup() * WARPGROUP_ROWS);
+  float scale_log2 = problem.scale * LOG2_E;  // c
 
-  // Each warp decides for itself how tile j becomes P. lazy_end begins as the number of tiles without a mask in
-  // the warp's rows, and only falls.
+  // Each warp decides for itself how S of tile j becomes P. lazy_end begins as the number of tiles
+  // without a mask in the warp's rows, and only falls.
   //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
   //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
-  //   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
-  int lazy_end = rule.scale_first ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
+  //   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as
+  //                                       for BACKOFF_TILES more tiles
+  int lazy_end = problem.visible_keys(query0) / Shape::Bc;
 
-  // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
-  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
-    rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
+  /// (8.1)  S = Q K^T starts.
+  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
+    // Read after write: K has landed.
+    wait_full(shared.storage.full_K[at.stage()], at.parity());
+    // Write after read: P of the previous tile, in the registers of S, has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K(at.stage()).k_major(),
+                                        /*add=*/false);
+    wgmma_commit();
+  }
+
+  /// (8.4)  O += P V starts.
+  __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
+    // Read after write: V has landed.
+    wait_full(shared.storage.full_V[at.stage()], at.parity());
+    // Read after write: O has been rescaled and P packed.
+    wgmma_fence();
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(at.stage()).mn_major(), /*add=*/true);
+    wgmma_commit();
+  }
+
+  /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
+  __device__ bool lazy() {
+    Rows<2> scaled_m = m;
+    scaled_m.each([&](float& x, int) { x *= scale_log2; });
+    S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
+    const auto sum = lane_sum(S);
+    // NaN passes: recomputing would not help.
+    const bool fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
+    if (fits) l = l + sum;
+    return fits;
+  }
+
+  /// (8.1)  S = Q K^T again, of this warp's rows.
+  __device__ void repair(int stage, int j) {
+    S.each([](float& s, int) { s = 0.0f; });
+    const auto Q_rows = shared.Q().below(threadIdx.x / WARP * 16);
+    add_product(S, Q_rows.left(), shared.K(stage).transposed());
+    lazy_end = j - BACKOFF_TILES;
+  }
+
+  /// (6.2), (8.2)  S of tile j becomes P with the true maximum. Returns the factor that rescales O.
+  __device__ Rows<2> exact(int j) {
+    mask(problem, S, query0, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);
-    exponentiate(S, m, scale_log2, rule.scale_first);
+    exponentiate(S, m, scale_log2);
     l = alpha * l + lane_sum(S);
-    // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
-    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_end = min(lazy_end, j - 1);
+    // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum, too.
+    const bool may_stay = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });
+    if (!may_stay) lazy_end = min(lazy_end, j - 1);
     return alpha;
-  };
+  }
+};
+
+/// A consumer warpgroup: its rows of a tile of Q.
+template <class T, class Shape>
+__device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
+                        const Tensor<float>& L_all, const Work<Shape>& work) {
+  auto& storage = shared.storage;
+  const int warp_row = threadIdx.x / WARP * 16;  // the warp's first
+  // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
+  // normalised; l is of this lane's columns only.
+  Accumulators<1, Shape::KEY_FRAGMENTS> S;
+  InRegisters<T, 1, Shape::Bc / 16> P;
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
+  Rows<2> m(-INFINITY), l(0.0f);
+  Consumer<T, Shape> rows{shared, problem, work.query0 + warp_row, S, P, O, m, l};
 
   if (work.visible_tiles > 0) {
-    // 1. S of the last tile, and P.
+    // 1. S of the last tile, and P. O is still 0: nothing to rescale.
     // Read after write: Q has landed.
     wait_full(storage.full_Q[0], 0);
-    PipelineState<Shape::STAGES> KV_state;
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
-    auto& P = S;                              // the same registers, after the softmax
-    // Read after write: K has landed.
-    wait_full(storage.full_K[KV_state.stage()], KV_state.parity());
-    wgmma_fence();  // hands the registers of S to wgmma
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(KV_state.stage()).k_major(), /*add=*/false);  // (8.1)
-    wgmma_commit();
+    PipelineState<Shape::STAGES> KV;
+    rows.issue_S(KV);
     // Read after write: S is complete.
     // Write after read: this warp's part of the product has read K.
     wgmma_wait<0>(registers(S));
-    release(storage.empty_K[KV_state.stage()]);
-    exact_softmax(S, work.visible_tiles - 1);  // O is still 0: nothing to rescale
-    InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
+    release(storage.empty_K[KV.stage()]);
+    rows.exact(work.visible_tiles - 1);
+    P = InRegisters<T, 1, Shape::Bc / 16>(S);
     for (int j = work.visible_tiles - 2; j >= 0; --j) {
-      const int stage_V = KV_state.stage(), parity_V = KV_state.parity();  // of tile j + 1
-      KV_state.next();
-      const int stage_K = KV_state.stage(), parity_K = KV_state.parity();  // of tile j
+      // 2. S = Q K_j^T and O += P V_(j+1) start.
+      const auto previous = KV;
+      KV.next();
+      rows.issue_S(KV);
+      rows.issue_PV(previous);
 
-      // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      // Read after write: K_j has landed.
-      wait_full(storage.full_K[stage_K], parity_K);
-      // Write after read: P of the previous tile, in the registers of S, has been packed.
-      wgmma_fence();
-      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
-      wgmma_commit();
-      // Read after write: V_(j+1) has landed.
-      wait_full(storage.full_V[stage_V], parity_V);
-      // Read after write: O has been rescaled and P packed.
-      wgmma_fence();
-      issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
-      wgmma_commit();
-
-      // 3. Lazy: P with the current m, while the previous tile's P V is in flight.
+      // 3. P with the current m, while the previous tile's P V is in flight.
       // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
-      const bool lazy = j < lazy_end;
-      bool P_is_final = false;
-      if (lazy) {
-        Rows<2> scaled_m = m;
-        scaled_m.each([&](float& x, int) { x *= scale_log2; });
-        S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
-        const auto sum = lane_sum(P);
-        P_is_final = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
-        if (P_is_final) l = l + sum;                                                 // (8.3)
-      }
+      const bool is_lazy = j < rows.lazy_end, P_is_final = is_lazy && rows.lazy();
       // Read after write: O is complete.
-      // Write after read: this warp's part of the product has read P_reg and V.
+      // Write after read: this warp's part of the product has read P and V_(j+1).
       wgmma_wait<0>(registers(O));
-      release(storage.empty_V[stage_V]);
+      release(storage.empty_V[previous.stage()]);
 
-      // 4. Exact: P with the true maximum. After a lazy attempt S is overwritten, and this warp recomputes it alone (rare).
+      // 4. P with the true maximum.
       if (!P_is_final) {
-        if (lazy) {  // repair
-          S.each([](float& s, int) { s = 0.0f; });
-          add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
-          lazy_end = j - BACKOFF_TILES;
-        }
-        O.scale_rows(exact_softmax(S, j));
+        if (is_lazy) rows.repair(KV.stage(), j);  // rare
+        O.scale_rows(rows.exact(j));
       }
       // Write after read: this warp will not read K_j again.
-      release(storage.empty_K[stage_K]);
-      P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
+      release(storage.empty_K[KV.stage()]);
+      P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
-
     // 5. O += P V_0.
-    // Read after write: V_0 has landed.
-    wait_full(storage.full_V[KV_state.stage()], KV_state.parity());
-    // Read after write: O has been rescaled and P packed.
-    wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(KV_state.stage()).mn_major(), /*add=*/true);  // (8.4)
-    wgmma_commit();
+    rows.issue_PV(KV);
     // Read after write: O is complete.
-    // Write after read: this warp's part of the product has read V.
+    // Write after read: this warp's part of the product has read V_0.
     wgmma_wait<0>(registers(O));
-    release(storage.empty_V[KV_state.stage()]);
+    release(storage.empty_V[KV.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
-  write_by_tma(O, m, l, rule, maps.O, O_all, L_all, work.head, work.query0 + warp_row, Q_smem.below(warp_row));  // (8.5)
+  write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, work.query0 + warp_row,
+               shared.Q().below(warp_row));  // (8.5)
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Schedule schedule) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
+    forward_kernel(Problem problem, const __grid_constant__ Maps maps, Tensor<float> L_all,
+                   Schedule schedule) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   const Shared<T, Shape> shared;
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
   __syncthreads();
 
-  const Work<Shape> work(rule.problem, schedule, blockIdx.x);
+  const Work<Shape> work(problem, schedule, blockIdx.x);
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);  // one thread
+    // One thread.
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, maps, O_all, L_all, work);
+    consume(shared, problem, maps, L_all, work);
   }
 }
 
@@ -207,8 +242,10 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
-    launch("tensor_lazy", {dim3(static_cast<unsigned>(schedule.end)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L), schedule);
+    const auto blocks = static_cast<unsigned>(schedule.end);
+    launch("tensor_lazy", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           forward_kernel<T, Shape>, Problem(a.problem), maps_of<Shape>(a), view<float>(a.L),
+           schedule);
   });
 }
 
@@ -231,7 +268,8 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 64, 32>("twice as many blocks, little shared memory"),
 };
 
-const Variant variant = hopper_step<shapes>("lazy", "a maximum only when P would overflow; a warp alone computes its S again");
+const Variant variant = hopper_step<shapes>(
+    "lazy", "a maximum only when P would overflow; a warp alone computes its S again");
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_forward_5

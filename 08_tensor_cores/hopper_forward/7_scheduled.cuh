@@ -6,14 +6,16 @@
 //   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 6: there is one block per SM, whose producer draws a ticket from a global counter after each tile of Q. The
-// ticket says what work comes next, longest first, and its index, work_id, is passed on with Q. Rings outlive a tile of Q: the
-// next K and V, and Q if it has two buffers, are loaded while the consumers finish the tile.
+// New since step 6: there is one block per SM, whose producer draws a ticket from a global counter
+// after each tile of Q. The ticket says what work comes next, longest first, and its index,
+// work_id, is passed on with Q. Rings outlive a tile of Q: the next K and V, and Q if it has two
+// buffers, are loaded while the consumers finish the tile.
 //
-// Grid: at most one block per SM. Block: consumer warpgroups with 64 rows of S and O each, 16 per warp; then the producer.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once. Workspace: the counter, zero before
-//   and after, which launches that run at the same time must not share; padded copies if d % 8 != 0.
-// Shapes: all; d is padded with zeros to 64, 80, 96, 128, 160, 192 or 256, with a bias to 64, 128 or 256. Needs sm_90a.
+// Grid: one block per SM. Block: consumer warpgroups, then one for the producer. A consumer owns 64
+// rows of S and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O
+// and L once. Workspace: the counter, zero before and after, which launches that run at the same
+// time must not share.
+// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper.cuh"
@@ -23,15 +25,16 @@ namespace flash::tensor_cores::hopper_forward_7 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int Stages, bool ScaleFirst = false>
+template <int Width_, int Br_, int Bc_, int Stages>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns of S and of O
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
   static constexpr int Q_STAGES = Width <= 128 ? 2 : 1;                    // tiles of Q
-  static constexpr int STAGES = Stages;                                    // of the rings of K and V
+  static constexpr int STAGES = Stages;  // of the rings of K and V
   static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down to a multiple of 8.
-  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // with one consumer, all threads may have 255
+  // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down
+  // to a multiple of 8. With one consumer all may have 255.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
   struct Storage : SharedStorage<Width, Br, Bc, STAGES, Q_STAGES> {
@@ -39,172 +42,205 @@ struct ForwardShape {
     int work_id[Q_STAGES];  // which work Q belongs to
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
-  static constexpr bool SCALE_FIRST = ScaleFirst;              // as with a bias: see ScoreRule
   static constexpr int MIN_SM = 90;
 
-  static_assert(Br % WARPGROUP_ROWS == 0 && CONSUMERS <= 4 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
-  static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
+  static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
-constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after a tile that had to be recomputed
+constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one that was recomputed
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
-__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work, int work_id,
-                        PipelineState<Shape::Q_STAGES>& Q_state, PipelineState<Shape::STAGES>& KV_state) {
+__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work,
+                        int work_id, PipelineState<Shape::Q_STAGES>& Q,
+                        PipelineState<Shape::STAGES>& KV) {
   auto& storage = shared.storage;
-  const int Q_stage = Q_state.stage();
+  Mbarrier& full_Q = storage.full_Q[Q.stage()];
+  const bool any = work.visible_tiles > 0;
   // Write after read: the TMA has read the O staged in this buffer.
   // Write after read: the consumers have read the previous index.
-  wait_empty(storage.empty_Q[Q_stage], Q_state.parity());
-  storage.work_id[Q_stage] = work_id;
-  mbarrier_arrive_expect_tx(storage.full_Q[Q_stage], work.visible_tiles > 0 ? shared.Q().BYTES : 0);
-  if (work.visible_tiles > 0) shared.Q(Q_stage).load(maps.Q, storage.full_Q[Q_stage], work.query0, work.h, work.b);
-  Q_state.next();
-  for (int j = work.visible_tiles - 1; j >= 0; --j, KV_state.next()) {
-    const int stage = KV_state.stage(), parity = KV_state.parity();
+  wait_empty(storage.empty_Q[Q.stage()], Q.parity());
+  storage.work_id[Q.stage()] = work_id;
+  mbarrier_arrive_expect_tx(full_Q, any ? shared.Q().BYTES : 0);
+  if (any) shared.Q(Q.stage()).load(maps.Q, full_Q, work.query0, work.h, work.b);
+  Q.next();
+  for (int j = work.visible_tiles - 1; j >= 0; --j, KV.next()) {
+    const int stage = KV.stage(), key0 = j * Shape::Bc;
     // Write after read: all consumers have read the previous K of this stage.
-    wait_empty(storage.empty_K[stage], parity);
+    wait_empty(storage.empty_K[stage], KV.parity());
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, storage.full_K[stage], j * Shape::Bc, work.kv_head, work.b);
+    shared.K(stage).load(maps.K, storage.full_K[stage], key0, work.kv_head, work.b);
     // Write after read: all consumers have read the previous V of this stage.
-    wait_empty(storage.empty_V[stage], parity);
+    wait_empty(storage.empty_V[stage], KV.parity());
     mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, storage.full_V[stage], j * Shape::Bc, work.kv_head, work.b);
+    shared.V(stage).load(maps.V, storage.full_V[stage], key0, work.kv_head, work.b);
   }
 }
 
-/// A consumer warpgroup: its rows of a tile of Q.
+/// What a consumer warpgroup does with its rows of a tile of Q. The matrices are variables of
+/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
+/// computes the addresses of Q again.
 template <class T, class Shape>
-__device__ void consume(const Shared<T, Shape>& shared, const ScoreRule& rule, const Maps& maps, const Tensor<T>& O_all,
-                        const Tensor<float>& L_all, const Work<Shape>& work, PipelineState<Shape::Q_STAGES>& Q_state,
-                        PipelineState<Shape::STAGES>& KV_state) {
-  auto& storage = shared.storage;
-  const auto Q_smem = shared.Q(Q_state.stage());
-  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first row of the tile
-  const auto Q_rows = Q_smem.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = rule.late_scale * LOG2_E;               // c
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);                   // [16, Width] in each warp, not normalised
-  Rows<2> m(-INFINITY), l(0.0f);                                   // l: over this lane's columns only
+struct Consumer {
+  const Shared<T, Shape>& shared;
+  const Problem& problem;
+  int query0;  // the warp's first
+  PanelTile<T, Shape::Br, Shape::Width> Q_tile;
+  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
+  InRegisters<T, 1, Shape::Bc / 16>& P;
+  Accumulators<1, Shape::COL_FRAGMENTS>& O;
+  Rows<2>&m, &l;
+  PanelTile<T, Shape::Br, Shape::Width, false> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
+  float scale_log2 = problem.scale * LOG2_E;  // c
 
-  // Each warp decides for itself how tile j becomes P. lazy_end begins as the number of tiles without a mask in
-  // the warp's rows, and only falls.
+  // Each warp decides for itself how S of tile j becomes P. lazy_end begins as the number of tiles
+  // without a mask in the warp's rows, and only falls.
   //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
   //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
-  //   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as for BACKOFF_TILES more tiles
-  int lazy_end = Shape::SCALE_FIRST ? 0 : rule.problem.visible_keys(work.query0 + warp_row) / Shape::Bc;
+  //   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as
+  //                                       for BACKOFF_TILES more tiles
+  int lazy_end = problem.visible_keys(query0) / Shape::Bc;
 
-  // (6.2), (8.2)  S becomes P with the true maximum. Returns the factor by which the caller has to rescale O.
-  const auto exact_softmax = [&](Accumulators<1, Shape::KEY_FRAGMENTS>& S, int j) {
-    if constexpr (Shape::SCALE_FIRST) {
-      rule.apply(S, work.head, work.query0 + warp_row, j * Shape::Bc);
-    } else {
-      rule.mask(S, work.query0 + warp_row, j * Shape::Bc);
-    }
-    const auto alpha = update_max(m, row_max(S), scale_log2);
-    exponentiate(S, m, scale_log2, Shape::SCALE_FIRST);
-    l = alpha * l + lane_sum(S);
-    // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum at once as well.
-    if (!in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; })) lazy_end = min(lazy_end, j - 1);
-    return alpha;
-  };
-
-  // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
-  const int warpgroup_visible_tiles = work.tiles_visible_to(rule.problem, work.query0 + Q_rows.row0, WARPGROUP_ROWS);
-  for (int j = work.visible_tiles - 1; j >= warpgroup_visible_tiles; --j, KV_state.next()) skip(storage, KV_state);
-  if (warpgroup_visible_tiles > 0) {
-    // 1. S of the last tile, and P.
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc] in each warp
-    auto& P = S;                              // the same registers, after the softmax
+  /// (8.1)  S = Q K^T starts.
+  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
     // Read after write: K has landed.
-    wait_full(storage.full_K[KV_state.stage()], KV_state.parity());
-    wgmma_fence();  // hands the registers of S to wgmma
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(KV_state.stage()).k_major(), /*add=*/false);  // (8.1)
+    wait_full(shared.storage.full_K[at.stage()], at.parity());
+    // Write after read: P of the previous tile, in the registers of S, has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K(at.stage()).k_major(),
+                                        /*add=*/false);
     wgmma_commit();
-    // Read after write: S is complete.
-    // Write after read: this warp's part of the product has read K.
-    wgmma_wait<0>(registers(S));
-    release(storage.empty_K[KV_state.stage()]);
-    exact_softmax(S, warpgroup_visible_tiles - 1);  // O is still 0: nothing to rescale
-    InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
-    for (int j = warpgroup_visible_tiles - 2; j >= 0; --j) {
-      const int stage_V = KV_state.stage(), parity_V = KV_state.parity();  // of tile j + 1
-      KV_state.next();
-      const int stage_K = KV_state.stage(), parity_K = KV_state.parity();  // of tile j
+  }
 
-      // 2. S = Q K_j^T and O += P V_(j+1) are issued.
-      // Read after write: K_j has landed.
-      wait_full(storage.full_K[stage_K], parity_K);
-      // Write after read: P of the previous tile, in the registers of S, has been packed.
-      wgmma_fence();
-      issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K(stage_K).k_major(), /*add=*/false);  // (8.1)
-      wgmma_commit();
-      // Read after write: V_(j+1) has landed.
-      wait_full(storage.full_V[stage_V], parity_V);
-      // Read after write: O has been rescaled and P packed.
-      wgmma_fence();
-      issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(stage_V).mn_major(), /*add=*/true);  // (8.4)
-      wgmma_commit();
-
-      // 3. Lazy: P with the current m, while the previous tile's P V is in flight.
-      // Read after write: S is complete, O may not be.
-      wgmma_wait<1>(registers(S));
-      const bool lazy = j < lazy_end;
-      bool P_is_final = false;
-      if (lazy) {
-        Rows<2> scaled_m = m;
-        scaled_m.each([&](float& x, int) { x *= scale_log2; });
-        S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });  // (8.2)
-        const auto sum = lane_sum(P);
-        P_is_final = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });  // NaN passes: recomputing would not help
-        if (P_is_final) l = l + sum;                                                 // (8.3)
-      }
-      // Read after write: O is complete.
-      // Write after read: this warp's part of the product has read P_reg and V.
-      wgmma_wait<0>(registers(O));
-      release(storage.empty_V[stage_V]);
-
-      // 4. Exact: P with the true maximum. After a lazy attempt S is overwritten, and this warp recomputes it alone (rare).
-      if (!P_is_final) {
-        if (lazy) {  // repair
-          S.each([](float& s, int) { s = 0.0f; });
-          add_product(S, Q_smem.below(warp_row).left(), shared.K(stage_K).transposed());  // (8.1)
-          lazy_end = j - BACKOFF_TILES;
-        }
-        O.scale_rows(exact_softmax(S, j));
-      }
-      // Write after read: this warp will not read K_j again.
-      release(storage.empty_K[stage_K]);
-      P_reg = InRegisters<T, 1, Shape::Bc / 16>(P);
-    }
-
-    // 5. O += P V_0.
-    // Read after write: V_0 has landed.
-    wait_full(storage.full_V[KV_state.stage()], KV_state.parity());
+  /// (8.4)  O += P V starts.
+  __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
+    // Read after write: V has landed.
+    wait_full(shared.storage.full_V[at.stage()], at.parity());
     // Read after write: O has been rescaled and P packed.
     wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V(KV_state.stage()).mn_major(), /*add=*/true);  // (8.4)
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(at.stage()).mn_major(), /*add=*/true);
     wgmma_commit();
-    // Read after write: O is complete.
-    // Write after read: this warp's part of the product has read V_0.
-    wgmma_wait<0>(registers(O));
-    release(storage.empty_V[KV_state.stage()]);
-    KV_state.next();
   }
-  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
-  named_barrier_sync(1 + warpgroup(), WARPGROUP);
-  // (8.5)  opaque(): what is computed from the head is computed here, not kept in registers during the loop.
-  write_by_tma(O, m, l, rule, maps.O, O_all, L_all, opaque(work.head), work.query0 + warp_row, Q_smem.below(warp_row));
-  // Write after read: the TMA has read this warp's rows of O; the next Q may land there.
-  release(storage.empty_Q[Q_state.stage()]);
-  Q_state.next();
+
+  /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
+  __device__ bool lazy() {
+    Rows<2> scaled_m = m;
+    scaled_m.each([&](float& x, int) { x *= scale_log2; });
+    S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
+    const auto sum = lane_sum(S);
+    // NaN passes: recomputing would not help.
+    const bool fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
+    if (fits) l = l + sum;
+    return fits;
+  }
+
+  /// (8.1)  S = Q K^T again, of this warp's rows.
+  __device__ void repair(int stage, int j) {
+    S.each([](float& s, int) { s = 0.0f; });
+    const auto Q_rows = Q_tile.below(threadIdx.x / WARP * 16);
+    add_product(S, Q_rows.left(), shared.K(stage).transposed());
+    lazy_end = j - BACKOFF_TILES;
+  }
+
+  /// (6.2), (8.2)  S of tile j becomes P with the true maximum. Returns the factor that rescales O.
+  __device__ Rows<2> exact(int j) {
+    mask(problem, S, query0, j * Shape::Bc);
+    const auto alpha = update_max(m, row_max(S), scale_log2);
+    exponentiate(S, m, scale_log2);
+    l = alpha * l + lane_sum(S);
+    // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum, too.
+    const bool may_stay = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });
+    if (!may_stay) lazy_end = min(lazy_end, j - 1);
+    return alpha;
+  }
+};
+
+/// A consumer warpgroup: work after work.
+template <class T, class Shape>
+__device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
+                        const Tensor<float>& L_all, const Schedule& schedule) {
+  auto& storage = shared.storage;
+  PipelineState<Shape::Q_STAGES> Q;
+  PipelineState<Shape::STAGES> KV;
+  for (;; Q.next()) {
+    // Read after write: Q has landed, and the producer has stored the index of the work.
+    wait_full(storage.full_Q[Q.stage()], Q.parity());
+    // The shuffle makes the index uniform: see warpgroup().
+    const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q.stage()], 0);
+    if (work_id >= schedule.end) break;
+    const Work<Shape> work(problem, schedule, work_id);
+    const auto Q_tile = shared.Q(Q.stage());
+    // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
+    // normalised; l is of this lane's columns only.
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;
+    InRegisters<T, 1, Shape::Bc / 16> P;
+    Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
+    Rows<2> m(-INFINITY), l(0.0f);
+    const int first = work.query0 + static_cast<int>(threadIdx.x) / WARP * 16;
+    Consumer<T, Shape> rows{shared, problem, first, Q_tile, S, P, O, m, l};
+    const int own_tiles = work.tiles_visible_to(problem, work.query0 + rows.Q.row0, WARPGROUP_ROWS);
+
+    // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
+    for (int j = work.visible_tiles - 1; j >= own_tiles; --j, KV.next()) skip(storage, KV);
+    if (own_tiles > 0) {
+      // 1. S of the last tile, and P. O is still 0: nothing to rescale.
+      rows.issue_S(KV);
+      // Read after write: S is complete.
+      // Write after read: this warp's part of the product has read K.
+      wgmma_wait<0>(registers(S));
+      release(storage.empty_K[KV.stage()]);
+      rows.exact(own_tiles - 1);
+      P = InRegisters<T, 1, Shape::Bc / 16>(S);
+      for (int j = own_tiles - 2; j >= 0; --j) {
+        // 2. S = Q K_j^T and O += P V_(j+1) start.
+        const auto previous = KV;
+        KV.next();
+        rows.issue_S(KV);
+        rows.issue_PV(previous);
+
+        // 3. P with the current m, while the previous tile's P V is in flight.
+        // Read after write: S is complete, O may not be.
+        wgmma_wait<1>(registers(S));
+        const bool is_lazy = j < rows.lazy_end, P_is_final = is_lazy && rows.lazy();
+        // Read after write: O is complete.
+        // Write after read: this warp's part of the product has read P and V_(j+1).
+        wgmma_wait<0>(registers(O));
+        release(storage.empty_V[previous.stage()]);
+
+        // 4. P with the true maximum.
+        if (!P_is_final) {
+          if (is_lazy) rows.repair(KV.stage(), j);  // rare
+          O.scale_rows(rows.exact(j));
+        }
+        // Write after read: this warp will not read K_j again.
+        release(storage.empty_K[KV.stage()]);
+        P = InRegisters<T, 1, Shape::Bc / 16>(S);
+      }
+      // 5. O += P V_0.
+      rows.issue_PV(KV);
+      // Read after write: O is complete.
+      // Write after read: this warp's part of the product has read V_0.
+      wgmma_wait<0>(registers(O));
+      release(storage.empty_V[KV.stage()]);
+      KV.next();
+    }
+    // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+    named_barrier_sync(1 + warpgroup(), WARPGROUP);
+    const int warp_row = opaque(threadIdx.x) / WARP * 16, head = opaque(work.head);
+    write_by_tma(O, m, l, problem.scale, maps.O, L_all, head / problem.H, head % problem.H,
+                 work.query0 + warp_row, Q_tile.below(warp_row));  // (8.5)
+    // Write after read: the TMA has read this warp's rows of O; the next Q may land there.
+    release(storage.empty_Q[Q.stage()]);
+  }
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    forward_kernel(ScoreRule rule, const __grid_constant__ Maps maps, Tensor<T> O_all, Tensor<float> L_all, Tensor<int> counter,
-                   Schedule schedule) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
+    forward_kernel(Problem problem, const __grid_constant__ Maps maps, Tensor<float> L_all,
+                   Tensor<int> counter, Schedule schedule) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   const Shared<T, Shape> shared;
   auto& storage = shared.storage;
   if (threadIdx.x == 0) {
@@ -212,35 +248,32 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
     shared.initialize();
   }
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
   __syncthreads();
 
-  PipelineState<Shape::Q_STAGES> Q_state;
-  PipelineState<Shape::STAGES> KV_state;
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;
+    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;  // one thread goes on
+    PipelineState<Shape::Q_STAGES> Q;
+    PipelineState<Shape::STAGES> KV;
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
-      produce(shared, maps, Work<Shape>(rule.problem, schedule, work_id), work_id, Q_state, KV_state);
-      const int ticket = atomicAdd(next_ticket, 1);  // drawn earlier, the work would wait here while another block is idle
-      if (ticket == schedule.end - 1) atomicSub(next_ticket, schedule.end);  // the last of all: reset for the next launch
+      produce(shared, maps, Work<Shape>(problem, schedule, work_id), work_id, Q, KV);
+      // Drawn earlier, the work would wait here while another block is idle.
+      const int ticket = atomicAdd(next_ticket, 1);
+      // The last ticket of all: the counter is 0 again for the next launch.
+      if (ticket == schedule.end - 1) atomicSub(next_ticket, schedule.end);
       work_id = static_cast<int>(gridDim.x) + ticket;
     }
     // Write after read: the consumers have read the previous index.
-    wait_empty(storage.empty_Q[Q_state.stage()], Q_state.parity());
-    storage.work_id[Q_state.stage()] = schedule.end;  // no work left
+    wait_empty(storage.empty_Q[Q.stage()], Q.parity());
+    storage.work_id[Q.stage()] = schedule.end;  // no work left
     // Read after write: the consumers see that index.
-    mbarrier_arrive(storage.full_Q[Q_state.stage()]);
+    mbarrier_arrive(storage.full_Q[Q.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    while (true) {
-      // Read after write: Q has landed, and the producer has stored the index of the work.
-      wait_full(storage.full_Q[Q_state.stage()], Q_state.parity());
-      const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q_state.stage()], 0);  // uniform: see warpgroup()
-      if (work_id >= schedule.end) break;
-      consume(shared, rule, maps, O_all, L_all, Work<Shape>(rule.problem, schedule, work_id), Q_state, KV_state);
-    }
+    consume(shared, problem, maps, L_all, schedule);
   }
 }
 
@@ -248,20 +281,20 @@ template <class Shape>
 void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
-    const int blocks = std::min(schedule.end, a.limits.multiprocessors);
-    launch("tensor_scheduled", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, score_rule(a), maps_of<T, Shape>(a), view<T>(a.O), view<float>(a.L),
+    const auto blocks = static_cast<unsigned>(std::min(schedule.end, a.limits.multiprocessors));
+    launch("tensor_scheduled",
+           {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           forward_kernel<T, Shape>, Problem(a.problem), maps_of<Shape>(a), view<float>(a.L),
            view<int>(a.workspace("counter")), schedule);
   });
 }
 
-template <int Width, int Br, int Bc, int Stages, bool ScaleFirst = false>
+template <int... Sizes>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  using Shape = ForwardShape<Width, Br, Bc, Stages, ScaleFirst>;
-  return compiled_shape<Shape>(why, start<Shape>, speed);
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed);
 }
 
-// Width, Br, Bc, stages; speeds by --tune on an H200, fastest first per width, those at 160 and 192 taken from 128.
+// Width, Br, Bc, stages; speeds by --tune on an H200, fastest first per width.
 constexpr CompiledShape shapes[] = {
     compiled<64, 256, 64, 3>("four warpgroups"),
     compiled<64, 192, 96, 3>("three warpgroups", 0.96),
@@ -275,24 +308,16 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 192, 64, 3>("three warpgroups"),
     compiled<128, 128, 128, 2>("two warpgroups", 0.89),
     compiled<128, 64, 64, 2>("little shared memory", 0.56),
-    compiled<160, 128, 112, 2>("two warpgroups"),
-    compiled<160, 64, 64, 2>("little shared memory", 0.56),
-    compiled<192, 128, 112, 2>("two warpgroups"),
-    compiled<192, 64, 64, 2>("little shared memory", 0.56),
     compiled<256, 128, 64, 2>("registers hold no more of O"),
     compiled<256, 64, 32, 2>("little shared memory", 0.57),
 };
-constexpr CompiledShape scale_first_shapes[] = {
-    compiled<64, 128, 64, 2, true>("a bias takes registers"),  compiled<64, 64, 64, 2, true>("little shared memory"),
-    compiled<128, 128, 64, 2, true>("a bias takes registers"), compiled<128, 64, 64, 2, true>("little shared memory"),
-    compiled<256, 128, 32, 2, true>("a bias takes registers"), compiled<256, 64, 32, 2, true>("little shared memory"),
-};
 
 const Variant variant = [] {
-  Variant step = hopper_step<shapes, scale_first_shapes>(
-      "scheduled", "persistent blocks draw work from a counter, the longest first, and load the next Q ahead");
+  Variant step = hopper_step<shapes>(
+      "scheduled",
+      "persistent blocks draw work from a counter, the longest first, and load the next Q ahead");
   step.fastest = [](const FullProblem&, Pass pass) { return pass == Pass::forward; };
-  step.workspace = workspace_with_counter;
+  step.workspace = work_counter;
   return step;
 }();
 

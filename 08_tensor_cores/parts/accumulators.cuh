@@ -135,6 +135,7 @@ struct InRegisters {
   static constexpr int DEPTH = Depth;
   unsigned blocks_reg[Depth][RowFragments][4];
 
+  __device__ InRegisters() {}
   template <class Operand>
   __device__ explicit InRegisters(const Operand& A) {
 #pragma unroll
@@ -158,6 +159,21 @@ struct InRegisters {
   }
   __device__ const unsigned (&operator()(int k) const)[4] { return blocks_reg[k][0]; }  // for wgmma
 };
+
+// ---- Mask -------------------------------------------------------------------------------------------------------------------
+
+/// Pairs that the causal mask hides, and keys beyond the last, score -inf. S begins at query i0 and key j0; transposed, its rows
+/// are keys. Only tiles at the edge have work to do: in the others the first query, which sees the fewest keys, sees them all.
+template <bool Transposed = false, class Tile>
+__device__ void mask(const Problem& problem, Tile& S, int i0, int j0) {
+  // opaque(): no register keeps what few tiles need from one tile to the next.
+  i0 = Transposed ? i0 : opaque(i0), j0 = Transposed ? opaque(j0) : j0;
+  if (j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH) <= problem.visible_keys(i0)) return;
+  S.each_at([&](float& s, int row, int col) {
+    const int i = i0 + (Transposed ? col : row), j = j0 + (Transposed ? row : col);
+    if (j >= problem.visible_keys(i)) s = -INFINITY;
+  });
+}
 
 // ---- Epilogue ---------------------------------------------------------------------------------------------------------------
 
@@ -236,6 +252,16 @@ __device__ void write_output(Accumulators<RowFragments, ColFragments>& O, const 
                              int row0, const Tile& staging) {
   normalize(O, m, l, late_scale, L, row0);
   write_rows(output, row0, O, staging);
+}
+
+/// O = 0 and L = -inf, in the Br rows from row0 on, which see no key.
+template <class Shape, class T>
+__device__ void write_empty(const Matrix<T>& O, const Vector<float>& L, int row0) {
+  const int rows = min(Shape::Br, O.rows - row0), chunks = O.cols / 8;
+  for (int index = threadIdx.x; index < rows * chunks; index += Shape::THREADS) {
+    O.template as<uint4>(row0 + index / chunks, index % chunks * 8) = make_uint4(0, 0, 0, 0);
+  }
+  for (int row = threadIdx.x; row < rows; row += Shape::THREADS) L(row0 + row) = -INFINITY;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// 08 Tensor cores, backward: what steps 3 and 4 share: the choice of a half's matrices, the exchange of P^T between the halves,
+// 08 Tensor cores, backward, step 3: the choice of a half's matrices, the exchange of P^T between the halves,
 // and the addition to dQ.
 #pragma once
 
@@ -50,7 +50,7 @@ __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int query0, const Tile<
   if (warp_col >= Shape::Width) return;  // Width 96: some warps have no share
   Accumulators<row_fragments, col_fragments> dQ(0.0f);
   add_product(dQ, dSt_smem.template left_transposed<Shape::Bc>(warp_row), K_smem.right(warp_col));
-  // A pointer, where step 2 has an offset: 2 % faster in step 4 at d = 64.
+  // A pointer, where step 2 has an offset: 2 % faster at d = 64.
   const auto first =
       dQ_accum.address(0, 4 * (((query0 + warp_row) / 16 * (Shape::Width / 8) + warp_col / 8) * WARP + threadIdx.x % WARP));
 #pragma unroll

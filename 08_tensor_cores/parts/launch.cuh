@@ -1,10 +1,12 @@
 // 08 Tensor cores: the order of blocks, and host code that the steps share.
 #pragma once
 
-#include "08_tensor_cores/parts/padding.cuh"
+#include "common/machine/float16.cuh"
 #include "common/parts/compiled.hpp"
 #include "common/parts/forward_pass.hpp"
+#include "common/parts/kernel.cuh"
 
+#include <algorithm>
 #include <limits>
 
 namespace flash::tensor_cores {
@@ -71,12 +73,8 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
   return shape;
 }
 
-/// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head, of at least 32 rows; so do
-/// the blocks that pad.
-std::string refuse_forward(const Problem& p) {
-  const int longest = aligned(p) ? p.Nq : std::max(p.Nq, p.Nk);
-  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, longest, 32);
-}
+/// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head, of at least 32 rows.
+std::string refuse_forward(const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32); }
 
 std::string refuse_on(const Problem& p, const DeviceLimits& limits) {
   if (p.dtype != Dtype::bf16 || limits.sm >= 80) return "";
@@ -89,12 +87,20 @@ Variant forward_step(const char* name, const char* idea) {
   return {.name = name,
           .idea = idea,
           .forward = start_one_of<shapes>,
-          .workspace = padded_operands,
           .refuse = refuse_forward,
           .tiles = choices_of<shapes>,
           .dtypes = {Dtype::fp16, Dtype::bf16},
           .max_head_dim = 256,
+          .row_multiple = 8,  // 16 bytes
           .refuse_on = refuse_on};
+}
+
+/// A step of the ladder, for the plain problem alone.
+template <const auto& shapes>
+Variant plain_step(const char* name, const char* idea) {
+  Variant step = forward_step<shapes>(name, idea);
+  step.takes = plain_problem;
+  return step;
 }
 
 // ---- Backward ---------------------------------------------------------------------------------------------------------------
@@ -104,13 +110,10 @@ constexpr int ROW_BLOCK = 128;  // every Br divides it: L, D and the sum of dQ h
 /// The number of queries, rounded up to whole tiles of any size.
 inline int padded_queries(const Problem& p) { return static_cast<int>(blocks_for(p.Nq, ROW_BLOCK)) * ROW_BLOCK; }
 
-/// The forward pass's workspace; for the backward pass also L and D, and a padded copy of dO if rows are not aligned.
+/// For the backward pass L and D.
 inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass) {
-  std::vector<WorkspaceSpec> list = padded_operands(p, pass);
-  if (pass == Pass::forward) return list;
-  list.push_back({"LD", {p.B, p.H, 2, padded_queries(p)}});
-  if (!aligned(p)) list.push_back(padded_copy("dO_padded", p, p.H, p.Nq));
-  return list;
+  if (pass == Pass::forward) return {};
+  return {{"LD", {p.B, p.H, 2, padded_queries(p)}}};
 }
 
 /// Columns of the sum of dQ: d, rounded up to a compiled width.

@@ -15,21 +15,13 @@ constexpr bool COMPILED_WITH_WGMMA = false;
 constexpr bool COMPILED_WITH_WGMMA = true;
 #endif
 
-/// The tensor map of a tensor, or of its padded copy with that name, in boxes of `rows` rows.
-template <class T>
-TensorMap map_of(const Attention& a, const TensorRef& t, const char* padded, int rows) {
-  return tensor_map(aligned_tensor<T>(a, t, padded), rows);
-}
-
-/// The tensor maps of a forward step. Boxes are as high as a tile, boxes of O as a warp's rows. The TMA cannot store O if its
-/// rows are not whole chunks.
+/// The tensor maps of a forward step. Boxes are as high as a tile, boxes of O as a warp's rows.
 struct Maps {
   TensorMap Q, K, V, O;
 };
-template <class T, class Shape>
+template <class Shape>
 Maps maps_of(const Attention& a, int warp_rows = 16) {
-  return {map_of<T>(a, a.Q, "Q_padded", Shape::Br), map_of<T>(a, a.K, "K_padded", Shape::Bc),
-          map_of<T>(a, a.V, "V_padded", Shape::Bc), aligned(a.problem) ? tensor_map(a.O, warp_rows) : TensorMap{}};
+  return {tensor_map(a.Q, Shape::Br), tensor_map(a.K, Shape::Bc), tensor_map(a.V, Shape::Bc), tensor_map(a.O, warp_rows)};
 }
 
 /// The order of the work. Made on the host: kernel parameters take no registers.
@@ -43,11 +35,9 @@ Schedule schedule_of(const Problem& p) {
   return {tiles, heads_in_L2(heads, bytes_of_KV / p.group_size()), tiles * heads};
 }
 
-/// `scheduled` and `options_hopper`: the forward pass's workspace, and the counter of its work.
-inline std::vector<WorkspaceSpec> workspace_with_counter(const Problem& p, Pass pass) {
-  std::vector<WorkspaceSpec> list = padded_operands(p, pass);
-  list.push_back({.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true});
-  return list;
+/// The counter from which blocks draw their work.
+inline std::vector<WorkspaceSpec> work_counter(const Problem&, Pass) {
+  return {{.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true}};
 }
 
 /// A tile of queries of a head, and how many tiles of keys it sees. Within a head, the last tile, which sees the most keys, is
@@ -86,27 +76,14 @@ inline std::string refuse_unless_sm90(const Problem&, const DeviceLimits& limits
   return limits.wgmma ? "" : "it uses wgmma, and this program was compiled without: CMAKE_CUDA_ARCHITECTURES has to be 90a";
 }
 
+/// A forward step. The TMA takes rows of whole 16-byte chunks: others are padded before.
 template <const auto& shapes>
 Variant hopper_step(const char* name, const char* idea) {
   Variant step = forward_step<shapes>(name, idea);
+  step.workspace = nullptr;
+  step.row_multiple = 8;
+  step.takes = plain_problem;
   step.refuse_on = refuse_unless_sm90;
-  return step;
-}
-
-/// A step with separate kernels for scores that are scaled first (ScoreRule), as with a bias.
-template <const auto& shapes, const auto& scale_first_shapes>
-Variant hopper_step(const char* name, const char* idea) {
-  Variant step = hopper_step<shapes>(name, idea);
-  step.forward = [](const Attention& a) {
-    if (scale_first(a.problem)) {
-      start_one_of<scale_first_shapes>(a);
-    } else {
-      start_one_of<shapes>(a);
-    }
-  };
-  step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
-    return scale_first(p) ? choices_of<scale_first_shapes>(p, pass, limits) : choices_of<shapes>(p, pass, limits);
-  };
   return step;
 }
 

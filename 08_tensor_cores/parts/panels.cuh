@@ -107,28 +107,21 @@ __device__ void issue_product(Accumulators<1, ColFragments>& C, const Left& A, c
 
 // ---- The epilogue ----------------------------------------------------------------------------------------------------------
 
-/// (8.5)  The epilogue by TMA, as `tma` introduces it: a warp's rows of O, and L, from query0 on. Staging: its rows of Q,
-/// which nobody reads any more.
-template <class T, class Output, int N, class Rule, class Tile>
-__device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, const Rule& rule, const TensorMap& O_map,
-                             const Tensor<T>& O_all, const Tensor<float>& L_all, int head, int query0, const Tile& staging) {
-  const int b = head / rule.problem.H, h = head % rule.problem.H;
-  if (rule.problem.d % 8 == 0) {
-    normalize(O, m, l, rule.late_scale, L_all.head_vector(b, h), query0);
-    store(staging, O);
-    // Read after write, O: each lane makes its stores visible to the TMA (async proxy), then the warp synchronises.
-    fence_proxy_async();
-    __syncwarp();
-    if (threadIdx.x % WARP == 0) {
-      staging.store(O_map, query0, h, b);
-      bulk_commit();
-      // The TMA has read O. Before that the block must not end, nor, in `scheduled`, may the next Q land here.
-      bulk_wait_read<0>();
-    }
-  } else {  // rows of O are not 16-byte aligned: the TMA cannot store them
-    write_output(O, m, l, rule.late_scale, O_all.head(b, h), L_all.head_vector(b, h), query0, staging);
-    // Write after write: in `scheduled` the TMA loads the next Q where this thread has stored O.
-    fence_proxy_async();
+/// (8.5)  The epilogue by TMA: a warp's rows of O, and L = scale m + ln l, from query0 on. Staging: its rows of Q, which nobody
+/// reads any more.
+template <class Output, int N, class Tile>
+__device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, float scale, const TensorMap& O_map,
+                             const Tensor<float>& L_all, int b, int h, int query0, const Tile& staging) {
+  normalize(O, m, l, scale, L_all.head_vector(b, h), query0);
+  store(staging, O);
+  // Read after write, O: each lane makes its stores visible to the TMA (async proxy), then the warp synchronises.
+  fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x % WARP == 0) {
+    staging.store(O_map, query0, h, b);
+    bulk_commit();
+    // The TMA has read O. Before that the block must not end, nor, in `scheduled`, may the next Q land here.
+    bulk_wait_read<0>();
   }
 }
 
@@ -164,8 +157,6 @@ __device__ inline void release(Mbarrier& empty) { arrive_warp(empty); }
 __device__ inline void commit(Mbarrier& full) { arrive_warp(full); }
 
 /// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers.
-/// `tma` and `wgmma` initialise the empty ones too, but nobody waits for them: there a block-wide barrier says that a stage is
-/// empty.
 template <int Width, int Br, int Bc, int Stages, int QStages = 1>
 struct SharedStorage {
   unsigned short Q[QStages][tile_elements(Br, Width)];

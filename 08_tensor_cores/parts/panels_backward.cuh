@@ -156,7 +156,7 @@ __device__ void store_operand(const PanelOperand<T, Height, false, Depth>& rows,
 
 /// Masks transposed scores: a warp's 16 keys from key0 on, and all queries of the tile from query0 on.
 template <class Scores>
-__device__ void mask(Scores& St, const Problem& problem, int query0, int key0) {
+__device__ void mask_transposed(Scores& St, const Problem& problem, int query0, int key0) {
   if (key0 + Scores::HEIGHT <= problem.end_key(query0)) return;  // the first query sees all of them
   const int lane = threadIdx.x % WARP, row = fragment::c_row(lane, 0), col = fragment::c_col(lane, 0);
   int hidden[2];  // how many columns, from the lane's first one on, do not see the key of its row, and of the row 8 below
@@ -289,12 +289,7 @@ struct WideGradient {
 
 template <class Shape>
 BackwardMaps backward_maps(const Attention& a) {
-  // Padded copies are made by the forward pass and prepare().
-  const auto map = [&](const TensorRef& t, const char* padded, int rows) {
-    return tensor_map(aligned(a.problem) ? t : a.workspace(padded), rows);
-  };
-  return {map(a.Q, "Q_padded", Shape::Br), map(a.K, "K_padded", Shape::Bc), map(a.V, "V_padded", Shape::Bc),
-          map(a.dO, "dO_padded", Shape::Br)};
+  return {tensor_map(a.Q, Shape::Br), tensor_map(a.K, Shape::Bc), tensor_map(a.V, Shape::Bc), tensor_map(a.dO, Shape::Br)};
 }
 
 /// more/ordered.cuh and more/divided.cuh, whose blocks take turns: the sum of dQ; the counter of tickets; a turn per tile of queries.

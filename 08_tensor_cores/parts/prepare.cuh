@@ -4,16 +4,15 @@
 
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
-#include "common/parts/options.cuh"
+#include "common/parts/softmax.cuh"
 
 #include <bit>
 
 namespace flash::tensor_cores {
 namespace {
 
-/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, for the steps for Hopper times log2(e), then D. Its rows
-/// are the queries, padded to a multiple of ROW_BLOCK; in a ragged batch (`options_backward`) each sequence is padded by
-/// itself, and begins at a multiple of ROW_BLOCK.
+/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, for the steps for Hopper times log2(e), then D. Its rows are the
+/// queries, padded to a multiple of ROW_BLOCK.
 template <class T>
 struct BackwardTensors {
   Tensor<const T> Q, K, V, dO;
@@ -32,15 +31,6 @@ inline unsigned blocks_of_prepare(int rows, int width) { return blocks_for(rows,
 /// Beyond this |L|, rounding log2(e) L could change P by more than 2.2 %. A lower threshold would gain little: just below this
 /// one, storing L in fp32 has already rounded it by up to 2^-6, which is 1.6 % of P.
 constexpr float LARGE_L = 0x1p19f;
-
-/// For the steps for Hopper: L is stored times log2(e).
-struct PreparedBatch : WholeBatch {
-  static constexpr bool L_IN_POWERS_OF_2 = true;
-};
-template <class Rule>
-concept PreparesL = requires {
-  Rule::L_IN_POWERS_OF_2;
-};
 
 /// The two values that pack() has put into a register.
 template <class T>
@@ -65,78 +55,71 @@ struct BlockOfHead {
   }
 };
 
-/// Computes D = rowsum(dO o O) and stores it next to L; a query that sees no key, or that only pads the last tile, gets
-/// L = inf, which makes its P 0. Clears dQ_accum if there is one.
-/// Grid: B*H * blocks of a head.
-template <class T, int Width, class Rule>
+/// D = rowsum(dO o O) of a lane's 8 columns.
+template <class T>
+__device__ float D_of_chunk(const Matrix<const T>& O, const Matrix<const T>& dO, int i, int col) {
+  const uint4 O_chunk = O.template as<uint4>(i, col), dO_chunk = dO.template as<uint4>(i, col);
+  const unsigned O_reg[4] = {O_chunk.x, O_chunk.y, O_chunk.z, O_chunk.w};
+  const unsigned dO_reg[4] = {dO_chunk.x, dO_chunk.y, dO_chunk.z, dO_chunk.w};
+  float D = 0.0f;
+#pragma unroll
+  for (int reg = 0; reg < 4; ++reg) {
+    const float2 o = unpack<T>(O_reg[reg]), g = unpack<T>(dO_reg[reg]);
+    D += o.x * g.x + o.y * g.y;
+  }
+  return D;
+}
+
+/// Clears the block's share of dQ_accum: as many elements as its rows have, since their order does not matter here.
+template <int Rows, int Width>
+__device__ void clear_rows(const Matrix<float>& dQ_accum, int block) {
+  for (int e = 4 * threadIdx.x; e < Rows * Width; e += 4 * PREPARE_THREADS) {
+    store4(dQ_accum.address(0, block * Rows * Width + e), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+  }
+}
+
+/// Computes D and stores it next to L; a query that sees no key, or that only pads the last tile, gets L = inf, which makes its P
+/// 0. Clears dQ_accum if there is one.  Grid: B*H * blocks of a head.
+template <class T, int Width, bool LInPowersOf2>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    prepare_kernel(Rule rule, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
-                   Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum, bool aligned) {
+    prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
+                   Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum) {
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
-  const Problem& problem = rule.problem;
   const BlockOfHead block(problem.B * problem.H);
   const int b = block.head / problem.H, h = block.head % problem.H;
-  const int row = block.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
-  const int i = rule.enter_row(row, ROW_BLOCK);
+  const int i = block.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
   float D = 0.0f;
-  if (i < problem.Nq && col < problem.d) {
-    const Matrix<const T> O = queries_of(rule, O_all).head(b, h), dO = queries_of(rule, dO_all).head(b, h);
-    if (aligned) {
-      const uint4 O_chunk = O.template as<uint4>(i, col), dO_chunk = dO.template as<uint4>(i, col);
-      const unsigned O_reg[4] = {O_chunk.x, O_chunk.y, O_chunk.z, O_chunk.w};
-      const unsigned dO_reg[4] = {dO_chunk.x, dO_chunk.y, dO_chunk.z, dO_chunk.w};
-#pragma unroll
-      for (int reg = 0; reg < 4; ++reg) {
-        const float2 o = unpack<T>(O_reg[reg]), g = unpack<T>(dO_reg[reg]);
-        D += o.x * g.x + o.y * g.y;
-      }
-    } else {
-      for (int c = col; c < min(col + 8, problem.d); ++c) D += static_cast<float>(O(i, c)) * static_cast<float>(dO(i, c));
-    }
-  }
+  if (i < problem.Nq && col < problem.d) D = D_of_chunk(O_all.head(b, h), dO_all.head(b, h), i, col);
 #pragma unroll
   for (int distance = LANES / 2; distance > 0; distance /= 2) D += __shfl_xor_sync(ALL_LANES, D, distance);
   if (chunk == 0) {
     const Matrix<float> L_and_D = L_and_D_all.head(b, h);
-    const float L_in = i < problem.Nq ? queries_of(rule, L_all).head_vector(b, h)(i) : -INFINITY;
-    float L = L_in == -INFINITY ? INFINITY : L_in;
-    if constexpr (PreparesL<Rule>) L *= LOG2_E;
-    L_and_D(0, row) = L;
-    L_and_D(1, row) = D;
+    const float L = i < problem.Nq ? L_all.head_vector(b, h)(i) : -INFINITY;
+    L_and_D(0, i) = L == -INFINITY ? INFINITY : LInPowersOf2 ? LOG2_E * L : L;
+    L_and_D(1, i) = D;
   }
-  if (clear_dQ_accum) {  // its order does not matter here: the block clears as many elements as its rows have
-    const Matrix<float> dQ_accum = dQ_accum_all.head(b, h);
-    const int first = block.index * ROWS * Width;
-    for (int e = 4 * threadIdx.x; e < ROWS * Width; e += 4 * PREPARE_THREADS) {
-      store4(dQ_accum.address(0, first + e), make_float4(0.0f, 0.0f, 0.0f, 0.0f));
-    }
-  }
+  if (clear_dQ_accum) clear_rows<ROWS, Width>(dQ_accum_all.head(b, h), block.index);
 }
 
-/// Computes L and D; runs before the step's kernel. Clears `dQ_accum` unless it is null.
-template <class T, int Width, class Rule>
-BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum, const Rule& rule) {
+/// The tensors, before or after L and D are computed.
+template <class T>
+BackwardTensors<T> tensors_of(const Attention& a) {
+  return {view<const T>(a.Q), view<const T>(a.K), view<const T>(a.V), view<const T>(a.dO),
+          view<T>(a.dQ),      view<T>(a.dK),      view<T>(a.dV),      view<const float>(a.workspace("LD"))};
+}
+
+/// Computes L, or L log2(e), and D; runs before the step's kernel. Clears `dQ_accum` unless it is null.
+template <class T, int Width, bool LInPowersOf2 = false>
+BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   const Problem& p = a.problem;
   const TensorRef& L_and_D = a.workspace("LD");
   const int rows = static_cast<int>(L_and_D.shape[3]);
   const unsigned blocks = blocks_of_prepare(rows, Width) * static_cast<unsigned>(p.B * p.H);
-  launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width, Rule>, rule, view<const T>(a.O),
+  launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width, LInPowersOf2>, p, view<const T>(a.O),
          view<const T>(a.dO), view<const float>(a.L), view<float>(L_and_D),
-         view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum), dQ_accum != nullptr, aligned(p));
-  return {padded_before<T>(a, a.Q, "Q_padded"),
-          padded_before<T>(a, a.K, "K_padded"),
-          padded_before<T>(a, a.V, "V_padded"),
-          pad_if_unaligned<T>(a, a.dO, "dO_padded"),
-          view<T>(a.dQ),
-          view<T>(a.dK),
-          view<T>(a.dV),
-          view<const float>(L_and_D)};
+         view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum), dQ_accum != nullptr);
+  return tensors_of<T>(a);
 }
-template <class T, int Width>
-BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
-  return prepare<T, Width>(a, dQ_accum, WholeBatch{a.problem});
-}
-
 /// How many key/value heads of so many tiles of keys each to run at once, for steps that sum dQ in HBM: those whose Q, dO and
 /// dQ_accum fit in L2 together, and at least enough to give every SM a block.
 template <class Shape>
@@ -224,14 +207,15 @@ __device__ void exponentiate(Scores& St, const QueryStats& stats, float late_sca
   }
 }
 
-/// (8.11)  Scores, not transposed, become P = e^(late_scale S - L). Each lane applies the large-L rule to its own rows.
+/// (8.11)  Scores, not transposed, become P = e^(scale S - L). Each lane applies the large-L rule to its own rows.
 template <class Scores>
-__device__ void exponentiate_rows(Scores& S, const Rows<Scores::ROWS>& L, float late_scale, bool subtract_first) {
-  const float scale_log2 = late_scale * LOG2_E;
+__device__ void exponentiate_rows(Scores& S, const Rows<Scores::ROWS>& L, float scale) {
+  const float scale_log2 = scale * LOG2_E;
+  bool subtract_first = false;
 #pragma unroll
   for (int r = 0; r < Scores::ROWS; ++r) subtract_first = subtract_first || fabsf(L[r]) > LARGE_L;
   if (subtract_first) {
-    S.each([&](float& s, int r) { s = exp2_approx(LOG2_E * fmaf(late_scale, s, -L[r])); });
+    S.each([&](float& s, int r) { s = exp2_approx(LOG2_E * fmaf(scale, s, -L[r])); });
   } else {
     S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * L[r])); });
   }
@@ -242,6 +226,14 @@ template <class Scores>
 __device__ void softmax_backward(Scores& dPt, const Scores& Pt, const QueryStats& stats) {
   dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
   dPt.multiply(Pt);
+}
+
+/// A step of the ladder, for the plain problem alone.
+template <const auto& shapes, bool SumsInHbm>
+Variant plain_backward_step(const char* name, const char* idea) {
+  Variant step = backward_step<shapes, SumsInHbm>(name, idea);
+  step.takes = plain_problem;
+  return step;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// 08 Tensor cores: the softmax of rows in registers, update_max() and exponentiate(), as forward step 4 introduces it, for all
+// 08 Tensor cores: the softmax of rows in registers, update_max() and exponentiate(), as forward step 5 introduces it, for all
 // later steps. c of the equations is scale_log2 in the code.
 #pragma once
 
@@ -27,7 +27,7 @@ constexpr float LARGE = 0x1p14f;
 /// decides for its own rows, without a vote: the branch needs no other lane, and the next product (.sync) waits for all lanes
 /// of the warp.
 template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float scale_log2, bool subtract_first) {
+__device__ void exponentiate(Scores& S, Rows<N> m, float scale_log2, bool subtract_first = false) {
   m.each([&](float& x, int) {
     x = zero_if_empty(x);
     subtract_first = subtract_first || fabsf(scale_log2 * x) > LARGE;

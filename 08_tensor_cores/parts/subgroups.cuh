@@ -76,8 +76,8 @@ __device__ void write_part(const Matrix<float>& part, int row0, const Accumulato
 
 /// Sums 8 columns of a row over `count` parts from subgroup `first` on, in their order, and stores them in 16 bits.
 template <class T>
-__device__ void sum_parts(const Tensor<const float>& parts, int count, int b, int first, const Matrix<T>& sum, int row, int col,
-                          bool aligned) {
+__device__ void sum_parts(const Tensor<const float>& parts, int count, int b, int first, const Matrix<T>& sum, int row,
+                          int col) {
   float total[8] = {};
   for (int part = 0; part < count; ++part) {
     const Matrix<const float> head = parts.head(b, first + part);
@@ -86,29 +86,21 @@ __device__ void sum_parts(const Tensor<const float>& parts, int count, int b, in
 #pragma unroll
     for (int c = 0; c < 8; ++c) total[c] += held[c];
   }
-  if (aligned) {
-    sum.template as<uint4>(row, col) = make_uint4(pack<T>(total[0], total[1]), pack<T>(total[2], total[3]),
-                                                  pack<T>(total[4], total[5]), pack<T>(total[6], total[7]));
-  } else {
-#pragma unroll
-    for (int c = 0; c < 8; ++c) {
-      if (col + c < sum.cols) sum(row, col + c) = T(total[c]);
-    }
-  }
+  sum.template as<uint4>(row, col) = make_uint4(pack<T>(total[0], total[1]), pack<T>(total[2], total[3]),
+                                                pack<T>(total[4], total[5]), pack<T>(total[6], total[7]));
 }
 
 /// dK and dV as the sums of their parts. A thread takes 8 columns of a row.  Grid: B*Hkv * blocks of a head.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    sum_parts_kernel(int count, Tensor<const float> dK_parts, Tensor<const float> dV_parts, Tensor<T> dK, Tensor<T> dV,
-                     bool aligned) {
+    sum_parts_kernel(int count, Tensor<const float> dK_parts, Tensor<const float> dV_parts, Tensor<T> dK, Tensor<T> dV) {
   constexpr int CHUNKS = Width / 8;
   const BlockOfHead block(dK.batches * dK.heads);
   const int b = block.head / dK.heads, head = block.head % dK.heads;
   const int index = block.index * PREPARE_THREADS + threadIdx.x, row = index / CHUNKS, col = index % CHUNKS * 8;
   if (row >= dK.rows || col >= dK.cols) return;
-  sum_parts(dK_parts, count, b, head * count, dK.head(b, head), row, col, aligned);
-  sum_parts(dV_parts, count, b, head * count, dV.head(b, head), row, col, aligned);
+  sum_parts(dK_parts, count, b, head * count, dK.head(b, head), row, col);
+  sum_parts(dV_parts, count, b, head * count, dV.head(b, head), row, col);
 }
 
 template <class T, int Width>
@@ -116,8 +108,7 @@ void sum_parts(const Attention& a, int count) {
   const Problem& p = a.problem;
   const unsigned blocks = blocks_for(p.Nk, PREPARE_THREADS / (Width / 8)) * static_cast<unsigned>(p.B * p.Hkv);
   launch("sum_parts", {dim3(blocks), dim3(PREPARE_THREADS)}, sum_parts_kernel<T, Width>, count,
-         view<const float>(a.workspace("dK_parts")), view<const float>(a.workspace("dV_parts")), view<T>(a.dK), view<T>(a.dV),
-         aligned(p));
+         view<const float>(a.workspace("dK_parts")), view<const float>(a.workspace("dV_parts")), view<T>(a.dK), view<T>(a.dV));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // dQ_accum [B, H, rows of L_and_D / 16][Width / 8][32 lanes][4 floats]: accumulators in the order of the lanes that hold them.
 // A 16 x 8 fragment is 128 adjacent floats; lane 4 g + t has (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). That at
 // (query, col) begins at ((query / 16) (Width / 8) + col / 8) 128, and a warp adds to 512 adjacent bytes at a time. Backward
-// steps 2 to 6 and the Hopper steps write this order, convert_kernel reads it.
+// steps 2 and 3 and the Hopper steps write this order, convert_kernel reads it.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -29,58 +29,54 @@ struct WarpGrid {
   }
 };
 
-/// dQ = scale dQ_accum, in 16 bits. A thread takes 8 columns of rows g and g + 8 of 16: they are neighbours in fragment order.
-template <class T, int Width, class Rule>
-__global__ void __launch_bounds__(PREPARE_THREADS)
-    convert_kernel(Rule rule, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all, bool aligned) {
-  constexpr int CHUNKS = Width / 8;
-  const Problem& problem = rule.problem;
-  const BlockOfHead block(problem.B * problem.H);
-  const int b = block.head / problem.H, h = block.head % problem.H;
-  const int index = block.index * PREPARE_THREADS + threadIdx.x;
-  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, sixteen = index / CHUNKS / 8, col = 8 * chunk;
-  const int i0 = rule.enter_row(16 * sixteen, ROW_BLOCK);
-  if (i0 + g >= problem.Nq || col >= problem.d) return;
-  const Matrix<const float> dQ_accum = dQ_accum_all.head(b, h);
-  const Matrix<T> dQ = queries_of(rule, dQ_all).head(b, h);
+/// dQ = scale dQ_accum, in 16 bits: 8 columns, `chunk`, of rows g and g + 8 of the 16 rows of M from row0 on. In fragment order
+/// they are neighbours, and the 16 rows are number `sixteen`.
+template <int Width, class T>
+__device__ void convert_rows(const Matrix<T>& dQ, const Matrix<const float>& dQ_accum, float scale, int row0, int sixteen,
+                             int g, int chunk) {
   float rows[2][8];
 #pragma unroll
   for (int t = 0; t < 4; ++t) {
-    const float4 held = dQ_accum.as<float4>(0, (sixteen * CHUNKS + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
-    rows[0][2 * t] = problem.scale * held.x;
-    rows[0][2 * t + 1] = problem.scale * held.y;
-    rows[1][2 * t] = problem.scale * held.z;
-    rows[1][2 * t + 1] = problem.scale * held.w;
+    const float4 held = dQ_accum.as<float4>(0, (sixteen * Width / 8 + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
+    rows[0][2 * t] = scale * held.x;
+    rows[0][2 * t + 1] = scale * held.y;
+    rows[1][2 * t] = scale * held.z;
+    rows[1][2 * t + 1] = scale * held.w;
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int i = i0 + g + 8 * r;
-    if (i >= problem.Nq) return;
+    const int i = row0 + g + 8 * r;
+    if (i >= dQ.rows) return;
     const float(&dq)[8] = rows[r];
-    if (aligned) {
-      dQ.template as<uint4>(i, col) =
-          make_uint4(pack<T>(dq[0], dq[1]), pack<T>(dq[2], dq[3]), pack<T>(dq[4], dq[5]), pack<T>(dq[6], dq[7]));
-    } else {
-#pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        if (col + c < problem.d) dQ(i, col + c) = T(dq[c]);
-      }
-    }
+    dQ.template as<uint4>(i, 8 * chunk) =
+        make_uint4(pack<T>(dq[0], dq[1]), pack<T>(dq[2], dq[3]), pack<T>(dq[4], dq[5]), pack<T>(dq[6], dq[7]));
   }
 }
 
-template <class T, int Width, class Rule>
-void convert(const Attention& a, const TensorRef& dQ_accum, const Rule& rule) {
-  const Problem& p = a.problem;
-  // One thread per two rows of 8 columns.
-  const int rows = static_cast<int>(a.workspace("LD").shape[3]);
-  const unsigned blocks = blocks_for(rows / 2 * (Width / 8), PREPARE_THREADS);
-  launch("convert", {dim3(blocks * static_cast<unsigned>(p.B * p.H)), dim3(PREPARE_THREADS)}, convert_kernel<T, Width, Rule>,
-         rule, view<const float>(dQ_accum), view<T>(a.dQ), aligned(p));
+/// A thread takes 8 columns of rows g and g + 8 of 16.  Grid: B*H * blocks of a head.
+template <class T, int Width>
+__global__ void __launch_bounds__(PREPARE_THREADS)
+    convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all) {
+  constexpr int CHUNKS = Width / 8;
+  const BlockOfHead block(problem.B * problem.H);
+  const int b = block.head / problem.H, h = block.head % problem.H;
+  const int index = block.index * PREPARE_THREADS + threadIdx.x;
+  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, sixteen = index / CHUNKS / 8;
+  if (16 * sixteen + g >= problem.Nq || 8 * chunk >= problem.d) return;
+  convert_rows<Width>(dQ_all.head(b, h), dQ_accum_all.head(b, h), problem.scale, 16 * sixteen, sixteen, g, chunk);
 }
+
+/// The number of its blocks for a head: a thread takes two rows of 8 columns.
+inline unsigned blocks_of_convert(const Attention& a, int width) {
+  return blocks_for(static_cast<int>(a.workspace("LD").shape[3]) / 2 * (width / 8), PREPARE_THREADS);
+}
+
 template <class T, int Width>
 void convert(const Attention& a, const TensorRef& dQ_accum) {
-  convert<T, Width>(a, dQ_accum, WholeBatch{a.problem});
+  const Problem& p = a.problem;
+  const unsigned blocks = blocks_of_convert(a, Width) * static_cast<unsigned>(p.B * p.H);
+  launch("convert", {dim3(blocks), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p, view<const float>(dQ_accum),
+         view<T>(a.dQ));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// 08 Tensor cores: tiles with cheap addresses, as forward step 5 introduces them, for later steps and the backward pass, which
-// also takes parts of a tile as operands.
+// 08 Tensor cores: swizzled tiles in shared memory, as forward step 2 introduces them, and what turns them, or accumulators, into
+// operands. Steps 2 to 5 have an Operand of their own; that of this file, with cheap addresses, serves from step 6 on.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -7,17 +7,22 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// A tile as an operand of add_product(). Trans: ldmatrix transposes it; a right operand sums over the tile's rows.
-template <class T_, int Width, bool Trans, int Depth = Width / 16>
+/// A tile as an operand of add_product(), which loads blocks of 16 x 16. Trans: ldmatrix transposes it; a right operand sums over
+/// the tile's rows. Depth: blocks of a left operand's inner dimension.
+template <class Tile, bool Trans, int Depth = Tile::WIDTH / 16>
 struct Operand {
-  using T = T_;
-  static constexpr int DEPTH = Depth;                    // blocks of a left operand's inner dimension
-  static constexpr int PERIOD = Width % 64 == 0   ? 128  // bytes within which the swizzle permutes chunks
-                                : Width % 32 == 0 ? 64
+  using T = typename Tile::T;
+  static constexpr int DEPTH = Depth, WIDTH = Tile::WIDTH;
+  static constexpr int PERIOD = WIDTH % 64 == 0   ? 128  // bytes within which the swizzle permutes chunks
+                                : WIDTH % 32 == 0 ? 64
                                                   : 32;
   SharedMatrix<T> elements;
-  int offset;  // bytes from the tile's start to this lane's chunk of block (0, 0); XOR on a pointer costs ten registers
-  int first_bytes = 0;  // bytes from the tile's first column to the operand's first column
+  int offset;       // bytes from the tile's start to this lane's chunk of block (0, 0); XOR on a pointer costs ten registers
+  int first_bytes;  // bytes from the tile's first column to the operand's first column
+
+  /// The operand begins at column col0; this lane points to chunk `chunk`, 0 or 1, of row `row` of block (0, 0).
+  __device__ Operand(const Tile& tile, int row, int chunk, int col0)
+      : elements(tile.elements), offset(2 * WIDTH * row + 16 * swizzled_chunk(WIDTH, row, chunk)), first_bytes(2 * col0) {}
 
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
     // The block starts `rows` rows down and `bytes` bytes to the right. Whole periods of the swizzle are added. Within a period
@@ -27,7 +32,7 @@ struct Operand {
     // block to the right begins with chunk 2, in place 2 ^ 3 = 1, byte 400 = 432 ^ 32: one XOR moves the lane's address.
     const int rows = 16 * (Trans ? inner : outer), bytes = first_bytes + 32 * (Trans ? outer : inner);
     const int within = bytes % PERIOD, periods = bytes - within;
-    const T* const chunk = elements.at_byte((offset ^ within) + (periods + 2 * Width * rows));
+    const T* const chunk = elements.at_byte((offset ^ within) + (periods + 2 * WIDTH * rows));
     if constexpr (Trans) {
       ldmatrix_x4_trans(block, chunk);
     } else {
@@ -38,9 +43,10 @@ struct Operand {
 
 /// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 elements are permuted within their row
 /// (docs/reference/swizzles.md).
-template <class T_, int Width>
+template <class T_, int Width, template <class, bool, int> class Op = Operand>
 struct Tile {
   using T = T_;
+  static constexpr int WIDTH = Width;
   SharedMatrix<T> elements;
 
   __device__ Tile(T* start, int rows) : elements{start, rows, Width, Width} {}
@@ -60,25 +66,20 @@ struct Tile {
   //    8..15    rows 8..15, left chunk   rows 0..7,  right chunk
   //   16..23    rows 0..7,  right chunk  rows 8..15, left chunk
   //   24..31    rows 8..15, right chunk  rows 8..15, right chunk
-  __device__ Operand<T, Width, false> left(int row0 = 0) const { return {elements, offset(row0 + lane() % 16, lane() / 16)}; }
-  __device__ Operand<T, Width, true> right(int col0 = 0) const {
-    return {elements, offset(lane() % 16, lane() / 16), 2 * col0};
-  }
-  __device__ Operand<T, Width, false> transposed() const {
-    return {elements, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
-  }
+  __device__ Op<Tile, false, Width / 16> left(int row0 = 0) const { return {*this, row0 + lane() % 16, lane() / 16, 0}; }
+  __device__ Op<Tile, true, Width / 16> right(int col0 = 0) const { return {*this, lane() % 16, lane() / 16, col0}; }
+  __device__ Op<Tile, false, Width / 16> transposed() const { return {*this, lane() / 16 * 8 + lane() % 8, lane() / 8 % 2, 0}; }
   template <int Height>
-  __device__ Operand<T, Width, true, Height / 16> left_transposed(int col0) const {
-    return {elements, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2), 2 * col0};
+  __device__ Op<Tile, true, Height / 16> left_transposed(int col0) const {
+    return {*this, lane() / 16 * 8 + lane() % 8, lane() / 8 % 2, col0};
   }
 
  private:
   __device__ static int lane() { return threadIdx.x % WARP; }
-  __device__ static int offset(int row, int chunk) { return 2 * Width * row + 16 * swizzled_chunk(Width, row, chunk); }
 };
 
-// An operand that is no tile, here because steps 1 to 3 do without it. Rounded packs a block whenever a product loads it, and
-// keeps no copy. InRegisters (accumulators.cuh) packs at once, for operands that are used twice or by wgmma, or that are packed
+// An operand that is no tile, which step 4 introduces. Rounded packs a block whenever a product loads it, and keeps no copy.
+// InRegisters (accumulators.cuh) packs at once, for operands that are used twice or by wgmma, or that are packed
 // while V is still on its way.
 
 /// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k.
@@ -98,7 +99,7 @@ __device__ Rounded<T, RowFragments, ColFragments> rounded(const Accumulators<Row
   return {P};
 }
 
-/// One thread's share of copying consecutive tiles of Height rows from a matrix to shared memory, one 16-byte chunk at a time.
+/// With step 6: one thread's share of copying consecutive tiles of Height rows from a matrix to shared memory, one 16-byte chunk at a time.
 /// The matrix's rows are 16-byte aligned; tiles get zeros beyond its last row and column.
 template <class T, int Width, int Height, int Threads>
 struct Copier {

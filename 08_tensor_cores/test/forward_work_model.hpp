@@ -19,11 +19,13 @@ inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity(
 
 /// d, padded to a width that is compiled.
 inline int width_of(const Variant& v, const FullProblem& p) {
-  if (p.d > 192 || (p.d > 128 && !is_one_of(v, {"scheduled"}))) return 256;
+  const bool wide = is_one_of(v, {"options_hopper"}) && p.bias == BiasKind::none;
+  if (p.d > 192 || (p.d > 128 && !wide)) return 256;
   if (splits_keys(v)) return p.d <= 64 ? 64 : 128;
   if (!is_for_hopper(v)) return (p.d + 31) / 32 * 32;
-  if (is_one_of(v, {"options_hopper"})) return p.d <= 64 ? 64 : p.d <= 96 ? 96 : 128;
-  return p.d <= 64 ? 64 : p.d <= 80 ? 80 : p.d <= 96 ? 96 : p.d <= 128 ? 128 : p.d <= 160 ? 160 : 192;
+  if (p.d > 128) return p.d <= 160 ? 160 : 192;
+  if (p.d > 96 || (p.d > 64 && p.bias != BiasKind::none)) return 128;
+  return p.d <= 64 ? 64 : p.d <= 80 && !is_one_of(v, {"options_hopper"}) ? 80 : 96;
 }
 
 /// What a step does, of all batches and heads.
@@ -71,25 +73,14 @@ class Maximum {
  public:
   explicit Maximum(int rows) : m_(static_cast<std::size_t>(rows), minus_infinity) {}
 
-  /// Visits tile j, S [rows][keys], in a warp of a warpgroup, where all rows see all keys of tiles before `unmasked_tiles`. Is it
-  /// computed twice?
-  bool visit_in_warp(const std::vector<std::vector<double>>& S, int j, int unmasked_tiles) {
+  /// Visits tile j, S [rows][keys], in a warp whose rows all see all keys of tiles before `unmasked_tiles`. Is it computed twice? Then
+  /// `backoff` more tiles take the maximum at once.
+  bool visit(const std::vector<std::vector<double>>& S, int j, int unmasked_tiles, int backoff) {
     lazy_end_ = std::min(lazy_end_, unmasked_tiles);
     const bool exact = !known_ || j >= lazy_end_, twice = !exact && !fits(S);
     if (exact || twice) update_max(S);
-    if (twice) lazy_end_ = j - 8;
+    if (twice) lazy_end_ = j - backoff;
     return twice;
-  }
-
-  /// Visits the tile S [rows][keys]. Is it computed twice?
-  bool visit(const std::vector<std::vector<double>>& S) {
-    const bool known_before = known_;
-    if (!known_) update_max(S);
-    if (fits(S)) return false;
-    CHECK(known_before);  // never three times: the true maximum always fits
-    update_max(S);
-    CHECK(fits(S));
-    return true;
   }
 
  private:
@@ -142,7 +133,7 @@ void add_work_of_tile(Work& work, const Variant& v, const FullProblem& p, const 
           for (int c = 0; c < Bc; ++c) S[static_cast<std::size_t>(r)].push_back(score(first + r, j * Bc + c));
         }
         Maximum& maximum = maxima[static_cast<std::size_t>(warp)];
-        twice = is_lazy(v) ? maximum.visit(S) : maximum.visit_in_warp(S, j, scales_first ? 0 : p.end_key(first) / Bc);
+        twice = maximum.visit(S, j, scales_first ? 0 : p.end_key(first) / Bc, is_lazy(v) ? 0 : 8);
       }
       work.repeated += twice;
       work.products += std::int64_t{twice ? 3 : 2} * rows * Bc * width_of(v, p);

@@ -38,9 +38,9 @@ inline bool is_one_of(const Variant& v, std::initializer_list<const char*> names
   return std::any_of(names.begin(), names.end(), [&](const char* name) { return v.name == std::string(name); });
 }
 
-/// Does the step look for a maximum only where P would overflow, and visit keys from the last to the first?
+/// Does the step look for a maximum only where there is a mask, or P would overflow, and visit keys from the last to the first?
 inline bool is_lazy(const Variant& v) { return is_one_of(v, {"lazy_maximum"}); }
-/// The same in a warpgroup, where some tiles take the maximum at once.
+/// The same in a warpgroup, where more tiles take the maximum at once.
 inline bool is_lazy_in_warps(const Variant& v) { return is_one_of(v, {"lazy", "tall", "scheduled", "options_hopper"}); }
 /// Does it depend on the scores which tiles the step computes twice?
 inline bool may_repeat(const Variant& v) { return is_lazy(v) || is_lazy_in_warps(v); }

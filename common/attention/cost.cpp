@@ -36,6 +36,7 @@ void add_visits(const OptionsProblem& p, const Tiles& t, Visits& sum) {
     sum.queries += rows * tiles;
     sum.keys += keys;
     sum.seeing += tiles > 0 ? rows : 0;
+    sum.seeing_tiles += tiles > 0;
   }
   for (int j = 0; j < p.Nk; j += t.Bc) {
     const int rows = std::min(t.Bc, p.Nk - j);

@@ -21,14 +21,14 @@ double compulsory_bytes(const FullProblem&, Pass);
 
 /// Of one head: the pairs of a tile of Q and a tile of K of which any pair (query, key) is visible.
 struct Visits {
-  std::int64_t tiles = 0;                       ///< such pairs of tiles
-  std::int64_t pairs = 0;                       ///< pairs of a query and a key in them, seen or not
-  std::int64_t queries = 0;                     ///< rows of the Q tiles that visit a K tile, for each K tile
-  std::int64_t keys = 0;                        ///< rows of the K tiles that a Q tile visits, for each Q tile
-  std::int64_t seeing = 0;                      ///< rows of the Q tiles that visit any
-  std::int64_t seen = 0;                        ///< rows of the K tiles that any visits
-  std::int64_t query_tiles = 0, key_tiles = 0;  ///< those that visit none included
-  std::int64_t seen_tiles = 0;                  ///< K tiles that any visits
+  std::int64_t tiles = 0;                         ///< such pairs of tiles
+  std::int64_t pairs = 0;                         ///< pairs of a query and a key in them, seen or not
+  std::int64_t queries = 0;                       ///< rows of the Q tiles that visit a K tile, for each K tile
+  std::int64_t keys = 0;                          ///< rows of the K tiles that a Q tile visits, for each Q tile
+  std::int64_t seeing = 0;                        ///< rows of the Q tiles that visit any
+  std::int64_t seen = 0;                          ///< rows of the K tiles that any visits
+  std::int64_t query_tiles = 0, key_tiles = 0;    ///< those that visit none included
+  std::int64_t seeing_tiles = 0, seen_tiles = 0;  ///< Q tiles that visit any, K tiles that any visits
 };
 Visits visits(const FullProblem&, const Tiles&);
 

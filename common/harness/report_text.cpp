@@ -83,7 +83,8 @@ std::string threads_text(const Diagnosis& threads) {
     mistakes.resize(most);
     mistakes.push_back(more);
   }
-  return line("threads", std::string(mistakes.empty() ? "no race" : "RACE") +
+  const std::string found[] = {"no race", "RACE", "RACE; one missing barrier can cause all of these: begin with the first"};
+  return line("threads", found[std::min(mistakes.size(), std::size_t{2})] +
                              (threads.complete ? "" : "; only the first accesses of this large problem were looked at")) +
          lines("", mistakes) + lines("diagnosis", hints);
 }

@@ -65,16 +65,16 @@ const Variant& choose_variant(const StageInfo& stage, const Request& request, Ba
 void check_variant(const Variant& variant, const FullProblem& problem, const DeviceLimits& limits) {
   const std::string refuses = std::string("variant ") + variant.name + " refuses this problem: ";
   if (std::string why = refusal(variant, problem); !why.empty()) {
-    const auto taker =
-        std::ranges::find_if(variants(Backend::cpu), [&](const Variant& v) { return refusal(v, problem).empty(); });
-    const bool biased = (features_of(problem) & (every_bias | Features::any_scale)) != Features::none;
+    const auto taker = std::ranges::find_if(variants(Backend::cpu), [&](const Variant& v) {
+      return refusal(v, problem).empty() && (v.fastest == nullptr || v.fastest(problem, Pass::forward));
+    });
     if (taker != variants(Backend::cpu).end()) {
       why += std::string("; variant ") + taker->name + " takes it";
     } else if (problem.dtype != Dtype::fp32 && variant.dtypes == std::vector{Dtype::fp32}) {
       why += "; 08_tensor_cores takes fp16 and bf16";
     } else if (problem.d > variant.max_head_dim) {
       why += "; 08_tensor_cores takes head dimensions up to 256, in fp16 and bf16";
-    } else if (biased) {
+    } else if ((features_of(problem) & (every_bias | Features::any_scale)) != Features::none) {
       why += "; 01_naive, 06_fa2_forward and 07_fa2_backward take it";
     }
     throw UsageError(refuses + why);

@@ -1,5 +1,5 @@
 // The score rule: how the products Q K^T of a tile in registers become scores, scaled, with a bias and masked, without the work
-// that most tiles do not need. Step 6 of chapter 06 introduces it; this is the general one. Transposed is for the backward pass
+// that most tiles do not need. Step 5 of chapter 06 has its mask; this is the general one. Transposed is for the backward pass
 // of chapter 08, where rows are keys; Slope and OPTIONS are for chapter 09's softcap and window. Three names say what happens
 // when:
 //   scale_first     apply() scales the scores, before a maximum is taken: with a bias, which is added to scaled scores; with a

@@ -41,16 +41,16 @@ def changed(before, after):
     return f"+{added} −{removed}"
 
 
-# A step that only explains, before the step that is timed, and the step that it changes.
-BETWEEN = {"04_fa1_forward/tiled": ("04_fa1_forward/fused", "03_online_softmax/thread_per_row")}
+# Steps that only explain, before the step that is timed.
+BETWEEN = {"04_fa1_forward/tiled": ("04_fa1_forward/fused", "04_fa1_forward/key_tiles")}
 
 
 def files():
     """What each step changes of the step before it."""
     lines, steps = {}, []
     for one in (one for every in STEPS.values() for one in every):
-        between = BETWEEN.get(one.name)
-        steps += [between, (one.name, between[0])] if between else [(one.name, one.over)]
+        names = *BETWEEN.get(one.name, ()), one.name
+        steps += zip(names, (one.over, *names))
     for name, over in steps:
         path, before = file_of(name), over and file_of(over)
         if path not in lines:  # stage 01 has both passes in one file

@@ -141,22 +141,24 @@ def issued(step, d):
     if d == 64:
         (sr, sc), oc, bc, lanes, threads = (8, 8), 8, 64, 8, 128
     else:
-        (sr, sc), oc, bc, lanes, threads = ((8, 8), 8, 128, 16, 256) if step == 7 else ((4, 4), 16, 32, 8, 128)
-    vector, short, exp = step >= 5, step >= 6, 2 if step >= 6 else 8
+        (sr, sc), oc, bc, lanes, threads = ((8, 8), 8, 128, 16, 256) if step == 8 else ((4, 4), 16, 32, 8, 128)
+    vector, exp, masked = step >= 6, 2 if step >= 4 else 8, 4 if step < 4 else 3 if step == 4 else 0
     loads = ((sr + sc) * d + sr * bc) / 4 + oc * bc / (4 if vector else 1)
     softmax = (3 + exp) * sr * sc + sr * (3 + exp + 2 * (lanes.bit_length() - 1))
     output = sr * oc + sr * sc / (4 if vector else 1)
-    copies = 2 * bc * d / 4 / threads * (1 if step >= 4 else 2)
-    return sr * sc * d + sr * oc * bc, [loads, softmax, 0 if short else 4 * sr * sc, output, copies]
+    copies = 2 * bc * d / 4 / threads * (1 if step >= 3 else 2)
+    return sr * sc * d + sr * oc * bc, [loads, softmax, masked * sr * sc, output, copies]
 
 
 def instructions_06():
     """Everything but multiply-adds, per 100 of them."""
-    p = Picture(900, 330, "Instructions that are no multiply-adds of the products, per 100 of them, d = 64")
+    p = Picture(900, 382, "Instructions that are no multiply-adds of the products, per 100 of them, d = 64")
     p.label(450, 28, "Other instructions per 100 multiply-adds, d = 64, by (6.8)", 16, bold=True)
     kinds = [("c1", "loads"), ("c2", "softmax"), ("c4", "scale, mask"), ("c3", "O, P"), ("c0", "copies")]
     left, scale = 190, 23
-    for at, (step, name) in enumerate([(2, "register tiles"), (4, "async copies"), (5, "vector operands"), (6, "short softmax")]):
+    for at, (step, name) in enumerate(
+        [(2, "register tiles"), (3, "async copies"), (4, "powers of 2"), (5, "masks at edges"), (6, "vector operands")]
+    ):
         products, others = issued(step, 64)
         x, y = left, 56 + 52 * at
         p.label(left - 12, y + 22, f"{step} {name}", 14, "end")
@@ -169,7 +171,7 @@ def instructions_06():
                     p.label(x + wide / 2, y + 22 - 7 * (len(parts) - 1) + 14 * line, part, 13)
             x += wide
         p.label(x + 10, y + 22, f"{100 * sum(others) / products:.0f}", 14, "start", bold=True)
-    p.note(450, 290, "Steps 2 and 3 issue the same. O, P: O rescaled and P stored. At the end: copies.", size=13)
+    p.note(450, 342, "Steps 7 and 8 issue the same as step 6. O, P: O rescaled and P stored. At the end: copies.", size=13)
     return p
 
 
@@ -212,11 +214,11 @@ def lanes(width, steps):
 
 
 def lanes_06():
-    return lanes(64, "Steps 5 to 7")
+    return lanes(64, "Steps 6 to 8")
 
 
 def lanes_06_wide():
-    return lanes(128, "Step 7")
+    return lanes(128, "Step 8")
 
 
 def masked_tiles():

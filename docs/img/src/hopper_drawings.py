@@ -2,7 +2,6 @@
 warpgroup sees, work from a counter; of the backward pass where operands reside, the two buffers of dS,
 the turns at dQ, and the relay."""
 
-from docs.lab.typed_tables import rows_of
 from docs.tools.svg import Picture
 
 from .lanes import LEFT, TEXT, Lanes

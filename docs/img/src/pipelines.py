@@ -29,9 +29,9 @@ def pipeline_06():
         ("P_smem(row, col) = p", 74, "c1", "P stored"),
         ("add_product(O,", 184, "c1", "O += P Vⱼ"),
     ]
-    in_order("06_fa2_forward/4_async_copies.cuh", "for (int key0 = 0;", [call for call, *_ in loop])
-    p, y, x = Picture(960, 288, "Step 4: what a block computes and what it copies, in the order of the code"), 66, 102
-    p.label(480, 30, "Step 4: one iteration of the loop over keys", 17, bold=True)
+    in_order("06_fa2_forward/3_async_copies.cuh", "for (int key0 = 0;", [call for call, *_ in loop])
+    p, y, x = Picture(960, 288, "Step 3: what a block computes and what it copies, in the order of the code"), 66, 102
+    p.label(480, 30, "Step 3: one iteration of the loop over keys", 17, bold=True)
     for below, name in [(30, "threads"), (99, "copy of K"), (137, "copy of V")]:
         p.label(x - 10, y + below, name, TEXT, "end")
     at, barriers = [], 0
@@ -70,9 +70,9 @@ def pipeline_07():
         ("add_product(dQ,", 114, "dQ = dS K", "dQ = dS K"),
         ("add_atomically(", 128, "add dQ to HBM", "add dQ to HBM"),
     ]
-    in_order("07_fa2_backward/2_one_kernel.cuh", "for (int query0 = first_query", [call for call, *_ in loop])
-    p, y, x = Picture(960, 324, "Step 2: what the halves of a block compute, and what is copied, in the order of the code"), 58, 110
-    p.label(480, 30, "Step 2: one iteration of the loop over queries", 17, bold=True)
+    in_order("07_fa2_backward/3_one_kernel.cuh", "for (int query0 = first_query", [call for call, *_ in loop])
+    p, y, x = Picture(960, 324, "Step 3: what the halves of a block compute, and what is copied, in the order of the code"), 58, 110
+    p.label(480, 30, "Step 3: one iteration of the loop over queries", 17, bold=True)
     for below, name in [(29, "half 0"), (81, "half 1"), (151, "Q, dO, L, D")]:
         p.label(x - 10, y + below, name, TEXT, "end")
     at, barriers = [], 0
@@ -94,7 +94,7 @@ def pipeline_07():
         480,
         258,
         "Bars 1 to 4 are __syncthreads(). Widths are not to scale.",
-        "Up to barrier 4 the loop is dk_dv_kernel's. dQ is new in step 2: its product reads only dS and K,",
+        "Up to barrier 4 the loop is that of step 2's dk_dv_kernel. dQ is new in step 3: its product reads only dS and K,",
         "so the next tile of queries may already be in flight.",
         size=TEXT,
     )
@@ -157,7 +157,7 @@ def halves_08():
         "exponentiate(",
         "add_product(gradient,",
     ]
-    in_order("08_tensor_cores/backward/4_staggered.cuh", "for (int iteration = 0;", [*calls, "add_oldest_to_dQ("])
+    in_order("08_tensor_cores/backward/3_staggered.cuh", "for (int iteration = 0;", [*calls, "add_oldest_to_dQ("])
     p, left, column, high = Picture(980, 408, "The backward pass: two halves of a block, one tile of queries apart"), 92, 292, 56
     p.label(490, 26, "Three iterations of the loop: half 0 is one tile of queries ahead of half 1", 17, bold=True)
     for y, name in [(100, "half 0"), (204, "half 1"), (267, "Q, dO"), (305, "P, dS")]:

@@ -1,0 +1,234 @@
+// 04 FlashAttention-1, forward, step 3: Algorithm 1 with all four tiles in shared memory, and
+// groups of keys in registers (Dao et al. 2022). S and P never reach HBM.
+// Read thread_rows.cuh first: it has the loads of tiles and the dot products.
+//
+//   for every tile of K and V, for every tile of Q and O:
+//     S = scale Q K^T, masked                                                   (4.1)
+//     m~ = rowmax S,   P~ = exp(S - m~),   l~ = rowsum P~                       (4.2)
+//     m_new = max(m, m~),   l_new = e^{m - m_new} l + e^{m~ - m_new} l~         (4.3)
+//     O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new                     (4.4)
+//   L = m + ln l                                                                (4.5)
+//
+// New since step 2: a thread takes GROUP keys at a time, four columns of each per access (float4),
+// so that 8 sums are independent and one load of q serves all of them. Its row of Q moves from
+// registers to shared memory, which leaves room for d = 128; with O there as well, the block loads
+// and stores both like K and V, neighbouring threads neighbouring elements. Br, Bc: rows of a tile
+// of Q, of K, as many as shared memory holds; Tr, Tc: how many tiles. Algorithm 1 calls tiles Q_i
+// and K_j; in the code i and j are a query and a key.
+//
+// Grid: one block per (batch, head). Block: one thread per row of the Q tile.
+// Shared memory: tiles of K and V [Bc, Width], of Q and O [Br, Width + PAD]; Width: d, rounded up.
+// Registers: a row of P~ V.
+//
+// HBM elements per head. R counts, over all tiles of K, the rows of Q tiles that see it
+// (Nq Tc if not causal)                                                         (4.7)
+//   read     K, V: Nk d each   Q, O: R d each    l, m: R + Nq each
+//   written  O: (Nq + R) d     l, m: Nq + R each     L: Nq
+// HBM in addition to inputs and outputs: l and m [B, H, Nq, 1], which the backward pass of chapter
+// 05 reads.
+#pragma once
+
+#include "04_fa1_forward/thread_rows.cuh"
+
+#include <algorithm>
+
+namespace flash::fa1_forward::step_3 {
+namespace {
+
+constexpr int MAX_Br = 256;  // Br at most: with 255 registers each, more threads do not fit an SM
+constexpr int WARP =
+    32;  // Br, the block size, is a multiple of it, so that the last warp is complete
+
+/// Floats of shared memory: two tiles of Bc rows, two padded ones of Br rows.
+FLASH_HOST_DEVICE constexpr std::size_t shared_floats(const Tiles& t, int width) {
+  return 2 * static_cast<std::size_t>(t.Bc) * static_cast<std::size_t>(width) +
+         2 * static_cast<std::size_t>(t.Br) * static_cast<std::size_t>(width + PAD);
+}
+
+/// (4.6)  Line 1 of Algorithm 1: Bc = M/(4d), Br = min(Bc, d), where M is the size of shared memory
+/// in floats, so that the tiles of K, V, Q and O take a quarter of it each. Here
+/// - row lengths include padding and sizes are rounded down, but Br to no less than 32: the four
+///   tiles fit in 64 KB or more;
+/// - Br is bounded by MAX_Br. The paper's bound d keeps the Br Bc elements of S within M/4; here S
+///   is in registers, GROUP keys at a time, and d threads would be too few to keep an SM busy;
+/// - Br is a multiple of the warp size, Bc a multiple of GROUP, and neither is larger than the
+///   problem needs.
+inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
+  const auto round_up = [](int n, int unit) { return (n + unit - 1) / unit * unit; };
+  const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
+  const int longest = M / (4 * (width_of(p.d) + PAD));
+  int Br = std::max(std::min(longest, MAX_Br) / WARP * WARP, WARP);
+  int Bc = longest / GROUP * GROUP;
+  Br = std::min(Br, round_up(p.Nq, WARP));
+  Bc = std::min(Bc, round_up(p.Nk, GROUP));
+  return {Br, Bc};
+}
+
+/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has
+/// (-inf, 0). A row has two such running states: m and l, of all tiles so far, and m~ and l~, of
+/// the keys of the current tile so far.
+struct RowStats {
+  float m;
+  float l;
+};
+
+/// (4.3)  The statistics of the union of two sets: (3.4).
+__device__ inline RowStats merge(RowStats a, RowStats b) {
+  const float m = fmaxf(a.m, b.m);
+  return {m, expf(a.m - zero_if_empty(m)) * a.l + expf(b.m - zero_if_empty(m)) * b.l};
+}
+
+/// Adds GROUP more scores to (m~, l~) and P~ V: (4.2) by the online rule (3.2), so that no thread
+/// has to keep its row of S.
+template <int Width>
+__device__ void accumulate(RowStats& stats, float4 (&PV_reg)[Width / 4], const float (&S)[GROUP],
+                           const SharedMatrix<float>& V_smem, int key) {
+  float m = stats.m;
+#pragma unroll
+  for (int g = 0; g < GROUP; ++g) m = fmaxf(m, S[g]);
+  // alpha rescales what was summed under the older maximum.
+  const float alpha = expf(stats.m - zero_if_empty(m));
+  float P[GROUP];
+  float sum = 0.0f;
+#pragma unroll
+  for (int g = 0; g < GROUP; ++g) {
+    P[g] = expf(S[g] - zero_if_empty(m));
+    sum += P[g];
+  }
+  stats = {m, stats.l * alpha + sum};
+#pragma unroll
+  for (int c = 0; c < Width / 4; ++c) {
+    float4 o = scaled(alpha, PV_reg[c]);
+#pragma unroll
+    for (int g = 0; g < GROUP; ++g)
+      o = add_scaled(o, P[g], V_smem.as<const float4>(key + g, 4 * c));
+    PV_reg[c] = o;
+  }
+}
+
+/// (4.4)  O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new, for a row of O. No visible key so
+/// far: l_new = 0, O = 0.
+template <int Width>
+__device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStats old_stats,
+                             RowStats tile_stats, RowStats new_stats,
+                             const float4 (&PV_reg)[Width / 4]) {
+  const float inverse = new_stats.l == 0.0f ? 0.0f : 1.0f / new_stats.l;
+  const float old_factor = old_stats.l * expf(old_stats.m - zero_if_empty(new_stats.m)) * inverse;
+  const float new_factor = expf(tile_stats.m - zero_if_empty(new_stats.m)) * inverse;
+#pragma unroll
+  for (int c = 0; c < Width / 4; ++c) {
+    const float4 o = O_smem.as<const float4>(row, 4 * c);
+    O_smem.as<float4>(row, 4 * c) = add_scaled(scaled(old_factor, o), new_factor, PV_reg[c]);
+  }
+}
+
+/// Grid: B*H. Block: Br.
+template <int Width>
+__global__ void __launch_bounds__(MAX_Br, 1)
+    forward_kernel(Problem problem, Tiles tiles, Tensor<const float> Q_all,
+                   Tensor<const float> K_all, Tensor<const float> V_all, Tensor<float> O_all,
+                   Tensor<float> l_all, Tensor<float> m_all, Tensor<float> L_all) {
+  const int head = blockIdx.x, kv_head = problem.kv_head(head);
+  const Matrix<const float> Q = Q_all.head(head), K = K_all.head(kv_head), V = V_all.head(kv_head);
+  const Matrix<float> O = O_all.head(head);
+  const Vector<float> l = l_all.head_vector(head), m = m_all.head_vector(head);
+  const int Br = tiles.Br, Bc = tiles.Bc, row = threadIdx.x;  // row: of the tile of Q
+
+  float* const shared = dynamic_shared<float>(shared_floats(tiles, Width));
+  const SharedMatrix<float> K_smem{shared, Bc, Width, Width};
+  const SharedMatrix<float> V_smem{shared + Bc * Width, Bc, Width, Width};
+  const SharedMatrix<float> Q_smem{shared + 2 * Bc * Width, Br, Width, Width + PAD};
+  const SharedMatrix<float> O_smem{Q_smem.data + Br * (Width + PAD), Br, Width, Width + PAD};
+
+  // Line 2: O = 0, l = 0, m = -inf. Each thread reads only what it writes here: no barrier needed.
+  clear_tile<Width>(O_smem);
+  for (int query0 = 0; query0 < problem.Nq; query0 += Br) {
+    store_tile<Width>(O, query0, O_smem);
+    if (query0 + row < problem.Nq) {
+      l(query0 + row) = 0.0f;
+      m(query0 + row) = -INFINITY;
+    }
+  }
+
+  for (int key0 = 0; key0 < problem.Nk; key0 += Bc) {  // line 5
+    load_tile<Width>(K_smem, K, key0);                 // line 6
+    load_tile<Width>(V_smem, V, key0);
+
+    // Line 7. first_query() is a multiple of Br.
+    for (int query0 = problem.first_query(key0, Br); query0 < problem.Nq; query0 += Br) {
+      const int i = query0 + row;
+      load_tile<Width>(Q_smem, Q, query0);  // line 8
+      load_tile<Width>(O_smem, O, query0);
+      RowStats old_stats{-INFINITY, 0.0f};
+      if (i < problem.Nq) old_stats = {m(i), l(i)};
+      // Read after write: a thread reads keys, values, rows of Q and O that others have loaded.
+      __syncthreads();
+
+      // Lines 9 and 10: this thread's row, GROUP keys at a time, up to its last visible key.
+      RowStats tile_stats{-INFINITY, 0.0f};  // m~, l~
+      float4 PV_reg[Width / 4] = {};         // P~ V
+      // The keys that it sees, counted from key0: negative, or above Bc, if the last one is
+      // elsewhere.
+      const int visible = i < problem.Nq ? problem.visible_keys(i) - key0 : 0;
+      for (int key = 0; key < min(visible, Bc); key += GROUP) {
+        float S[GROUP];  // q . k, then the scores
+        dot_products<Width>(S, Q_smem, row, K_smem, key);
+#pragma unroll
+        for (int g = 0; g < GROUP; ++g) {  // (4.1); keys beyond the last one are not visible either
+          S[g] = key + g < visible ? problem.scale * S[g] : -INFINITY;
+        }
+        accumulate<Width>(tile_stats, PV_reg, S, V_smem, key);
+      }
+
+      const RowStats new_stats = merge(old_stats, tile_stats);  // line 11
+      merge_output<Width>(O_smem, row, old_stats, tile_stats, new_stats, PV_reg);
+      // Read after write: store_tile() reads elements of O_smem that other threads have written.
+      // Write after read: the next tiles overwrite data that slower warps still read.
+      __syncthreads();
+      // No barrier after it: load_tile() gives each thread the elements of O that it stores here.
+      store_tile<Width>(O, query0, O_smem);  // line 12
+      if (i < problem.Nq) {                  // line 13
+        l(i) = new_stats.l;
+        m(i) = new_stats.m;
+      }
+    }
+  }
+
+  // (4.5); no key seen: -inf + -inf
+  const Vector<float> L = L_all.head_vector(head);
+  for (int i = row; i < problem.Nq; i += Br) L(i) = m(i) + logf(l(i));
+}
+
+void forward(const Attention& a) {
+  const Problem& p = a.problem;
+  const Tiles tiles = tiles_of(p, a.limits);
+  const int width = width_of(p.d);
+  const auto kernel = width == 32   ? forward_kernel<32>
+                      : width == 64 ? forward_kernel<64>
+                      : width == 96 ? forward_kernel<96>
+                                    : forward_kernel<128>;
+  launch("fa1_forward",
+         {dim3(static_cast<unsigned>(p.B * p.H)), dim3(static_cast<unsigned>(tiles.Br)),
+          shared_floats(tiles, width) * sizeof(float)},
+         kernel, p, tiles, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V),
+         view<float>(a.O), view<float>(a.workspace("l")), view<float>(a.workspace("m")),
+         view<float>(a.L));
+}
+
+/// l and m [B, H, Nq, 1].
+std::vector<WorkspaceSpec> workspace(const Problem& p, Pass) {
+  const std::array<std::int64_t, 4> rows{p.B, p.H, p.Nq, 1};
+  return {{"l", rows}, {"m", rows}};
+}
+
+const Variant variant{
+    .name = "tiled",
+    .idea = "Algorithm 1: tiles of S stay on the chip, O, l, m wait in HBM; a thread per row",
+    .forward = forward,
+    .workspace = workspace,
+    .refuse = [](const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, 1, 1); },
+    .row_multiple = 4,
+    .takes = plain_problem};
+
+}  // namespace
+}  // namespace flash::fa1_forward::step_3

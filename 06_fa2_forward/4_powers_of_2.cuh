@@ -1,0 +1,175 @@
+// 06 FlashAttention-2, forward, step 4: powers of 2.
+//
+//   for every tile i of Q (one block each), for every tile j of K, V that it sees:
+//     S = Q_i K_j^T, masked                                 [Br, d] x [d, Bc]           (6.1)
+//     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
+//     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
+//     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
+//   O = O / l,   L = scale m + ln l                                                     (6.5)
+//
+// New since step 3: e^x is 2^(x log2 e), one instruction (ex2) after a multiplication, where expf
+// takes eight. The scale is folded into that factor, c: S stays as the product leaves it, and m is
+// a maximum of products, by which only L has to be scaled.
+//
+// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of
+// 8.
+// Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.
+// HBM: as step 1 (6.6).
+// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+#pragma once
+
+#include "06_fa2_forward/tiles.cuh"
+
+namespace flash::fa2_forward::step_4 {
+namespace {
+
+constexpr int LANES = 8;  // per row
+// A warp reads a column of 8 rows of K, or of 4 rows of Q. With 4 floats of padding, rows start 4
+// banks apart: no conflicts.
+constexpr int PAD = 4;
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int ThreadRows>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int WARPS = Br / (ThreadRows * (WARP / LANES)), THREADS = WARPS * WARP;
+  static constexpr int STRIDE = Width + PAD;
+  static constexpr int P_STRIDE = Bc + LANES;  // a warp writes 4 rows of 8 of P: 32 banks
+  static constexpr int SHARED_FLOATS = (Br + 2 * Bc) * STRIDE + Br * P_STRIDE;
+  using Scores = ThreadTile<ThreadRows, Bc / LANES, LANES, WARPS>;     // S, then P: [Br, Bc]
+  using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS>;  // O: [Br, Width]
+
+  static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width,
+                "tiles are dealt out evenly");
+  static_assert(Bc % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
+};
+
+/// The transpose of a tile, for use as the right operand of a product.
+struct Transposed {
+  SharedMatrix<float> tile;
+  __device__ float operator()(int row, int col) const { return tile(col, row); }
+};
+
+/// C += A B: in each step a thread reads ROWS elements of A and COLS elements of B.
+template <class Tile, class Left, class Right>
+__device__ void add_product(Tile& C, const Left& A, const Right& B) {
+#pragma unroll 4
+  for (int k = 0; k < A.cols; ++k) {
+    float a[Tile::ROWS], b[Tile::COLS];
+#pragma unroll
+    for (int r = 0; r < Tile::ROWS; ++r) a[r] = A(C.row(r), k);
+#pragma unroll
+    for (int c = 0; c < Tile::COLS; ++c) b[c] = B(k, C.col(c));
+    C.add_outer_product(a, b);
+  }
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all,
+                   Tensor<const float> V_all, Tensor<float> O_all, Tensor<float> L_all) {
+  const int Tr = (problem.Nq + Shape::Br - 1) / Shape::Br;
+  const int query0 = blockIdx.x % Tr * Shape::Br;
+  const int h = blockIdx.x / Tr % problem.H, b = blockIdx.x / Tr / problem.H;
+  const Matrix<const float> K = K_all.head(b, problem.kv_head(h));
+  const Matrix<const float> V = V_all.head(b, problem.kv_head(h));
+
+  float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
+  const SharedMatrix<float> Q_smem{shared, Shape::Br, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> K_smem{Q_smem.data + Shape::Br * Shape::STRIDE, Shape::Bc, Shape::Width,
+                                   Shape::STRIDE};
+  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width,
+                                   Shape::STRIDE};
+  const SharedMatrix<float> P_smem{V_smem.data + Shape::Bc * Shape::STRIDE, Shape::Br, Shape::Bc,
+                                   Shape::P_STRIDE};
+
+  // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  if (key_end > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0);
+  cp_async_commit();
+  load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0);
+  typename Shape::Output O(0.0f);      // not normalised
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
+  const float scale_log2 = problem.scale * LOG2_E;
+  const auto power = [=](float x) { return exp2_approx(x * scale_log2); };
+
+  // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
+  for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
+    cp_async_wait<0>();
+    // Read after write: K_j and Q of all threads have landed.
+    // Write after read: no warp still reads V_(j-1), and no lane P_(j-1).
+    __syncthreads();
+    load_async<Shape, Shape::Bc>(V_smem, V, key0);
+    cp_async_commit();
+
+    typename Shape::Scores S(0.0f);
+    add_product(S, Q_smem, Transposed{K_smem});
+    // (6.1)  Keys beyond the last are not visible either.
+    S.each_at([&](float& s, int row, int col) {
+      s = key0 + col < problem.visible_keys(query0 + row) ? s : -INFINITY;
+    });
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S), power);  // (6.2)
+    // (6.3)  S becomes P.
+    S.each([&](float& s, int r) { s = power(s - zero_if_empty(m[r])); });
+    auto& P = S;
+    l = alpha * l + lane_sum(P);
+    O.scale_rows(alpha);
+
+    cp_async_wait<0>();
+    // Read after write: V_j of all threads has landed.
+    // Write after read: no warp still reads K_j.
+    __syncthreads();
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc);
+    cp_async_commit();
+
+    P.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });
+    // Read after write: a lane reads elements of P that other lanes of its warp have written.
+    __syncwarp();
+    add_product(O, P_smem, V_smem);  // (6.4)
+  }
+
+  // 3. (6.5)
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, problem.scale);
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  const Problem& p = a.problem;
+  const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
+  launch("fa2_powers_of_2",
+         {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
+         forward_kernel<Shape>, p, view<const float>(a.Q), view<const float>(a.K),
+         view<const float>(a.V), view<float>(a.O), view<float>(a.L));
+}
+
+template <class Shape>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<Shape>(why, start<Shape>);
+}
+
+// Width, Br, Bc, rows per thread.
+constexpr CompiledShape shapes[] = {
+    compiled<ForwardShape<32, 128, 64, 8>>("8 x 8 scores a thread"),
+    compiled<ForwardShape<32, 64, 32, 4>>("twice as many blocks, little shared memory"),
+    compiled<ForwardShape<64, 128, 64, 8>>("8 x 8 scores and outputs a thread"),
+    compiled<ForwardShape<64, 64, 32, 4>>("twice as many blocks, little shared memory"),
+    compiled<ForwardShape<96, 64, 64, 4>>("4 x 8 scores and 4 x 12 outputs a thread"),
+    compiled<ForwardShape<96, 32, 32, 4>>("twice as many blocks, little shared memory"),
+    compiled<ForwardShape<128, 64, 32, 4>>("4 x 4 scores and 4 x 16 outputs a thread"),
+    compiled<ForwardShape<128, 32, 32, 4>>("twice as many blocks, little shared memory"),
+};
+
+std::string refuse(const Problem& p) {
+  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32);
+}
+
+const Variant variant{.name = "powers_of_2",
+                      .idea = "exp2 instead of exp, with the scale in the exponent",
+                      .forward = start_one_of<shapes>,
+                      .refuse = refuse,
+                      .tiles = choices_of<shapes>,
+                      .row_multiple = 4,
+                      .takes = plain_problem};
+
+}  // namespace
+}  // namespace flash::fa2_forward::step_4

@@ -1,0 +1,172 @@
+// 06 FlashAttention-2, forward, step 8: tile sizes and occupancy.
+//
+//   for every tile i of Q (one block each), for every tile j of K, V that it sees:
+//     S = Q_i K_j^T, masked                                 [Br, d] x [d, Bc]           (6.1)
+//     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
+//     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
+//     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
+//   O = O / l,   L = scale m + ln l                                                     (6.5)
+//
+// New since step 7: sizes.
+// - d = 128 also gets 8 x 8 scores and outputs per thread, with 16 lanes per row. That takes Bc =
+//   128, and all of P would not fit: it goes through shared memory in chunks of 64 keys.
+// - Two to four blocks per SM where registers allow: one computes while another waits (occupancy).
+//
+// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form rows of 8 or 16.
+// Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [CHUNK, Br]; rows of K and P^T
+// padded.
+// HBM: as step 1 (6.6).
+// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+#pragma once
+
+#include "06_fa2_forward/operands.cuh"
+
+namespace flash::fa2_forward::step_8 {
+namespace {
+
+// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of
+// padding, rows start 4 banks apart: the eight accesses hit all 32 banks once.
+constexpr int PAD = 4;
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes:
+/// per row. Blocks: how many per SM the compiler leaves registers for (__launch_bounds__);
+/// compiled() gets per_sm where more of them fit.
+template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, LANES = Lanes, BLOCKS = Blocks;
+  static constexpr int CHUNK = Bc < 64 ? Bc : 64;  // keys of P in shared memory at a time
+  static constexpr int WARPS = Br / (ThreadRows * (WARP / LANES)), THREADS = WARPS * WARP;
+  static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
+  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width) + CHUNK * P_STRIDE;
+  using Scores = ThreadTile<ThreadRows, Bc / LANES, LANES, WARPS, 4>;        // S, then P: [Br, Bc]
+  using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
+
+  static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width,
+                "tiles are dealt out evenly");
+  static_assert(Bc % CHUNK == 0, "whole chunks of keys");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
+};
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
+    forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all,
+                   Tensor<const float> V_all, Tensor<float> O_all, Tensor<float> L_all) {
+  // Heads vary fastest, so that all heads' longest tiles start first.
+  const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
+  const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
+  const int query0 = tile * Shape::Br;
+  const int h = blockIdx.x % heads % problem.H, b = blockIdx.x % heads / problem.H;
+  const Matrix<const float> K = K_all.head(b, problem.kv_head(h));
+  const Matrix<const float> V = V_all.head(b, problem.kv_head(h));
+
+  float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
+  const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
+  const SharedMatrix<float> K_smem{Qt_smem.data + Shape::Width * Shape::Br, Shape::Bc, Shape::Width,
+                                   Shape::STRIDE};
+  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width,
+                                   Shape::Width};
+  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::CHUNK, Shape::Br,
+                                    Shape::P_STRIDE};
+
+  // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
+  if (key_end > 0) load_async<Shape, Shape::Bc>(K_smem, K, 0);
+  cp_async_commit();
+  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
+  typename Shape::Output O(0.0f);      // not normalised
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
+  const float scale_log2 = problem.scale * LOG2_E;
+  const auto power = [=](float x) { return exp2_approx(x * scale_log2); };
+
+  // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
+  for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
+    cp_async_wait<0>();
+    // Read after write: K_j and Q of all threads have landed.
+    // Write after read: no warp still reads V_(j-1), and no lane P_(j-1).
+    __syncthreads();
+    load_async<Shape, Shape::Bc>(V_smem, V, key0);
+    cp_async_commit();
+
+    typename Shape::Scores S(0.0f);
+    add_product(S, MnMajor{Qt_smem}, KMajor{K_smem});
+    mask(S, problem, query0, key0);                               // (6.1)
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S), power);  // (6.2)
+    // (6.3)  S becomes P.
+    S.each([&](float& s, int r) { s = power(s - zero_if_empty(m[r])); });
+    auto& P = S;
+    l = alpha * l + lane_sum(P);
+    O.scale_rows(alpha);
+
+    cp_async_wait<0>();
+    // Read after write: V_j of all threads has landed.
+    // Write after read: no warp still reads K_j.
+    __syncthreads();
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc);
+    cp_async_commit();
+
+#pragma unroll
+    for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::CHUNK) {
+      // Write after read: slower lanes still read the previous chunk.
+      if (col0 > 0) __syncwarp();
+      store_transposed(Pt_smem, P, col0);
+      // Read after write: a lane reads elements of P that other lanes of its warp have written.
+      __syncwarp();
+      const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::CHUNK,
+                                        Shape::Width, Shape::Width};
+      add_product(O, MnMajor{Pt_smem}, MnMajor{V_chunk});  // (6.4)
+    }
+  }
+
+  // 3. (6.5)
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, problem.scale);
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  const Problem& p = a.problem;
+  const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
+  launch("fa2_tuned", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
+         forward_kernel<Shape>, p, view<const float>(a.Q), view<const float>(a.K),
+         view<const float>(a.V), view<float>(a.O), view<float>(a.L));
+}
+
+template <class Shape>
+constexpr CompiledShape compiled(const char* why, double speed = 0, int per_sm = Shape::BLOCKS) {
+  return compiled_shape<Shape>(why, start<Shape>, speed, per_sm);
+}
+
+// Fastest first per width. The second argument is the speed of a full SM relative to the first line
+// (measured with --tune on an H200; left out: 3/4 of the line above), the third the blocks per SM
+// where more fit than Blocks. 128 x 64 at d = 128 reaches 0.95 with many keys. With few it is
+// slower, as its blocks take longer to start than choices() assumes: 0.9 stands for both.
+constexpr CompiledShape shapes[] = {
+    compiled<ForwardShape<32, 128, 64, 8, 8, 2>>("8 x 8 scores a thread, two blocks on an SM"),
+    compiled<ForwardShape<32, 64, 32, 4, 8, 4>>("twice as many blocks"),
+    compiled<ForwardShape<64, 128, 64, 8, 8, 2>>(
+        "8 x 8 scores and outputs a thread, two blocks on an SM"),
+    compiled<ForwardShape<64, 64, 64, 4, 8, 3>>("twice as many blocks, three on an SM", 0.92),
+    compiled<ForwardShape<64, 64, 32, 4, 8, 3>>("little shared memory", 0.86),
+    compiled<ForwardShape<96, 128, 64, 4, 8>>(
+        "4 x 12 outputs a thread; K and V move half as often"),
+    compiled<ForwardShape<96, 64, 64, 4, 8, 2>>("twice as many blocks, two blocks on an SM"),
+    compiled<ForwardShape<96, 64, 32, 4, 8, 3>>("little shared memory"),
+    compiled<ForwardShape<128, 128, 128, 8, 16>>("8 x 8 scores and outputs a thread"),
+    compiled<ForwardShape<128, 128, 64, 8, 16>>("less shared memory", 0.9),
+    compiled<ForwardShape<128, 64, 32, 4, 8, 2>>("twice as many blocks, three on an SM", 0.84, 3),
+    compiled<ForwardShape<128, 32, 32, 4, 8>>("little shared memory", 0.72, 4),
+};
+
+std::string refuse(const Problem& p) {
+  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32);
+}
+
+const Variant variant{.name = "tuned",
+                      .idea = "tile sizes, P in chunks, several blocks on an SM",
+                      .forward = start_one_of<shapes>,
+                      .refuse = refuse,
+                      .tiles = choices_of<shapes>,
+                      .row_multiple = 4,
+                      .takes = plain_problem};
+
+}  // namespace
+}  // namespace flash::fa2_forward::step_8

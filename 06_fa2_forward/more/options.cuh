@@ -1,0 +1,195 @@
+// 06 FlashAttention-2, forward: the options of chapter 09: a window, a softcap, ragged batches,
+// dropout.
+//
+//   for every tile i of Q (one block each), for every tile j of K, V that it sees:
+//     S = Q_i K_j^T, capped, masked                         [Br, d] x [d, Bc]     (6.1), (9.1)
+//     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
+//     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
+//     O = alpha O + (P o Z) V_j                             [Br, Bc] x [Bc, d]    (6.4), (9.12)
+//   O = O / l,   L = scale m + ln l                                                     (6.5)
+//
+// New since tuned, for biases, any scale and the options:
+// - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores, for which
+//   they are scaled first (then c = log2 e), and hides what is outside the window.
+// - A window begins at first_key(), so that the tiles before it are never loaded.
+// - A block of a ragged batch looks up its sequence and narrows the tensors to it. Each sequence
+//   has a last tile, so the last rows, too, are copied 16 bytes at a time.
+// - Dropout multiplies P by Z once l has its sum.
+//
+// Grid: Tr*B*H, in a ragged batch one block per tile of a sequence and head. Block: warps; a warp
+// owns whole rows of S and O; its lanes form rows of 8 or 16.
+// Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [CHUNK, Br]; rows of K and P^T
+// padded.
+// HBM: as step 1 (6.6), but the bias is read for every pair of a visited tile, masked or not.
+// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+#pragma once
+
+#include "06_fa2_forward/operands.cuh"
+#include "common/parts/options.cuh"
+
+namespace flash::fa2_forward::more_options {
+namespace {
+
+// Eight lanes read 16 bytes each from 8 rows of K, or write them to 8 rows of P^T. With 4 floats of
+// padding, rows start 4 banks apart: the eight accesses hit all 32 banks once.
+constexpr int PAD = 4;
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes:
+/// per row. Blocks: how many per SM the compiler leaves registers for (__launch_bounds__);
+/// compiled() gets per_sm where more of them fit.
+template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
+  static constexpr int CHUNK = Bc < 64 ? Bc : 64;  // keys of P in shared memory at a time
+  static constexpr int WARPS = Br / (ThreadRows * (WARP / Lanes)), THREADS = WARPS * WARP;
+  static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
+  static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width) + CHUNK * P_STRIDE;
+  using Scores = ThreadTile<ThreadRows, Bc / Lanes, Lanes, WARPS, 4>;        // S, then P: [Br, Bc]
+  using Output = ThreadTile<ThreadRows, Width / Lanes, Lanes, WARPS, 4, 4>;  // O: [Br, Width]
+
+  static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width,
+                "tiles are dealt out evenly");
+  static_assert(Bc % CHUNK == 0, "whole chunks of keys");
+  static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
+};
+
+template <class Shape, class Rule>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
+    forward_kernel(Rule rule, Tensor<const float> Q_all, Tensor<const float> K_all,
+                   Tensor<const float> V_all, Tensor<float> O_all, Tensor<float> L_all) {
+  const auto& problem = rule.problem;
+  const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
+  // Heads vary fastest, so that all heads' longest tiles start first: under a causal mask the last
+  // rows see the most keys.
+  const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
+  int query0 = tile * Shape::Br;
+  const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
+  if constexpr (
+      Rule::RAGGED) {  // from here on problem is the sequence's own, and the tensors have its rows
+    query0 = rule.enter(blockIdx.x / heads);
+    Q_all = queries_of(rule, Q_all), O_all = queries_of(rule, O_all),
+    L_all = queries_of(rule, L_all);
+    K_all = keys_of(rule, K_all), V_all = keys_of(rule, V_all);
+  }
+  const Matrix<const float> K = K_all.head(b, problem.kv_head(h)),
+                            V = V_all.head(b, problem.kv_head(h));
+
+  float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
+  const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
+  const SharedMatrix<float> K_smem{Qt_smem.data + Shape::Width * Shape::Br, Shape::Bc, Shape::Width,
+                                   Shape::STRIDE};
+  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width,
+                                   Shape::Width};
+  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::CHUNK, Shape::Br,
+                                    Shape::P_STRIDE};
+
+  // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
+  const int first_key = problem.first_key(
+      query0, Shape::Bc);  // of the first row, rounded down to a tile; 0 without a window
+  const int key_end = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  if (key_end > first_key) load_async<Shape, Shape::Bc>(K_smem, K, first_key);
+  cp_async_commit();
+  load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
+  typename Shape::Output O(0.0f);      // not normalised
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
+  const float scale_log2 = rule.late_scale * LOG2_E;
+  const auto power = [=](float x) { return exp2_approx(x * scale_log2); };
+
+  // 2. The tiles of K and V, from the first key visible to the first row up to the last key visible
+  // to the last row.
+  for (int key0 = first_key; key0 < key_end; key0 += Shape::Bc) {
+    cp_async_wait<0>();
+    // Read after write: K_j and Q of all threads have landed.
+    // Write after read: no warp still reads V_(j-1), and no lane P_(j-1).
+    __syncthreads();
+    load_async<Shape, Shape::Bc>(V_smem, V, key0);
+    cp_async_commit();
+
+    typename Shape::Scores S(0.0f);
+    add_product(S, MnMajor{Qt_smem}, KMajor{K_smem});  // (6.1)
+    rule.apply(S, head, query0,
+               key0);  // scale and bias if they cannot wait; the mask if there is one
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S), power);  // (6.2)
+    // (6.3)  S becomes P.
+    S.each([&](float& s, int r) { s = power(s - zero_if_empty(m[r])); });
+    auto& P = S;
+    l = alpha * l + lane_sum(P);
+    drop(rule, P, head, query0, key0);  // (9.12): after the sum, before the product
+    O.scale_rows(alpha);
+
+    cp_async_wait<0>();
+    // Read after write: V_j of all threads has landed.
+    // Write after read: no warp still reads K_j.
+    __syncthreads();
+    if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(K_smem, K, key0 + Shape::Bc);
+    cp_async_commit();
+
+#pragma unroll
+    for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::CHUNK) {
+      // Write after read: slower lanes still read the previous chunk.
+      if (col0 > 0) __syncwarp();
+      store_transposed(Pt_smem, P, col0);
+      // Read after write: a lane reads elements of P that other lanes of its warp have written.
+      __syncwarp();
+      const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::CHUNK,
+                                        Shape::Width, Shape::Width};
+      add_product(O, MnMajor{Pt_smem}, MnMajor{V_chunk});  // (6.4)
+    }
+  }
+
+  // 3. (6.5)
+  write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, rule.late_scale);
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  const Problem& p = a.problem;
+  with_rule_of(a, blocks_for(p.Nq, Shape::Br), [&]<class Rule>(Rule rule, unsigned tiles) {
+    const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.H);
+    launch("fa2_options",
+           {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
+           forward_kernel<Shape, Rule>, rule, view<const float>(a.Q), view<const float>(a.K),
+           view<const float>(a.V), view<float>(a.O), view<float>(a.L));
+  });
+}
+
+template <class Shape>
+constexpr CompiledShape compiled(const char* why, double speed = 0, int per_sm = Shape::BLOCKS) {
+  return compiled_shape<Shape>(why, start<Shape>, speed, per_sm);
+}
+
+// The sizes of tuned, and their speeds.
+constexpr CompiledShape shapes[] = {
+    compiled<ForwardShape<32, 128, 64, 8, 8, 2>>("8 x 8 scores a thread, two blocks on an SM"),
+    compiled<ForwardShape<32, 64, 32, 4, 8, 4>>("twice as many blocks"),
+    compiled<ForwardShape<64, 128, 64, 8, 8, 2>>(
+        "8 x 8 scores and outputs a thread, two blocks on an SM"),
+    compiled<ForwardShape<64, 64, 64, 4, 8, 3>>("twice as many blocks, three on an SM", 0.92),
+    compiled<ForwardShape<64, 64, 32, 4, 8, 3>>("little shared memory", 0.86),
+    compiled<ForwardShape<96, 128, 64, 4, 8>>(
+        "4 x 12 outputs a thread; K and V move half as often"),
+    compiled<ForwardShape<96, 64, 64, 4, 8, 2>>("twice as many blocks, two blocks on an SM"),
+    compiled<ForwardShape<96, 64, 32, 4, 8, 3>>("little shared memory"),
+    compiled<ForwardShape<128, 128, 128, 8, 16>>("8 x 8 scores and outputs a thread"),
+    compiled<ForwardShape<128, 128, 64, 8, 16>>("less shared memory", 0.9),
+    compiled<ForwardShape<128, 64, 32, 4, 8, 2>>("twice as many blocks, three on an SM", 0.84, 3),
+    compiled<ForwardShape<128, 32, 32, 4, 8>>("little shared memory", 0.72, 4),
+};
+
+std::string refuse(const Problem& p) {
+  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32);
+}
+
+const Variant variant{.name = "options",
+                      .idea =
+                          "a window and a softcap in the scores, dropout of P; blocks that enter a "
+                          "sequence of a ragged batch",
+                      .forward = start_one_of<shapes>,
+                      .refuse = refuse,
+                      .tiles = choices_of<shapes>,
+                      .row_multiple = 4,
+                      .takes = general_problem | all_options,
+                      .only_if_fastest = true};
+
+}  // namespace
+}  // namespace flash::fa2_forward::more_options

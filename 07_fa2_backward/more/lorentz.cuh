@@ -1,0 +1,197 @@
+// 07 FlashAttention-2, backward: minus the distance on the hyperboloid as the score
+// (docs/reference/hyperbolic.md).
+//
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
+//     x = (|Q_i - K_j|^2 - (q0 - k0)^2) / 2                                             (9.19)
+//     S = -2 scale asinh(sqrt(x / 2)) + bias, masked;   P = e^(S - L_i)           (7.1), (9.20)
+//     dP = dO_i V_j^T                                                                   (7.2)
+//     G = -P o (dP - D_i) / sqrt(x (x + 2))                                             (9.21)
+//     dV_j += P^T dO_i                                                                  (7.4)
+//     dK_j += scale sum_i G_ij (K_j - Q_i - (k0 - q0) K_j / k0)                         (9.22)
+//     dQ_i += scale sum_j G_ij (Q_i - K_j - (q0 - k0) Q_i / q0)                         (9.22)
+//
+// New since one_kernel:
+// - S is a sum of squared differences, and so dK and dQ are weighted sums of differences
+//   (06_fa2_forward/more/distances.cuh).
+// - The slope of the distance, and then its product with P, wait in shared memory where G will be.
+// - dQ needs the tile of Q, so the next one is loaded after it, not meanwhile.
+//
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: 8
+// warps (parts.cuh).
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK,
+//   dV written once per query head, which first reads the sum of the previous heads (7.7). q0 and
+//   k0 of the forward pass with Q and K. Workspace: D, q0, k0.
+// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+#pragma once
+
+#include "06_fa2_forward/more/distances.cuh"
+#include "07_fa2_backward/atomics.cuh"
+#include "common/parts/softmax.cuh"
+
+namespace flash::fa2_backward::more_lorentz {
+namespace {
+
+using fa2_forward::add_distance_gradient, fa2_forward::add_squares, fa2_forward::distance,
+    fa2_forward::load_times, fa2_forward::slope_of_distance, fa2_forward::subtract_times;
+
+/// With room for q0 [Br, 2] and k0 [Bc, 2].
+template <int Width, int Br, int Bc, int ScoreLanes, int KeyLanes>
+struct DistanceShape : BackwardShape<Width, Br, Bc, ScoreLanes, KeyLanes> {
+  static constexpr int SHARED_FLOATS =
+      BackwardShape<Width, Br, Bc, ScoreLanes, KeyLanes>::SHARED_FLOATS + 2 * (Br + Bc);
+};
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(ScoreRule rule, Tensors all, Tensor<const float> q0_all,
+                    Tensor<const float> k0_all) {
+  // Under a causal mask the first keys are visible to the most queries: their blocks start first.
+  const Problem& problem = rule.problem;
+  const int heads = problem.B * problem.Hkv;
+  const int b = blockIdx.x % heads / problem.Hkv, kv_head = blockIdx.x % heads % problem.Hkv;
+  const int key0 = blockIdx.x / heads * Shape::Bc;
+  const SharedTiles smem = shared_tiles<Shape>();
+  const bool first_half = threadIdx.x < HALF_THREADS;
+  const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
+  const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2,
+                                   Shape::STRIDE};
+  const SharedMatrix<float> Q_half{smem.Q.data + half_col, Shape::Br, Shape::Width / 2,
+                                   Shape::STRIDE};
+  // Time components in two floats each: [Br, 2] and [Bc, 2].
+  const SharedMatrix<float> q0{smem.D + Shape::Br, Shape::Br, 2, 2},
+      k0{q0.data + 2 * Shape::Br, Shape::Bc, 2, 2};
+  const auto load_tile_of_queries = [&](int h, int query0) {
+    load_queries<Shape>(smem, all, b, h, query0);
+    load_times<Shape, Shape::Br>(q0, q0_all.head(b, h), query0);
+  };
+
+  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head
+  // of the group. There is at least one: the last query sees every key.
+  const int first_query = problem.first_query(key0, Shape::Br);
+  const int first_head = kv_head * problem.group_size();
+  const int end_head = first_head + problem.group_size();
+
+  // 1. K, V, and the first tile of Q, dO, L, D.
+  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
+  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
+  load_times<Shape, Shape::Bc>(k0, k0_all.head(b, kv_head), key0);
+  load_tile_of_queries(first_head, first_query);
+  cp_async_commit();
+
+  for (int h = first_head; h < end_head; ++h) {
+    // Half 0: dV. Half 1: dK, not scaled. Of this query head only.
+    typename Shape::KeyGradient gradient(0.0f);
+    for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
+      cp_async_wait<0>();
+      // Read after write: all tiles have landed. (The barrier after dQ separates the reads of dS
+      // from its next writes.)
+      __syncthreads();
+
+      // 2. Half 0: x, its slope, then P and slope o P. Half 1: dP = dO V^T.
+      typename Shape::Scores S_or_dP(0.0f);
+      if (first_half) {
+        add_squares(S_or_dP, KMajor{smem.Q}, KMajor{smem.K});
+        subtract_times(S_or_dP, q0, k0);
+        S_or_dP.each_at(
+            [&](float x, int row, int col) { smem.dS(row, col) = -slope_of_distance(x); });
+        S_or_dP.each([](float& s, int) { s = -distance(s); });
+        rule.apply(S_or_dP, b * problem.H + h, query0, key0);
+        store_P(smem, S_or_dP, rule.late_scale);
+        S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
+      } else {
+        add_product(S_or_dP, KMajor{smem.dO}, KMajor{smem.V});
+      }
+      // Read after write: half 1 reads slope o P of half 0, and all warps of half 0 read P for dV.
+      __syncthreads();
+
+      // 3. Half 1: G = slope o P o (dP - D).
+      if (!first_half) {
+        const auto D = of_rows<typename Shape::Scores>(smem.D);
+        S_or_dP.each([&](float& dp, int r) { dp -= D[r]; });
+        S_or_dP.each_at(
+            [&](float difference, int row, int col) { smem.dS(row, col) *= difference; });
+      }
+      // Read after write: all threads read G.
+      __syncthreads();
+
+      // 4. Half 0: dV += P^T dO. Half 1: dK.
+      if (first_half) {
+        add_product(gradient, MnMajor{smem.P}, MnMajor{smem.dO});
+      } else {
+        add_distance_gradient(gradient, MnMajor{smem.dS}, MnMajor{smem.Q}, q0, smem.K, k0);
+      }
+
+      // 5. dQ.
+      typename Shape::QueryGradient dQ(0.0f);
+      add_distance_gradient(dQ, KMajor{smem.dS}, MnMajor{K_half}, k0, Q_half, q0);
+      // Write after read: the next tile overwrites Q, dO, L, D, q0.
+      __syncthreads();
+      const bool last_tile = query0 + Shape::Br >= problem.Nq;
+      if (!last_tile || h + 1 < end_head)
+        load_tile_of_queries(last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br);
+      cp_async_commit();
+      dQ.each([&](float& x, int) { x *= problem.scale; });
+      add_atomically(all.dQ.head(b, h), query0, half_col, dQ);
+    }
+
+    // 6. Sum each head separately, then add up the heads: a single chain of additions over all
+    // queries of a group would be less precise (chapter 05, section 5).
+    const float factor = first_half ? 1.0f : problem.scale;
+    gradient.each([&](float& x, int) { x *= factor; });
+    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, h > first_head);
+  }
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  const Problem& p = a.problem;
+  launch_prepare(a, /*clear_dQ=*/true);
+  const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
+  launch("fa2_lorentz", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
+         backward_kernel<Shape>, score_rule(a), tensors_of(a), view<const float>(a.workspace("q0")),
+         view<const float>(a.workspace("k0")));
+}
+
+template <class Shape>
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<Shape>(why, start<Shape>, speed);
+}
+
+// The tile sizes of one_kernel that suit most problems, and the smallest.
+constexpr CompiledShape shapes[] = {
+    compiled<DistanceShape<32, 64, 128, 16, 8>>("8 x 8 scores a thread"),
+    compiled<DistanceShape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),
+    compiled<DistanceShape<64, 64, 128, 16, 8>>("8 x 8 scores and gradients a thread"),
+    compiled<DistanceShape<64, 32, 32, 8, 16>>("little shared memory"),
+    compiled<DistanceShape<96, 64, 64, 8, 8>>("4 x 12 gradients a thread"),
+    compiled<DistanceShape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
+    compiled<DistanceShape<128, 16, 32, 8, 16>>("little shared memory"),
+};
+
+std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
+  return pass == Pass::forward ? forward_pass_with_distances().tiles(p, pass, limits)
+                               : choices(shapes, p, pass, limits);
+}
+
+std::vector<WorkspaceSpec> workspace_with_times(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> all = forward_pass_with_distances().workspace(p, Pass::forward);
+  for (const WorkspaceSpec& spec : workspace(p, pass)) all.push_back(spec);
+  return all;
+}
+
+const Variant variant{
+    .name = "lorentz",
+    .idea = "distances on the hyperboloid as scores: dQ and dK are weighted sums of differences",
+    .forward = run_forward_pass_with_distances,
+    .backward = start_one_of<shapes>,
+    .workspace = workspace_with_times,
+    .refuse = refuse,
+    .tiles = tiles,
+    .atomic_dQ = true,
+    .row_multiple = 4,
+    .takes = general_problem | Features::lorentz,
+    .needs = Features::lorentz,
+    .only_if_fastest = true};
+
+}  // namespace
+}  // namespace flash::fa2_backward::more_lorentz

@@ -1,0 +1,273 @@
+// 08 Tensor cores, backward: what the steps leave out: biases, any scale, the options of chapter
+// 09.
+//
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
+//     P^T = e^(scale K_j Q_i^T, capped, + bias - L_i), masked   [Bc, d] x [d, Br]        (8.11)
+//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//     dS^T = slope o P^T o (dP^T - D_i)   with D = rowsum(dO o O) from prepare_kernel    (8.13),
+//     (9.2) dV_j += P^T dO_i                                       [Bc, Br] x [Br, d] (8.14) dK_j
+//     += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15) dQ_i +=
+//     scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since step 2:
+// - The rule of the scores is a parameter of the kernel. OptionsRule adds a bias to scaled scores,
+//   caps them, and hides what is outside the window.
+// - With a window, a tile of keys has a last query as well as a first one, and keys that no query
+//   sees get dK = dV = 0.
+// - A softcap multiplies dS by its slope, which waits in 16 bits where the warp will store dS.
+// - Dropout draws once: a dropped P becomes -P. dV takes Z o P, which is 0 where P is negative; dS
+//   takes |P| and Z o dP.
+// - A block of a ragged batch looks up its sequence and narrows the tensors to it.
+//
+// Grid: Tc*B*Hkv*COLUMN_BLOCKS, in a ragged batch COLUMN_BLOCKS blocks per tile of a sequence and
+//   key/value head, where a block loops over all query heads that share its key/value head.
+// HBM: as step 2, but only the tiles in the window are visited.  Workspace: as step 2, in a ragged
+//   batch with padding for each sequence.
+// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+#pragma once
+
+#include "08_tensor_cores/backward/more/options_parts.cuh"
+#include "08_tensor_cores/parts/drop.cuh"
+#include "08_tensor_cores/parts/tile.cuh"
+
+namespace flash::tensor_cores::backward_more_options {
+namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows of transposed scores, per warp
+  static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
+  static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
+  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
+  static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
+  // K, V; two tiles each of Q and dO; dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br
+  // elements.
+  static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
+  static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
+  static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
+
+  static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
+  static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
+  static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a share of dQ");
+};
+
+/// (8.16)  The warp's share of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in
+/// parts/sum_of_dQ.cuh. col0: the block's first column.
+template <class Shape, class T>
+__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int row0, int col0,
+                          const Tile<T, Shape::Br>& dSt_smem, const Tile<T, Shape::Width>& K_smem) {
+  constexpr int row_fragments = Shape::Br / 16 / Shape::DQ_WARPS.rows,
+                col_fragments = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
+  const int thread =
+      opaque(threadIdx.x);  // no register keeps what follows from it through the loop
+  const int warp = thread / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
+  const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
+  // A warp could have no share. Here each has one, as asserted above, but without this test
+  // nvcc 13.0 spills five shapes on sm_90a: 116 bytes per thread at Width 32, Br 64.
+  if (warp_col >= Shape::COLS) return;
+  Accumulators<row_fragments, col_fragments> dQ(0.0f);
+  add_product(dQ, dSt_smem.template left_transposed<Shape::Bc>(warp_row),
+              K_smem.right(col0 + warp_col));
+  const int offset =
+      ((row0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + thread % WARP;
+#pragma unroll
+  for (int i = 0; i < row_fragments; ++i) {
+#pragma unroll
+    for (int n = 0; n < col_fragments; ++n) {
+      const float(&dq)[4] = dQ.elements[i][n];
+      atomic_add4(dQ_accum.address(0, 4 * (offset + (i * Shape::Width / 8 + n) * WARP)),
+                  make_float4(dq[0], dq[1], dq[2], dq[3]));
+    }
+  }
+}
+
+template <class T, class Shape, class Rule>
+__global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
+    backward_kernel(Rule rule, BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM)
+    return __trap();  // this architecture is too old: never launched
+  const OptionsProblem& problem = rule.problem;
+  // The first keys, visible to the most queries under a causal mask, start first.
+  const int heads = problem.B * problem.Hkv;
+  const BlockOrder order(gridDim.x / heads, heads, heads_at_once);
+  const int tile = order.tile / Shape::COLUMN_BLOCKS,
+            col0 = order.tile % Shape::COLUMN_BLOCKS * Shape::COLS;
+  int key0 = tile * Shape::Bc;
+  if constexpr (Rule::RAGGED)
+    key0 = rule.enter(tile);  // from here on problem is the sequence's own
+  const int b = Rule::RAGGED ? 0 : order.head / problem.Hkv;  // a ragged batch has one element
+  const int kv_head = order.head % problem.Hkv;
+
+  const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc),
+      V_smem(K_smem.end(), Shape::Bc);
+  const auto Q_smem = [&](int stage) {  // two tiles of Q, then two of dO
+    return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
+  };
+  const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
+  const Tile<T, Shape::Br> dSt_smem(dO_smem(1).end(), Shape::Bc);
+  const auto stats_smem = [&](int stage) {
+    return QueryStats{{reinterpret_cast<float*>(dSt_smem.end()) + stage * 2 * Shape::Br, 2,
+                       Shape::Br, Shape::Br}};
+  };
+  // The warp's first row of the tile. opaque(): else nvcc spills 8 bytes per thread at Width 64 in
+  // a ragged batch with dropout.
+  const int warp_row = opaque(threadIdx.x) / WARP * 16 * Shape::ROW_FRAGMENTS;
+  const Slopes<T, Shape> slopes{dSt_smem.below(warp_row)};
+
+  // [16 ROW_FRAGMENTS, COLS]; dK without the scale.
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::COLS / 8> dK(0.0f), dV(0.0f);
+
+  const TilesInWindow<Shape> queries(problem, kv_head, key0);
+  const auto load_tile = [&](int iteration, QueryTile at) {
+    const int stage = iteration % 2;
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(queries_of(rule, all.Q).head(b, at.h),
+                                                       at.query0)
+        .load_async(Q_smem(stage));
+    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(queries_of(rule, all.dO).head(b, at.h),
+                                                       at.query0)
+        .load_async(dO_smem(stage));
+    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h),
+                                                     row_of(rule, at.query0));
+  };
+  QueryTile at = queries.first(problem);
+
+  // 1. K, V, and the first tiles of Q, dO; nothing where no query sees the keys, whose gradients
+  // are 0.
+  if (queries.iterations > 0) {
+    Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(keys_of(rule, all.K).head(b, kv_head), key0)
+        .load_async(K_smem);
+    Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(keys_of(rule, all.V).head(b, kv_head), key0)
+        .load_async(V_smem);
+    load_tile(0, at);
+  }
+
+  for (int iteration = 0; iteration < queries.iterations; ++iteration) {
+    cp_async_wait_all();
+    // Read after write: the tiles of all threads have landed.
+    // Write after read: no warp still reads the previous ones, nor dS^T.
+    __syncthreads();
+    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(at));
+    const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
+    const QueryStats stats = stats_smem(iteration % 2);
+
+    // 2. P^T, and dV.
+    // Transposed: [16 ROW_FRAGMENTS, Br].
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);
+    add_product(St, K_smem.left(warp_row), Q.transposed());  // (8.11)
+    // Write after read: the barrier at the top also lets the slopes overwrite the previous dS^T.
+    rule.template apply</*Transposed=*/true>(St, b * problem.H + at.h, at.query0, key0 + warp_row,
+                                             slopes);
+    exponentiate(St, stats, rule.late_scale, rule.subtract_first());
+    auto& Pt = St;  // in the same registers
+    mark_dropped(rule, Pt, b * problem.H + at.h, at.query0, key0 + warp_row);
+    add_product(dV, rounded<T>(kept_weights(rule, Pt)), dO.right(col0));  // (8.14), (9.12)
+
+    // 3. dS^T, and dK.
+    add_product(dPt, V_smem.left(warp_row), dO.transposed());  // (8.12)
+    keep_gradients(rule, dPt, Pt);                             // (9.13); Pt loses its marks
+    softmax_backward(dPt, Pt, stats);
+    auto& dSt = dPt;
+    // No barrier: each lane reads the slopes that it wrote itself, and then store() puts dS^T in
+    // their place.
+    if (problem.softcap != 0.0f) slopes.multiply_into(dSt);
+    store(dSt_smem.below(warp_row), dSt);
+    add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
+
+    // 4. dQ, by all warps.
+    // Read after write: dS^T of all warps. The barrier at the top of the loop separates it from the
+    // next tile's dS^T.
+    __syncthreads();
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), row_of(rule, at.query0), col0, dSt_smem, K_smem);
+    if (iteration + 1 < queries.iterations) at = queries.after(at);
+  }
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have
+  // finished reading.
+  __syncthreads();
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  const int of_group =
+      problem.kv_head(at.h);  // kv_head again, which no register keeps through the loop
+  write_rows(keys_of(rule, all.dV).head(b, of_group), key0 + warp_row, dV, V_smem.below(warp_row),
+             col0);
+  write_rows(keys_of(rule, all.dK).head(b, of_group), key0 + warp_row, dK, K_smem.below(warp_row),
+             col0);
+}
+
+/// That of step 2, with padding for each sequence of a ragged batch.
+std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
+  for (WorkspaceSpec& spec : list) {
+    if (spec.name == std::string_view("LD")) spec.per_sequence = ROW_BLOCK;
+    if (spec.name == std::string_view("dQ_accum")) spec.per_sequence = ROW_BLOCK * width_of_sum(p);
+  }
+  return list;
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const FullProblem& p = a.problem;
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
+    const int kv_heads = p.B * p.Hkv;
+    const int in_L2 =
+        heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
+    with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
+      BackwardTensors<T> all;
+      if constexpr (Rule::RAGGED) {
+        all = prepare_ragged<T, Shape::Width>(a, dQ_accum, rule);
+      } else {
+        all = prepare<T, Shape::Width>(a, &dQ_accum);
+      }
+      const unsigned blocks = tiles * Shape::COLUMN_BLOCKS;  // of a head
+      launch("backward_options",
+             {dim3(blocks * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS),
+              Shape::SHARED_ELEMENTS * sizeof(T)},
+             backward_kernel<T, Shape, Rule>, rule, all, view<float>(dQ_accum),
+             std::max(in_L2, heads_in_a_wave(a, static_cast<int>(blocks))));
+      if constexpr (Rule::RAGGED) {
+        convert_ragged<T, Shape::Width>(a, dQ_accum, rule);
+      } else {
+        convert<T, Shape::Width>(a, dQ_accum);
+      }
+    });
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
+}
+
+// Those of step 2.
+constexpr CompiledShape shapes[] = {
+    compiled<32, 64, 128, 2, 2>("32 keys a warp"),
+    compiled<32, 32, 64, 1, 2>("little shared memory"),
+    compiled<64, 32, 128, 2, 2>("32 keys a warp"),
+    compiled<64, 32, 64, 1, 2>("little shared memory"),
+    compiled<96, 32, 64, 1, 2>("16 keys a warp"),
+    compiled<128, 32, 64, 1, 2>("16 keys a warp"),
+    compiled<128, 16, 64, 1, 2>("little shared memory"),
+    compiled<256, 16, 64, 1, 1>("16 keys a warp"),
+    compiled<256, 16, 32, 1, 1>("little shared memory"),
+};
+
+std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
+  return pass == Pass::forward ? forward_pass_with_options().tiles(p, pass, limits)
+                               : choices(shapes, p, pass, limits);
+}
+
+const Variant variant = [] {
+  Variant step = backward_step<shapes, true>(
+      "options_backward", "biases, any scale, a window, a softcap, dropout; ragged batches");
+  step.forward = run_forward_pass_with_options;
+  step.workspace = workspace;
+  step.tiles = tiles;
+  step.takes = general_problem | all_options;
+  step.only_if_fastest = true;
+  return step;
+}();
+
+}  // namespace
+}  // namespace flash::tensor_cores::backward_more_options

@@ -1,0 +1,132 @@
+// 08 Tensor cores, backward: what options.cuh is made of: the tiles of queries in a window, the
+// slopes of a softcap, and prepare() and convert() of a ragged batch. In L_and_D and dQ_accum each
+// of its sequences is padded by itself, and begins at a multiple of ROW_BLOCK.
+#pragma once
+
+#include "08_tensor_cores/parts/sum_of_dQ.cuh"
+#include "08_tensor_cores/parts/tile.cuh"
+#include "common/parts/options.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The row of a query in L_and_D and dQ_accum.
+template <class Rule>
+__device__ int row_of(const Rule& rule, int query) {
+  if constexpr (Rule::RAGGED) query += rule.first_row(ROW_BLOCK);
+  return query;
+}
+
+/// The tiles that a block of keys [key0, key0 + Bc) loops over, as QueryTiles: with a window they
+/// have a last query, too.
+template <class Shape>
+struct TilesInWindow {
+  int group, first_query, end_query, iterations;  // perhaps none
+
+  __device__ TilesInWindow(const OptionsProblem& p, int kv_head, int key0)
+      : group(kv_head),
+        first_query(p.first_query(key0, Shape::Br)),
+        end_query(p.end_query(min(key0 + Shape::Bc, p.Nk) - 1)),
+        iterations(max(0, end_query - first_query + Shape::Br - 1) / Shape::Br * p.group_size()) {}
+
+  __device__ QueryTile first(const Problem& p) const {
+    return {group * p.group_size(), first_query};
+  }
+  __device__ QueryTile after(QueryTile at) const {
+    return at.query0 + Shape::Br < end_query ? QueryTile{at.h, at.query0 + Shape::Br}
+                                             : QueryTile{at.h + 1, first_query};
+  }
+};
+
+/// The slopes of the softcap, in 16 bits, in the rows of dS that the warp owns.
+template <class T, class Shape>
+struct Slopes {
+  Tile<T, Shape::Br> rows;
+
+  template <class Scores>
+  __device__ void take(const Scores& slopes) const {
+    store(rows, slopes);
+  }
+  /// (9.2)  dS times the slopes, where store() has put them.
+  template <class Scores>
+  __device__ void multiply_into(Scores& dS) const {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int r = 0; r < Scores::ROWS; ++r) {
+#pragma unroll
+      for (int n = 0; n < Scores::WIDTH / 8; ++n) {
+        const unsigned both =
+            rows.template as<unsigned>(8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0));
+        const float2 pair = unpack<T>(both);
+        dS.elements[r / 2][n][2 * (r % 2)] *= pair.x;
+        dS.elements[r / 2][n][2 * (r % 2) + 1] *= pair.y;
+      }
+    }
+  }
+};
+
+// ---- Ragged batches ----
+
+/// As prepare_kernel. Grid: H * blocks of a head.
+template <class T, int Width>
+__global__ void __launch_bounds__(PREPARE_THREADS)
+    prepare_ragged_kernel(RaggedRule rule, Tensor<const T> O_all, Tensor<const T> dO_all,
+                          Tensor<const float> L_all, Tensor<float> L_and_D_all,
+                          Tensor<float> dQ_accum_all) {
+  constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
+  const BlockOfHead block(rule.problem.H);
+  const int chunk = threadIdx.x % LANES, col = 8 * chunk;
+  const int row = block.index * ROWS + threadIdx.x / LANES, i = rule.enter_row(row, ROW_BLOCK);
+  float D = 0.0f;
+  if (i < rule.problem.Nq && col < rule.problem.d) {
+    const Matrix<const T> O = queries_of(rule, O_all).head(0, block.head);
+    D = D_of_chunk(O, queries_of(rule, dO_all).head(0, block.head), i, col);
+  }
+#pragma unroll
+  for (int distance = LANES / 2; distance > 0; distance /= 2)
+    D += __shfl_xor_sync(ALL_LANES, D, distance);
+  if (chunk == 0) {
+    const Matrix<float> L_and_D = L_and_D_all.head(0, block.head);
+    float L = -INFINITY;
+    if (i < rule.problem.Nq) L = queries_of(rule, L_all).head_vector(0, block.head)(i);
+    L_and_D(0, row) = L == -INFINITY ? INFINITY : L;
+    L_and_D(1, row) = D;
+  }
+  clear_rows<ROWS, Width>(dQ_accum_all.head(0, block.head), block.index);
+}
+
+/// As convert_kernel. Grid: H * blocks of a head.
+template <class T, int Width>
+__global__ void __launch_bounds__(PREPARE_THREADS)
+    convert_ragged_kernel(RaggedRule rule, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all) {
+  constexpr int CHUNKS = Width / 8;
+  const BlockOfHead block(rule.problem.H);
+  const int index = block.index * PREPARE_THREADS + threadIdx.x;
+  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, sixteen = index / CHUNKS / 8;
+  const int i0 = rule.enter_row(16 * sixteen, ROW_BLOCK);
+  if (i0 + g >= rule.problem.Nq || 8 * chunk >= rule.problem.d) return;
+  convert_rows<Width>(queries_of(rule, dQ_all).head(0, block.head),
+                      dQ_accum_all.head(0, block.head), rule.problem.scale, i0, sixteen, g, chunk);
+}
+
+template <class T, int Width>
+BackwardTensors<T> prepare_ragged(const Attention& a, const TensorRef& dQ_accum,
+                                  const RaggedRule& rule) {
+  const TensorRef& L_and_D = a.workspace("LD");
+  const unsigned blocks = blocks_of_prepare(static_cast<int>(L_and_D.shape[3]), Width);
+  launch("prepare_ragged",
+         {dim3(blocks * static_cast<unsigned>(a.problem.H)), dim3(PREPARE_THREADS)},
+         prepare_ragged_kernel<T, Width>, rule, view<const T>(a.O), view<const T>(a.dO),
+         view<const float>(a.L), view<float>(L_and_D), view<float>(dQ_accum));
+  return tensors_of<T>(a);
+}
+
+template <class T, int Width>
+void convert_ragged(const Attention& a, const TensorRef& dQ_accum, const RaggedRule& rule) {
+  const unsigned blocks = blocks_of_convert(a, Width) * static_cast<unsigned>(a.problem.H);
+  launch("convert_ragged", {dim3(blocks), dim3(PREPARE_THREADS)}, convert_ragged_kernel<T, Width>,
+         rule, view<const float>(dQ_accum), view<T>(a.dQ));
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores

@@ -1,0 +1,238 @@
+// 08 Tensor cores, Hopper forward: step 4 in which two warpgroups take turns.
+//
+//   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
+//   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
+//   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
+//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
+//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
+//
+// New since step 4: a baton. With two consumer warpgroups, a warpgroup takes it, issues its two
+// products, and passes it to the other one, so that the softmax of one runs under the products of
+// the other. A named barrier per warpgroup: its owner waits there, and the other one arrives.
+//
+// Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
+// and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
+// once.
+// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+#pragma once
+
+#include "08_tensor_cores/parts/launch_hopper.cuh"
+#include "08_tensor_cores/parts/panels.cuh"
+
+namespace flash::tensor_cores::hopper_forward_more_ping_pong {
+namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
+  static constexpr int STAGES = 2;  // of the rings of K and V
+  static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one
+  // consumer all may have 255.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+  using Storage = SharedStorage<Width, Br, Bc, STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
+};
+
+/// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
+template <class T, class Shape>
+__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
+  if (work.visible_tiles == 0) return;
+  auto& storage = shared.storage;
+  mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
+  shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
+  PipelineState<Shape::STAGES> KV;
+  for (int j = 0; j < work.visible_tiles; ++j, KV.next()) {
+    const int stage = KV.stage(), key0 = j * Shape::Bc;
+    // Write after read: all consumers have read the previous K of this stage.
+    wait_empty(storage.empty_K[stage], KV.parity());
+    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, storage.full_K[stage], key0, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous V of this stage.
+    wait_empty(storage.empty_V[stage], KV.parity());
+    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, storage.full_V[stage], key0, work.kv_head, work.b);
+  }
+}
+
+/// What a consumer warpgroup does with its rows of a tile of Q. The matrices are variables of
+/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
+/// computes the addresses of Q again.
+template <class T, class Shape>
+struct Consumer {
+  const Shared<T, Shape>& shared;
+  const Problem& problem;
+  int query0;  // the warp's first
+  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
+  InRegisters<T, 1, Shape::Bc / 16>& P;
+  Accumulators<1, Shape::COL_FRAGMENTS>& O;
+  Rows<2>&m, &l;
+  PanelTile<T, Shape::Br, Shape::Width, false> Q = shared.Q().below(warpgroup() * WARPGROUP_ROWS);
+  float scale_log2 = problem.scale * LOG2_E;  // c
+
+  /// (8.1)  S = Q K^T starts.
+  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
+    // Read after write: K has landed.
+    wait_full(shared.storage.full_K[at.stage()], at.parity());
+    // Write after read: P of the previous tile, in the registers of S, has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K(at.stage()).k_major(),
+                                        /*add=*/false);
+    wgmma_commit();
+  }
+
+  /// (6.4)  O += P V starts.
+  __device__ void issue_PV(int stage) {
+    // Read after write: O has been rescaled and P packed.
+    wgmma_fence();
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).mn_major(), /*add=*/true);
+    wgmma_commit();
+  }
+
+  /// (6.2), (8.2)  S of tile j becomes P. Returns the factor by which O has to be rescaled.
+  __device__ Rows<2> softmax(int j) {
+    mask(problem, S, query0, j * Shape::Bc);
+    const auto alpha = update_max(m, row_max(S), scale_log2);
+    exponentiate(S, m, scale_log2);
+    l = alpha * l + lane_sum(S);
+    return alpha;
+  }
+};
+
+/// The baton between two consumer warpgroups.
+template <class Shape>
+__device__ void take_baton() {
+  if constexpr (Shape::CONSUMERS == 2) named_barrier_sync(3 + warpgroup(), 2 * WARPGROUP);
+}
+template <class Shape>
+__device__ void pass_baton() {
+  if constexpr (Shape::CONSUMERS == 2) named_barrier_arrive(4 - warpgroup(), 2 * WARPGROUP);
+}
+
+/// A consumer warpgroup: its rows of a tile of Q.
+template <class T, class Shape>
+__device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
+                        const Tensor<float>& L_all, const Work<Shape>& work) {
+  auto& storage = shared.storage;
+  const int warp_row = threadIdx.x / WARP * 16;  // the warp's first
+  // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
+  // normalised; l is of this lane's columns only.
+  Accumulators<1, Shape::KEY_FRAGMENTS> S;
+  InRegisters<T, 1, Shape::Bc / 16> P;
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
+  Rows<2> m(-INFINITY), l(0.0f);
+  Consumer<T, Shape> rows{shared, problem, work.query0 + warp_row, S, P, O, m, l};
+
+  if (work.visible_tiles > 0) {
+    // 1. S of the first tile, and P. O is still 0: nothing to rescale.
+    // Read after write: Q has landed.
+    wait_full(storage.full_Q[0], 0);
+    PipelineState<Shape::STAGES> KV;
+    rows.issue_S(KV);
+    // Read after write: S is complete.
+    // Write after read: this warp's part of the product has read K.
+    wgmma_wait<0>(registers(S));
+    release(storage.empty_K[KV.stage()]);
+    rows.softmax(0);
+    // Read after write: V has landed.
+    wait_full(storage.full_V[KV.stage()], KV.parity());
+    P = InRegisters<T, 1, Shape::Bc / 16>(S);
+    if (warpgroup() == 1 && work.visible_tiles > 1) pass_baton<Shape>();  // warpgroup 0 begins
+    for (int j = 1; j < work.visible_tiles; ++j) {
+      // 2. S = Q K_j^T and O += P V_(j-1) start.
+      const auto previous = KV;
+      KV.next();
+      take_baton<Shape>();
+      rows.issue_S(KV);
+      rows.issue_PV(previous.stage());
+      // Not after the last tile: nobody would take it.
+      if (warpgroup() == 0 || j + 1 < work.visible_tiles) pass_baton<Shape>();
+
+      // 3. The softmax of S, while P V is in flight.
+      // Read after write: S is complete, O may not be.
+      // Write after read: this warp's part of the product has read K_j.
+      wgmma_wait<1>(registers(S));
+      release(storage.empty_K[KV.stage()]);
+      const auto alpha = rows.softmax(j);
+      // Read after write: V_j has landed. The wait stands here as a branch, without which ptxas
+      // moves the exponentials behind the wait for P V.
+      wait_full(storage.full_V[KV.stage()], KV.parity());
+      // Read after write: O is complete.
+      // Write after read: this warp's part of the product has read P and V_(j-1).
+      wgmma_wait<0>(registers(O));
+      release(storage.empty_V[previous.stage()]);
+      O.scale_rows(alpha);
+      P = InRegisters<T, 1, Shape::Bc / 16>(S);
+    }
+    // 4. O += P V of the last tile.
+    rows.issue_PV(KV.stage());
+    // Read after write: O is complete.
+    // Write after read: this warp's part of the product has read V.
+    wgmma_wait<0>(registers(O));
+    release(storage.empty_V[KV.stage()]);
+  }
+  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  named_barrier_sync(1 + warpgroup(), WARPGROUP);
+  write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, work.query0 + warp_row,
+               shared.Q().below(warp_row));  // (8.5)
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    forward_kernel(Problem problem, const __grid_constant__ Maps maps, Tensor<float> L_all,
+                   Schedule schedule) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
+  const Shared<T, Shape> shared;
+  if (threadIdx.x == 0) shared.initialize();
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
+  __syncthreads();
+
+  const Work<Shape> work(problem, schedule, blockIdx.x);
+  if (warpgroup() == Shape::CONSUMERS) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    // One thread.
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
+  } else {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
+    consume(shared, problem, maps, L_all, work);
+  }
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Schedule schedule = schedule_of<Shape>(a.problem);
+    const auto blocks = static_cast<unsigned>(schedule.end);
+    launch("tensor_ping_pong",
+           {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+           forward_kernel<T, Shape>, Problem(a.problem), maps_of<Shape>(a), view<float>(a.L),
+           schedule);
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
+}
+
+// Width, Br, Bc.
+constexpr CompiledShape shapes[] = {
+    compiled<64, 128, 128>("two warpgroups take turns"),
+    compiled<128, 128, 128>("two warpgroups take turns"),
+    compiled<256, 128, 64>("two warpgroups take turns"),
+};
+
+const Variant variant = hopper_step<shapes>(
+    "ping_pong", "two warpgroups take turns: one's softmax runs under the other's products");
+
+}  // namespace
+}  // namespace flash::tensor_cores::hopper_forward_more_ping_pong
