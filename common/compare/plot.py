@@ -11,6 +11,7 @@ Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no matplotlib.
 
 import math
 import pathlib
+import re
 from types import SimpleNamespace
 
 from . import plot_style, rows
@@ -74,7 +75,8 @@ def marks_of(found):
     """The marks of the rows that plots compare, stages in the order of the ladder, then peers."""
 
     def place(row):
-        return row["pass"] == "backward", row.is_peer, row.kernel or row.stage, [*PEERS, row.variant].index(row.variant)
+        step = re.sub(r"\d+", lambda number: number[0].zfill(2), row.kernel or row.stage)  # 9_key_order before 10_lazy_maximum
+        return row["pass"] == "backward", row.is_peer, step, [*PEERS, row.variant].index(row.variant)
 
     marks = list(map(mark, sorted(filter(is_plain, found), key=place)))
     devices = sorted({one.device_name for one in marks})
