@@ -36,8 +36,7 @@ namespace flash::fa1_forward::step_3 {
 namespace {
 
 constexpr int MAX_Br = 256;  // Br at most: with 255 registers each, more threads do not fit an SM
-constexpr int WARP =
-    32;  // Br, the block size, is a multiple of it, so that the last warp is complete
+constexpr int WARP = 32;     // Br, the block size, is a multiple: the last warp is complete
 
 /// Floats of shared memory: two tiles of Bc rows, two padded ones of Br rows.
 FLASH_HOST_DEVICE constexpr std::size_t shared_floats(const Tiles& t, int width) {

@@ -1,5 +1,6 @@
 // One thread owns a row: how its block loads tiles, and the thread's arithmetic, four columns at a
-// time. Step 3 of 04 introduces it; chapter 05 and step 1 of 06 use it, too.
+// time. Step 3 of 04 introduces it; chapter 05 uses it, too, and step 1 of 06
+// the arithmetic.
 #pragma once
 
 #include "common/parts/kernel.cuh"
@@ -77,26 +78,6 @@ __device__ void dot_products(float (&qk)[GROUP], const SharedMatrix<float>& Q_sm
     const float4 q = Q_smem.as<const float4>(row, c);
 #pragma unroll
     for (int g = 0; g < GROUP; ++g) qk[g] = add_dot(qk[g], q, K_smem.as<const float4>(key + g, c));
-  }
-}
-
-// For steps of 06 that take rows that are not `aligned` to 16 bytes, too.
-template <int Width, class T>
-__device__ void load_tile(const SharedMatrix<float>& tile, const Matrix<T>& M, int row0,
-                          bool aligned) {
-  if (aligned) return load_tile<Width>(tile, M, row0);
-  for (int e = threadIdx.x; e < tile.rows * Width; e += blockDim.x) {
-    const int row = row0 + e / Width, col = e % Width;
-    tile(e / Width, col) = row < M.rows && col < M.cols ? static_cast<float>(M(row, col)) : 0.0f;
-  }
-}
-template <int Width>
-__device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<float>& tile,
-                           bool aligned) {
-  if (aligned) return store_tile<Width>(M, row0, tile);
-  for (int e = threadIdx.x; e < tile.rows * Width; e += blockDim.x) {
-    const int row = row0 + e / Width, col = e % Width;
-    if (row < M.rows && col < M.cols) M(row, col) = tile(e / Width, col);
   }
 }
 

@@ -1,12 +1,11 @@
 // 05 FlashAttention-1, backward: Algorithm 4 of Dao et al. 2022. No matrix [Nq, Nk] is ever written
 // to HBM.
 //
-//   forward line             its derivatives
-//   P = exp(S - m) / l                                      recomputed from Q, K, l and m  (5.7)
-//   O = P V                  dV = P^T dO                    dP = dO V^T                    (5.1),
-//   (5.2) P = softmax(S)           dS = P o (dP - D)              D = rowsum(dO o O)
-//   (5.3), (5.4) S = scale Q K^T          dQ = scale dS K                dK = scale dS^T Q
-//       (5.5), (5.6)
+//   forward line        its derivatives
+//   P = exp(S - m) / l  recomputed from Q, K, l and m               (5.7)
+//   O = P V             dV = P^T dO         dP = dO V^T             (5.1), (5.2)
+//   P = softmax(S)      dS = P o (dP - D)   D = rowsum(dO o O)      (5.3), (5.4)
+//   S = scale Q K^T     dQ = scale dS K     dK = scale dS^T Q       (5.5), (5.6)
 //
 // The loops are those of 04/3_tiled.cuh: tiles of K and V outside, of Q inside, and between them
 // one over the query heads that share a key/value head. dK, dV of the outer tile accumulate in
@@ -38,8 +37,7 @@ using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::clear_tile, fa
     fa1_forward::PAD, fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four,
     fa1_forward::width_of;
 
-constexpr int COLS =
-    32;  // gradient columns per thread in registers: one element of dS or P serves them all
+constexpr int COLS = 32;  // gradient columns per thread: one element of dS or P serves them all
 
 /// (5.4)  D_i = sum_c dO_ic O_ic. O is needed only here, so the thread that owns the row reads it
 /// straight from HBM.
@@ -68,8 +66,7 @@ __device__ void store_P_and_dS(const SharedMatrix<float>& P_smem,
     for (int c = 0; c < Width; c += 4) {
       const float4 q = Q_smem.as<const float4>(row, c), dO = dO_smem.as<const float4>(row, c);
 #pragma unroll
-      for (int g = 0; g < GROUP;
-           ++g) {  // all threads read the same keys: one access serves the warp
+      for (int g = 0; g < GROUP; ++g) {  // all threads read the same keys: one access per warp
         qk[g] = add_dot(qk[g], q, K_smem.as<const float4>(key + g, c));
         dP[g] = add_dot(dP[g], dO, V_smem.as<const float4>(key + g, c));
       }

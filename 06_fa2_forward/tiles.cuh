@@ -150,7 +150,7 @@ __device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<
   }
 }
 
-/// From step 3 on: starts copying the same rows to a tile [Height, Width]. A thread keeps to its
+/// From step 3 on: as load_tile(), but asynchronously, to a tile [Height, Width]. A thread keeps to its
 /// four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of
 /// chapter 06).
 template <class Shape, int Height>

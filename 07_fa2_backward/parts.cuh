@@ -197,8 +197,7 @@ __global__ void __launch_bounds__(2 * HALF_THREADS)
   if (lane == 0) D_all.head_vector(b, h)(i) = sum;
 }
 
-// ---- launch
-// ----------------------------------------------------------------------------------------------------------------
+// ---- launch ------------------------------------------------------------------------------------
 
 /// Computes D; runs before the other kernels.
 void launch_prepare(const Attention& a, bool clear_dQ) {

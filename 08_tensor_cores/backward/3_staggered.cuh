@@ -13,9 +13,7 @@
 // for the other within a tile, they work on different tiles of Q.
 //   half 0, tile i:      S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,        dV += P^T dO
 //   half 1, tile i - 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> over P^T,        dK += dS^T Q
-//   all warps, tile i - 2:  dQ += dS K; half 1 before its other work and half 0 after it, so that
-//   not
-//                        all wait at once
+//   all warps, tile i - 2:  dQ += dS K; half 1 does it first and half 0 last, so that not all wait
 // - A warp holds one gradient instead of two, and therefore twice the keys: each operand that it
 //   loads serves two products, and there are no COLUMN_BLOCKS.
 // - In each iteration half 1 uses the P^T that half 0 stored in the previous one: one barrier per

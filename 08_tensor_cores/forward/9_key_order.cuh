@@ -7,7 +7,7 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 8: the tiles that need a mask, causal or of the last keys, come first.
-// By itself this changes nothing; step 10 builds on it.
+// By itself this gains nothing; step 10 builds on it.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the
 // 4 lanes of a quad.

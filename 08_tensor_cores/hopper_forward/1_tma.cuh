@@ -6,7 +6,7 @@
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since forward/7_tuned.cuh:
+// New since forward/8_block_order.cuh:
 // - One thread asks the TMA for a tile. The TMA computes all addresses, swizzles, and writes zeros
 //   beyond the last row and column; other threads copy nothing. In the same way the TMA stores O.
 // - The TMA counts landed bytes on an mbarrier, and every thread waits on that one object, instead

@@ -37,7 +37,7 @@ __device__ void exponentiate(Scores& S, Rows<N> m, float scale_log2, bool subtra
   S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - m[r]); });
 }
 
-// ---- For the lazy steps, of which forward step 8 is the first ---------------------------------------------------------------
+// ---- For the lazy steps, of which forward step 10 is the first ---------------------------------------------------------------
 
 /// m may stay while a lane's share of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
 constexpr float MAX_LANE_SUM = 1024.0f;

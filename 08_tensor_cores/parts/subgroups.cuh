@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 7: subgroups, into which the query heads of a group are divided where whole groups
+// 08 Tensor cores, hopper_backward/more/divided.cuh: subgroups, into which the query heads of a group are divided where whole groups
 // make too few blocks. Their number; the workspace for dK and dV of the subgroups, which are parts of the sums; and the kernel
 // that adds up these parts in a fixed order.
 #pragma once

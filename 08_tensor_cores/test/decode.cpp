@@ -1,4 +1,4 @@
-// What the page on decode (docs/reference/decode.md) claims of step 9 of the forward pass: keys split over blocks, packed rows, and the merge.
+// What the page on decode (docs/reference/decode.md) claims of forward/more/decode.cuh: keys split over blocks, packed rows, and the merge.
 #include "08_tensor_cores/test/parts.hpp"
 #include "common/attention/cost.hpp"
 #include "common/harness/inputs.hpp"

@@ -147,7 +147,7 @@ class FarProblem {
       for (const Pass each : {Pass::forward, Pass::backward}) {
         if (each == Pass::backward && !backward) continue;
         a.tiles = choose_tiles(variant, p_, each, a.limits, {}).value_or(Tiles{});
-        (each == Pass::forward ? variant.forward : variant.backward)(a);
+        launch_pass(variant, a, each);
       }
     });
     const auto fetch = [&](const char* name, const std::vector<int>& rows) { return tensors_.at(name).fetch(rows); };

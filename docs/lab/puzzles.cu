@@ -1,5 +1,5 @@
 // Five kernels. In each of them one line is missing: yours. This command judges them at each save, and shows the first that is wrong:
-//   common/run --watch docs/lab/puzzles.cu
+//   common/run --strict --watch docs/lab/puzzles.cu
 // Stuck? docs/chapters/cuda_from_zero.md explains what you need, and has the answers at its end. To begin anew: git checkout docs/lab/puzzles.cu
 #include <cmath>
 #include <cstdio>

@@ -187,11 +187,11 @@ def clocks_of_product(others):
 def needs(step, d, bc):
     """(8.0)  For 128 x 64 scores: products, other instructions per product, and the four times."""
     pairs, times = 128 * bc, 64 / bc
-    softmax = (11 if step < 4 else 3 if step < 8 else 2) * pairs / WARP + (128 * d / WARP if step < 8 else 0)
+    softmax = (11 if step < 5 else 3 if step < 10 else 2) * pairs / WARP + (128 * d / WARP if step < 10 else 0)
     products, kv, q = 4 * pairs * d / MMA_FLOPS, 4 * bc * d, 256 * d
     warps = 4  # with 32 rows each
     shared = kv * (1 + warps) + q + (warps * kv / 2 if step == 1 else 0) + (4 * pairs if step < 4 else 0)
-    if step > 5 and d <= 64:
+    if step > 6 and d <= 64:
         shared -= q  # stays in registers
     alone, beside = (clocks_of_product(n) * products * times / SCHEDULERS for n in (0, softmax / products))
     return products * times, softmax / products, alone, beside, 128 * 64 / EX2, shared * times / SHARED_BYTES
@@ -205,7 +205,7 @@ def most(products, clocks):
 def bounds_of_08(rows):
     for d, steps, *_ in rows:
         for step in steps if isinstance(steps, tuple) else [steps]:
-            products, *found = needs(step, d, {7: 48, 8: 64}.get(step, 32) if d == 128 else 64)
+            products, *found = needs(step, d, (48 if step > 6 else 32) if d == 128 else 64)
         yield *found, most(products, max(found[1:]))
 
 
@@ -224,7 +224,7 @@ class Ladders(unittest.TestCase):
             for at, d in enumerate((64, 128)):
                 self.agrees(name, at, 4 / 9 * FP32 / 1e12 if step == 1 else self.rate("issued_06", step, d))
         for step, variant in enumerate(PORTABLE["forward"], 1):
-            for at, (d, bc) in enumerate(((64, 64), (128, {7: 48, 8: 64}.get(step, 32)))):
+            for at, (d, bc) in enumerate(((64, 64), (128, 48 if step > 6 else 32))):
                 products, *found = needs(step, d, bc)
                 self.agrees(f"08_tensor_cores/{variant}", at, most(products, max(found[1:])))
 
@@ -235,7 +235,7 @@ class Ladders(unittest.TestCase):
         rows = rows_of("chapters/08_tensor_cores_backward.md", "bytes for S, dP")
         for at in (0, 1):
             dk_dv, dq, halves = (max(value(row[-1]), 1) for row in rows[3 * at : 3 * at + 3])  # the time of a product
-            for variant, times in (("two_kernels", 4 * dk_dv + 3 * dq), ("one_kernel", 5 * dk_dv), ("halves", 5 * halves)):
+            for variant, times in (("two_kernels", 4 * dk_dv + 3 * dq), ("one_kernel", 5 * dk_dv), ("staggered", 5 * halves)):
                 self.agrees(f"08_tensor_cores/{variant}", at, 636 * 5 / times)
 
 

@@ -34,7 +34,7 @@ main { display: flex; flex-direction: column; gap: 8px; }
 #files button { color: var(--text); font: 600 14px/1.5 "DejaVu Sans Mono", monospace; padding: 8px 12px; }
 #saving { flex-direction: row-reverse; padding: 5px 8px; }
 #saving button { padding: 3px 14px; }
-#editor { font-size: 11.8px; grid-column: 1 / 3; height: 339px; line-height: 16px; margin-right: 12px; }
+#editor { font-size: 11.8px; grid-column: 1 / 3; height: 356px; line-height: 16px; margin-right: 12px; }
 #editor textarea { outline: 0; overflow: hidden; }
 textarea::selection { background: #ffb84d; color: #000; }
 #result { order: 2; }
@@ -85,6 +85,7 @@ class Recorder:
     def record(self, url):
         self.page.goto(url)
         self.until("Right, without a race")
+        self.page.locator("#files button", has_text="products.cuh").click()
         self.page.add_style_tag(content=LOOK)
         self.page.add_script_tag(content=SETUP)
         barrier = [300, self.page.evaluate("area.getBoundingClientRect().top + 10 + topOf(start) - topOf(first)")]
@@ -128,7 +129,7 @@ def main(folder):
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with tempfile.TemporaryDirectory(prefix="flash_record_") as scratch, sync_playwright() as play:
         root = Path(shutil.copytree(ROOT, f"{scratch}/project", ignore=shutil.ignore_patterns("build*", ".*")))
-        kernel, command = root / "01_naive/kernel.cuh", [root / "common/try.sh", "01", "--serve"]
+        kernel, command = root / "01_naive/products.cuh", [root / "common/try.sh", "01", "--serve"]
         text, settings = kernel.read_text(), {**os.environ, "CCACHE_DISABLE": "1"}
         server = subprocess.Popen(command, env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         try:
@@ -138,7 +139,7 @@ def main(folder):
             for theme in ("light", "dark"):
                 kernel.write_text(text)
                 browser = play.chromium.launch(executable_path=chromium)
-                look = {"viewport": {"width": 700, "height": 546}, "device_scale_factor": 1.75, "color_scheme": theme}
+                look = {"viewport": {"width": 700, "height": 563}, "device_scale_factor": 1.75, "color_scheme": theme}
                 recorder = Recorder(browser.new_page(**look))
                 recorder.record(f"{url[0]}#variant=naive&pass=forward")
                 browser.close()

@@ -10,9 +10,8 @@
 // a tile of dBias adds up the heads in their order: it needs no atomics, and no memory for the
 // summands. dQ, dK and dV are those of options.cuh.
 //
-// Grid: (tiles of keys * tiles of queries) * matrices of the bias. Block: warps; a warp owns 16
-// keys of
-//   the tile.
+// Grid: (tiles of keys * tiles of queries) * matrices of the bias.
+// Block: warps; a warp owns 16 keys of the tile.
 // HBM: in addition to options.cuh, Q, K, V, dO, L, D once for each pair of tiles, and dBias written
 //   once (9.17).
 // Workspace: as in options.cuh.

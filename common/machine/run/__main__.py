@@ -196,6 +196,7 @@ def run(options, folder):
     for name, value in {
         "FLASH_RUN_STRICT": options.strict,
         "FLASH_RUN_COUNTS": options.counts,
+        "FLASH_RUN_BRIEF": options.watch,  # no word about kernels in which nothing is found
         "FLASH_RUN_JSON": options.json and report,
     }.items():
         environment.pop(name, None)

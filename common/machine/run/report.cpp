@@ -139,6 +139,7 @@ std::vector<Folded> folded(const std::vector<Finding>& findings) {
 
 void print_report(const Kernel& k, bool counts) {
   const std::vector<Folded> findings = folded(k.findings);
+  if (asked("FLASH_RUN_BRIEF") && !counts && findings.empty() && k.remarks.empty()) return;
   std::string head = "kernel " + k.name + ": " + number(k.launches) +
                      (k.launches == 1 ? " launch of " : " launches, the last of ") + words(k.grid) + " blocks of " +
                      words(k.block) + " threads";
