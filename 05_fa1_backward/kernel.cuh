@@ -96,8 +96,8 @@ __device__ inline void add_row(float4 (&sum)[COLS / 4], float weight, const Shar
 
 /// (5.5)  Phase B, a row of the Q tile:  dQ_i += scale (dS_i K), in HBM. Not coalesced, as a thread
 /// reads a row: staging dQ, as 04 does O, would take another tile. Each tile is summed separately,
-/// as in phase C: a single chain of additions over all tiles would lose two more bits (chapter 05,
-/// section 5).
+/// as in phase C: a single chain of additions over all tiles would lose two more bits
+/// (docs/reference/numerics.md, the order of additions).
 template <int Width>
 __device__ void add_to_dQ(const Matrix<float>& dQ, int i, float scale,
                           const SharedMatrix<float>& dS_smem, int row,

@@ -111,7 +111,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
   // Read after write: all threads see the initialised mbarriers.
   __syncthreads();
-  // Read after write: Q has landed. Without a visible tile it was not copied, and nobody uses it.
+  // Read after write: Q has landed. Without a visible tile it was not copied, and nobody uses
+  // what the operand below then holds.
   if (visible_tiles > 0) wait_full(storage.full_Q, 0);
 
   const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));

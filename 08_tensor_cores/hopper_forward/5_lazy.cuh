@@ -13,8 +13,8 @@
 // - When P is too large, S is already overwritten. The warp multiplies its 16 rows of Q by K again,
 //   with mma.sync, which needs no other warp; tiles and accumulators have the same layout. K is
 //   released only after that.
-// - Masked tiles, the first tile, and BACKOFF_TILES tiles after a recomputed one take the maximum
-//   at once: they are likely to need it, and recomputing costs more.
+// - Masked tiles, the tile visited first, and BACKOFF_TILES tiles after a recomputed one take the
+//   maximum at once: they are likely to need it, and recomputing costs more.
 // - The price: a tile that takes the maximum computes its softmax after P V of the previous tile,
 //   no longer during it.
 // - Tiles of keys are visited from the last to the first. Under a causal mask, those with a mask
