@@ -94,7 +94,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& p
   wait_full(storage.full_V, 0);
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;  // from iteration: no register for a state
+    const int stage = iteration % Shape::STAGES,
+              parity = iteration / Shape::STAGES % 2;  // from iteration: no register for a state
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
     const auto dSt_smem = shared.dSt(stage);
 
