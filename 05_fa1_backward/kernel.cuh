@@ -7,7 +7,7 @@
 //   P = softmax(S)      dS = P o (dP - D)   D = rowsum(dO o O)      (5.3), (5.4)
 //   S = scale Q K^T     dQ = scale dS K     dK = scale dS^T Q       (5.5), (5.6)
 //
-// The loops are those of 04/3_tiled.cuh: tiles of K and V outside, of Q inside, and between them
+// The loops are the same as in 04/3_tiled.cuh: tiles of K and V outside, of Q inside, and between them
 // one over the query heads that share a key/value head. dK, dV of the outer tile accumulate in
 // shared memory; dQ of the inner one, where 04 has O, is read from HBM and written back. Phases A
 // and B are 04's two products; C, the transposed ones, is new. D is computed for every tile of K;

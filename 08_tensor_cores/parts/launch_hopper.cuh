@@ -79,10 +79,7 @@ inline std::string refuse_unless_sm90(const Problem&, const DeviceLimits& limits
 /// A forward step. The TMA takes rows of whole 16-byte chunks: others are padded before.
 template <const auto& shapes>
 Variant hopper_step(const char* name, const char* idea) {
-  Variant step = forward_step<shapes>(name, idea);
-  step.workspace = nullptr;
-  step.row_multiple = 8;
-  step.takes = plain_problem;
+  Variant step = plain_step<shapes>(name, idea);
   step.refuse_on = refuse_unless_sm90;
   return step;
 }

@@ -329,9 +329,7 @@ inline std::string_view which_backward(const FullProblem& p) {
 /// A step of the ladder.
 template <const auto& shapes>
 Variant hopper_backward_step(const char* name, const char* idea) {
-  Variant step = backward_step<shapes, true>(name, idea);
-  step.takes = plain_problem;
-  step.row_multiple = 8;
+  Variant step = plain_backward_step<shapes, true>(name, idea);
   step.refuse = refuse_wide_heads;
   step.refuse_on = refuse_unless_sm90;
   return step;

@@ -152,8 +152,7 @@ std::string refusal(const Variant& variant, const FullProblem& problem) {
   if (problem.d > variant.max_head_dim) {
     return "--head-dim is " + std::to_string(problem.d) + "; allowed: 1 to " + std::to_string(variant.max_head_dim);
   }
-  if (const std::string why = variant.refuse == nullptr ? "" : variant.refuse(padded(variant, problem)); !why.empty())
-    return why;
+  if (const std::string why = variant.refuse == nullptr ? "" : variant.refuse(problem); !why.empty()) return why;
   for (const WorkspaceSpec& spec : workspaces_of(variant, problem, Pass::backward)) {
     if (spec.per_sequence > 0 && spec.shape[3] > std::numeric_limits<int>::max()) {
       return std::to_string(problem.sequences.count()) + " sequences of " + std::to_string(problem.Nq) +

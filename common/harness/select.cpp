@@ -66,9 +66,11 @@ void check_variant(const Variant& variant, const FullProblem& problem, const Dev
   const std::string refuses = std::string("variant ") + variant.name + " refuses this problem: ";
   if (std::string why = refusal(variant, problem); !why.empty()) {
     const auto taker = std::ranges::find_if(variants(Backend::cpu), [&](const Variant& v) {
-      return refusal(v, problem).empty() && (v.fastest == nullptr || v.fastest(problem, Pass::forward));
+      const Pass pass = variant.backward == nullptr ? Pass::forward : Pass::backward;
+      if (pass == Pass::backward && v.backward == nullptr) return false;
+      return refusal(v, problem).empty() && (v.fastest == nullptr || v.fastest(problem, pass));
     });
-    if (taker != variants(Backend::cpu).end()) {
+    if (taker != variants(Backend::cpu).end() && why.find("--variant") == std::string::npos) {
       why += std::string("; variant ") + taker->name + " takes it";
     } else if (problem.dtype != Dtype::fp32 && variant.dtypes == std::vector{Dtype::fp32}) {
       why += "; 08_tensor_cores takes fp16 and bf16";

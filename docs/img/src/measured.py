@@ -153,7 +153,9 @@ def gains():
         p.label(at(gain), top - 20, f"{gain:g}", 13, kind="dim")
     y = top
     for direction in ("forward", "backward"):
-        rows = {row.label: row["time"]["median_ms"] for row in newest(H200, "compare.jsonl", direction=direction, having="time")}
+        rows = {
+            row.label: row["time"]["median_ms"] for row in newest(H200, "compare.jsonl", "plain.jsonl", direction=direction, having="time")
+        }
         p.label(20, y + 15, direction, 15, "start", bold=True)
         y += 24
         for number_of_step, step in list(enumerate(STEPS[direction], 1))[1:]:
