@@ -1,10 +1,7 @@
 // Five kernels. In each of them one line is missing: yours. This command judges them at each save, and shows the first that is wrong:
 //   common/run --strict --watch docs/lab/puzzles.cu
 // Stuck? docs/chapters/cuda_from_zero.md explains what you need, and has the answers at its end. To begin anew: git checkout docs/lab/puzzles.cu
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
+#include "judge.hpp"
 
 // 1. Eight threads run this kernel. Each of them doubles one number: out[i] becomes 2 a[i].
 __global__ void twice(const float* a, float* out) {
@@ -48,37 +45,22 @@ __global__ void attention(const float* s, const float* v, float* out) {
   out[j] = o;
 }
 
-// ---- The judge: none of your lines is below. ----
-
-void judge(const char* puzzle, float* out, const std::vector<float>& expected) {
-  const bool ended = cudaDeviceSynchronize() == cudaSuccess;
-  bool right = ended;
-  for (std::size_t i = 0; i < expected.size(); ++i) right = right && std::abs(out[i] - expected[i]) < 1e-3f;
-  std::printf("%s: %s\n", puzzle, right ? "right" : ended ? "not yet" : "not yet; the message below says what stopped it");
-  if (ended && !right) {
-    std::printf("  yours    ");
-    for (std::size_t i = 0; i < expected.size(); ++i) std::isnan(out[i]) ? std::printf("    -") : std::printf(" %4.3g", out[i]);
-    std::printf("\n  expected ");
-    for (const float x : expected) std::printf(" %4.3g", x);
-    std::printf("\n");
-  }
-  if (!right) std::exit(0);
-  for (std::size_t i = 0; i < expected.size(); ++i) out[i] = NAN;
-}
+// ---- None of your lines is below. ----
 
 int main() {
   float *a, *v, *out;
   for (float** array : {&a, &v, &out}) cudaMallocManaged(array, 10 * sizeof(float));
   for (int i = 0; i < 10; ++i) a[i] = i, v[i] = 10 * i, out[i] = NAN;
   twice<<<1, 8>>>(a, out);
-  judge("1 twice", out, {0, 2, 4, 6, 8, 10, 12, 14});
+  judge("1 of 5, twice", out, {0, 2, 4, 6, 8, 10, 12, 14}, "a thread has the number i, and its own element of a and of out");
   guard<<<3, 4>>>(10, a, out);
-  judge("2 guard", out, {0, 2, 4, 6, 8, 10, 12, 14, 16, 18});
+  judge("2 of 5, guard", out, {0, 2, 4, 6, 8, 10, 12, 14, 16, 18}, "if (...) return;");
   barrier<<<1, 8>>>(a, out);
-  judge("3 barrier", out, {1, 2, 3, 4, 5, 6, 7, 0});
+  judge("3 of 5, barrier", out, {1, 2, 3, 4, 5, 6, 7, 0}, "__syncthreads()");
   total<<<1, 8>>>(a, out);
-  judge("4 sum", out, {28, 28, 28, 28, 28, 28, 28, 28});
+  judge("4 of 5, sum", out, {28, 28, 28, 28, 28, 28, 28, 28}, "x += ...; every thread of the warp has to execute the shuffle");
   attention<<<1, 8>>>(a, v, out);
-  judge("5 attention", out, std::vector<float>(8, 64.2071f));
-  std::printf("All five are right. Next: docs/course/course.py blank 01_softmax mine\n");
+  judge("5 of 5, attention", out, std::vector<float>(8, 64.2071f),
+        "sum() of puzzle 4 adds an expression over all eight threads");
+  std::printf("All five are right. Next: common/run --strict --watch docs/lab/flash.cu, five lines to FlashAttention\n");
 }

@@ -30,6 +30,11 @@ std::string place_near(std::uintptr_t at, std::size_t size) {
   if (at >= memory->end) text = (at == memory->end ? "right" : bytes(at - memory->end)) + " past the end of";
   if (at < memory->end && at + size > memory->end) text = "across the end of";
   text += " the " + bytes(memory->end - memory->begin) + " of " + name_of(*memory->origin);
+  const auto offset = static_cast<std::intptr_t>(at - memory->begin),
+             all = static_cast<std::intptr_t>(memory->end - memory->begin);
+  const auto element = static_cast<std::intptr_t>(size);
+  if ((offset < 0 || offset >= all) && offset % element == 0 && all % element == 0)
+    text += " (element " + std::to_string(offset / element) + ", and the last is " + std::to_string(all / element - 1) + ")";
   return text + (memory->freed ? ", freed at " + machine::words(*memory->freed) : "");
 }
 

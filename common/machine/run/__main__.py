@@ -1,6 +1,7 @@
 """common/run: compiles plain CUDA C++ for the simulator, runs it and says what is wrong with it."""
 
 import argparse
+import difflib
 import fcntl
 import hashlib
 import json
@@ -148,7 +149,9 @@ def why_not(log):
     if match := re.search(r"(?:#error |\"|'|^)([\w./]+)(?:' is unavailable: (.*)| is not simulated)", text):
         return f"{file}:{line}: {match[1]} is not simulated{f' ({match[2]})' if match[2] else ''}: leave out what needs it; {PAGE} lists what is"
     cuda = r"'(?:\w+::)*((?:cu[a-z]*[A-Z]|__|cg|nv|wmma|curand|thrust|tex)\w*)\W"
-    if match := re.search(rf"undeclared identifier {cuda}|{cuda}.*(?:not declared|undeclared|no member|has not been)", text):
+    unknown = re.search(rf"undeclared identifier {cuda}|{cuda}.*(?:not declared|undeclared|no member|has not been)", text)
+    meant = re.search(r"did you mean ['\u2018](\w+)", text)  # misspelled, or something that is not there
+    if (match := unknown) and not (meant and difflib.SequenceMatcher(None, match[1] or match[2], meant[1]).ratio() > 0.8):
         return f"{file}:{line}: {match[1] or match[2]} is not simulated; {PAGE} lists what is{rest}"
     return f"{file}:{line}: does not compile: {text}{rest}"
 
@@ -175,9 +178,27 @@ def compiled(options, folder):
     objects, running = [], []
     for number, source in enumerate(sources):
         objects.append(folder / f"{number}.o")
-        command = [compiler, *first, *flags, *mirrored, *macros, "-x", "c++", "-c", source, "-o", objects[-1], *local]
+        command = [
+            compiler,
+            *first,
+            *[flag for flag in flags if flag != "-w"],
+            *mirrored,
+            *macros,
+            "-x",
+            "c++",
+            "-c",
+            source,
+            "-o",
+            objects[-1],
+            *local,
+        ]
         running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}))
     log = "".join(process.communicate()[1] for process in running)
+    # g++ only warns, with -fpermissive. Most often it is a `return` without its semicolon.
+    if value := re.search(r"^(.+?:\d+):\d+: warning: return-statement with a value, in function returning 'void'", log, re.M):
+        raise Stop(
+            f"{value[1]}: does not compile: a return with a value, in a function that returns void; is a ';' missing after 'return'?"
+        )
     if not any(process.returncode for process in running):
         machine = next(build.rglob("libflash_machine.a"))
         command = [compiler, *objects, "-o", folder / "program", build / "libflash_run.a", machine, "-ldl", "-pthread"]
@@ -267,7 +288,7 @@ def main():
             say(f"waits for you to save {' or '.join(options.files)}; Ctrl-C ends it")
             while stamps(options.files) in (saved, None):
                 time.sleep(0.2)
-            print(flush=True)
+            print("\033[2J\033[H" if sys.stdout.isatty() else "", flush=True)  # a clear screen
     except KeyboardInterrupt:
         return code
 

@@ -131,6 +131,8 @@ class Programs(unittest.TestCase):
         self.assertEqual((code, "SIGABRT" in err), (3, True), err)
         for text, message in [
             ("int main() {\n  return x;\n}", "x.cu:2: does not compile: "),
+            ("__global__ void k(float* x) {\n  if (threadIdx.x) return\n  *x = 1;\n}\nint main() {}\n", "x.cu:3: does not compile: "),
+            ("__global__ void k() {\n  __synchthreads();\n}\nint main() {}\n", "x.cu:2: does not compile: "),
             ("int main() {\n  cudaGraphCreate(0, 0);\n}", "x.cu:2: cudaGraphCreate is not simulated"),
             ("#include <thrust/sort.h>\n", "x.cu:1: thrust/sort.h is not simulated"),
             ("#include <none.h>\n", "x.cu:1: there is no header none.h"),
@@ -169,7 +171,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(common_run(file)[0], 0)
         code, _, err = common_run(file, "--without", f"{self.folder}/k.cuh:3")
         self.assertEqual(code, 1)
-        self.assertRegex(err, r"\[out_of_bounds\] .*past the end of the 400 bytes of cudaMalloc at .*x\.cu:4, at .*k\.cuh:4")
+        self.assertRegex(err, r"\[out_of_bounds\] .*past the end of the 400 bytes of cudaMalloc at .*x\.cu:4 .*, at .*k\.cuh:4")
 
     def test_the_page_shows_what_is_said(self):
         self.file(PAGE["cpp"], "block_sum.cu")

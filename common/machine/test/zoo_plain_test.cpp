@@ -176,10 +176,12 @@ TEST_CASE("plain: bounds of an allocation, wherever its pointer comes from") {
   const Plain plain;
   const Memory a(256);
   CHECK(report(64, 0, add_one, Numbers{a.data}, 0) == "");
-  CHECK_REPORT(report(1, 0, add_one, Numbers{a.data}, 80),
-               "out_of_bounds: ", "reads 64 bytes past the end of the 256 bytes of cudaMalloc at x.cu:7, at ", BUG("add one"));
+  CHECK_REPORT(report(1, 0, add_one, Numbers{a.data}, 80), "out_of_bounds: ",
+               "reads 64 bytes past the end of the 256 bytes of cudaMalloc at x.cu:7 (element 80, and the last is 63), at ",
+               BUG("add one"));
   CHECK_REPORT(report(65, 0, add_one, Numbers{a.data}, 0), "thread (64,0,0): reads right past the end of the 256 bytes");
-  CHECK_REPORT(report(1, 0, add_one, Numbers{a.data}, -2), "reads 8 bytes before the 256 bytes of cudaMalloc at x.cu:7");
+  CHECK_REPORT(report(1, 0, add_one, Numbers{a.data}, -2),
+               "reads 8 bytes before the 256 bytes of cudaMalloc at x.cu:7 (element -2,");
   float* const gone = Memory(64).data;
   CHECK_REPORT(report(1, 0, add_one, Numbers{gone}, 4),
                "use_after_free: ", "reads 16 bytes into the 64 bytes of cudaMalloc at x.cu:7, freed at x.cu:9, at ",
@@ -192,7 +194,8 @@ TEST_CASE("plain: bounds of an allocation, wherever its pointer comes from") {
   static float variable[4];
   register_memory(variable, sizeof variable, {MemoryKind::symbol, "variable"});
   CHECK(report(4, 0, add_one, Numbers{variable}, 0) == "");
-  CHECK_REPORT(report(1, 0, add_one, Numbers{variable}, 4), "reads right past the end of the 16 bytes of variable, at ");
+  CHECK_REPORT(report(1, 0, add_one, Numbers{variable}, 4),
+               "reads right past the end of the 16 bytes of variable (element 4, and the last is 3), at ");
   unregister_memory(variable, {"x.cu", 11});
 }
 
