@@ -74,7 +74,7 @@ struct ThreadTile {
 
   /// One step of the inner dimension of a product: += a b^T. In serpentine order each multiply-add
   /// reuses an operand of the previous one: reading three operands from the register file seems to
-  /// take a second cycle (logbook of chapter 06, 6.10).
+  /// take a second cycle (6.10).
   __device__ void add_outer_product(const float (&a)[ROWS], const float (&b)[COLS]) {
 #pragma unroll
     for (int c = 0; c < COLS; ++c) {
@@ -151,8 +151,7 @@ __device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<
 }
 
 /// From step 3 on: as load_tile(), but asynchronously, to a tile [Height, Width]. A thread keeps to its
-/// four columns, so that its addresses advance by a constant, which is worth 9 % (logbook of
-/// chapter 06).
+/// four columns, so that its addresses advance by a constant, which is worth 9 %.
 template <class Shape, int Height>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M,
                            int row0) {

@@ -1,5 +1,5 @@
 // 06 FlashAttention-2, forward: minus the distance on the hyperboloid as the score
-// (docs/reference/hyperbolic.md).
+// (06_fa2_forward/more/hyperbolic.md).
 //
 //   for every tile i of Q (one block each), for every tile j of K, V that it sees:
 //     x = (|Q_i - K_j|^2 - (q0 - k0)^2) / 2                 [Br, d] x [d, Bc]           (9.19)

@@ -1,5 +1,5 @@
 // 07 FlashAttention-2, backward: the centroid as the output of hyperbolic attention
-// (docs/reference/hyperbolic.md).
+// (06_fa2_forward/more/hyperbolic.md).
 //
 //   do_sum_i = dO_i + D_i y_i,   do_time_i = -D_i y0_i   with y_i = O_i, from centroid_kernel   (9.28)
 //   for every tile j of K, V (one block each), for every tile i of Q, do_sum that sees any of it:

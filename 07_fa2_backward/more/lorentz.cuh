@@ -1,5 +1,5 @@
 // 07 FlashAttention-2, backward: minus the distance on the hyperboloid as the score
-// (docs/reference/hyperbolic.md).
+// (06_fa2_forward/more/hyperbolic.md).
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     x = (|Q_i - K_j|^2 - (q0 - k0)^2) / 2                                             (9.19)

@@ -5,7 +5,7 @@ FP32_FLOPS = 67e12  # data sheet, without tensor cores
 BF16_FLOPS = 1979e12 / 2  # data sheet says 1979 with sparsity; dense is half
 HBM_GB = 141  # data sheet
 SMS = 132  # Hopper architecture white paper: the chip of the H100
-L2_MB = 50  # cudaDeviceProp::l2CacheSize
+L2_MB = 60  # torch.cuda.get_device_properties(): L2_cache_size=60MB
 REGISTER_KB_PER_SM = 256  # CUDA C++ Programming Guide, compute capability 9.0: 64 K registers of 4 bytes
 SHARED_KB_PER_SM = 228  # the same
 FP32_UNITS_PER_SM = 128  # the same

@@ -134,7 +134,7 @@ def dQ_kernel(Q, K, V, dO, L, Sum, dQ, N, d, scale, CAUSAL: tl.constexpr, D: tl.
 
 
 class Attention(torch.autograd.Function):
-    """As on the page on autograd."""
+    """As on the page on gradients."""
 
     @staticmethod
     def forward(ctx, q, k, v, scale, causal):

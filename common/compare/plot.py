@@ -1,5 +1,5 @@
 """Draws saved rows of `compare --save` as SVG pictures for light and dark pages;
-with --docs its pictures in docs/plots, of docs/results.
+with --docs those in docs/plots again, of docs/results.
 
 A plot shows certain problems, named in plots.py; --where names others, such as
 --where "head_dim == 64 and not causal", in columns of the rows. Writes
@@ -18,7 +18,7 @@ from . import plot_style, rows
 from .options import Parser
 from .plot_style import ink, line_look
 from .plots import PLOTS
-from .rows import Failure, grouped, size, three_digits
+from .rows import Failure, grouped, size
 
 try:
     from matplotlib import rc_context, rcParamsDefault
@@ -97,7 +97,7 @@ def figure(plot, marks, where=None):
         raise Unfit(f"no row has {' and '.join(filter(None, [plot.y, where_words]))}; --where names other problems")
 
     def place(one):
-        return one.step, one.direction, one.seq_q if plot.kind == "lines" else None
+        return one.step, one.direction, one.seq_q
 
     def problem(one):
         return *place(one), one.seq_q, one.head_dim, one.causal, one.dtype, *[one.batch, one.heads] * (not plot.y.endswith("of_a_head"))
@@ -112,7 +112,7 @@ def figure(plot, marks, where=None):
     drawn = Figure(layout="constrained")
     drawn.suptitle(plot.title, x=0.01, ha="left")
     drawn.supxlabel(note, x=0.01, ha="left", size=9, color=ink("dim"))
-    {"lines": lines, "steps": steps}[plot.kind](plot, shown, drawn)
+    lines(plot, shown, drawn)
     return drawn, plot.title, note
 
 
@@ -181,28 +181,6 @@ def scale(row, y):
         axes.minorticks_off()
 
 
-# ---- horizontal bars, one per step ---------------------------------------------------------------------------------------------
-
-
-def steps(plot, marks, drawn):
-    panels = [(title, [one for one in query(marks, what) if getattr(one, plot.y) is not None]) for title, what in plot.panels.items()]
-    panels = [(title, part) for title, part in panels if part]
-    heights = [max(len(part) for _, part in panels[k : k + 2]) for k in range(0, len(panels), 2)]
-    all_axes = panels_in(drawn, 13 * sum(heights) + 30 * len(heights), len(panels), height_ratios=heights)
-    for k, (axes, (title, part)) in enumerate(zip(all_axes.flat, panels)):
-        axes.set_title(title)
-        values = [getattr(one, plot.y) for one in part]
-        found = axes.barh(range(len(part)), values, 0.7, color=[ink(one.series) for one in part])
-        axes.bar_label(found, map(three_digits, values), padding=3)
-        axes.set_yticks(range(len(part)), [one.step for one in part])
-        axes.set_ylim(heights[k // 2] - 0.5, -0.5)
-        axes.set_xlim(0, 1.3 * max(*values, 1))  # leaves room behind the longest bar
-        axes.grid(visible=False)
-        axes.xaxis.set_visible(False)
-        axes.spines[["left", "bottom"]].set_visible(False)
-        axes.tick_params(length=0, labelcolor=ink("fg"))
-
-
 # ---- the program ---------------------------------------------------------------------------------------------------------------
 
 
@@ -250,4 +228,5 @@ def main(arguments, _):
         draw(options.only, options.rows, options.out, options.where)
     for name in options.only if options.docs else []:
         file, sources = of_docs(name)
-        draw([name], sources, file.parent)
+        if file.exists():
+            draw([name], sources, file.parent)

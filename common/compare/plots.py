@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Plot:
-    kind: str  # a function of plot.py
     files: str  # files of rows there
     title: str
     note: str  # below the plot; {device} and {problem} are filled in
@@ -42,7 +41,6 @@ def speed(which, dtype):
     slow = [] if fp32 else ["peer_plain", "peer_memory_efficient"]  # far behind on tensor cores
     shown = f"(is_peer and series not in {slow} or series in {stages})"
     return Plot(
-        kind="lines",
         files="sweep large sweep_peers peers" if fp32 else "sweep_peers sweep16",  # what was run in turns comes last
         title=f"{which.capitalize()} pass: TFLOP/s against the length N, {'fp32' if fp32 else 'tensor cores'}",
         note="{device}, {problem}; medians with a cold L2, of each stage the step that is fastest at the longest N.",
@@ -56,24 +54,11 @@ def speed(which, dtype):
 
 
 PLOTS = {
-    "ladder": Plot(
-        kind="steps",
-        files="front large tensor_steps sweep16",
-        title="The ladder: TFLOP/s step by step",
-        note="{device}, {problem}; cold L2. FA2 and FA3: FlashAttention-2 and -3.",
-        rows="variant not in ['relay', 'divided'] and not is_peer or dtype != 'fp32' and series in ['peer_flash', 'peer_flash3', 'peer_cudnn']",
-        # `relay` is for wider heads, `divided` for few of them
-        where="batch == 4 and heads == 16 and seq_q == 4096 and head_dim == 128 and causal",
-        problem="B = 4, H = 16, N = 4,096, d = 128, causal",
-        panels=BY_TYPE,
-        y="tflops",
-    ),
     "tflops_forward": speed("forward", "fp16"),
     "tflops_backward": speed("backward", "fp16"),
     "tflops_forward_fp32": speed("forward", "fp32"),
     "tflops_backward_fp32": speed("backward", "fp32"),
     "memory": Plot(
-        kind="lines",
         files="counted_problem sweep compare16 tensor_steps sweep16 sweep_peers",
         title="Extra memory of one head: N² in plain attention, N or nothing when fused",
         note="{device}, {problem}; beyond Q, K, V, O and their gradients, of each stage the last step.\n"
@@ -85,7 +70,6 @@ PLOTS = {
         y="extra_bytes_of_a_head",
     ),
     "bytes": Plot(
-        kind="lines",
         device="cpu",
         files="io sweep sweep16 tensor_io",
         title="Bytes read and written for one head, next to the least that must move",

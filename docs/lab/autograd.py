@@ -1,4 +1,4 @@
-"""What docs/reference/autograd.md says of torch.autograd.Function: attention as one operation, its gradients, and what is kept for them. Exits with 1
+"""What docs/reference/jacobians.md says of torch.autograd.Function: attention as one operation, its gradients, and what is kept for them. Exits with 1
 if a claim is false, with 3 if torch is not installed."""
 
 import sys

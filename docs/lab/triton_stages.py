@@ -37,7 +37,7 @@ def main():
         for stages in (1, 2, 3, 4):
             made = compiled(sm, stages)
             counts = (f"{made.asm['ptx'].count(name):{len(name)}}" for name in INSTRUCTIONS)
-            print(f"sm_{sm}  {stages:10}  {made.metadata.shared // 1024:10} KB  " + "  ".join(counts))
+            print(f"sm_{sm}  {stages:10}  {made.metadata.shared // 1024:9} KiB  " + "  ".join(counts))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pathlib
 import re
 import unittest
 
-# An H200: data sheet and white paper, as on docs/reference/roofline.md.
+# An H200: data sheet and white paper, as in docs/chapters/00_introduction.md.
 SMS, SCHEDULERS, WARP, HBM, FP32, BF16 = 132, 4, 32, 4.8e12, 67e12, 989.5e12
 CLOCK = FP32 / (SMS * 128 * 2)
 SHARED_BYTES, EX2, WGMMA_FLOPS, MMA_FLOPS = 128, 16, 4096, 4096  # per cycle of an SM; MMA_FLOPS also of one m16n8k16

@@ -1,4 +1,4 @@
-"""The row of scores 1, 2, 4, 0 as chapters carry it along, and a graph of four nodes: what their typed tables should say. Gradients are also
+"""The row of scores 1, 2, 4, 0 as chapters carry it along: what their typed tables should say. Gradients are also
 compared with central differences."""
 
 import math
@@ -35,6 +35,7 @@ def merged(scores):
         l = old * l + new * sum(p)
         o = [(total * old * a + new * b) / l for a, b in zip(o, pv)]
         yield s, tile_m, p, sum(p), pv, m, old, new, l, [l * x for x in o], o
+    assert all(abs(math.exp(s - m) / l - x) < 1e-12 and abs(sum(math.exp(t - m) for t in scores) - l) < 1e-12 for s, x in zip(scores, o))
 
 
 @table("chapters/04_fa1_forward.md", "tile 0: keys 0, 1")
@@ -65,15 +66,6 @@ def queries_outside(rows):
             o = [alpha * a + b for a, b in zip(o, [0.0] * first + p + [0.0] * (2 - first))]
             columns.append((s, m, alpha, p, l, o, [x / l for x in o] if first else "", m + math.log(l) if first else ""))
     yield from zip(*columns)
-
-
-@table("chapters/04_fa1_forward.md", "softmax, so $`O`$")
-def at_once(rows):
-    for scores in SCORES:
-        total = sum(map(math.exp, scores))
-        *_, m, _, _, l, _, o = list(merged(scores))[-1]
-        assert all(abs(math.exp(s) / total - x) < 1e-12 for s, x in zip(scores, o)), "merged tiles and the whole row differ"
-        yield scores, o, math.log(total), m + math.log(l)
 
 
 def gradients(scores_of, q, values, dO, tau, keys):
@@ -141,17 +133,6 @@ def two_owners(rows):
     for values in (s, P, dP, dS, P, dK):
         yield [values[block] for block in blocks]
     yield [[tau * sum(x * k[c] for x, k in zip(dS[block], keys[block])) for c in (0, 1)] for block in blocks]
-
-
-@table("reference/autograd.md", "its gradient")
-def two_paths(rows):
-    weight = lambda s: math.exp(s) / (math.exp(s) + 1)  # noqa: E731
-    s, slope = math.log(3), (weight(math.log(3) + 1e-5) - weight(math.log(3) - 1e-5)) / 2e-5
-    a, l = math.exp(s), math.exp(s) + 1
-    dl = -a / l**2
-    da = 1 / l + dl
-    assert abs(a * da - slope) < 1e-9, "not what finite differences give"
-    yield from [(s, a * da), (a, da), (l, dl), (a / l, 1)]
 
 
 @table("reference/decode.md", "part 0: keys 0, 1")

@@ -10,6 +10,7 @@ from docutils import nodes
 from sphinx import addnodes
 
 CAPTIONS = ("Chapters", "How to", "To look things up", "Course and project")  # the tables of docs/README.md
+BELOW = {"docs/course/README": r"docs/course/exercises/\w+/README", "docs/reference/comparison": r"docs/results/notes/\w+"}
 TREE = "\n```{{toctree}}\n:hidden:\n:titlesonly:\n{}\n\n{}\n```\n"
 RUN = re.compile(r"^<!-- playground (\w+)(?: (\S+))?: (.*?) -->$", re.MULTILINE)
 FRAME = """<details class="run">
@@ -23,13 +24,13 @@ SHORT = 24  # characters of a formula that is not broken
 
 def add_tree(app, docname, source):
     """The order of docs/README.md, then the pages of the code's folders. Sphinx warns about a page in neither list."""
-    if docname == "docs/course/README":
-        pages = sorted(name for name in app.env.found_docs if re.fullmatch(r"docs/course/exercises/\w+/README", name))
+    if docname in BELOW:
+        pages = sorted(name for name in app.env.found_docs if re.fullmatch(BELOW[docname], name))
         source[0] += TREE.format("", "\n".join(f"/{name}" for name in pages))
     if docname == app.config.root_doc:
         tables = re.findall(r"(?:^\|.*\n?)+", (app.srcdir / "docs/README.md").read_text(), re.MULTILINE)
         groups = [[f"docs/{name}" for name in re.findall(r"\]\(([\w/]+)\.md\)", table)] for table in tables]
-        folders = sorted(name for name in app.env.found_docs if name.endswith("/README") and not name.startswith("docs/"))
+        folders = sorted(name for name in app.env.found_docs if re.search("/README$|/more/", name) and not name.startswith("docs/"))
         source[0] += TREE.format("", "docs/README")
         for caption, names in [*zip(CAPTIONS, groups, strict=True), ("Code", folders)]:
             source[0] += TREE.format(f":caption: {caption}", "\n".join(names))
@@ -111,12 +112,12 @@ def resolve_links(app, doctree):
 
 
 def index_glossary(app, doctree):
-    """A search for a term finds its row of the glossary first."""
-    for row in doctree.findall(nodes.row) if app.env.docname == "docs/reference/glossary" else ():
-        names = [term.astext() for term in row[0].findall(nodes.strong)]
+    """A search for a term finds its entry of the glossary first."""
+    for entry in doctree.findall(nodes.list_item) if app.env.docname == "docs/reference/glossary" else ():
+        names = [term.astext() for term in entry[0].findall(nodes.strong)]
         if names:
-            row["ids"].append("term-" + nodes.make_id(names[0]))
-            row[0].insert(0, addnodes.index(entries=[("single", name, row["ids"][0], "main", None) for name in names]))
+            entry["ids"].append("term-" + nodes.make_id(names[0]))
+            entry[0].insert(0, addnodes.index(entries=[("single", name, entry["ids"][0], "main", None) for name in names]))
 
 
 def finish(app, exception):

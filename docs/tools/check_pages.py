@@ -10,7 +10,7 @@ REFUSED = ["\\operatorname", "\\newcommand", "\\def", "\\bm", "\\label", "\\eqre
 
 def pages():
     """All Markdown pages of the project."""
-    found = list(ROOT.glob("*.md")) + list((ROOT / "docs").rglob("*.md")) + list(ROOT.glob("[0-9][0-9]_*/*.md"))
+    found = list(ROOT.glob("*.md")) + list((ROOT / "docs").rglob("*.md")) + list(ROOT.glob("[0-9][0-9]_*/**/*.md"))
     return sorted(found) + sorted((ROOT / "common").rglob("*.md"))
 
 

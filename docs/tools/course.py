@@ -12,15 +12,15 @@ from .formatting import details, table
 from .ladder import file_of
 from .quotes import block
 from .quotes import part as lines_of
+from .saved import H200, newest
 
 
 def exercises():
     lines = []
     for e in map(exercise.load, exercise.names()):
-        rubric = ", ".join(f"{name.replace('_', ' ')} {most}" for name, most in e.rubric.items())
         title = f"[{e.title}](../{e.chapter.removeprefix('docs/')})"
-        lines.append([f"[`{e.name}`](exercises/{e.name}/README.md)", e.level, e.minutes, title, e.after, rubric])
-    return table("exercise | level | minutes | what to write | after this you can | points", lines)
+        lines.append([f"[`{e.name}`](exercises/{e.name}/README.md)", e.level, e.minutes, title])
+    return table("exercise | level | minutes | what to write", lines)
 
 
 def galleries():
@@ -36,10 +36,12 @@ def page(name):
     e = exercise.load(name)
     chapter = f"../../../{e.chapter.removeprefix('docs/')}"
     blank = textwrap.dedent(f"{e.indent()}{e.begin}\n{e.blank()}{e.indent()}{e.end}").split("\n")
+    points = ", ".join(f"{name.replace('_', ' ')} {most}" for name, most in e.rubric.items())
     me = "docs/course/course.py"
     parts = [
         f"{e.goal} It needs {e.equation} of [this section]({chapter}), and takes about {e.minutes} minutes."
-        f" Its level is {e.level}, {exercise.LEVELS[e.level]}. **After this exercise you can** {e.after}.",
+        f" Its level is {e.level}, {exercise.LEVELS[e.level]}. **After this exercise you can** {e.after}."
+        f" Points: {points}.",
         f"## Task\n\nThe first command writes a copy of [`{e.file}`](../../../../{e.file}) with a blank, the second checks it at each save.",
         block([f"{me} blank {name} mine", f"{me} watch mine {name}"], "sh"),
         f"This is the blank in `mine/{e.student_name}`:",
@@ -61,10 +63,28 @@ def page(name):
 
 
 def step(name, *lines):
-    """Of a slide: a step's idea as its file says it, and lines of its kernel (FUNCTION FIRST ... LAST of quotes.part), if any."""
-    path, variant = file_of(name), name.split("/")[1]
+    """Of a slide: a step's idea as its file says it, lines of its kernel (FUNCTION FIRST ... LAST of quotes.part), if any, and for NAME@STEP how
+    many times as fast it is as that step, of the same stage or of a named one."""
+    name, _, over = name.partition("@")
+    path, (stage, variant) = file_of(name), name.split("/")
     idea = re.search(rf'"{variant}",\s*(?:\.idea = )?"([^"]+)"', (ROOT / path).read_text()).group(1)
-    return "\n\n".join([f"{idea[0].upper()}{idea[1:]}.", *([lines_of(path, *lines)] if lines else [])])
+    if re.match(r"(?!ldmatrix)[a-z]+\b(?![.\d])", idea):  # a word, and no name of the code
+        idea = idea[0].upper() + idea[1:]
+    parts = [f"{idea}.", *([lines_of(path, *lines)] if lines else [])]
+    return "\n\n".join([*parts, *([gain(name, over if "/" in over else f"{stage}/{over}")] if over else [])])
+
+
+def gain(name, over):
+    """Of a slide: how many times as fast a step is as another one, by the saved rows of both."""
+    rate = {}
+    for row in newest(H200, "large.jsonl", "tensor_steps.jsonl", having="time"):
+        p = row["problem"]
+        if row.label in (name, over) and p["seq_q"] == 4096 and not p["causal"]:
+            rate[row.label, p["head_dim"]] = row["tflops"]
+    gains = [f"**{rate[name, d] / rate[over, d]:.2f}x** at d = {d}" for d in (64, 128)]
+    stage, variant = over.split("/")
+    of = "" if name.startswith(stage) else f" of {stage[:2]}"
+    return f"Over `{variant}`{of}: {', '.join(gains)}."
 
 
 def equation(number):

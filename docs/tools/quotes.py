@@ -1,6 +1,7 @@
 """Quotes: functions as they stand in a source file, what programs printed, and what a program of the docs prints."""
 
 import ast
+import difflib
 import re
 import subprocess
 import sys
@@ -43,6 +44,11 @@ def functions(path, *names):
         found = definition(path, name)
         lines += ([""] if lines and len(found) > 1 else []) + found
     return block(lines, "cpp")
+
+
+def changes(old, new, name):
+    """A function, whole, as a diff from the function of that name in another file."""
+    return block(list(difflib.unified_diff(definition(old, name), definition(new, name), n=999, lineterm=""))[3:], "diff")
 
 
 def part(path, function, *words):
@@ -90,6 +96,22 @@ def printed(name, *numbers):
 def table(name):
     """A Markdown table that a program printed on the CPU."""
     return "\n".join(source(f"docs/results/cpu/{name}.txt")).strip()
+
+
+def examples():
+    """The table of common/machine/examples/prove.py, a line per file: the statements that were left out, and the rule that reported each."""
+    files = {}
+    for line in source("docs/results/cpu/examples.txt")[2:]:
+        if cells := re.match(r"\| (?:(.+?) \| \[(.+?)\]\S+ \|.*?|\| .*?)(\d+): .* \| (`\w+`) \|", line):
+            kind, file, number, rule = cells.groups()
+            if file:
+                left_out = files.setdefault((kind, file), {})
+            left_out.setdefault(rule, []).append(number)
+    lines = [
+        f"| {kind} | {file} | {'; '.join(f'{rule} {chr(44).join(of)}' for rule, of in out.items())} |"
+        for (kind, file), out in files.items()
+    ]
+    return "\n".join(["| kernel | file | reported without line |", "| --- | --- | --- |", *lines])
 
 
 def lab(name):

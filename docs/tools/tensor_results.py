@@ -9,7 +9,7 @@ from common.compare.rows import ROOT
 from .formatting import number, shown, table
 from .ladder import file_of
 from .saved import H200, changed_since, fastest, newest, of_today, section
-from .steps import PORTABLE, STAGE, STEPS, allowed
+from .steps import PORTABLE, STAGE, STEPS
 
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in (1024, 4096, 16384) for causal in (False, True)]
 PEERS = ("flash", "cudnn", "flash3")
@@ -114,9 +114,23 @@ def against():
     return table("our kernels | against | forward | backward", lines)
 
 
+def twelve():
+    """The rates of the twelve cells, both passes side by side."""
+    ours, theirs = saved(ON_HOPPER), saved(LAST)
+    lines, used = [], []
+    for d, length, causal, dtype in CELLS:
+        lines.append([d, f"{length:,}", "causal" if causal else "no"])
+        for which in PASSES:
+            (hopper, _, cudnn, flash3), (portable, flash, _, _) = (of[d, length, causal, dtype, which] for of in (ours, theirs))
+            lines[-1] += [speed(row) for row in (hopper, cudnn, flash3, portable, flash)]
+            used += [hopper, flash]
+    names = ", ".join(f"{which} `{ON_HOPPER[which]}` and `{LAST[which]}`" for which in PASSES)
+    head = "d | N | mask | forward: Hopper | cuDNN | FA3 | portable | FA2 | backward: Hopper | cuDNN | FA3 | portable | FA2"
+    return section(f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048; {names}", head, lines, used)
+
+
 def portable_steps(which):
-    """The ladder that opens a chapter: the last fp32 step and each portable one at N = 4,096 without a mask, what the chapter's formulas
-    predict, and what was measured."""
+    """The ladder of a chapter: the last fp32 step and each portable one at N = 4,096 without a mask."""
     rows = {}
     for row in newest(H200, "large.jsonl", "tensor_steps.jsonl", direction=which, having="time"):
         if of_today(row) and key(row)[1:4] == (4096, False, "fp16" if row["stage"] == STAGE else "fp32"):
@@ -127,13 +141,13 @@ def portable_steps(which):
         path, (stage, variant) = file_of(name), name.split("/")
         idea = re.search(rf'"{variant}",\s*"([^"]*)"', (ROOT / path).read_text())[1] if count else "in fp32, to compare"
         lines.append([f"{count or stage[:2]} [`{variant}`](../../{path})", idea])
-        for at, width in enumerate((64, 128)):
+        for width in (64, 128):
             row = rows.get((name, width))
-            lines[-1] += [shown(allowed(name)[at], ".0f"), speed(row, before.get(width))]
+            lines[-1].append(speed(row, before.get(width)))
             if row:
                 before[width] = row
                 used.append(row)
-    head = "step | what is new | d = 64: predicted | measured | d = 128: predicted | measured"
+    head = "step | what is new | d = 64 | d = 128"
     heads = {row["problem"]["head_dim"]: row["problem"]["heads"] for row in used}
     p = used[-1]["problem"]
     title = f"{p['dtype']}, N = {p['seq_q']}, B = {p['batch']}, H = {heads[64]} for d = 64 and {heads[128]} for d = 128, TFLOP/s"

@@ -4,7 +4,7 @@ from common.compare.rows import describe, grouped, size
 
 from .formatting import ms, number, step
 from .saved import H200, fastest, newest, section
-from .steps import allowed
+from .steps import PORTABLE, allowed
 
 
 def by_problem(rows):
@@ -47,6 +47,14 @@ def gains(stage, direction, variant=None, before=None):
     return section(direction, "problem | kernel | ms | TFLOP/s | over the row above | extra memory", lines, used)
 
 
+def steps(stage, direction):
+    """All steps of a stage on one problem, in one run, each over the step before it."""
+    rows = newest(H200, "plain.jsonl", stage=stage, direction=direction, having="time")
+    gains = [f"× {before['time']['median_ms'] / row['time']['median_ms']:.2f}" for before, row in zip(rows, rows[1:])]
+    lines = [[step(row), ms(row), number(row["tflops"]), gain] for row, gain in zip(rows, ["", *gains])]
+    return section("{pass}, {problem}", "step | ms | TFLOP/s | over the row above", lines, rows)
+
+
 def rungs(stage, direction, bound):
     """The ladder of a stage on the problems of large.jsonl: what the bound allows, rates, and gains over the step before."""
     rows = sorted(newest(H200, "large.jsonl", stage=stage, direction=direction, having="time"), key=lambda row: row["problem"]["head_dim"])
@@ -61,3 +69,33 @@ def rungs(stage, direction, bound):
     shape = f"B·H·d = {p['batch'] * p['heads'] * p['head_dim']:,}, N = {p['seq_q']:,}"
     title = f"{direction}, {p['dtype']}, {shape}, TFLOP/s; at most: by {bound}; ×: over the row above"
     return section(title, head, list(lines.values()), rows)
+
+
+TENSOR = "08_tensor_cores"
+PEERS = {"memory_efficient": "memory-efficient", "flash": "FlashAttention-2", "triton": "our Triton kernel", "flash3": "FlashAttention-3"}
+PEERS |= {"cudnn": "cuDNN", "plain": "plain torch"}
+STAGES = [("01_naive", "01_naive"), ("03_online_softmax", ""), ("04_fa1_forward", "05_fa1_backward"), ("06_fa2_forward", "07_fa2_backward")]
+# Type, stages of the two passes, which of their variants, and a name if it is not that of the fastest.
+KERNELS = [("fp32", stages, lambda variant, which: True, None) for stages in STAGES]
+KERNELS += [("fp16", (TENSOR, TENSOR), lambda v, which, of=of: (v in PORTABLE[which]) == of, None) for of in (True, False)]
+KERNELS += [(t, ("peer", "peer"), lambda v, which, of=of: v == of, name) for of, name in PEERS.items() for t in ("fp32", "fp16")]
+
+
+def kernels():
+    """Each stage's fastest step on the problem of compare.jsonl, of stage 08 also its fastest portable one, and torch's kernels."""
+    rows = newest(H200, "compare.jsonl", "plain.jsonl", "compare16.jsonl", "peers.jsonl", "peers16.jsonl", having="time")
+    rows = [row for row in rows if describe({**row["problem"], "dtype": "fp32"}) == describe(rows[0]["problem"])]
+    plain = {(r["problem"]["dtype"], r["pass"]): r["time"]["median_ms"] for r in rows if r.label == "peer/plain"}
+    lines, used = [], []
+    for dtype, stages, wanted, name in sorted(KERNELS, key=lambda kernel: kernel[0], reverse=True):
+        line = []
+        for stage, which in zip(stages, ("forward", "backward")):
+            some = [row for row in rows if (row["problem"]["dtype"], row["stage"], row["pass"]) == (dtype, stage, which)]
+            row = fastest(row for row in some if wanted(row["variant"], which))
+            line += [row, ms(row), number(row and plain[dtype, which] / row["time"]["median_ms"])]
+        if line[0]:
+            names = dict.fromkeys(f"{row['stage'][:2]} {step(row)}" for row in line[::3] if row)
+            lines.append([name or f"**{', '.join(names)}**", dtype, *line[1:3], *line[4:]])
+            used += filter(None, line[::3])
+    head = "kernel | type | forward, ms | over plain torch | backward, ms | over plain torch"
+    return section(describe(rows[0]["problem"]).removesuffix(" fp32"), head, lines, used)

@@ -4,7 +4,7 @@ and which SM works on which head when, from a model."""
 import heapq
 
 from .hopper_forward import events_of, stages_of
-from .lanes import LEFT, RIGHT, TEXT, Lanes
+from .lanes import LEFT, Lanes
 
 PRODUCTS = ["S", "dP", "dV", "dQ", "dK"]
 REGISTERS = -1  # in place of an address in shared memory
@@ -56,12 +56,12 @@ def order_08b():
     lanes, _ = lanes_of(events_of("backward.jsonl", "backward_ring"))
     ends = {warp: next(last for _, _, last, text in bars if text == "dK, tile 0") for warp, bars in lanes.items()}
     begin = min(first for bars in lanes.values() for _, first, _, text in bars if text == "Q0")
-    it = Lanes("Step 2, one tile of queries: waits of each warpgroup, and its products in flight", begin, max(ends.values()) + 1, letter=6)
+    it = Lanes("Step 2, one tile of queries: waits of each warpgroup, and its products in flight", begin, max(ends.values()) + 1)
     for warp, bars in lanes.items():
-        it.p.label(LEFT - 12, it.y + 15, f"warpgroup {warp // 4}", TEXT, "end", bold=True)
+        it.p.label(LEFT - 8, it.y + 19, f"warpgroup {warp // 4}", 17, "end", bold=True)
         it.y += it.row
         for kind in ["waits", *PRODUCTS]:
-            colour = {"waits": "c0", "dV": "c4", "dK": "c4"}.get(kind, "c2")
+            colour = "c0" if kind == "waits" else kind.lower()
             shown = [bar for bar in bars if bar[0] == kind and bar[1] >= begin and bar[2] <= ends[warp]]
             it.lane(
                 "waits for" if kind == "waits" else kind,
@@ -69,11 +69,9 @@ def order_08b():
             )
         it.y += 8
     return it.finish(
-        14,
-        68,
-        "K and V have landed. Waits are for a tile of Q or dO to land, for the other warpgroup's dS, or for products to be complete.",
-        "The left operand of S, dP and dQ is in shared memory, of dV and dK in registers.",
-        "From left to right: the order of events in the simulator. Lengths are not times.",
+        "K and V have landed. Waits are for a tile of Q or dO to land, for the other warpgroup's dS, or for products to be complete. "
+        "The left operand of S, dP and dQ is in shared memory, of dV and dK in registers. "
+        "From left to right: the order of events in the simulator. Lengths are not times."
     )
 
 
@@ -96,23 +94,23 @@ def blocks_of(at_once):
 
 
 def heads_at_once_08b():
-    """Every fifth SM: 5 shares no factor with 4 and 6, so that all heads are there."""
-    all_blocks = {at_once: blocks_of(at_once) for at_once in (1, 4, 6)}
+    """Every thirteenth SM: 13 shares no factor with 4 and 6, so that all heads are there."""
+    all_blocks, high = {at_once: blocks_of(at_once) for at_once in (1, 4, 6)}, 15
     last = max(end for blocks in all_blocks.values() for _, _, end, _ in blocks)
-    it = Lanes("Which key head each SM works on: 1, 4 and 6 heads at a time, causal mask", 0, last)
+    it = Lanes("Which key head each SM works on, causal mask", 0, last, left=12)
     for at_once, blocks in all_blocks.items():
         end = max(block[2] for block in blocks)
         busy = sum(block[2] - block[1] for block in blocks) / (SMS * end)
-        it.p.label(LEFT - 12, it.y + 76, f"{at_once} at a time", TEXT, "end", bold=True)
-        it.p.note(LEFT - 12, it.y + 98, f"SMs busy: {busy:.0%}", size=TEXT, anchor="end")
+        it.p.label(12, it.y + 16, f"{at_once} at a time: SMs are {busy:.0%} busy", 18, "start", bold=True)
+        it.y += 28
         for sm, begin, stop, head in blocks:
-            if sm % 5 == 0:
-                it.p.rect(it.x(begin), it.y + 6.5 * (sm // 5), it.x(stop) - it.x(begin), 6.5, f"c{1 + head % 4}")
-        it.p.line(it.x(end), it.y - 6, it.x(end), it.y + 182, "strong")
-        it.y += 204
-    it.p.line(LEFT, it.y - 12, RIGHT, it.y - 12, "thin")
+            if sm % 13 == 0:
+                wide = it.x(stop) - it.x(begin)
+                it.p.box(it.x(begin), it.y + high * (sm // 13), wide, high, f"c{1 + head % 4}", f"{head}" if wide > 30 else "", 15)
+        it.p.line(it.x(end), it.y - 4, it.x(end), it.y + 11 * high + 4, "strong")
+        it.y += 11 * high + 18
     return it.finish(
-        12, 46, "A model. Every fifth of 132 SMs is a row, time runs to the right, heads h and h + 4 share a colour, a line marks the end."
+        "A model. A row is every thirteenth of 132 SMs, a bar a block, the number its head; time runs to the right, a line marks the end."
     )
 
 

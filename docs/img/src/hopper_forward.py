@@ -4,6 +4,7 @@ simulator)."""
 import json
 
 from docs.tools.saved import RESULTS
+from docs.tools.svg import LETTER
 
 from .lanes import TEXT, Lanes
 
@@ -129,10 +130,14 @@ def groups_of(line, warp, stages):
 
 def loads(it, line, y, producer, stages):
     """Too short for their names, which stand above them."""
-    for stage in stages:
-        for phase, at in reversed(phases_of(line, stage, producer).items()):
-            it.p.rect(it.x(at), y, max(it.scale - 2, 3), it.high, "c1")
-            it.p.label(it.x(at) + it.scale / 2, y - 6, stage.tile(phase), TEXT)
+    beyond = 0
+    for at, name, kind in sorted(
+        (at, s.tile(phase), s.tensor.lower()) for s in stages for phase, at in phases_of(line, s, producer).items()
+    ):
+        it.p.rect(it.x(at), y, max(it.scale - 2, 4), it.high, kind)
+        x = max(it.x(at) + it.scale / 2, beyond + 12)
+        it.p.label(x, y - 6, name, 16)
+        beyond = x + 13
 
 
 def phases_of(line, stage, producer):
@@ -149,8 +154,15 @@ def life(line, stage, producer):
     for phase, at in phases_of(line, stage, producer).items():
         full = line.phase_ends(stage.full, phase)
         given_back = len(line.events) if stage.empty is None else line.phase_ends(stage.empty, phase)
-        yield at, full, "c1", f"{stage.tile(phase)} in flight", stage.tile(phase)
-        yield full, given_back, "c3", f"{stage.tile(phase)} is full, phase {phase}", stage.tile(phase)
+        yield at, full, "c0", f"{stage.tile(phase)} in flight", "in flight", stage.tile(phase)
+        yield (
+            full,
+            given_back,
+            stage.tensor.lower(),
+            f"{stage.tile(phase)} is full, phase {phase}",
+            f"{stage.tile(phase)} is full",
+            stage.tile(phase),
+        )
 
 
 def timeline(file, kernel, title, note, above=False):
@@ -161,25 +173,28 @@ def timeline(file, kernel, title, note, above=False):
     producer = next(e["warp"] for e in events if e["event"] == "load")
     line = Timeline(events, producer)
     end = len(line.events)
-    it = Lanes(title, 0, end, letter=6)
+    it = Lanes(title, 0, end)
     it.y += 18
-    it.lane(f"producer, warp {producer}", [wait for wait in waits(line, producer, stages) if wait[3:] or not above])
+    it.lane("producer", [wait for wait in waits(line, producer, stages) if wait[3:] or not above])
     loads(it, line, it.y - it.row, producer, stages)
     it.y += 26 if above else 10
     for warp in sorted({e["warp"] // 4 * 4 for e in events if e["event"] == "wgmma"}):
         groups = groups_of(line, warp, stages)
+        beyond = 0
         for first, last, _, name, *_ in waits(line, warp, stages) if above else ():
-            if it.scale * (last - first) <= it.letter * len(name) + 8:
+            half = LETTER * TEXT * len(name) / 2
+            if it.x((first + last) / 2) - half > beyond and it.scale * (last - first) <= LETTER * TEXT * len(name) + 6:
                 it.p.label(it.x((first + last) / 2), it.y - 6, name, TEXT)
-        it.lane(f"warpgroup {warp // 4}, waits", waits(line, warp, stages))
+                beyond = it.x((first + last) / 2) + half
+        it.lane(f"group {warp // 4} waits", waits(line, warp, stages))
         for left in dict.fromkeys(group["left"] for group in groups):
-            kind = "c4" if left == "P" else "c2"
+            kind = "o" if left == "P" else "s"
             it.lane(f"products of {left}", [(g["at"], g["end"] or end, kind, g["text"]) for g in groups if g["left"] == left])
         it.y += 10
     for stage in stages:
         name = stage.name if stage.ring == 1 else f"{stage.tensor}, stage {stage.name[len(stage.tensor) :]}"
         it.lane(name, life(line, stage, producer))
-    return it.finish(22, 70, note, "From left to right the order in which the simulator came to each event; widths are not times.")
+    return it.finish(note + " From left to right the order in which the simulator came to each event; widths are not times.")
 
 
 def ring_08h():
@@ -187,7 +202,7 @@ def ring_08h():
         "ring.jsonl",
         "ring",
         "Three tiles of K through a ring of two: who issues what, and what each stage holds",
-        "Blue marks of the producer: the issue of a load. Grey bars: waits for the tile they name, or for products.",
+        "Marks of the producer: the issue of a load. Grey: waits for the tile they name or for products, and tiles in flight.",
         above=True,
     )
 
@@ -197,7 +212,7 @@ def step_08h():
         "overlap.jsonl",
         "tensor_overlap",
         "Step 4: S of the next tile is issued before P V of this one; two warpgroups, rings of two",
-        "Marks above the producer: the issue of a load. Grey bars: waits for the tile they name, or for products; narrow ones have no room.",
+        "Marks of the producer: the issue of a load. Grey: waits for the tile they name or for products, and tiles in flight.",
     )
 
 

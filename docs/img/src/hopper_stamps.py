@@ -17,12 +17,11 @@ LOOP = ["start", "Q", "dO", "S", "P", "dP", "dS", "barrier", "issued", "dQ", "st
 # Where each product is issued, and where its warps notice that it is there
 PRODUCTS = {"S": ("Q", "S"), "dP": ("dO", "dP"), "dV": ("dS", "dQ"), "dQ": ("barrier", "dQ"), "dK": ("issued", "dK")}
 
-HEAD = 24  # what stands above the lanes of a warpgroup
+HEAD = 28  # what stands above the lanes of a warpgroup
 NAMES = {"S": "Sᵀ", "dP": "dPᵀ"}
-COLOURS = {"dV": "c4", "dK": "c4"}  # as in order_08b(): the left operand in registers
 # What the warps do up to an event: the colour and the names of work; for the others, the names of what they wait for
-WORKS = {"P": ("c1", "exponentials", "exp"), "dS": ("c1", "dSᵀ"), "stored": ("c3", "stores dQ", "dQ")}
-WAITS = {"barrier": ("the other's dSᵀ", "dSᵀ"), "issued": ("issue of dQ", "issue")}
+WORKS = {"P": ("p", "exponentials", "exp"), "dS": ("ds", "dSᵀ"), "stored": ("dq", "dQ")}
+WAITS = {"barrier": ("dSᵀ",), "issued": ("issue",)}
 
 
 def stamps():
@@ -55,34 +54,34 @@ class Drawing(Lanes):
         visit = (len(clock[CONSUMERS[0]]) - 1) // 2
         first = min(self.clock[who][visit]["start"] for who in CONSUMERS)
         last = max(self.clock[who][visit]["dK"] for who in CONSUMERS)
-        title = f"bulk on an {DEVICE}, one tile of queries: products in flight, by the clock of the SM"
-        super().__init__(title, first, last, row=26, high=20)
+        title = f"bulk on an {DEVICE}, one tile of queries: products in flight"
+        super().__init__(title, first, last, row=30, high=24)
         self.cycles = last - first
 
     def warpgroup(self, who):
         visits = [(visit, self.clock[who][visit]) for visit in self.clock[who]]
-        self.p.label(LEFT - 12, self.y + 15, who, TEXT, "end", bold=True)
+        self.p.label(LEFT - 8, self.y + 18, who, TEXT, "end", bold=True)
         for visit, at in visits:
             x = self.x(at["start"])
             if LEFT <= x < RIGHT - 60:
                 self.p.line(x, self.y, x, self.y + HEAD + (len(PRODUCTS) + 2) * self.row - 3)
-                self.p.note(x + 6, self.y + 15, f"tile {visit}", size=TEXT, anchor="start")
+                self.p.note(x + 6, self.y + 18, f"tile {visit}", size=TEXT, anchor="start")
         self.y += HEAD
         for product, (issued, there) in PRODUCTS.items():
-            name, colour = NAMES.get(product, product), COLOURS.get(product, "c2")
+            name, colour = NAMES.get(product, product), product.lower()
             self.lane(name, [(at[issued], at[there], colour, f"{name}: {at[there] - at[issued]:,}", name) for _, at in visits])
         phases = [(at[before], at[event], event) for _, at in visits for before, event in zip(LOOP, LOOP[1:])]
-        self.lane("its warps work", [(of, to, *WORKS[event]) for of, to, event in phases if event in WORKS])
+        self.lane("warps work", [(of, to, *WORKS[event]) for of, to, event in phases if event in WORKS])
         waits = [(of, to, "c0", *WAITS.get(event, [NAMES.get(event, event)])) for of, to, event in phases if event not in WORKS]
         self.lane("they wait for", waits)
         self.y += 8
 
     def axis(self):
-        for cycles in range(0, self.cycles + 1, 500):
+        for cycles in range(0, self.cycles + 1, 1000):
             x = self.x(self.first + cycles)
             self.p.line(x, self.y - 3, x, self.y + 2)
-            self.p.note(x, self.y + 15, f"{cycles:,}", size=TEXT)
-        self.p.note(LEFT - 12, self.y + 15, "cycles", size=TEXT, anchor="end")
+            self.p.note(x, self.y + 17, f"{cycles:,}", size=TEXT)
+        self.p.note(LEFT - 30, self.y + 17, "cycles", size=TEXT, anchor="end")
         self.y += self.row
 
 
@@ -91,14 +90,12 @@ def stamps_08b():
     it = Drawing(clock)
     for who in CONSUMERS:
         it.warpgroup(who)
-    it.lane("any product", [(of, to, "c2", "in flight") for of, to in any_in_flight(clock)])
+    it.lane("any product", [(of, to, "c0", "in flight") for of, to in any_in_flight(clock)])
     it.y += 4
     it.axis()
     return it.finish(
-        22,
-        60,
-        "A product begins where it is issued, and ends where its warps notice that it is there: it may have been complete before.",
-        "The number in a bar is its cycles. Green: dQ is stored to shared memory, as soon as there is a place.",
+        "A product begins where it is issued, and ends where its warps notice that it is there: it may have been complete before. "
+        "The number in a bar is its cycles. dQ of the warps' work is stored to shared memory, as soon as there is a place."
     )
 
 

@@ -3,8 +3,7 @@
 from docs.tools.svg import Picture
 
 ROWS, COLS = 4, 5  # tiles of queries and of keys
-CELL, GAP = (46, 42), 4
-TEXT = 14
+CELL, GAP = (42, 42), 3
 
 
 def scores(p, x, y, number, across):
@@ -12,102 +11,101 @@ def scores(p, x, y, number, across):
     wide, high = CELL
     for r in range(ROWS):
         for c in range(COLS):
-            p.rect(x + c * wide, y + r * high, wide - GAP, high - GAP, "c1")
-            p.label(x + c * wide + 17, y + r * high + 21, str(number(r, c)), 15)
+            p.rect(x + c * wide, y + r * high, wide - GAP, high - GAP, "s")
+            p.label(x + c * wide + 15, y + r * high + 21, str(number(r, c)))
     for n in range(ROWS if across else COLS):
         if across:
             p.arrow(x + 5, y + n * high + 31, x + COLS * wide - GAP - 4, y + n * high + 31)
         else:
-            p.arrow(x + n * wide + 35, y + 6, x + n * wide + 35, y + ROWS * high - GAP - 4)
+            p.arrow(x + n * wide + 33, y + 6, x + n * wide + 33, y + ROWS * high - GAP - 4)
 
 
-def heads(p, x, y, columns, rows):
-    """The names of tiles: `columns` above, a line each, `rows` = [(width, name)] to the left."""
+def heads(p, x, y, above, rows):
+    """The names of tiles: lines of matrices `above`, `rows` to the left; each with its colour."""
     wide, high = CELL
-    for line, names in enumerate(reversed(columns)):
+    for line, names in enumerate(reversed(above)):
         for c in range(COLS):
-            p.box(x + c * wide, y - 30 - 24 * line, wide - GAP, 22, "c3", names.format(c), TEXT)
+            for n, name in enumerate(names):
+                part = (wide - GAP) / len(names)
+                p.box(x + c * wide + n * part, y - 32 - 28 * line, part, 26, name.lower(), name + (str(c) if len(names) == 1 else ""))
     for r in range(ROWS):
         left = x - 6
-        for width, name in reversed(rows):
+        for width, name, text in reversed(rows):
             left -= width
-            p.box(left, y + r * high, width - GAP, high - GAP, "c2", name.format(r), TEXT)
+            p.box(left, y + r * high, width - GAP, high - GAP, name.lower(), text.format(r))
 
 
 def requested(p, x, y, scale, rows):
-    """Bars: tiles that a block requests. `rows` = [(kind, tiles, what, when)]."""
-    for n, (kind, tiles, what, when) in enumerate(rows):
-        at = y + 42 * n
-        p.label(x, at, what, TEXT, "start", bold=True)
-        p.note(x + 352, at, when, size=TEXT, anchor="end")
-        p.rect(x, at + 7, scale * tiles, 12, kind)
-        p.label(x + scale * tiles + 6, at + 18, str(tiles), TEXT, "start")
+    """Bars: tiles that a block requests. `rows` = [(matrices, tiles of each, what, when)]."""
+    for n, (matrices, tiles, what, when) in enumerate(rows):
+        at = y + 50 * n
+        p.label(x, at, what, anchor="start", bold=True)
+        p.note(x, at + 21, when, anchor="start")
+        left = x + 224
+        for name in matrices:
+            p.rect(left, at - 12, scale * tiles, 24, name.lower())
+            left += scale * tiles
+        p.label(left + 8, at + 6, str(tiles * len(matrices)), anchor="start")
 
 
 def loop_orders():
-    p = Picture(880, 478, "The two loop orders: K and V outside (FlashAttention-1), and Q outside (FlashAttention-2)")
-    all_tiles, top, scale = ROWS * COLS, 134, 8
-    for x, title, how, number, across, rows in [
+    p = Picture(720, "The two loop orders: K and V outside (FlashAttention-1), and Q outside (FlashAttention-2)")
+    all_tiles = ROWS * COLS
+    for y, title, how, number, across, state, rows in [
         (
-            24,
+            28,
             "FlashAttention-1: keys outside",
             "one block per head, column after column",
             lambda r, c: ROWS * c + r + 1,
             False,
+            "O, m, ℓ",
             [
-                ("c3", 2 * COLS, "K, V read", "once per column"),
-                ("c2", all_tiles, "Q read", "every visit"),
-                ("c2", 2 * all_tiles, "O, m, ℓ read and written", "every visit"),
+                ("KV", COLS, "K, V read", "once per column"),
+                ("Q", all_tiles, "Q read", "every visit"),
+                ("OO", all_tiles, "O, m, ℓ read, written", "every visit"),
             ],
         ),
         (
-            476,
+            348,
             "FlashAttention-2: queries outside",
-            "one block per query tile, all of them at once",
+            "one block per query tile, all at once",
             lambda r, c: c + 1,
             True,
+            "O, L",
             [
-                ("c3", 2 * all_tiles, "K, V read", "every visit"),
-                ("c2", ROWS, "Q read", "once per query tile"),
-                ("c2", ROWS, "O, L written", "once per query tile, at its end"),
+                ("KV", all_tiles, "K, V read", "every visit"),
+                ("Q", ROWS, "Q read", "once per query tile"),
+                ("O", ROWS, "O, L written", "at the end of a query tile"),
             ],
         ),
     ]:
-        p.label(x + 188, 28, title, 16, bold=True)
-        p.note(x + 188, 50, how, size=TEXT)
-        left = x + 130
-        heads(p, left, top, ["K{}", "V{}"], [(44, "Q{}"), (80, "O, L {}" if across else "O, m, ℓ {}")])
-        scores(p, left, top, number, across)
-        p.label(x, 330, f"Tiles requested, all of one size: {sum(tiles for _, tiles, *_ in rows)}", 15, "start", bold=True)
-        requested(p, x, 358, scale, rows)
-    p.line(446, 20, 446, 458, "thin")
+        p.label(8, y, title, 18, "start", bold=True)
+        p.note(712, y, how, anchor="end")
+        left = 116
+        heads(p, left, y + 84, ["K", "V"], [(38, "Q", "Q{}"), (66, "O", state)])
+        scores(p, left, y + 84, number, across)
+        p.label(344, y + 56, f"tiles requested: {sum(tiles * len(of) for of, tiles, *_ in rows)}", 18, "start", bold=True)
+        requested(p, 344, y + 100, 2.4, rows)
+    p.line(8, 312, 712, 312, "thin")
     return p
 
 
 def loop_backward():
-    p, top = Picture(880, 366, "The loops of the backward pass, and the tiles that they request"), 132
-    all_tiles = ROWS * COLS
-    p.label(206, 28, "The backward pass: keys outside", 16, bold=True)
-    p.note(206, 50, "one block per head, column after column", size=TEXT)
-    heads(p, 168, top, ["K,V {}", "dK,dV"], [(92, "Q, O, dO {}"), (54, "dQ {}")])
+    p = Picture(720, "The loops of the backward pass, and the tiles that they request")
+    top, all_tiles = 168, ROWS * COLS
+    p.label(8, 28, "Backward: keys outside", 18, "start", bold=True)
+    p.note(712, 28, "one block per head, column after column", anchor="end")
+    heads(p, 168, top, ["K", "V", ["dK"], ["dV"]], [(32, "Q", "Q"), (32, "O", "O"), (38, "dO", "dO"), (50, "dQ", "dQ{}")])
     scores(p, 168, top, lambda r, c: ROWS * c + r + 1, False)
-    p.note(
-        16,
-        326,
-        "dK, dV of a column sum over its queries, on the chip.",
-        "dQ of a row sums over its keys, and waits in HBM.",
-        size=TEXT,
-        anchor="start",
-    )
-    p.line(446, 20, 446, 346, "thin")
     rows = [
-        ("c3", 2 * COLS, "K, V read", "once per column"),
-        ("c2", 3 * all_tiles, "Q, O, dO read", "every visit"),
-        ("c2", 2 * all_tiles, "dQ read and written", "every visit, added to"),
-        ("c3", 2 * COLS, "dK, dV written", "once per column, complete"),
+        ("KV", COLS, "K, V read", "once per column"),
+        (["Q", "O", "dO"], all_tiles, "Q, O, dO read", "every visit"),
+        (["dQ", "dQ"], all_tiles, "dQ read, written", "every visit, added to"),
+        (["dK", "dV"], COLS, "dK, dV written", "once per column"),
     ]
-    p.label(652, 28, f"Tiles requested: {sum(tiles for _, tiles, *_ in rows)}", 15, bold=True)
-    requested(p, 476, 110, 5.4, rows)
+    p.label(388, 72, f"tiles requested: {sum(tiles * len(of) for of, tiles, *_ in rows)}", 18, "start", bold=True)
+    requested(p, 388, 112, 1, rows)
+    p.caption("dK, dV of a column sum over its queries, on the chip. dQ of a row sums over its keys, and waits in HBM.")
     return p
 
 

@@ -9,36 +9,39 @@ from docs.tools.svg import Picture
 def memory_hierarchy():
     """Capacities as numbers, bandwidths as bars, to scale."""
     levels = [
-        ("registers", h200.SMS * h200.REGISTER_KB_PER_SM / 1024, "MiB", h200.REGISTER_BYTES_PER_SECOND / 1e12, "c1"),
-        ("shared memory", h200.SMS * h200.SHARED_KB_PER_SM / 1024, "MiB", h200.SHARED_BYTES_PER_SECOND / 1e12, "c3"),
-        ("L2 cache", h200.L2_MB, "MiB", None, "c2"),
-        ("HBM", h200.HBM_GB, "GB", h200.HBM_BYTES_PER_SECOND / 1e12, "c4"),
+        ("registers", h200.SMS * h200.REGISTER_KB_PER_SM / 1024, "MiB", h200.REGISTER_BYTES_PER_SECOND / 1e12, "reg"),
+        ("shared memory", h200.SMS * h200.SHARED_KB_PER_SM / 1024, "MiB", h200.SHARED_BYTES_PER_SECOND / 1e12, "smem"),
+        ("L2 cache", h200.L2_MB, "MB", None, "l2"),
+        ("HBM", h200.HBM_GB, "GB", h200.HBM_BYTES_PER_SECOND / 1e12, "hbm"),
     ]
-    p = Picture(820, 366, "The memory hierarchy of an H200: capacity and bandwidth of each level")
-    p.label(410, 26, f"arithmetic: {h200.FP32_FLOPS / 1e12:.0f} TFLOP/s fp32, {h200.BF16_FLOPS / 1e12:.0f} bf16 (tensor cores)", bold=True)
-    p.note(284, 58, "capacity in all", size=14, anchor="end")
-    p.note(528, 58, "bandwidth", size=14, anchor="start")
+    p = Picture(
+        640,
+        "The memory hierarchy of an H200: capacity and bandwidth of each level",
+        f"{h200.FP32_FLOPS / 1e12:.0f} TFLOP/s in fp32, {h200.BF16_FLOPS / 1e12:.0f} in bf16 (tensor cores)",
+    )
+    p.note(110, 66, "capacity", size=18, anchor="end")
+    p.note(308, 66, "bandwidth", size=18, anchor="start")
     for n, (name, amount, unit, speed, kind) in enumerate(levels):
-        y = 72 + 68 * n + (14 if n == 3 else 0)
-        p.box(300, y, 220, 48, "c0", name, 15)
-        p.label(284, y + 30, f"{amount:.0f} {unit}", 18, anchor="end")
+        y = 80 + 66 * n + (20 if n == 3 else 0)
+        p.box(124, y, 172, 48, kind, name, 18)
+        p.label(110, y + 30, f"{amount:.0f} {unit}", 19, anchor="end")
         if speed:
-            wide = speed / 2
-            p.rect(528, y + 8, wide, 32, kind)
-            p.label(536 + wide, y + 29, f"{speed:.3g} TB/s", anchor="start")
+            wide = speed / 1.8
+            p.rect(308, y + 8, wide, 32, kind)
+            p.label(316 + wide, y + 31, f"{speed:.3g} TB/s", 18, "start")
         else:
-            p.note(536, y + 29, "several times HBM (not published)", anchor="start")
-    border = 72 + 68 * 3 + 3
-    p.line(20, border, 800, border)
-    p.note(796, border - 8, "on the chip", anchor="end")
-    p.note(796, border + 20, "off the chip", anchor="end")
+            p.note(308, y + 30, "several × HBM, not published", size=18, anchor="start")
+    border = 80 + 66 * 3 + 1
+    p.line(12, border, 628, border)
+    p.note(628, border - 8, "on the chip", size=18, anchor="end")
+    p.note(628, border + 22, "off the chip", size=18, anchor="end")
     return p
 
 
 def roofline_00():
     """The roofs of (0.6), and under them the kernels of section 4: d = 64, N = 4096."""
-    p, text = Picture(820, 440, "The roofline of an H200 in fp32 and bf16, with the three kernels of attention and the fused one"), 15
-    left, right, top, bottom, (first, last), (low, high) = 70, 790, 50, 372, (-3, 12), (-1, 11)  # powers of 2
+    p, text = Picture(720, "The roofline of an H200 in fp32 and bf16, with the three kernels of attention and the fused one"), 17
+    left, right, top, bottom, (first, last), (low, high) = 64, 690, 76, 420, (-3, 12), (-1, 11)  # powers of 2
     d, n = 64, 4096
 
     def x(intensity):
@@ -53,8 +56,8 @@ def roofline_00():
     for power in range(low + 1, high + 1, 2):
         p.line(left, y(2**power), right, y(2**power), "thin")
         p.note(left - 8, y(2**power) + 5, f"{2**power:,}", size=text, anchor="end")
-    p.note(left, 30, "TFLOP/s, at most", size=text, anchor="start")
-    p.note((left + right) / 2, bottom + 46, "FLOPs per byte that crosses the border to HBM (both axes logarithmic)", size=text)
+    p.note(8, 26, "TFLOP/s, at most", size=text, anchor="start")
+    p.note((left + right) / 2, bottom + 46, "FLOPs per byte that crosses the border to HBM", size=text)
     speed = h200.HBM_BYTES_PER_SECOND / 1e12
     p.line(x(2**first), y(2**first * speed), x(h200.BF16_FLOPS / 1e12 / speed), y(h200.BF16_FLOPS / 1e12), "strong")
     p.label(x(2.6), y(26), f"HBM, {speed} TB/s", text, "end")
@@ -82,41 +85,41 @@ def roofline_00():
         p.polygon([(x(intensity) + 8 * a, y(reached) + 8 * b) for a, b in ((-1, 0), (0, -1), (1, 0), (0, 1))], kind)
         dx, dy, anchor = (10, 31, "start") if name == "fp32" else (-12, -4, "end")  # clear of the roofs and the ridge
         p.label(x(intensity) + dx, y(reached) + dy, f"all three, {name}", text, anchor)
-    p.note(right, 30, "square: one kernel; diamond: three, one after another", size=text, anchor="end")
+    p.note(right, 26, "square: one kernel; diamond: all three", size=text, anchor="end")
     return p
 
 
 def dataflow():
     """What crosses the border of the chip: S and P, or neither."""
-    p, border, text = (
-        Picture(880, 350, "Dataflow of attention: three kernels write S and P to HBM and read them again, a fused kernel keeps them"),
-        204,
-        16,
-    )
-    p.label(220, 32, "naive: three kernels", 17, bold=True)
-    for x, name in [(12, "S = τ Q Kᵀ"), (155, "P = softmax(S)"), (298, "O = P V")]:
-        p.box(x, 74, 130, 48, "c3", name, text)
-    for x, wide, high, name in [(12, 56, 34, "Q, K"), (98, 104, 62, "S"), (240, 104, 62, "P"), (352, 34, 34, "V"), (394, 34, 34, "O")]:
-        p.box(x, 240, wide, high, "c4" if name in ("S", "P") else "c1", name, text)
-    for x in (40, 178, 322, 369):
-        p.arrow(x, 240, x, 124)
-    for x in (122, 264, 411):
-        p.arrow(x, 122, x, 238)
-    p.note(221, 328, "S and P: N × N each, written and read", size=text)
-    p.line(442, 20, 442, 334, "thin")
-    p.label(664, 32, "fused: one kernel", 17, bold=True)
-    p.rect(486, 62, 330, 100, "c3")
-    p.label(651, 88, "for each tile of K, V:", text)
-    p.label(651, 114, "S tile, P tile, O += P V", text, bold=True)
-    p.note(651, 142, "in registers and shared memory", size=text)
-    for x, name in [(510, "Q"), (590, "K"), (670, "V"), (748, "O")]:
-        p.box(x, 240, 52, 34, "c1", name, text)
-        p.arrow(x + 26, *((162, x + 26, 238) if name == "O" else (240, x + 26, 164)))
-    p.note(651, 328, "N × d each", size=text)
-    for left, right in ((8, 430), (456, 872)):
-        p.line(left, border, right, border, "thin")
-    p.note(872, border - 10, "chip", size=text, anchor="end")
-    p.note(872, border + 22, "HBM", size=text, anchor="end")
+    p = Picture(720, "Dataflow of attention: three kernels write S and P to HBM and read them again, a fused kernel keeps them")
+
+    def level(top, border, bottom):
+        p.rect(8, top, 704, border - top, "reg")
+        p.rect(8, border, 704, bottom - border, "hbm")
+        p.label(18, border - 12, "chip", anchor="start")
+        p.label(18, border + 24, "HBM", anchor="start")
+
+    p.label(12, 26, "naive: three kernels", 18, "start", bold=True)
+    level(38, 138, 232)
+    for x, name in [(66, "S = τ Q Kᵀ"), (284, "P = softmax(S)"), (508, "O = P V")]:
+        p.box(x, 50, 150, 44, "c0", name)
+    for x, wide, name in [(76, 40, "Q"), (122, 40, "K"), (196, 112, "S"), (402, 112, "P"), (560, 40, "V"), (624, 40, "O")]:
+        p.box(x, 170, wide, 48 if wide > 40 else 36, name.lower(), name)
+    for x in (96, 142, 298, 512, 580):
+        p.arrow(x, 170, x, 96)
+    for x in (206, 412, 644):
+        p.arrow(x, 94, x, 168)
+    p.note(712, 26, "S and P: N × N, written and read", anchor="end")
+    p.label(12, 270, "fused: one kernel", 18, "start", bold=True)
+    p.note(712, 270, "N × d each", anchor="end")
+    level(282, 400, 478)
+    p.rect(110, 292, 570, 72, "c0")
+    p.label(130, 334, "for each tile of K, V:", anchor="start")
+    for x, name in [(316, "S tile"), (430, "P tile"), (544, "O += P V")]:
+        p.box(x, 304, 104 if x < 500 else 116, 44, name[0].lower(), name)
+    for x, name in [(130, "Q"), (290, "K"), (430, "V"), (590, "O")]:
+        p.box(x, 430, 60, 36, name.lower(), name)
+        p.arrow(x + 30, *((364, x + 30, 428) if name == "O" else (430, x + 30, 366)))
     return p
 
 

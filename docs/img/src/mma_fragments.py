@@ -7,7 +7,7 @@ from .fragments import WARP
 
 KINDS = ["c1", "c2", "c3", "c4"]  # of registers 0 to 3
 SHOWN = 6  # the lane whose cells are framed: g = 1, t = 2
-TEXT = 14
+TEXT = 17
 
 
 def cells(p, x, y, size, places):
@@ -15,7 +15,7 @@ def cells(p, x, y, size, places):
     w, h = size
     for row, col, rows, cols, lane, register in places:
         p.rect(x + col * w, y + row * h, cols * w, rows * h, KINDS[register])
-        p.label(x + (col + cols / 2) * w, y + (row + rows / 2) * h + 5, str(lane), 13, bold=lane == SHOWN)
+        p.label(x + (col + cols / 2) * w, y + (row + rows / 2) * h + 5, str(lane), 16, bold=lane == SHOWN)
     for row, col, rows, cols, lane, _ in places:
         if lane == SHOWN:
             p.rect(x + col * w + 1, y + row * h + 1, cols * w - 2, rows * h - 2, "strong")
@@ -23,12 +23,12 @@ def cells(p, x, y, size, places):
 
 def ticks(p, x, y, size, rows, cols, step_row=1, step_col=1):
     def text(first, step):
-        return str(first) if step == 1 else f"{first}, {first + 1}"
+        return str(first) if step == 1 else f"{first},{first + 1}"
 
     for r in range(0, rows, step_row):
-        p.note(x - 6, y + (r + step_row / 2) * size[1] + 5, text(r, step_row), anchor="end")
+        p.note(x - 6, y + (r + step_row / 2) * size[1] + 6, text(r, step_row), size=16, anchor="end")
     for c in range(0, cols, step_col):
-        p.note(x + (c + step_col / 2) * size[0], y - 6, text(c, step_col))
+        p.note(x + (c + step_col / 2) * size[0], y - 6, text(c, step_col), size=16 if size[0] > 25 else 14.5)
 
 
 def a_places(registers):
@@ -47,37 +47,37 @@ def c_places(first_kind=0):
 def registers_of_a(p, x, y, size, registers, name="a[{}]"):
     """The names of the quadrants: above the ticks and below the tile."""
     for r in range(registers):
-        p.label(x + (4 + 8 * (r // 2)) * size[0], y + (-24 if r % 2 == 0 else 16 * size[1] + 18), name.format(r), TEXT, bold=True)
+        p.label(x + (4 + 8 * (r // 2)) * size[0], y + (-26 if r % 2 == 0 else 16 * size[1] + 20), name.format(r), TEXT, bold=True)
 
 
 def fragments(depth):
     """A left, B above, C in the corner: a cell of C is its row of A times its column of B."""
-    a, b = (28, 20), (34, 20)
-    left, top, registers = 60, 84, depth // 4
-    x, y = max(left + depth * a[0], 240) + 66, top + depth * b[1] + 72
-    p = Picture(x + 8 * b[0] + 104, y + 16 * b[1] + 122, f"Fragments of mma.m16n8k{depth}: which lane holds which elements of A, B and C")
-    p.label(p.width / 2, 30, f"m16n8k{depth}:  C [16, 8] += A [16, {depth}] B [{depth}, 8]", 17, bold=True)
+    a, b = (22.5, 22), (26, 22)
+    left, top, registers = 34, 92, depth // 4
+    x, y = max(left + depth * a[0], 200) + 48, top + depth * b[1] + 78
+    p = Picture(
+        x + 8 * b[0] + 66,
+        f"Fragments of mma.m16n8k{depth}: which lane holds which elements of A, B and C",
+        f"m16n8k{depth}:  C [16, 8] += A [16, {depth}] B [{depth}, 8]",
+    )
     for at_x, at_y, size, shape, steps, places, title, up in [
-        (x, top, b, (depth, 8), (2, 1), b_places(registers // 2), f"B [{depth}, 8], 16-bit", 24),
-        (left, y, a, (16, depth), (1, 2), a_places(registers), f"A [16, {depth}], 16-bit", 46),
-        (x, y, b, (16, 8), (1, 2), c_places(), "C [16, 8], fp32", 24),
+        (x, top, b, (depth, 8), (2, 1), b_places(registers // 2), f"B [{depth}, 8], 16-bit", 26),
+        (left, y, a, (16, depth), (1, 2), a_places(registers), f"A [16, {depth}], 16-bit", 50),
+        (x, y, b, (16, 8), (1, 2), c_places(), "C [16, 8], fp32", 26),
     ]:
         cells(p, at_x, at_y, size, places)
         ticks(p, at_x, at_y, size, *shape, *steps)
-        p.label(at_x + shape[1] * size[0] / 2, at_y - up, title, 15, bold=True)
+        p.label(at_x + shape[1] * size[0] / 2, at_y - up, title, bold=True)
     registers_of_a(p, left, y, a, registers)
     right = x + 8 * b[0] + 8
     for r in range(registers // 2):
-        p.label(right, top + (8 * r + 4) * b[1] + 5, f"b[{r}]", TEXT, "start", bold=True)
+        p.label(right, top + (8 * r + 4) * b[1] + 6, f"b[{r}]", TEXT, "start", bold=True)
     for pair in range(2):
-        p.label(right, y + (8 * pair + 4) * b[1] + 5, f"c[{2 * pair}], c[{2 * pair + 1}]", TEXT, "start", bold=True)
-    p.note(
-        p.width / 2,
-        y + 16 * b[1] + 50,
-        f"A cell is two elements; its number is the lane. Framed: lane {SHOWN}, g = {SHOWN // 4}, t = {SHOWN % 4}.",
-        "The left element (A, C) or the upper one (B) comes first:",
-        "in the lower half of a register of A or B, in the lower register of C.",
-        size=TEXT,
+        p.label(right, y + (8 * pair + 4) * b[1] - 4, f"c[{2 * pair}],", TEXT, "start", bold=True)
+        p.label(right, y + (8 * pair + 4) * b[1] + 18, f"c[{2 * pair + 1}]", TEXT, "start", bold=True)
+    p.caption(
+        f"A cell is two elements; its number is the lane, its colour the register. Framed: lane {SHOWN}, g = {SHOWN // 4}, t = {SHOWN % 4}. "
+        "The left element (A, C) or the upper one (B) comes first: in the lower half of a register of A or B, in the lower register of C."
     )
     return p
 
@@ -91,71 +91,67 @@ def fragments_k8():
 
 
 def ldmatrix():
-    p = Picture(960, 590, "ldmatrix: addresses in, registers out, plain and transposed")
-    w, h, x, y = 19, 20, 100, 92
-    p.label(x + 8 * w, 32, "in: lane i points to a row", 17, bold=True)
-    p.note(x + 8 * w, 58, "x4: four matrices of 8 × 8, here a tile [16, 16]", size=TEXT)
+    p = Picture(
+        720, "ldmatrix: addresses in, registers out, plain and transposed", "in: lane i points to a row of one of four 8 × 8 matrices"
+    )
+    w, h, x, y = 25, 22, 150, 54
     for m in range(4):
         mx, my = x + (m // 2) * 8 * w, y + (m % 2) * 8 * h
         for row in range(8):
-            p.box(mx, my + row * h, 8 * w, h, KINDS[m], f"address: lane {8 * m + row}", TEXT)
+            p.box(mx, my + row * h, 8 * w, h, KINDS[m], f"address: lane {8 * m + row}", 16)
         side, anchor = (x - 10, "end") if m // 2 == 0 else (x + 16 * w + 10, "start")
         p.label(side, my + 4 * h - 4, f"matrix {m}", TEXT, anchor, bold=True)
-        p.label(side, my + 4 * h + 15, f"→ r[{m}]", TEXT, anchor)
-    p.note(x + 8 * w, y + 16 * h + 34, "Matrices need not be neighbours: any 32 rows do,", "each at a multiple of 16 bytes.", size=TEXT)
-    p.note(
-        x + 8 * w,
-        y + 16 * h + 94,
-        "Right: one matrix in shared memory; the number is the lane",
-        f"whose register gets the two elements. Framed: lane {SHOWN}.",
-        size=TEXT,
-    )
-    w, h, x = 30, 22, 660
+        p.label(side, my + 4 * h + 18, f"→ r[{m}]", TEXT, anchor)
+    w, h, top = 33, 22, y + 16 * h + 76
     plain = [(F.ldmatrix_row(lane), F.ldmatrix_col(lane), 1, 2, lane, 0) for lane in range(WARP)]
     trans = [(F.ldmatrix_trans_row(lane), F.ldmatrix_trans_col(lane), 2, 1, lane, 0) for lane in range(WARP)]
-    for top, title, places, text in [
-        (80, "out: ldmatrix", plain, "neighbours in a row: A, or B by rows of Bᵀ"),
-        (366, "out: ldmatrix.trans", trans, "neighbours in a column: B by its own rows"),
+    for x, title, places, text in [
+        (54, "out: ldmatrix", plain, ("neighbours in a row:", "A, or B by rows of Bᵀ")),
+        (414, "out: ldmatrix.trans", trans, ("neighbours in a column:", "B by its own rows")),
     ]:
-        p.label(x + 4 * w, top - 28, title, 17, bold=True)
+        p.label(x + 4 * w, top - 30, title, 18, bold=True)
         cells(p, x, top, (w, h), places)
         ticks(p, x, top, (w, h), 8, 8)
-        p.note(x + 4 * w, top + 8 * h + 24, text, size=TEXT)
-        p.note(x - 34, top + 4 * h + 5, "row", size=TEXT, anchor="end")
+        p.note(x + 4 * w, top + 8 * h + 24, *text)
+    p.caption(
+        "Below: one matrix in shared memory; the number is the lane whose register gets the two elements. "
+        f"Framed: lane {SHOWN}. The four matrices need not be neighbours: any 32 rows do, each at a multiple of 16 bytes."
+    )
     return p
 
 
 def accumulator_to_operand():
     """Two n8 tiles of C and the A operand that they make."""
-    w, h = size = (36, 19)
-    p = Picture(900, 932, "Two accumulators of S become one A operand of P V")
-    p.label(450, 30, "16 rows of S, keys 16k to 16k + 15: two accumulators", 17, bold=True)
-    y, made = 90, set()
+    w, h = size = (32, 21)
+    p = Picture(720, "Two accumulators of S become one A operand of P V", "16 rows of S, keys 16k to 16k + 15: two accumulators")
+    y, made = 98, set()
     below = y + 16 * h
     for n, (prime, tile) in enumerate([("", "2k"), ("′", "2k + 1")]):
-        x, places = (122, 478)[n], c_places(2 * n)
+        x, places = (84, 380)[n], c_places(2 * n)
         made |= {(row, 8 * n + col, lane, register) for row, col, _, _, lane, register in places}
-        p.label(x + 4 * w, y - 26, f"fragment n = {tile} of S, fp32", 15, bold=True)
+        p.label(x + 4 * w, y - 28, f"fragment {tile} of S, fp32", bold=True)
         cells(p, x, y, size, places)
         ticks(p, x, y, size, 16, 8, step_col=2)
         for pair in range(2):
-            side, anchor = ((x - 36, "end"), (x + 8 * w + 10, "start"))[n]
+            side, anchor = ((x - 30, "end"), (x + 8 * w + 10, "start"))[n]
             for line in range(2):
-                p.label(side, y + (8 * pair + 4) * h - 4 + 20 * line, f"c[{2 * pair + line}]{prime}", TEXT, anchor, bold=True)
-        p.arrow(x + 4 * w, below + 10, 380 + 140 * n, below + 62)
+                p.label(side, y + (8 * pair + 4) * h - 4 + 22 * line, f"c[{2 * pair + line}]{prime}", TEXT, anchor, bold=True)
+        p.arrow(x + 4 * w, below + 10, 320 + 80 * n, below + 62)
     if made != {(row, col, lane, register) for row, col, _, _, lane, register in a_places(4)}:
         raise SystemExit("fragments.hpp: two accumulators are no A operand; the picture accumulator_to_operand and its text say so")
-    p.label(450, below + 40, "round", 15)
-    x, y = 450 - 8 * w, below + 140
-    p.label(450, y - 52, "A [16, 16] of P V: a[0] to a[3], two 16-bit elements in each", 17, bold=True)
+    p.label(360, below + 34, "round")
+    x, y = 366 - 8 * w, below + 146
+    p.label(360, y - 58, "A [16, 16] of P V: a[0] to a[3], two 16-bit elements in each", 18, bold=True)
     cells(p, x, y, size, a_places(4))
     ticks(p, x, y, size, 16, 16, step_col=2)
     for r in range(4):
         prime, pair = "′" if r // 2 else "", 2 * (r % 2)
-        at = y + (-26 if r % 2 == 0 else 16 * h + 22)
+        at = y + (-30 if r % 2 == 0 else 16 * h + 24)
         p.label(x + (4 + 8 * (r // 2)) * w, at, f"a[{r}] = (c[{pair}]{prime}, c[{pair + 1}]{prime})", TEXT, bold=True)
-    p.note(450, y + 16 * h + 56, f"A cell is two elements; its number is the lane. Framed: lane {SHOWN}.", size=TEXT)
-    p.note(450, y + 16 * h + 78, "Each lane keeps its elements at the same row and key: nothing moves between lanes.", size=TEXT)
+    p.caption(
+        f"A cell is two elements; its number is the lane, its colour a register of A. Framed: lane {SHOWN}. "
+        "Each lane keeps its elements at the same row and key: nothing moves between lanes."
+    )
     return p
 
 

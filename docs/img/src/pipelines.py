@@ -3,7 +3,7 @@
 from docs.tools.quotes import source
 from docs.tools.svg import Picture
 
-TEXT, BARRIER = 15, "__syncthreads()"
+TEXT, BARRIER = 17, "__syncthreads()"
 
 
 def in_order(path, loop, calls):
@@ -18,85 +18,90 @@ def in_order(path, loop, calls):
 
 def pipeline_06():
     loop = [  # (call, width, colour, text)
-        ("cp_async_wait<0>()", 58, "c0", "wait Kⱼ"),
-        (BARRIER, 14, "c4", ""),
-        ("load_async<Shape, Shape::Bc>(V_smem", 72, "c2", "issue Vⱼ"),
-        ("add_product(S,", 184, "c1", "S = Q Kⱼᵀ"),
-        ("update_max(", 92, "c1", "softmax"),
-        ("cp_async_wait<0>()", 58, "c0", "wait Vⱼ"),
-        (BARRIER, 14, "c4", ""),
-        ("load_async<Shape, Shape::Bc>(K_smem", 84, "c2", "issue Kⱼ₊₁"),
-        ("P_smem(row, col) = p", 74, "c1", "P stored"),
-        ("add_product(O,", 184, "c1", "O += P Vⱼ"),
+        ("cp_async_wait<0>()", 46, "c0", "wait"),
+        (BARRIER, 14, "bar", ""),
+        ("load_async<Shape, Shape::Bc>(V_smem", 54, "v", "issue"),
+        ("add_product(S,", 126, "s", "S = Q Kᵀ"),
+        ("update_max(", 76, "s", "softmax"),
+        ("cp_async_wait<0>()", 46, "c0", "wait"),
+        (BARRIER, 14, "bar", ""),
+        ("load_async<Shape, Shape::Bc>(K_smem", 54, "k", "issue"),
+        ("P_smem(row, col) = p", 62, "p", "P"),
+        ("add_product(O,", 126, "o", "O += P V"),
     ]
     in_order("06_fa2_forward/3_async_copies.cuh", "for (int key0 = 0;", [call for call, *_ in loop])
-    p, y, x = Picture(960, 288, "Step 3: what a block computes and what it copies, in the order of the code"), 66, 102
-    p.label(480, 30, "Step 3: one iteration of the loop over keys", 17, bold=True)
-    for below, name in [(30, "threads"), (99, "copy of K"), (137, "copy of V")]:
-        p.label(x - 10, y + below, name, TEXT, "end")
+    p, y, x = (
+        Picture(
+            720, "Step 3: what a block computes and what it copies, in the order of the code", "Step 3: one iteration of the loop over keys"
+        ),
+        58,
+        94,
+    )
+    for below, name in [(30, "threads"), (102, "copy of K"), (140, "copy of V")]:
+        p.label(x - 8, y + below, name, TEXT, "end")
     at, barriers = [], 0
     for call, wide, kind, text in loop:
         at.append(x)
-        p.box(x, y, wide - 3, 48, kind, text, TEXT if wide > 60 else 14)
+        p.box(x, y, wide - 3, 48, kind, text, TEXT)
         if call == BARRIER:
             barriers += 1
-            p.label(x + 5.5, y + 66, str(barriers), TEXT, bold=True)
+            p.label(x + 5.5, y + 70, str(barriers), TEXT, bold=True)
         x += wide
-    p.box(at[0], y + 80, at[1] - at[0] - 3, 28, "c2", "Kⱼ", TEXT)
-    p.box(at[7], y + 80, x - 3 - at[7], 28, "c2", "Kⱼ₊₁ in flight until the next iteration waits", TEXT)
-    p.box(at[2], y + 118, at[6] - 3 - at[2], 28, "c2", "Vⱼ in flight", TEXT)
-    p.note(
-        480,
-        248,
-        "Bars 1 and 2 are __syncthreads(). Each product runs while the next operand is in flight.",
-        "Widths are not to scale.",
-        size=TEXT,
+    p.box(at[0], y + 82, at[1] - at[0] - 3, 30, "k", "Kⱼ", TEXT)
+    p.box(at[7], y + 82, x - 3 - at[7], 30, "k", "Kⱼ₊₁ until the next wait", TEXT)
+    p.box(at[2], y + 120, at[6] - 3 - at[2], 30, "v", "Vⱼ in flight", TEXT)
+    p.caption(
+        "Bars 1 and 2 are __syncthreads(). Each product runs while the next operand is in flight. Colours: the matrix that is "
+        "computed or copied. Widths are not to scale."
     )
     return p
 
 
 def pipeline_07():
-    loop = [  # (call, width, texts of half 0 and half 1)
-        ("cp_async_wait<0>()", 46, "wait", "wait"),
-        (BARRIER, 16, "", ""),
-        ("add_product(S_or_dP,", 162, "S = Q Kᵀ", "dP = dO Vᵀ"),
-        ("store_P(", 56, "P", "idle"),
-        (BARRIER, 16, "", ""),
-        ("store_dS(", 56, "idle", "dS"),
-        (BARRIER, 16, "", ""),
-        ("add_product(gradient,", 156, "dV += Pᵀ dO", "dK += dSᵀ Q"),
-        (BARRIER, 16, "", ""),
-        ("load_queries<Shape>(", 56, "issue", "issue"),
-        ("add_product(dQ,", 114, "dQ = dS K", "dQ = dS K"),
-        ("add_atomically(", 128, "add dQ to HBM", "add dQ to HBM"),
+    loop = [  # (call, width, colours and texts of half 0 and half 1)
+        ("cp_async_wait<0>()", 44, "c0 wait", "c0 wait"),
+        (BARRIER, 13, "", ""),
+        ("add_product(S_or_dP,", 104, "s S = Q Kᵀ", "dp dP = dO Vᵀ"),
+        ("store_P(", 42, "p P", "c0 idle"),
+        (BARRIER, 13, "", ""),
+        ("store_dS(", 42, "c0 idle", "ds dS"),
+        (BARRIER, 13, "", ""),
+        ("add_product(gradient,", 110, "dv dV += Pᵀ dO", "dk dK += dSᵀ Q"),
+        (BARRIER, 13, "", ""),
+        ("load_queries<Shape>(", 50, "q issue", "q issue"),
+        ("add_product(dQ,", 92, "dq dQ = dS K", "dq dQ = dS K"),
+        ("add_atomically(", 90, "dq add dQ", "dq add dQ"),
     ]
     in_order("07_fa2_backward/3_one_kernel.cuh", "for (int query0 = first_query", [call for call, *_ in loop])
-    p, y, x = Picture(960, 324, "Step 3: what the halves of a block compute, and what is copied, in the order of the code"), 58, 110
-    p.label(480, 30, "Step 3: one iteration of the loop over queries", 17, bold=True)
-    for below, name in [(29, "half 0"), (81, "half 1"), (151, "Q, dO, L, D")]:
-        p.label(x - 10, y + below, name, TEXT, "end")
+    p, y, x = (
+        Picture(
+            720,
+            "Step 3: what the halves of a block compute, and what is copied, in the order of the code",
+            "Step 3: one iteration of the loop over queries",
+        ),
+        58,
+        82,
+    )
+    for below, name in [(29, "half 0"), (81, "half 1"), (152, "Q, dO")]:
+        p.label(x - 8, y + below, name, 16, "end")
     at, barriers = [], 0
     for call, wide, *halves in loop:
         at.append(x)
         if call == BARRIER:
             barriers += 1
-            p.rect(x, y, wide - 3, 100, "c4")
-            p.label(x + wide / 2 - 1, y + 118, str(barriers), TEXT, bold=True)
-        elif halves[0] == halves[1]:
-            p.box(x, y, wide - 3, 100, {"wait": "c0", "issue": "c2"}.get(halves[0], "c3"), halves[0], TEXT)
+            p.rect(x, y, wide - 3, 100, "bar")
+            p.label(x + wide / 2 - 1, y + 122, str(barriers), TEXT, bold=True)
         else:
-            for n, text in enumerate(halves):
-                p.box(x, y + 52 * n, wide - 3, 48, "c0" if text == "idle" else "c1", text, TEXT)
+            parts = [half.split(" ", 1) for half in halves]
+            both = parts[0] == parts[1]
+            for n, (kind, text) in enumerate(parts[:1] if both else parts):
+                p.box(x, y + 52 * n, wide - 3, 100 if both else 48, kind, text, 15.5 if len(text) > 9 else 16)
         x += wide
-    p.box(at[0], y + 132, at[1] - at[0] - 3, 28, "c2", "tile", TEXT)
-    p.box(at[9], y + 132, x - 3 - at[9], 28, "c2", "the next tile in flight", TEXT)
-    p.note(
-        480,
-        258,
-        "Bars 1 to 4 are __syncthreads(). Widths are not to scale.",
-        "Up to barrier 4 the loop is that of step 2's dk_dv_kernel. dQ is new in step 3: its product reads only dS and K,",
-        "so the next tile of queries may already be in flight.",
-        size=TEXT,
+    p.box(at[0], y + 134, at[1] - at[0] - 3, 30, "q", "tile", 16)
+    p.box(at[9], y + 134, x - 3 - at[9], 30, "q", "the next tile in flight", TEXT)
+    p.caption(
+        "Bars 1 to 4 are __syncthreads(). Up to barrier 4 the loop is that of step 2's dk_dv_kernel. dQ is new in step 3, added to HBM: "
+        "its product reads only dS and K, so the next tile of queries may already be in flight. Widths are not to scale."
     )
     return p
 
@@ -104,44 +109,47 @@ def pipeline_07():
 def pipeline_08():
     """Two iterations of step 3, and what each of the two buffers holds meanwhile."""
     loop = [
-        ("cp_async_wait_all()", 22, "c0", "1"),
-        (BARRIER, 22, "c4", "2"),
-        ("load_tile(", 22, "c2", "3"),
-        ("add_product(S,", 92, "c1", "S = Q Kᵀ"),
-        ("update_max(", 70, "c1", "m, P, ℓ"),
-        ("store(P_rows", 74, "c0", "P stored"),
-        ("add_product(O,", 92, "c1", "O += P V"),
+        ("cp_async_wait_all()", 17, "c0", "1"),
+        (BARRIER, 17, "hit", "2"),
+        ("load_tile(", 17, "k", "3"),
+        ("add_product(S,", 68, "s", "S"),
+        ("update_max(", 62, "p", "m, P"),
+        ("store(P_rows", 36, "c0", "P"),
+        ("add_product(O,", 72, "o", "O"),
     ]
     in_order("08_tensor_cores/forward/3_pipeline.cuh", "for (int j = 0; j < visible_tiles", [call for call, *_ in loop])
     p, gap, left = (
-        Picture(960, 300, "Double buffering: what a block computes and what it copies, in the order of the code of step 3"),
-        3,
-        110,
+        Picture(
+            720,
+            "Double buffering: what a block computes and what it copies, in the order of the code of step 3",
+            "Step 3: two iterations of the loop over keys",
+        ),
+        2,
+        90,
     )
-    p.label(480, 30, "Step 3: two iterations of the loop over keys", 17, bold=True)
-    for y, text in [(109, "threads"), (173, "buffer 0"), (215, "buffer 1")]:
-        p.label(left - 14, y, text, TEXT, "end")
+    for y, text in [(113, "threads"), (179, "buffer 0"), (221, "buffer 1")]:
+        p.label(left - 10, y, text, TEXT, "end")
     whole = sum(wide + gap for _, wide, *_ in loop) + 6
-    for n, title in enumerate(["iteration j, tile j", "iteration j + 1, tile j + 1"]):
+    for n, title in enumerate(["iteration j", "iteration j + 1"]):
         x = left + n * whole
-        p.label(x + whole / 2, 68, title, TEXT)
+        p.label(x + whole / 2, 70, title, TEXT)
         for _, wide, kind, text in loop:
-            p.box(x, 80, wide, 48, kind, text, TEXT)
+            p.box(x, 82, wide, 48, kind, text, TEXT)
             x += wide + gap
     waited, issued, reading, end = (sum(wide + gap for _, wide, *_ in loop[:n]) for n in (1, 2, 3, len(loop)))
-    for y, first, last, kind, text in [
-        (154, reading, end, "c3", "tile j: read"),
-        (154, whole + issued, whole + end, "c2", "tile j + 2: in flight"),
-        (196, issued, whole + waited, "c2", "tile j + 1: in flight"),
-        (196, whole + reading, whole + end, "c3", "tile j + 1: read"),
+    for y, first, last, used, text in [
+        (158, reading, end, True, "tile j: read"),
+        (158, whole + issued, whole + end, False, "tile j + 2: in flight"),
+        (200, issued, whole + waited, False, "tile j + 1: in flight"),
+        (200, whole + reading, whole + end, True, "tile j + 1: read"),
     ]:
-        p.box(left + first, y, last - first - gap, 28, kind, text, TEXT)
-    p.note(
-        480,
-        256,
-        "1: wait until the tile of this iteration has landed.   2: __syncthreads(), the only one per iteration.   3: prefetch the next tile.",
-        "A buffer holds a tile of K and a tile of V. Widths are not to scale.",
-        size=TEXT,
+        wide = last - first - gap
+        for n, kind in enumerate("kv"):
+            p.rect(left + first + 14 * n, y, 14, 30, kind)
+        p.box(left + first + 28, y, wide - 28, 30, "smem" if used else "c0", text, TEXT)
+    p.caption(
+        "1: wait until the tile of this iteration has landed. 2: __syncthreads(), the only one per iteration. 3: prefetch the next tile. "
+        "S = Q Kᵀ, then m, P and ℓ, P is stored, O += P V. A buffer holds a tile of K and one of V. Widths are not to scale."
     )
     return p
 
@@ -158,43 +166,46 @@ def halves_08():
         "add_product(gradient,",
     ]
     in_order("08_tensor_cores/backward/3_staggered.cuh", "for (int iteration = 0;", [*calls, "add_oldest_to_dQ("])
-    p, left, column, high = Picture(980, 408, "The backward pass: two halves of a block, one tile of queries apart"), 92, 292, 56
-    p.label(490, 26, "Three iterations of the loop: half 0 is one tile of queries ahead of half 1", 17, bold=True)
-    for y, name in [(100, "half 0"), (204, "half 1"), (267, "Q, dO"), (305, "P, dS")]:
-        p.label(left - 18, y, name, TEXT, "end")
-    colours = {"P": "c3", "dS": "c3", "dQ": "c2"}
+    p, left, column, high = (
+        Picture(
+            720, "The backward pass: two halves of a block, one tile of queries apart", "Half 0 is one tile of queries ahead of half 1"
+        ),
+        76,
+        210,
+        56,
+    )
+    for y, name in [(100, "half 0"), (204, "half 1"), (271, "Q, dO"), (310, "P, dS")]:
+        p.label(left - 14, y, name, TEXT, "end")
     tiles = ["i−2", "i−1", "i", "i+1", "i+2", "i+3"]
     places = {}  # of tile i: the left edge of each box
     for n in range(3):
         oldest, previous, now, following = tiles[n : n + 4]
-        x0 = left + n * (column + 6)
-        p.label(x0 - 6, 54, "barrier", 13)
-        p.rect(x0 - 10, 60, 8, 184, "c4")
+        x0 = left + n * (column + 4)
+        p.rect(x0 - 9, 60, 6, 184, "bar")
         for y, parts in [
-            (66, [("S", 74, now), ("P", 60, now), ("dV", 74, now), ("dQ", 74, oldest)]),
-            (170, [("dQ", 74, oldest), ("dP", 74, previous), ("dS", 60, previous), ("dK", 74, previous)]),
+            (66, [("S", now), ("P", now), ("dV", now), ("dQ", oldest)]),
+            (170, [("dQ", oldest), ("dP", previous), ("dS", previous), ("dK", previous)]),
         ]:
             x = x0
-            for what, wide, tile in parts:
-                p.rect(x, y, wide - 3, high, colours.get(what, "c1"))
+            for what, tile in parts:
+                p.rect(x, y, 48, high, what.lower())
                 if tile == "i" and what in ("S", "P", "dS", "dQ"):
-                    p.rect(x, y, wide - 3, high, "strong")
-                    places[what, y] = x + wide / 2 - 2
-                p.label(x + wide / 2 - 2, y + 24, what, 16)
-                p.label(x + wide / 2 - 2, y + 45, tile, TEXT)
-                x += wide
-        p.box(x0, 250, column - 13, 28, "c0", f"tile {following} in flight", TEXT)
-        p.box(x0, 286, column - 13, 48, "c0", "", TEXT)
-        p.label(x0 + column / 2 - 6, 306, f"write P {now}, dS {previous}", TEXT)
-        p.label(x0 + column / 2 - 6, 326, f"read P {previous}, dS {oldest}", TEXT)
+                    p.rect(x + 1, y + 1, 46, high - 2, "strong")
+                    places[what, y] = x + 24
+                p.label(x + 24, y + 23, what, 18)
+                p.label(x + 24, y + 46, tile, TEXT)
+                x += 50
+        for at, kind in enumerate(("q", "do")):
+            p.rect(x0 + 14 * at, 252, 14, 28, kind)
+        p.box(x0 + 28, 252, 168, 28, "c0", f"tile {following} in flight", TEXT)
+        p.rect(x0, 286, 196, 48, "c0")
+        p.label(x0 + 98, 306, f"write P {now}, dS {previous}", 16)
+        p.label(x0 + 98, 327, f"read P {previous}, dS {oldest}", 16)
     p.arrow(places["P", 66], 124, places["dS", 170] - 4, 168)
     p.arrow(places["dS", 170] + 4, 168, places["dQ", 66], 124)
-    p.note(
-        490,
-        362,
-        "Framed: tile i, from S to dQ in three iterations; all warps share dQ. Green: no product; the other half multiplies meanwhile.",
-        "The barrier is the only one of an iteration. Shared memory holds three tiles of Q, of dO, and of P or dS.",
-        size=14,
+    p.caption(
+        "Three iterations. Framed: tile i, from S to dQ in three iterations; all warps share dQ. P and dS are no products; the other half "
+        "multiplies meanwhile. The bar is a barrier, the only one of an iteration. Shared memory holds three tiles of Q, of dO, and of P or dS."
     )
     return p
 

@@ -6,7 +6,7 @@ import csv
 from docs.tools.saved import RESULTS
 from docs.tools.svg import Picture
 
-from .lanes import LEFT, TEXT, Lanes
+from .lanes import Lanes
 
 SHORTEST = 2  # ms: shorter bars would not be seen
 COLOURS = {"waits": "c0", "merges": "c3"}
@@ -27,10 +27,10 @@ def ring_ranks():
     """The forward pass: own keys, the other's keys, the merge."""
     of = {(placement, rank): bars for (placement, which, rank), bars in events().items() if which == "forward"}
     last = max(end for bars in of.values() for _, _, end in bars)
-    drawing = Lanes("Two ranks under a causal mask, forward: with plain placement rank 0 sees none of rank 1's keys", 0, last)
+    drawing = Lanes("Two ranks, causal, forward: with plain placement rank 0 sees none of rank 1's keys", 0, last, left=70)
     for placement in ("plain", "zigzag"):
-        drawing.p.label(LEFT - 12, drawing.y + 15, placement, TEXT, "end", bold=True)
-        drawing.y += 24
+        drawing.p.label(8, drawing.y + 18, placement, 18, "start", bold=True)
+        drawing.y += 28
         for rank in (0, 1):
             bars, step = [], 0
             for what, begin, end in of[placement, rank]:
@@ -42,30 +42,27 @@ def ring_ranks():
             drawing.lane(f"rank {rank}", bars)
         drawing.y += 6
     return drawing.finish(
-        12,
-        40,
-        f"Two processes over gloo, 512 tokens in fp32 through the simulator; {last:,.0f} ms from left to right. The last bar is the merge.",
+        f"Two processes over gloo, 512 tokens in fp32 through the simulator; {last:,.0f} ms from left to right. The last bar is the merge."
     )
 
 
 def ring_steps():
     """Four ranks: whose keys each has in which step."""
-    ranks, left, top, cell = 4, 200, 82, (150, 44)
-    p = Picture(900, 330, "A ring of four ranks: queries stay, keys move on by one rank per step")
-    p.label(450, 28, p.title, 15, bold=True)
+    ranks, left, top, cell = 4, 76, 84, (150, 48)
+    p = Picture(
+        720, "A ring of four ranks: queries stay, keys move on by one rank per step", "Queries stay, keys move on by one rank per step"
+    )
     for rank in range(ranks):
-        p.note(left + cell[0] * rank + cell[0] / 2 - 20, top - 14, f"rank {rank}: queries {rank}", size=14)
+        p.note(left + cell[0] * rank + 56, top - 14, f"rank {rank}: Q {rank}")
     for step in range(ranks):
-        y = top + (cell[1] + 10) * step
-        p.note(left - 16, y + 22, f"step {step}", size=14, anchor="end")
+        y = top + (cell[1] + 6) * step
+        p.note(left - 10, y + 25, f"step {step}", anchor="end")
         for rank in range(ranks):
             x, keys = left + cell[0] * rank, (rank - step) % ranks
-            p.box(x, y, cell[0] - 40, cell[1] - 10, f"c{1 + keys}", f"keys {keys}", 14)
+            p.box(x, y, cell[0] - 38, cell[1] - 10, f"c{1 + keys}", f"keys {keys}")
             if step + 1 < ranks:
-                p.arrow(x + cell[0] - 40, y + 22, x + cell[0], y + cell[1] + 16)
-                if rank + 1 == ranks:
-                    p.note(x + cell[0] + 6, y + cell[1] + 20, "to rank 0", anchor="start")
-    p.note(450, 312, "Each move overlaps the computation of its step. The last rank's keys go on to rank 0.", size=14)
+                p.arrow(x + cell[0] - 38, y + 24, x + cell[0], y + cell[1] + 16)
+    p.caption("Each move overlaps the computation of its step. The last rank's keys go on to rank 0.")
     return p
 
 

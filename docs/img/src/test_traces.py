@@ -1,8 +1,10 @@
 """What a picture of a trace says of events that are known: stages by their loads, and where their phases begin and end. And when
-products are in flight by stamps of a GPU's clock, and that a loop's picture has the order of its code."""
+products are in flight by stamps of a GPU's clock, that a loop's picture has the order of its code, that colours can be told apart and text can be read."""
 
+import itertools
 import json
 import pathlib
+import re
 import tempfile
 import unittest
 from unittest import mock
@@ -10,6 +12,7 @@ from unittest import mock
 from docs.img.src import hopper_backward as backward
 from docs.img.src import hopper_forward as pictures
 from docs.img.src import hopper_stamps, pipelines
+from docs.tools.svg import COLOURS
 
 
 def event(what, warp, **numbers):
@@ -84,6 +87,53 @@ class OrderOfALoop(unittest.TestCase):
             pipelines.in_order("a.cuh", "for (", ["load()", "wait()"])
             with self.assertRaisesRegex(SystemExit, r"the loop of a.cuh has no 'load\(\)' at this place"):
                 pipelines.in_order("a.cuh", "for (", ["wait()", "load()"])
+
+
+SEEN_BY = {  # linear RGB as eyes without one kind of cones see it: Machado, Oliveira and Fernandes 2009, severity 1.0
+    "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+}
+
+
+def linear(colour):
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+
+
+def contrast(*colours):
+    dark, light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in map(linear, colours))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def lab(colour, eyes):
+    r, g, b = (min(1, max(0, sum(k * c for k, c in zip(row, linear(colour))))) for row in SEEN_BY[eyes])
+    xyz = (
+        (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505,
+        0.2126 * r + 0.7152 * g + 0.0722 * b,
+        (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089,
+    )
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in xyz)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+class Colours(unittest.TestCase):
+    def test_text_is_legible_in_both_modes(self):
+        for kind, (light, _, dark, _) in COLOURS.items():
+            self.assertGreater(min(contrast(light, "#1f2328"), contrast(dark, "#e6edf3")), 4.5, kind)
+
+    def test_matrices_and_levels_differ_for_all_eyes(self):
+        groups = [("q", "k", "v", "o", "s", "c0", "hit"), ("reg", "smem", "l2", "hbm"), *((m, f"d{m}") for m in "qkvos")]
+        for group, mode, eyes in itertools.product(groups, (0, 2), SEEN_BY):
+            for one, other in itertools.combinations(group, 2):
+                difference = sum((a - b) ** 2 for a, b in zip(lab(COLOURS[one][mode], eyes), lab(COLOURS[other][mode], eyes))) ** 0.5
+                self.assertGreater(difference, 8, (one, other, mode, eyes))
+
+    def test_text_is_large_enough_at_400_pixels(self):
+        for path in sorted((pathlib.Path(__file__).parents[1]).glob("*.svg")):
+            text = path.read_text()
+            smallest = min(map(float, re.findall(r'font-size="([0-9.]+)"', text)))
+            self.assertGreater(400 * smallest / float(re.search(r'viewBox="0 0 ([0-9.]+)', text)[1]), 8, path.name)
 
 
 if __name__ == "__main__":

@@ -11,37 +11,38 @@ TILES = 5
 
 
 def triton_tiles():
-    """Left a vector in programs, the last one masked; right a tile of pointers."""
-    p, cell = Picture(960, 250, "A program owns a block of elements; a tile of pointers is a column of offsets plus a row of offsets"), 42
-    left, top = 34, 100
-    p.label(left + 6 * cell, 32, f"add: N = {N}, BLOCK = {BLOCK}", 15, bold=True)
+    """Above a vector in programs, the last one masked; below a tile of pointers."""
+    p, cell = Picture(720, "A program owns a block of elements; a tile of pointers is a column of offsets plus a row of offsets"), 54
+    left, top = 30, 66
+    p.label(left, 28, f"add: N = {N}, BLOCK = {BLOCK}", 18, "start", bold=True)
     for i in range(BLOCK * -(-N // BLOCK)):
         program, exists = divmod(i, BLOCK)[0], i < N
-        p.box(left + i * cell, top, cell - 2, cell - 2, ("c1", "c2", "c3")[program] if exists else "c0", str(i) if exists else "–", 14)
+        p.box(left + i * cell, top, cell - 2, 42, ("c1", "c2", "c3")[program] if exists else "c0", str(i) if exists else "–")
     for program in range(3):
-        middle = left + (program * BLOCK + BLOCK / 2) * cell
-        p.label(middle, top - 14, f"program {program}", 14)
+        p.label(left + (program * BLOCK + BLOCK / 2) * cell, top - 12, f"program {program}")
     p.note(
-        left + 6 * cell,
-        top + 74,
-        "In program 2, i = 8, 9, 10, 11. The mask i < N is true, true,",
-        "false, false: the last two load and store nothing.",
+        left,
+        top + 68,
+        "In program 2, i = 8, 9, 10, 11. The mask i < N is true, true, false, false:",
+        "the last two load and store nothing.",
+        anchor="start",
     )
-
-    left, top = 660, 76
-    p.label(left + 1.6 * cell, 32, f"rows[:, None] * d + cols[None, :], d = {D}", 15, bold=True)
+    left, top = 160, 238
+    p.label(30, 204, f"rows[:, None] * d + cols[None, :], d = {D}", 18, "start", bold=True)
     rows = [PROGRAM * BLOCK_M + r for r in range(BLOCK_M)]
     for c in range(BLOCK_D):
-        p.label(left + (c + 0.5) * cell, top + 4, str(c), 14, kind="dim")
+        p.label(left + (c + 0.5) * cell, top, str(c), kind="dim")
     for r, row in enumerate(rows):
-        p.label(left - 12, top + 16 + (r + 0.5) * cell + 5, f"row {row}: {row * D} +", 14, "end")
+        p.label(left - 10, top + 36 + r * 44, f"row {row}: {row * D} +", anchor="end")
         for c in range(BLOCK_D):
-            p.box(left + c * cell, top + 16 + r * cell, cell - 2, cell - 2, "c4", str(row * D + c), 14)
+            p.box(left + c * cell, top + 10 + r * 44, cell - 2, 42, "c4", str(row * D + c))
     p.note(
-        left + 2.2 * cell,
-        top + 138,
-        "Eight pointers, one per element of the tile.",
-        f"Adding {BLOCK_D} to all of them moves the tile {BLOCK_D} columns.",
+        left + 4 * cell + 16,
+        top + 36,
+        "Eight pointers, one per element of the",
+        f"tile. Adding {BLOCK_D} to all of them moves",
+        f"the tile {BLOCK_D} columns.",
+        anchor="start",
     )
     return p
 
@@ -61,21 +62,19 @@ def schedule(stages):
 
 def triton_stages():
     end = max(last for _, last in schedule(1)[1])
-    it = Lanes("The loop over tiles of K and V, with num_stages = 1 and with num_stages = 3", 0, end, row=30)
+    it = Lanes("The loop over tiles of K and V, num_stages = 1 and 3", 0, end, left=96)
     for stages in (1, 3):
-        it.y += 8
-        it.p.label(24, it.y + 16, f"num_stages = {stages}", 14, "start", bold=True)
+        it.p.label(8, it.y + 20, f"num_stages = {stages}", 18, "start", bold=True)
         it.y += 30
         loads, dots = schedule(stages)
         for slot in range(stages):
-            bars = [(*loads[j], "c1", f"load {j}") for j in range(slot, TILES, stages)]
-            it.lane(f"loads to buffer {slot}", bars)
-        it.lane("products", [(*dots[j], "c2", f"dot {j}", f"{j}") for j in range(TILES)])
+            bars = [(*loads[j], "k", f"load {j}") for j in range(slot, TILES, stages)]
+            it.lane(f"buffer {slot}", bars)
+        it.lane("products", [(*dots[j], "o", f"dot {j}", f"{j}") for j in range(TILES)])
+        it.y += 6
     return it.finish(
-        22,
-        56,
-        "Time goes to the right. A buffer is a K tile and a V tile in shared memory; load 3 reuses the buffer of dot 0,",
-        "so it is issued when dot 0 has ended. With three buffers most of each load is hidden behind the products of the previous tiles.",
+        "Time goes to the right. A buffer is a K tile and a V tile in shared memory; load 3 reuses the buffer of dot 0, so it is issued "
+        "when dot 0 has ended. With three buffers most of each load is hidden behind the products of the previous tiles."
     )
 
 
