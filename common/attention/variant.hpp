@@ -25,7 +25,7 @@ struct Variant;
 /// predicted.hpp, next to the kernels.
 using Predict = Prediction (*)(const Variant&, const FullProblem&, Pass, const TileChoice&, const DeviceLimits&);
 
-/// One kernel file of a stage. launch functions start kernels on the default stream, allocate nothing and do not wait.
+/// One kernel file of a stage. launch functions start kernels on this thread's stream, allocate nothing and do not wait.
 struct Variant {
   const char* name;  ///< as in --variant
   const char* idea;  ///< one line: what is new here

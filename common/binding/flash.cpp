@@ -1,5 +1,6 @@
 #include "common/binding/flash.h"
 
+#include "common/attention/cost.hpp"
 #include "common/attention/option_table.hpp"
 #include "common/attention/variant.hpp"
 #include "common/binding/stream.hpp"
@@ -7,7 +8,7 @@
 #include "common/machine/error.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
@@ -42,14 +43,40 @@ Dtype dtype_of(int32_t dtype) {
   return static_cast<Dtype>(dtype);
 }
 
-FullProblem problem_of(const flash_call& call) {
+/// "--causal=true\n--window=100,0" by name.
+Given options_of(const char* text) {
+  Given given;
+  for (std::string_view rest = text == nullptr ? "" : text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const std::size_t equals = std::min(line.find('='), line.size());
+    const std::string name(line.substr(0, equals));
+    if (std::ranges::find(problem_options(), name, &ProblemOption::name) == problem_options().end())
+      throw UsageError("a problem has no option '" + name + "'");
+    given[name] = line.substr(std::min(equals + 1, line.size()));
+  }
+  return given;
+}
+
+bool exists(const flash_tensor& tensor) { return tensor.shape[3] != 0; }
+
+FullProblem problem_of(const flash_call& call, Pass pass) {
   const auto& [B, H, Nq, d] = call.Q.shape;
-  FullProblem problem = make_problem(given_sizes({B, H, call.K.shape[1], Nq, call.K.shape[2], d}));
-  if (!std::isfinite(call.scale))
-    throw UsageError("scale is " + std::to_string(call.scale) + "; allowed: a finite fp32 number");
-  problem.scale = call.scale;
-  problem.causal = call.causal != 0;
-  problem.dtype = dtype_of(call.dtype);
+  Given given = options_of(call.options);
+  for (const auto& [name, value] : given_sizes({B, H, call.K.shape[1], Nq, call.K.shape[2], d})) given[name] = value;
+  const std::string lengths = given["--lengths"];
+  if (lengths.empty()) given.erase("--lengths");
+  const auto& bias = call.bias.shape;
+  if (exists(call.bias) && given["--bias"] != "alibi") given["--bias"] = bias[2] == 1 && Nq > 1 ? "vector" : "matrix";
+  if (pass == Pass::backward && exists(call.dBias)) given["--bias-gradient"] = "true";
+  given["--dtype"] = to_string(dtype_of(call.dtype));
+  const FullProblem sized = make_problem(given_sizes({B, H, call.K.shape[1], Nq, call.K.shape[2], d}));
+  FullProblem problem = make_problem(given);
+  if (problem.B != sized.B || problem.Nq != sized.Nq || problem.Nk != sized.Nk)
+    throw UsageError("the sequences have " + std::to_string(problem.Nq) + " queries and " + std::to_string(problem.Nk) +
+                     " keys, and Q and K have others");
+  problem.bias_per_batch = exists(call.bias) && bias[0] > 1;
+  problem.bias_per_head = exists(call.bias) && bias[1] > 1;
   return problem;
 }
 
@@ -57,18 +84,29 @@ const Variant& choose(const flash_call& call, const FullProblem& problem, Pass p
   const std::vector<Variant>& all = variants(device.info().kind);
   const std::string_view wanted = call.variant == nullptr ? "" : call.variant;
   const bool any_backward = std::any_of(all.begin(), all.end(), [](const Variant& v) { return v.backward != nullptr; });
+  const auto varies = [&](const Variant& v) { return call.deterministic != 0 && pass == Pass::backward && v.atomic_dQ; };
   if (wanted.empty() && call.on_gpu != 0) {
-    if (const Variant* const fastest = fastest_variant(device.info().kind, problem, pass, device.limits())) return *fastest;
+    const Variant* const fastest = fastest_variant(device.info().kind, problem, pass, device.limits());
+    if (fastest != nullptr && !varies(*fastest)) return *fastest;
   }
   std::string why, names;
-  for (auto variant = all.rbegin(); variant != all.rend(); ++variant) {
-    names = variant->name + (names.empty() ? "" : ", " + names);
-    const bool default_one = !variant->only_if_fastest && (!any_backward || variant->backward != nullptr);
-    if (wanted.empty() ? !default_one : wanted != variant->name) continue;
-    const std::string refused = cannot_run(*variant, problem, pass, device.limits());
-    if (refused.empty()) return *variant;
-    if (why.empty()) why = std::string("variant ") + variant->name + " cannot run this: " + refused;
+  const Variant* found = nullptr;
+  // The last default one, else the last of those for some problems only. A deterministic dQ is the other way round on a GPU: Hopper's is one.
+  const bool first = call.on_gpu == 0 || call.deterministic == 0 || pass == Pass::forward;
+  for (const bool defaults : {first, !first}) {
+    for (auto variant = all.rbegin(); variant != all.rend() && found == nullptr; ++variant) {
+      if (defaults == first) names = variant->name + (names.empty() ? "" : ", " + names);
+      const bool default_one = !variant->only_if_fastest && (!any_backward || variant->backward != nullptr);
+      if (wanted.empty() ? default_one != defaults : wanted != variant->name) continue;
+      const std::string refused =
+          varies(*variant) ? "its dQ differs between runs" : cannot_run(*variant, problem, pass, device.limits());
+      if (refused.empty()) found = &*variant;
+      if (why.empty()) why = std::string("variant ") + variant->name + " cannot run this: " + refused;
+    }
   }
+  if (found != nullptr) return *found;
+  if (wanted.empty() && call.deterministic != 0 && pass == Pass::backward)
+    throw UsageError("no variant that takes this has a dQ of the same bits in each run; leave out deterministic");
   const auto takes_dtype = [&](const Variant& v) { return std::ranges::find(v.dtypes, problem.dtype) != v.dtypes.end(); };
   if (!why.empty() && std::none_of(all.begin(), all.end(), takes_dtype))
     why += problem.dtype == Dtype::fp32 ? "; stage='07' takes fp32" : "; stage='08' takes fp16 and bf16";
@@ -93,10 +131,38 @@ TensorRef tensor_of(const flash_tensor& given, const char* name, Dtype dtype, co
   return tensor;
 }
 
+/// A bias as kernels see it: at its full extents, with strides of 0 where it is shared. With `rows` of Nq and Nk, or of 1 and 1 for slopes.
+TensorRef bias_of(const flash_tensor& given, const char* name, const FullProblem& p) {
+  const bool slopes = p.bias == BiasKind::alibi;
+  TensorRef bias{given.data, name, Dtype::fp32, {p.B, p.H, slopes ? 1 : p.Nq, slopes ? 1 : p.Nk}, {}};
+  for (std::size_t axis = 0; axis < 4; ++axis) {
+    if (given.shape[axis] != bias.shape[axis] && (given.shape[axis] != 1 || axis == 3)) {
+      throw UsageError(std::string(name) + " is neither [B or 1, H or 1, N or 1, Nk] nor slopes [B or 1, H or 1, 1, 1]");
+    }
+    bias.stride[axis] = given.shape[axis] == 1 ? 0 : given.stride[axis];
+  }
+  if (given.shape[3] > 1 && given.stride[3] != 1) throw UsageError(std::string(name) + " does not have adjacent columns");
+  if (given.data == nullptr) throw UsageError(std::string(name) + " has no data");
+  return bias;
+}
+
 /// A backward kernel may use what its forward pass has left in workspaces. O and L are all that callers keep, so that pass runs again then.
 bool runs_forward_again(const Variant& variant, const FullProblem& problem) {
   return workspaces_of(variant, problem, Pass::forward).size() > padded_copies(variant, problem, Pass::forward).size();
 }
+
+/// What a kernel reads of a ragged batch: the offsets of its sequences, and the order of its tiles.
+struct Tables {
+  std::vector<int> offsets, order;
+
+  Tables(const Variant& variant, const FullProblem& p, Pass pass, const DeviceLimits& limits) {
+    const Sequences& of = p.sequences;
+    for (std::size_t s = 0; s < of.queries.size(); ++s) offsets.insert(offsets.end(), {of.queries[s], of.keys[s]});
+    if (of.empty() || variant.tiles == nullptr) return;
+    for (const TileOfSequence& tile : longest_first(p, pass, variant.tiles(p, pass, limits).front().tiles))
+      order.insert(order.end(), {tile.sequence, tile.first});
+  }
+};
 
 /// The workspaces of a pass, one after the other in the caller's block, those that have to be zero first.
 struct Block {
@@ -104,11 +170,18 @@ struct Block {
   std::vector<TensorRef> tensors;
   std::int64_t bytes = 0, zeroed = 0;
 
-  Block(const Variant& variant, const FullProblem& p, Pass pass, void* base) {
+  Block(const Variant& variant, const FullProblem& p, Pass pass, const DeviceLimits& limits, void* base) {
     std::vector<WorkspaceSpec> specs = workspaces_of(variant, p, pass);
     if (pass == Pass::backward && runs_forward_again(variant, p)) {
       specs.push_back({"O", {p.B, p.H, p.Nq, p.d}, p.dtype});  // as it was, but the caller's is not written
       specs.push_back({"L", {p.B, p.H, p.Nq, 1}});
+    }
+    for (const Pass each : {pass, Pass::forward}) {  // a forward pass may run again
+      const Tables tables(variant, p, each, limits);
+      const auto pairs = [](const std::vector<int>& of) { return static_cast<std::int64_t>(of.size() / 2); };
+      if (!tables.offsets.empty() && each == pass) specs.push_back({"offsets", {1, 1, pairs(tables.offsets), 2}});
+      if (!tables.order.empty() && (each == pass || runs_forward_again(variant, p)))
+        specs.push_back({each == Pass::forward ? "forward order" : "order", {1, 1, pairs(tables.order), 2}});
     }
     std::stable_partition(specs.begin(), specs.end(), [](const WorkspaceSpec& spec) { return spec.zeroed; });
     for (const WorkspaceSpec& spec : specs) {
@@ -121,21 +194,31 @@ struct Block {
   }
 };
 
-void launch(const Variant& variant, Attention a, Pass pass) {
+void launch(const Variant& variant, Attention a, Pass pass, bool on_gpu) {
   if (variant.tiles != nullptr) a.tiles = variant.tiles(a.problem, pass, a.limits).front().tiles;
+  const Tables tables(variant, a.problem, pass, a.limits);
+  const auto put = [&](const char* name, const std::vector<int>& values, TensorRef& tensor) {
+    if (values.empty()) return;
+    tensor = a.workspace(name);
+    const std::size_t bytes = values.size() * sizeof(int);
+    on_gpu ? copy_to_gpu(tensor.data, values.data(), bytes) : static_cast<void>(std::memcpy(tensor.data, values.data(), bytes));
+  };
+  put("offsets", tables.offsets, a.offsets);
+  put(pass == Pass::forward ? "forward order" : "order", tables.order, a.order);
   launch_pass(variant, a, pass);
 }
 
 void run(const flash_call& call, Pass pass) {
   Device& device = device_of(call.on_gpu != 0);
   Attention a;
-  a.problem = problem_of(call);
+  a.problem = problem_of(call, pass);
   a.limits = device.limits();
   const Variant& variant = choose(call, a.problem, pass, device);
   const auto query_side = shape_of(a.problem, Role::q), key_side = shape_of(a.problem, Role::k);
   a.Q = tensor_of(call.Q, "Q", a.problem.dtype, query_side);
   a.K = tensor_of(call.K, "K", a.problem.dtype, key_side);
   a.V = tensor_of(call.V, "V", a.problem.dtype, key_side);
+  if (exists(call.bias)) a.bias = bias_of(call.bias, "bias", a.problem);
   a.O = tensor_of(call.O, "O", a.problem.dtype, query_side);
   a.L = tensor_of(call.L, "L", Dtype::fp32, {a.problem.B, a.problem.H, a.problem.Nq, 1});
   if (pass == Pass::backward) {
@@ -143,23 +226,24 @@ void run(const flash_call& call, Pass pass) {
     a.dQ = tensor_of(call.dQ, "dQ", a.problem.dtype, query_side);
     a.dK = tensor_of(call.dK, "dK", a.problem.dtype, key_side);
     a.dV = tensor_of(call.dV, "dV", a.problem.dtype, key_side);
+    if (a.problem.bias_gradient) a.dBias = tensor_of(call.dBias, "dBias", Dtype::fp32, bias_shape(a.problem));
   }
-  const Block block(variant, a.problem, pass, call.workspace);
+  const Block block(variant, a.problem, pass, a.limits, call.workspace);
   if (block.bytes > 0 && reinterpret_cast<std::uintptr_t>(call.workspace) % Block::alignment != 0) {
     throw UsageError("the workspace is not aligned to 256 bytes");
   }
   if (block.bytes > 0 && call.workspace == nullptr) throw UsageError("the workspace is missing");
   a.workspaces = block.tensors;
 
-  wait_for(call.stream);
+  const OnStream stream(call.stream);
   if (pass == Pass::backward && runs_forward_again(variant, a.problem)) {
     Attention again = a;
+    again.problem.bias_gradient = false;
     again.O = a.workspace("O");
     again.L = a.workspace("L");
-    launch(variant, again, Pass::forward);
+    launch(variant, again, Pass::forward, call.on_gpu != 0);
   }
-  launch(variant, a, pass);
-  let_wait(call.stream);
+  launch(variant, a, pass, call.on_gpu != 0);
 }
 
 /// O and L [B, H, N] of the keys so far, merged in place with those of other keys.
@@ -176,9 +260,8 @@ void merge(bool on_gpu, Dtype part_dtype, void* stream, const flash_tensor& O, c
   a.O = tensor_of(O, "O", Dtype::fp32, shape);
   a.L = tensor_of(L, "L", Dtype::fp32, rows);
   a.workspaces = {tensor_of(part_O, "part_O", part_dtype, shape), tensor_of(part_L, "part_L", Dtype::fp32, rows)};
-  wait_for(stream);
+  const OnStream queue(stream);
   (on_gpu ? gpu_merge() : step_common_binding_merge_cpu()).forward(a);
-  let_wait(stream);
 }
 
 template <class F>
@@ -212,8 +295,9 @@ extern "C" {
 FLASH_EXPORT int flash_workspace(const flash_call* call, int32_t backward, int64_t* bytes, int64_t* zeroed) {
   return flash::guarded([&] {
     const flash::Pass pass = backward != 0 ? flash::Pass::backward : flash::Pass::forward;
-    const flash::FullProblem problem = flash::problem_of(*call);
-    const flash::Block block(flash::choose(*call, problem, pass, flash::device_of(call->on_gpu != 0)), problem, pass, nullptr);
+    const flash::FullProblem problem = flash::problem_of(*call, pass);
+    flash::Device& device = flash::device_of(call->on_gpu != 0);
+    const flash::Block block(flash::choose(*call, problem, pass, device), problem, pass, device.limits(), nullptr);
     *bytes = block.bytes;
     *zeroed = block.zeroed;
   });

@@ -24,14 +24,17 @@ typedef struct flash_tensor {
 typedef struct flash_call {
   const char* variant;   /* as in --variant; "": on a GPU the fastest that runs the problem, where a stage says which; else the last one
                             that has a backward pass, if the stage has any, and takes the problem */
+  const char* options;   /* of the problem, as the programs take them, one a line: "--causal=true\n--window=100,0\n--dropout=0.1". Sizes, dtype,
+                            layout, and whether there is a bias, are seen from the tensors; "--bias=alibi" says that the bias is slopes */
   int32_t on_gpu;        /* 1: the tensors lie in the memory of the thread's current GPU; 0: in main memory, and the simulator runs the kernels */
-  int32_t dtype;         /* of all tensors but L */
-  int32_t causal;        /* aligned at the bottom right: the last query sees the last key */
-  float scale;           /* of Q K^T */
+  int32_t dtype;         /* of all tensors but L and the bias */
+  int32_t deterministic; /* 1: no variant whose dQ differs in its last bits between runs */
   void* stream;          /* the cudaStream_t that the pass is queued on; 0 on the CPU, where a pass is over when its function returns */
   flash_tensor Q, K, V;  /* K and V may have fewer heads than Q, if their number divides Q's */
   flash_tensor O, L;     /* L [B, H, N, 1], the log-sum-exp of each row in fp32: outputs forward, inputs backward */
   flash_tensor dO, dQ, dK, dV; /* of the backward pass */
+  flash_tensor bias, dBias;    /* in fp32, or all zeros: [B or 1, H or 1, N or 1, Nk], or slopes [B or 1, H or 1, 1, 1]; the gradient of a
+                                  bias [B or 1, H or 1, N, Nk] is dense and of its shape */
   void* workspace;             /* of the pass, aligned to 256 bytes */
 } flash_call;
 

@@ -1,7 +1,8 @@
 """The kernels of a stage as one operation of PyTorch, with its backward pass: docs/howto/pytorch.md.
 
   import flash_steps
-  O = flash_steps.attention(q, k, v, causal=True)  # as torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+  O = flash_steps.attention(q, k, v, causal=True, window=(1024, 0))  # [B, H, N, d]
+  O = flash_steps.attention_varlen(q, k, v, cu_seqlens, causal=True)  # sequences of unequal lengths, packed: [total, H, d]
 
 CUDA tensors run on their GPU, CPU tensors through the simulator, thread by thread: take small ones. That page says how to build
 the libraries of the stages; use(FOLDER) says where they are, if not in build-binding/.
@@ -11,6 +12,7 @@ import contextlib
 import ctypes
 import functools
 from pathlib import Path
+from typing import Optional
 
 import torch
 from torch import Tensor
@@ -26,12 +28,12 @@ class _View(ctypes.Structure):  # flash_tensor
 class _Call(ctypes.Structure):  # flash_call
     _fields_ = [
         ("variant", ctypes.c_char_p),
+        ("options", ctypes.c_char_p),
         ("on_gpu", ctypes.c_int32),
         ("dtype", ctypes.c_int32),
-        ("causal", ctypes.c_int32),
-        ("scale", ctypes.c_float),
+        ("deterministic", ctypes.c_int32),
         ("stream", ctypes.c_void_p),
-        *((name, _View) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV")),
+        *((name, _View) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV", "bias", "dBias")),
         ("workspace", ctypes.c_void_p),
     ]
 
@@ -84,10 +86,11 @@ def _stream(x):
     return torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
 
 
-def _call(variant, causal, scale, **tensors):
+def _call(variant, options, deterministic=False, **tensors):
     q = tensors["Q"]
-    views = {name: _view(x) for name, x in tensors.items()}
-    return _Call(variant=variant.encode(), on_gpu=q.is_cuda, dtype=DTYPES[q.dtype], causal=causal, scale=scale, stream=_stream(q), **views)
+    views = {name: _view(x) for name, x in tensors.items() if x is not None}
+    how = {"variant": variant.encode(), "options": options.encode(), "deterministic": deterministic}
+    return _Call(on_gpu=q.is_cuda, dtype=DTYPES[q.dtype], stream=_stream(q), **how, **views)
 
 
 def _on(device):
@@ -107,7 +110,7 @@ def _require(holds, why):
         raise ValueError(f"flash_steps: {why}")
 
 
-def _check(q, k, v, fake=False):
+def _check(q, k, v, bias, fake=False):
     """What flash.h cannot see in pointers and shapes."""
     _require(q.dim() == k.dim() == v.dim() == 4, "q, k and v have to be [B, H, N, d]")
     _require(q.dtype == k.dtype == v.dtype and q.dtype in DTYPES, "q, k and v have to be all fp32, all fp16 or all bf16")
@@ -116,10 +119,14 @@ def _check(q, k, v, fake=False):
     _require(k.shape == v.shape, f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; they have to be alike")
     _require(q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3], "q and k have to be alike in B and d")
     _require(k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0, f"q has {q.shape[1]} heads, which is no multiple of k's {k.shape[1]}")
+    if bias is not None:
+        _require(
+            bias.dim() == 4 and bias.dtype == torch.float32 and bias.device == q.device, "a bias has to be 4-dimensional, in fp32, with q"
+        )
 
 
-def _check_backward(dO, q, k, v, O, L, fake=False):
-    _check(q, k, v, fake)
+def _check_backward(dO, q, k, v, O, L, bias, fake=False):
+    _check(q, k, v, bias, fake)
     for name, x in (("dO", dO), ("O", O)):
         _require(x.shape == q.shape and x.dtype == q.dtype and x.device == q.device, f"{name} has to be like q in shape, dtype and device")
     alike = L.shape == q.shape[:3] and L.dtype == torch.float32 and L.device == q.device
@@ -127,13 +134,21 @@ def _check_backward(dO, q, k, v, O, L, fake=False):
 
 
 def _run_forward(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, stage: str, variant: str, backward_variant: str
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Optional[Tensor],
+    options: str,
+    deterministic: bool,
+    stage: str,
+    variant: str,
+    backward_variant: str,
 ) -> tuple[Tensor, Tensor]:
-    """O and L, the log-sum-exp of each row."""
-    _check(q, k, v)
+    """O and L, the log-sum-exp of each row. options: the problem's, as flash.h has them."""
+    _check(q, k, v, bias)
     O, L = _outputs(q)
     with _on(q.device):
-        _run(stage, 0, _call(variant, causal, scale, Q=q, K=k, V=v, O=O, L=L), q.device)
+        _run(stage, 0, _call(variant, options, Q=q, K=k, V=v, O=O, L=L, bias=bias), q.device)
     return O, L
 
 
@@ -145,56 +160,83 @@ def _outputs(q):
 
 
 @_forward.register_fake
-def _fake_forward(q, k, v, causal, scale, stage, variant, backward_variant):
-    _check(q, k, v, fake=True)
+def _fake_forward(q, k, v, bias, *how):
+    _check(q, k, v, bias, fake=True)
     return _outputs(q)
 
 
 def _run_backward(
-    dO: Tensor, q: Tensor, k: Tensor, v: Tensor, O: Tensor, L: Tensor, causal: bool, scale: float, stage: str, variant: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    """dQ, dK, dV."""
-    _check_backward(dO, q, k, v, O, L)
+    dO: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    O: Tensor,
+    L: Tensor,
+    bias: Optional[Tensor],
+    bias_gradient: bool,
+    options: str,
+    deterministic: bool,
+    stage: str,
+    variant: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dQ, dK, dV, and the gradient of the bias, which is empty unless asked for."""
+    _check_backward(dO, q, k, v, O, L, bias)
     if not _taken(dO):  # such as the gradient of sum(), one number for all entries
         dO = dO.clone(memory_format=torch.contiguous_format)
-    dQ, dK, dV = (torch.empty_like(x) for x in (q, k, v))
+    dQ, dK, dV, dBias = _gradients_of(q, k, v, bias, bias_gradient)
+    tensors = {"Q": q, "K": k, "V": v, "O": O, "L": L, "dO": dO, "dQ": dQ, "dK": dK, "dV": dV, "bias": bias}
     with _on(q.device):
-        _run(stage, 1, _call(variant, causal, scale, Q=q, K=k, V=v, O=O, L=L, dO=dO, dQ=dQ, dK=dK, dV=dV), q.device)
-    return dQ, dK, dV
+        _run(stage, 1, _call(variant, options, deterministic, **tensors, dBias=dBias if bias_gradient else None), q.device)
+    return dQ, dK, dV, dBias
+
+
+def _gradients_of(q, k, v, bias, bias_gradient):
+    return *(torch.empty_like(x) for x in (q, k, v)), q.new_empty(bias.shape if bias_gradient else 0, dtype=torch.float32)
 
 
 _backward = torch.library.custom_op("flash_steps::backward", _run_backward, mutates_args=())
 
 
 @_backward.register_fake
-def _fake_backward(dO, q, k, v, O, L, causal, scale, stage, variant):
-    _check_backward(dO, q, k, v, O, L, fake=True)
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+def _fake_backward(dO, q, k, v, O, L, bias, bias_gradient, *how):
+    _check_backward(dO, q, k, v, O, L, bias, fake=True)
+    return _gradients_of(q, k, v, bias, bias_gradient)
 
 
 def _save(ctx, inputs, output):
-    q, k, v, ctx.causal, ctx.scale, ctx.stage, _, ctx.variant = inputs
+    q, k, v, bias, ctx.options, ctx.deterministic, ctx.stage, _, ctx.variant = inputs
     O, L = output
-    ctx.save_for_backward(q, k, v, O, L)  # (G.2)
+    ctx.save_for_backward(q, k, v, O, L, bias)  # (G.2)
     ctx.mark_non_differentiable(L)
 
 
 def _gradients(ctx, dO, _, backward=_backward):
-    dQ, dK, dV = backward(dO, *ctx.saved_tensors, ctx.causal, ctx.scale, ctx.stage, ctx.variant)
-    return dQ, dK, dV, None, None, None, None, None
+    wanted = ctx.needs_input_grad[3]
+    how = ctx.options, ctx.deterministic, ctx.stage, ctx.variant
+    dQ, dK, dV, dBias = backward(dO, *ctx.saved_tensors, wanted, *how)
+    return dQ, dK, dV, dBias if wanted else None, None, None, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
 
 
+def _no_vmap(*_):
+    raise NotImplementedError("flash_steps: vmap is not supported; make its axis a part of the batch")
+
+
+_forward.register_vmap(_no_vmap)
+
+
 class _Eager(torch.autograd.Function):
     """The same for tensors that no compiler traces. The way through an operation takes 100 us more: longer than a short problem's kernels."""
 
+    vmap = staticmethod(_no_vmap)
+
     @staticmethod
-    def forward(ctx, *inputs):
-        output = _run_forward(*inputs)
-        _save(ctx, inputs, output)
-        return output
+    def forward(*inputs):
+        return _run_forward(*inputs)
+
+    setup_context = staticmethod(_save)
 
     @staticmethod
     def backward(ctx, dO, _):
@@ -219,16 +261,154 @@ def merge(O, L, part_O, part_L, *, stage="08"):
             _raise_for(_library(stage).flash_merge(int(O.is_cuda), DTYPES[part_O.dtype], ctypes.c_void_p(_stream(O)), *views), stage)
 
 
-def attention(q, k, v, *, causal=False, scale=None, stage="08", variant=None, backward_variant=None):
-    """softmax(scale * q k^T, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
-    innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. The gradients come from the stage's backward pass.
-
-    causal: aligned at the bottom right, so that the last query sees the last key. scale: 1/sqrt(d) by default. variant: a step of the
-    stage, as in --variant; by default the fastest for the problem and the GPU, or on the CPU the last that has a backward pass.
-    backward_variant: by default the same, or with no variant the fastest.
-    """
-    _check(q, k, v)
-    scale = max(q.shape[3], 1) ** -0.5 if scale is None else float(scale)
+def _attention(q, k, v, bias, options, deterministic, stage, variant, backward_variant):
+    kind = q.device.type
+    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
+        q, k, v = (x.to(torch.get_autocast_dtype(kind)) for x in (q, k, v))
+    _check(q, k, v, bias)
     variant = variant or ""
     run = _forward if _is_traced(q) else _Eager.apply
-    return run(q, k, v, causal, scale, stage, variant, backward_variant or variant)[0]
+    return run(q, k, v, bias, options, deterministic, stage, variant, backward_variant or variant)
+
+
+def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, seed=None, scale=None, **others):
+    given = {"causal": "true" if causal else None, "scale": None if scale is None else float(scale), **others}
+    _require(len(window) == 2, "a window is (left, right), with -1 for no bound")
+    if tuple(window) != (-1, -1):
+        given["window"] = f"{window[0]},{window[1]}"
+    if softcap:
+        given["softcap"] = float(softcap)
+    if dropout_p:
+        given["dropout"] = float(dropout_p)
+        given["dropout-seed"] = int(torch.randint(2**62, ())) if seed is None else seed
+    return "\n".join(f"--{name}={value}" for name, value in given.items() if value is not None)
+
+
+def _bias(bias, q, k):
+    """[B or 1, H or 1, N or 1, Nk] in fp32. If it needs a gradient it has all N rows, whose gradients autograd sums."""
+    if bias.dtype == torch.bool:
+        bias = torch.zeros_like(bias, dtype=torch.float32).masked_fill(~bias, -torch.inf)
+    bias = bias.float()[(None,) * (4 - bias.dim())]
+    return bias.expand(-1, -1, q.shape[2], -1) if bias.requires_grad and bias.shape[2] == 1 else bias
+
+
+def attention(
+    q,
+    k,
+    v,
+    *,
+    causal=False,
+    window=(-1, -1),
+    softcap=0.0,
+    bias=None,
+    alibi_slopes=None,
+    dropout_p=0.0,
+    seed=None,
+    deterministic=False,
+    scale=None,
+    return_lse=False,
+    stage="08",
+    variant=None,
+    backward_variant=None,
+):
+    """softmax(scale * q k^T + bias, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
+    innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. The gradients come from the stage's backward pass.
+
+    causal: aligned at the bottom right, so that the last query sees the last key. window: (left, right), as many keys before and after a
+    query's own that it sees; -1 for no bound. softcap: c > 0 makes c tanh(s / c) of scaled scores. bias: added to the scores, or bool, True
+    where a query sees a key; any shape that broadcasts to [B, H, N, Nk], with a gradient. alibi_slopes: [H] or [B, H], in place of a bias.
+    dropout_p: weights are dropped after the softmax, which ones depends on seed; a random one by default. scale: 1/sqrt(d) by default.
+    deterministic: gradients whose every bit is the same in each run. return_lse: also returns the log-sum-exp of each row, [B, H, N] in
+    fp32, without a gradient. variant: a step of the stage, as in --variant; by default the fastest for the problem and the GPU, or on the CPU
+    the last that takes it. backward_variant: by default the same, or with no variant the fastest. ValueError: no kernel of the stage does it.
+    """
+    kind = None
+    if alibi_slopes is not None:
+        _require(bias is None, "a bias and alibi_slopes exclude each other")
+        bias, kind = alibi_slopes.detach().float().reshape(-1, q.shape[1], 1, 1), "alibi"
+    elif bias is not None:
+        bias = _bias(bias, q, k)
+    options = _options(causal, window, softcap, dropout_p, seed, scale, bias=kind)
+    O, L = _attention(q, k, v, bias, options, deterministic, stage, variant, backward_variant)
+    return (O, L) if return_lse else O
+
+
+def attention_varlen(
+    q,
+    k,
+    v,
+    cu_seqlens_q,
+    cu_seqlens_k=None,
+    *,
+    causal=False,
+    window=(-1, -1),
+    softcap=0.0,
+    dropout_p=0.0,
+    seed=None,
+    deterministic=False,
+    scale=None,
+    return_lse=False,
+    stage="08",
+    variant=None,
+    backward_variant=None,
+):
+    """attention() of sequences of unequal lengths, packed one after another: q [total, H, d], k and v [total_k, Hkv, d]. Sequence s has the
+    queries cu_seqlens_q[s] to cu_seqlens_q[s + 1], and keys likewise; without cu_seqlens_k, those of its queries. They are best lists, or
+    tensors on the CPU: the CPU waits for those on a GPU. With return_lse also [H, total].
+    """
+    _require(q.dim() == k.dim() == v.dim() == 3, "q, k and v have to be [total, H, d]")
+    ends = [
+        x.tolist() if isinstance(x, Tensor) else list(x) for x in (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)
+    ]
+    _require(
+        len(ends[0]) == len(ends[1]) > 1 and ends[0][0] == ends[1][0] == 0,
+        "cu_seqlens begin with 0, and have as many entries for q as for k",
+    )
+    lengths = ",".join(f"{b - a}:{d - c}" for a, b, c, d in zip(ends[0], ends[0][1:], ends[1], ends[1][1:]))
+    options = _options(causal, window, softcap, dropout_p, seed, scale, lengths=lengths)
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    O, L = _attention(q, k, v, None, options, deterministic, stage, variant, backward_variant)
+    O = O[0].transpose(0, 1)
+    return (O, L[0]) if return_lse else O
+
+
+def flash_attn_func(
+    q,
+    k,
+    v,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
+):
+    """As flash_attn's function of this name: q [B, N, H, d], k and v [B, Nk, Hkv, d]. return_attn_probs gives O, L and None: nobody has P."""
+    how = {"causal": causal, "window": window_size, "softcap": softcap, "dropout_p": dropout_p, "scale": softmax_scale}
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    O, L = attention(q, k, v, **how, alibi_slopes=alibi_slopes, deterministic=deterministic, return_lse=True)
+    return (O.transpose(1, 2), L, None) if return_attn_probs else O.transpose(1, 2)
+
+
+def flash_attn_varlen_func(
+    q,
+    k,
+    v,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q=None,
+    max_seqlen_k=None,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    deterministic=False,
+    return_attn_probs=False,
+):
+    """As flash_attn's function of this name, without alibi_slopes and block_table. The greatest lengths are not needed."""
+    how = {"causal": causal, "window": window_size, "softcap": softcap, "dropout_p": dropout_p, "scale": softmax_scale}
+    O, L = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, **how, deterministic=deterministic, return_lse=True)
+    return (O, L, None) if return_attn_probs else O

@@ -67,7 +67,7 @@ class _Ring:
     """This rank's place in a group, and the lengths of all."""
 
     def __init__(self, q, k, v, causal, scale, zigzag, group):
-        flash_steps._check(q, k, v)
+        flash_steps._check(q, k, v, None)
         self.group, self.causal, self.zigzag = group, causal, zigzag
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         B, H, n, d = q.shape
@@ -135,7 +135,8 @@ class _RingAttention(torch.autograd.Function):
             arrived = ring.pass_on(keys, step) if step + 1 < ring.world else None
             for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
                 theirs = [x[:, :, cols] for x in keys]
-                part = flash_steps._run_forward(q[:, :, rows], *theirs, causal, scale, stage, variant, backward_variant)
+                how = flash_steps._options(causal, scale=scale), False, stage, variant, backward_variant
+                part = flash_steps._run_forward(q[:, :, rows], *theirs, None, *how)
                 if O is None and rows == slice(0, q.shape[2]):
                     O, L = part
                     continue
@@ -157,7 +158,8 @@ class _RingAttention(torch.autograd.Function):
             gradients = []  # P follows from L, and D from O: both of all keys, so each part gives terms of the gradients
             for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
                 mine, theirs = ([x[:, :, cut] for x in some] for cut, some in ((rows, (dO, q, O, L)), (cols, keys)))
-                dq, *terms = flash_steps._run_backward(*mine[:2], *theirs, *mine[2:], causal, scale, stage, variant)
+                how = flash_steps._options(causal, scale=scale), False, stage, variant
+                dq, *terms, _ = flash_steps._run_backward(*mine[:2], *theirs, *mine[2:], None, False, *how)
                 dQ = _sum(dQ, [dq], rows, [q])
                 gradients = _sum(gradients, terms, cols, keys)
             gradients = gradients or [torch.zeros_like(x, dtype=torch.float32) for x in keys]

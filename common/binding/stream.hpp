@@ -1,5 +1,7 @@
-// A caller's stream. launch() starts kernels on the default stream: that one waits for what the caller has queued, and the caller's for it.
+// A caller's stream: the kernels that one thread launches go to it.
 #pragma once
+
+#include <cstddef>
 
 namespace flash {
 
@@ -11,10 +13,19 @@ const Variant& gpu_merge();
 /// The GPU that is current for this thread; 0 in a build without GPU code.
 int current_gpu();
 
-/// Work that starts on the default stream from now on waits for the work that `stream` holds already.
-void wait_for(void* stream);
+/// While it lives, this thread's launches go to a stream of the caller's; nullptr is the default stream.
+class OnStream {
+ public:
+  explicit OnStream(void* stream);
+  ~OnStream();
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
 
-/// Work queued on `stream` from now on waits for the work that has been started on the default stream.
-void let_wait(void* stream);
+ private:
+  void* before_;
+};
+
+/// Queues a copy to the GPU on that stream. What is copied may change once this returns.
+void copy_to_gpu(void* to, const void* from, std::size_t bytes);
 
 }  // namespace flash

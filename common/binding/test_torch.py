@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """flash_steps.py with the libraries of a build folder: values and gradients against scaled_dot_product_attention in fp64, PyTorch's own checks of
-operations, torch.compile, strides, what is refused, and every step of stage 08. Nothing here uses a formula of this project, in which a kernel
+operations, torch.compile, CUDA graphs, strides, options, what is refused, and every step of stage 08. Nothing here uses a formula of this project, in which a kernel
 and its reference could share a mistake.
 
   test_torch.py BUILD    exits with 77 if torch or the libraries are not there
 """
 
+import itertools
 import sys
 import unittest
 from pathlib import Path
+from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 try:
@@ -38,6 +40,25 @@ def exact(q, k, v, causal, scale=None):
     mask = ~hidden(q, k) if causal else None
     q, k, v = q.double(), k.double(), v.double()
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
+
+
+def by_formula(q, k, v, *, causal=False, window=(-1, -1), softcap=0.0, bias=None, alibi_slopes=None, scale=None, kept=1.0, **_):
+    """The same in fp64 with every option; kept: what each weight is multiplied by, for dropout."""
+    q, k, v = q.double(), k.double(), v.double()
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    S = q @ k.mT * (q.shape[3] ** -0.5 if scale is None else scale)
+    S = softcap * torch.tanh(S / softcap) if softcap else S
+    behind = torch.arange(q.shape[2], device=q.device)[:, None] + k.shape[2] - q.shape[2] - torch.arange(k.shape[2], device=q.device)
+    if alibi_slopes is not None:
+        S = S - alibi_slopes.double().reshape(-1, q.shape[1], 1, 1) * behind.abs()
+    if bias is not None:
+        S = S.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool else S + bias.double()
+    before, after = window[0] if window[0] >= 0 else 1 << 40, 0 if causal else window[1] if window[1] >= 0 else 1 << 40
+    seen = (-after <= behind) & (behind <= before)
+    S = S.masked_fill(~seen, -torch.inf)
+    m = S.amax(-1, keepdim=True).clamp(min=-1e300)  # of a row without keys, too
+    P = torch.exp(S - m)
+    return P / P.sum(-1, keepdim=True).clamp(min=1e-300) * kept @ v
 
 
 def plain(q, k, v, causal):
@@ -96,7 +117,7 @@ class OnCPU(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "there are: ") as caught:
             flash_steps.attention(*self.alike((1, 1, 8, 64), dtype=torch.float16), variant="none")
         steps = str(caught.exception).split("there are: ")[1].split(", ")
-        steps.remove("bias_gradient")  # only for problems with that gradient, which the binding does not ask for
+        steps.remove("bias_gradient")  # only for problems with that gradient
         for dtype, H, Hkv, Nq, Nk, d, causal in OF_STAGE_08:
             shapes = [(2, heads, self.times * n, d) for heads, n in ((H, Nq), (Hkv, Nk), (Hkv, Nk), (H, Nq))]
             *inputs, dO = self.tensors(*shapes, dtype=dtype, seed=d)
@@ -138,10 +159,114 @@ class OnCPU(unittest.TestCase):
     def test_opcheck(self):
         for stage, dtype in (("01", torch.float32), ("07", torch.float32), ("08", torch.float16)):
             q, k, v = (x.transpose(1, 2).requires_grad_() for x in self.tensors(*[(1, 8, 2, 16)] * 3, dtype=dtype))
-            torch.library.opcheck(torch.ops.flash_steps.forward.default, (q, k, v, True, 0.25, stage, "", ""))
-            O, L = torch.ops.flash_steps.forward(q, k, v, True, 0.25, stage, "", "")
-            q, k, v, O = (x.detach() for x in (q, k, v, O))
-            torch.library.opcheck(torch.ops.flash_steps.backward.default, (torch.ones_like(O), q, k, v, O, L, True, 0.25, stage, ""))
+            (bias,) = self.tensors((1, 2, 8, 8))
+            how = "--causal=true\n--scale=0.25", False, stage, ""
+            torch.library.opcheck(torch.ops.flash_steps.forward.default, (q, k, v, bias.requires_grad_(), *how, ""))
+            O, L = torch.ops.flash_steps.forward(q, k, v, bias, *how, "")
+            q, k, v, O, bias = (x.detach() for x in (q, k, v, O, bias))
+            for wanted in (True, False):
+                torch.library.opcheck(torch.ops.flash_steps.backward.default, (torch.ones_like(O), q, k, v, O, L, bias, wanted, *how))
+
+    def close(self, found, wanted, tensors, dO, name):
+        """O and the gradients of `tensors`."""
+        self.assertEqual(found.shape, wanted.shape)
+        mine = found, *torch.autograd.grad(found, tensors, dO.to(found.dtype))
+        theirs = wanted, *torch.autograd.grad(wanted, tensors, dO.double())
+        for a, b in zip(mine, theirs):
+            error = (a.double() - b.double()).abs().max().item()
+            self.assertLess(error, TOLERANCE[found.dtype] * max(1, b.abs().max().item()), name)
+
+    def test_random_problems(self):
+        """Every option, alone and with others, against the formula."""
+        random = Random(1)
+        for number in range(300 if self.device == "cuda" else 30):
+            dtype, (H, Hkv) = random.choice([torch.float16, torch.bfloat16, torch.float32]), random.choice([(1, 1), (2, 2), (4, 2), (3, 1)])
+            B, Nq, Nk, d = (
+                random.randint(1, 2),
+                self.times * random.randint(1, 40),
+                self.times * random.randint(1, 40),
+                random.choice([8, 20, 64]),
+            )
+            q, k, v, dO = self.tensors((B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d), (B, H, Nq, d), dtype=dtype, seed=number)
+            tensors, options = [x.requires_grad_() for x in (q, k, v)], {"causal": random.random() < 0.5}
+            kind = random.choice(["", "", "bias", "bool", "alibi", "window", "window", "softcap", "scale"])
+            if kind == "bias":
+                (bias,) = self.tensors((random.choice([1, B]), random.choice([1, H]), random.choice([1, Nq]), Nk), seed=number)
+                tensors += [bias.requires_grad_()]
+                options["bias"] = bias
+            elif kind == "bool":
+                (bias,) = self.tensors((Nq, Nk), seed=number)
+                options["bias"] = bias > -1
+            elif kind == "alibi":
+                (slopes,) = self.tensors((random.choice([1, B]), H), seed=number)
+                options["alibi_slopes"] = slopes.abs()
+            elif kind == "window":
+                options |= {"window": (random.randint(-1, Nk), random.randint(-1, Nk)), "softcap": random.choice([0.0, 2.0])}
+            elif kind:
+                options |= {kind: 0.5}
+            stage = "07" if dtype == torch.float32 else "08"
+            name = f"{number}: {dtype} B={B} H={H} Hkv={Hkv} Nq={Nq} Nk={Nk} d={d} {kind} {options.keys()}"
+            O = flash_steps.attention(q, k, v, stage=stage, deterministic=stage == "08" and kind in ("", "scale"), **options)
+            self.close(O, by_formula(q, k, v, **options), tensors, dO, name)
+
+    def test_dropout(self):
+        """The weights that a seed keeps are those that V = I shows, in both passes."""
+        for dtype, stage in ((torch.float16, "08"), (torch.float32, "07")):
+            q, k, v, dO = self.tensors(*[(1, 2, 50, 64)] * 4, dtype=dtype)
+            how = {"dropout_p": 0.25, "seed": 7, "stage": stage}
+            unit = torch.eye(50, 64, device=self.device, dtype=dtype).expand(1, 2, 50, 64).contiguous()
+            kept = (flash_steps.attention(q, k, unit, **how)[..., :50] != 0).double() / 0.75
+            self.assertTrue(0.6 < (kept > 0).double().mean() < 0.9)
+            tensors = [x.requires_grad_() for x in (q, k, v)]
+            self.close(flash_steps.attention(q, k, v, **how), by_formula(q, k, v, kept=kept), tensors, dO, stage)
+            self.assertFalse(torch.equal(*(flash_steps.attention(q, k, v, dropout_p=0.5, stage=stage) for _ in range(2))))
+
+    def test_varlen(self):
+        """Packed sequences, empty ones included, are attention of each; and as flash_attn calls it."""
+        for dtype, stage in ((torch.float16, "08"), (torch.float32, "07")):
+            ends, key_ends = [0, 5, 5, 22, 40], [0, 9, 12, 30, 30]
+            q, k, v, dO = self.tensors((40, 4, 16), (30, 2, 16), (30, 2, 16), (40, 4, 16), dtype=dtype)
+            tensors = [x.requires_grad_() for x in (q, k, v)]
+            for options in ({"causal": True}, {"window": (4, 3), "softcap": 3.0}):
+                parts = zip(ends, ends[1:], key_ends, key_ends[1:])
+                each = [[x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d])] for a, b, c, d in parts]
+                seen = [by_formula(*qkv, **options) if qkv[1].shape[2] else qkv[0].double() * 0 for qkv in each]
+                wanted = torch.cat([O[0].transpose(0, 1) for O in seen])
+                on_device = torch.tensor(ends, dtype=torch.int32, device=self.device)
+                O, L = flash_steps.attention_varlen(q, k, v, on_device, key_ends, stage=stage, return_lse=True, **options)
+                self.assertEqual(L.shape, (4, 40))
+                self.close(O, wanted, tensors, dO, f"{stage} {options}")
+        with torch.no_grad():
+            q, k, v = (x.half() for x in (q, k, v))
+            mine = flash_steps.flash_attn_varlen_func(q, k, v, ends, key_ends, 18, 18, causal=True)
+            self.assertTrue(torch.equal(mine, flash_steps.attention_varlen(q, k, v, ends, key_ends, causal=True)))
+
+    def test_as_flash_attn(self):
+        """Forty calls in the form of that library's function, [B, N, H, d]."""
+        q, k, v, dO = self.tensors((2, 24, 4, 16), (2, 30, 2, 16), (2, 30, 2, 16), (2, 24, 4, 16), dtype=torch.float16)
+        tensors = [x.requires_grad_() for x in (q, k, v)]
+        slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625], device=self.device)
+        windows, extras = (
+            ((-1, -1), (7, -1), (-1, 2), (5, 3), (0, 0)),
+            ({}, {"softcap": 2.0}, {"softmax_scale": 0.3}, {"alibi_slopes": slopes}),
+        )
+        for causal, window, extra in itertools.product((False, True), windows, extras):
+            if "alibi_slopes" in extra and window != (-1, -1):
+                extra = {"softcap": 0.5, "softmax_scale": 0.3}
+            O, L, _ = flash_steps.flash_attn_func(q, k, v, causal=causal, window_size=window, return_attn_probs=True, **extra)
+            self.assertEqual(L.shape, (2, 4, 24))
+            options = {"causal": causal, "window": window, "scale": extra.get("softmax_scale"), **extra}
+            wanted = by_formula(*(x.transpose(1, 2) for x in (q, k, v)), **options).transpose(1, 2)
+            self.close(O, wanted, tensors, dO, f"{causal} {window} {extra.keys()}")
+
+    def test_lse_autocast_vmap(self):
+        q, k, v = self.tensors(*[(1, 2, 9, 16)] * 3)
+        O, L = flash_steps.attention(q, k, v, stage="07", scale=0.5, return_lse=True)
+        self.assertTrue(torch.allclose(L, torch.logsumexp(q @ k.mT * 0.5, -1), atol=1e-5))
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            self.assertEqual(flash_steps.attention(q, k, v).dtype, torch.bfloat16)
+        with self.assertRaisesRegex(NotImplementedError, "vmap is not supported"):
+            torch.vmap(lambda q: flash_steps.attention(q, k, v, stage="07"))(q[None])
 
     def test_compile(self):
         """One graph without a break, forward and backward, for more than one length."""
@@ -167,21 +292,29 @@ class OnCPU(unittest.TestCase):
             ("Q repeats entries", (q[:, :1].expand(1, 2, 8, 8), k, v), {}),
             ("K does not have adjacent columns", (q, k.mT, v), {}),
             ("V has rows that do not begin at multiples of 16 bytes", (*half[:2], odd), {"stage": "08"}),
-            ("scale is inf; allowed", (q, k, v), {"scale": 1e300}),
+            ("window is .left, right.", half, {"stage": "08", "window": (3,)}),
+            ("bias is neither", half, {"stage": "08", "bias": torch.zeros(3, 8, device=self.device)}),
+            ("exclude each other", half, {"bias": torch.zeros(8, 8, device=self.device), "alibi_slopes": torch.zeros(2)}),
+            ("dropout is '1.5'; allowed", half, {"stage": "08", "dropout_p": 1.5}),
+            ("does not know --softcap; stage='08' takes fp16", half, {"stage": "04", "softcap": 1.0}),
+            ("scale is '1e.300'; allowed", (q, k, v), {"scale": 1e300}),
             ("head-dim is '300'; allowed: whole numbers from 1 to 256", self.tensors(*[(1, 1, 2, 300)] * 3), {}),
             ("tensors are on meta", [x.to("meta") for x in (q, k, v)], {}),
         ]
         for why, tensors, options in cases:
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
                 flash_steps.attention(*tensors, **({"stage": "07"} | options))
+        O = flash_steps.attention(*(x.requires_grad_() for x in half), softcap=1.0, deterministic=True)
+        with self.assertRaisesRegex(ValueError, "no variant .* same bits in each run"):
+            O.sum().backward()
         with self.assertRaisesRegex(RuntimeError, "stage '99': there is no library in .*; there are: 01_naive, 02_.*, 08_"):
             flash_steps.attention(q, k, v, stage="99")
 
     def test_refused_without_attention(self):
         """The operations themselves, as export and compile call them: what they took would be read out of bounds."""
         q, k, v = self.tensors(*[(1, 2, 8, 8)] * 3)
-        how = True, 0.25, "07", ""
-        O, L = torch.ops.flash_steps.forward(q, k, v, *how, "")
+        how = "--causal=true", False, "07", ""
+        O, L = torch.ops.flash_steps.forward(q, k, v, None, *how, "")
         good = {"dO": torch.ones_like(O), "q": q, "k": k, "v": v, "O": O, "L": L}
         cases = [
             ("all fp32", {"k": k.half()}),
@@ -197,10 +330,10 @@ class OnCPU(unittest.TestCase):
         for why, change in cases:
             given = good | change
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
-                torch.ops.flash_steps.backward(*given.values(), *how)
+                torch.ops.flash_steps.backward(*given.values(), None, False, *how)
             if change.keys() & {"q", "k", "v"}:
                 with self.subTest(why), self.assertRaisesRegex(ValueError, why):
-                    torch.ops.flash_steps.forward(*(given[name] for name in "qkv"), *how, "")
+                    torch.ops.flash_steps.forward(*(given[name] for name in "qkv"), None, *how, "")
 
     def test_no_gradient(self):
         """Of a step that has no backward pass, and of a gradient."""
@@ -228,6 +361,54 @@ class OnGPU(OnCPU):
             O = flash_steps.attention(2 * q, k, v)
             error = (O.double() - wanted).abs().max().item()  # read in this stream: the default one does not wait for it
         self.assertLess(error, TOLERANCE[torch.float16])
+
+    def test_graph(self):
+        """A captured CUDA graph of both passes gives the bits of a call, and reads its inputs anew at each replay."""
+        q, k, v = (x.requires_grad_() for x in self.tensors(*[(2, 8, 500, 64)] * 3, dtype=torch.float16))
+        (dO,) = self.tensors(q.shape, dtype=q.dtype, seed=2)
+
+        def both(causal=True):
+            O = flash_steps.attention(q, k, v, causal=causal, deterministic=True)
+            return O, *torch.autograd.grad(O, (q, k, v), dO)
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            both()  # before a capture, as CUDA asks
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = both()
+        for seed in (1, 5):
+            with torch.no_grad():
+                q.copy_(self.tensors(q.shape, dtype=q.dtype, seed=seed)[0])
+            graph.replay()
+            torch.cuda.synchronize()
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip(captured, both())))
+
+    def test_reduce_overhead(self):
+        layer = torch.compile(
+            lambda q, k, v: flash_steps.attention(2 * q, k, v, causal=True).square(), mode="reduce-overhead", fullgraph=True
+        )
+        q, k, v = self.tensors(*[(1, 4, 300, 64)] * 3, dtype=torch.float16)
+        for _ in range(4):
+            found = layer(q, k, v).clone()
+        wanted = by_formula(2 * q, k, v, causal=True).square()
+        self.assertLess((found - wanted).abs().max().item(), 4 * TOLERANCE[q.dtype])
+
+    def test_two_streams_at_once(self):
+        """Calls on two streams overlap and do not disturb each other."""
+        streams, results = [torch.cuda.Stream() for _ in range(2)], []
+        inputs = [self.tensors(*[(1, 2, 3000, 64)] * 3, dtype=torch.float16, seed=seed) for seed in (1, 2)]
+        torch.cuda.synchronize()
+        for _ in range(5):
+            for stream, qkv in zip(streams, inputs):
+                with torch.cuda.stream(stream):
+                    results.append(flash_steps.attention(*qkv, causal=True))
+        torch.cuda.synchronize()
+        for number, O in enumerate(results):
+            self.assertTrue(torch.equal(O, results[number % 2]))
+            self.assertLess((O - by_formula(*inputs[number % 2], causal=True)).abs().max().item(), TOLERANCE[torch.float16])
 
     def test_each_gpu(self):
         """Tensors are computed where they are, whichever GPU is the current one."""

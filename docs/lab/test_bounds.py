@@ -177,7 +177,12 @@ class Ladders(unittest.TestCase):
         page = (pathlib.Path(__file__).parents[1] / "chapters/06b_fast_product.md").read_text()
         for step in (2, 6):
             products, *others, share, rate = next(issued_06([(step, 64)]))
-            for said in (f"{products:,}", f"{sum(others):,.0f}" if step == 6 else f"E = {sum(others):.0f}", f"{share:.0f}", f"{rate:.0f} TFLOP/s"):
+            for said in (
+                f"{products:,}",
+                f"{sum(others):,.0f}" if step == 6 else f"E = {sum(others):.0f}",
+                f"{share:.0f}",
+                f"{rate:.0f} TFLOP/s",
+            ):
                 self.assertIn(said, page)
         for said in (896, 840, 256, 64, 32):
             self.assertIn(said, next(issued_06([(2, 64)])))

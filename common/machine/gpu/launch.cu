@@ -38,6 +38,11 @@ void refuse_unless(bool holds, const char* name, const LaunchShape& shape, const
 
 }  // namespace
 
+cudaStream_t& launch_stream() {
+  thread_local cudaStream_t stream = nullptr;
+  return stream;
+}
+
 void prepare_launch(const char* name, const LaunchShape& shape, const void* kernel) {
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");

@@ -24,13 +24,16 @@ void prepare_launch(const char* name, const LaunchShape& shape, const void* kern
 /// Throws DeviceError, naming kernel and shape, if the launch that was just made failed.
 void check_launch(const char* name, const LaunchShape& shape);
 
-/// Starts kernel<<<grid, block, shared_bytes>>>(args...) on the default stream, every error checked. No argument may narrow.
+/// The stream that this thread's launches go to: the default stream, until somebody sets another.
+cudaStream_t& launch_stream();
+
+/// Starts kernel<<<grid, block, shared_bytes>>>(args...) on launch_stream(), every error checked. No argument may narrow.
 template <class... Parameters, class... Arguments>
 requires(sizeof...(Arguments) == sizeof...(Parameters) &&
          (Lossless<Parameters, Arguments> && ...)) void launch(const char* name, const LaunchShape& shape,
                                                                void (*kernel)(Parameters...), Arguments&&... arguments) {
   prepare_launch(name, shape, reinterpret_cast<const void*>(kernel));
-  kernel<<<shape.grid, shape.block, shape.shared_bytes>>>(Parameters(arguments)...);
+  kernel<<<shape.grid, shape.block, shape.shared_bytes, launch_stream()>>>(Parameters(arguments)...);
   check_launch(name, shape);
 }
 
