@@ -35,7 +35,7 @@ ROOMS = (  # its name, its limit, its paths; a file belongs to the first room th
     ("docs: tools", 1120, r"docs/tools/"),
     ("docs: sources of pictures", 4249, r"docs/img/"),
     ("docs: site, tests of pages, scripts", 810, r"docs/"),
-    ("root and CI", 335, r""),
+    ("root and CI", 355, r""),
 )
 STANDALONE = (  # lines that the second standalone.cu may add to the first: a reader sees the idea in their diff
     ("01_naive", "02_safe_softmax", 40),

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
-_build = Path(__file__).resolve().parents[2] / "build-binding"
+_here = Path(__file__).resolve()
+_installed = _here.with_name("flash_steps_lib")
+_libraries = _installed if _installed.is_dir() else _here.parents[2] / "build-binding/lib"
 
 
 class _View(ctypes.Structure):  # flash_tensor
@@ -40,19 +42,19 @@ class _Call(ctypes.Structure):  # flash_call
 
 def use(build):
     """The build folder whose lib/ has the libraries of the stages."""
-    global _build
-    _build = Path(build)
+    global _libraries
+    _libraries = Path(build) / "lib"
     _library.cache_clear()
 
 
 @functools.cache
 def _library(stage):
-    found = sorted((_build / "lib").glob(f"libflash_{stage}*"))
+    found = sorted(_libraries.glob(f"libflash_{stage}*"))
     if len(found) != 1:
         what = "there is no library" if not found else f"{len(found)} libraries match"
-        there = sorted(path.stem.removeprefix("libflash_") for path in (_build / "lib").glob("libflash_*"))
+        there = sorted(path.stem.removeprefix("libflash_") for path in _libraries.glob("libflash_*"))
         instead = f"there are: {', '.join(there)}" if there else "docs/howto/pytorch.md says how to build them"
-        raise RuntimeError(f"stage '{stage}': {what} in {_build / 'lib'}; {instead}")
+        raise RuntimeError(f"stage '{stage}': {what} in {_libraries}; {instead}")
     library = ctypes.CDLL(str(found[0]))
     library.flash_error.restype = ctypes.c_char_p
     return library
