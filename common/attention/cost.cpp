@@ -7,17 +7,9 @@
 namespace flash {
 
 std::int64_t visible_pairs(const FullProblem& p) {
-  const std::int64_t Nq = p.Nq, Nk = p.Nk;
-  if (!p.window.is_open() || !p.sequences.empty()) {
-    std::int64_t pairs = 0;
-    for (int i = 0; i < p.Nq; ++i) pairs += std::max(0, p.end_key(i) - p.first_key(i));
-    return pairs;
-  }
-  if (!p.causal) return Nq * Nk;
-  // The mask is aligned at the bottom right: the last query sees all Nk keys, each one before it one key less, until none is
-  // left. So min(Nq, Nk) queries see a key at all:  sum over r = 0 .. rows-1 of (Nk - r).
-  const std::int64_t rows = std::min(Nq, Nk);
-  return rows * Nk - rows * (rows - 1) / 2;
+  std::int64_t pairs = 0;
+  for (int i = 0; i < p.Nq; ++i) pairs += std::max(0, p.end_key(i) - p.first_key(i));
+  return pairs;
 }
 
 namespace {

@@ -8,7 +8,7 @@
 
 namespace flash {
 
-/// Pairs (query, key) of one head that the mask leaves visible: Nq*Nk, or the exact sum over rows if causal.
+/// Pairs (query, key) of one head that the mask leaves visible.
 std::int64_t visible_pairs(const FullProblem&);
 
 /// FLOPs by the usual convention: two products of 2*pairs*d each forward, 2.5 times that backward (five products).

@@ -35,6 +35,7 @@ bool valid_lengths(const P& p) {
   return p.sequences.empty() || (p.sequences.queries.back() > 0 && p.sequences.keys.back() > 0);
 }
 bool valid_dropout(const P& p) { return p.dropout.probability >= 0 && p.dropout.probability < 1; }
+bool asks_any_scale(const P& p) { return !(p.scale > 0.0f && p.scale < 1e30f); }
 bool valid_head_dim(const P& p) { return p.d <= largest_head_dim; }
 
 constexpr Named always = Named::always, in_json = Named::in_json, if_set = Named::if_set, of_inputs = Named::of_inputs;
@@ -48,7 +49,7 @@ constexpr ProblemOption option_table[] = {
     {"--seq-k", &P::Nk, "Nk", "Number of keys", always, of(F::unequal_lengths), nullptr, "--seq-q unlike --seq-k"},
     {"--head-dim", &P::d, "d", "Head dimension", always, of(), nullptr, nullptr, "whole numbers from 1 to 256", valid_head_dim},
     {"--scale", &P::scale, "X", "Factor of Q K^T", in_json, of(F::any_scale), "1/sqrt(d)",
-     "a --scale that is not positive, or 1e30 or more"},
+     "a --scale that is not positive, or 1e30 or more", nullptr, nullptr, asks_any_scale},
     {"--causal", &P::causal, "", "Query i sees key j only if j <= i + Nk - Nq", in_json, of(F::causal)},
     {"--window", &P::window, "left,right",
      "Query i sees key j only if i + Nk - Nq - left <= j <= i + Nk - Nq + right; -1: no bound", if_set, of(F::window), nullptr,
@@ -190,8 +191,7 @@ F feature_of(const ProblemOption& option, const P& p) {
   return with_value(option, p, [&](const auto& value) {
     using T = std::decay_t<decltype(value)>;
     if constexpr (Enumeration<T>) return option.features.at(static_cast<std::size_t>(value));
-    if (option.features[1] == F::any_scale && p.scale > 0.0f && p.scale < 1e30f) return F::none;
-    return option.features.at(is_set(option, p) ? 1 : 0);
+    return option.features.at((option.asks == nullptr ? is_set(option, p) : option.asks(p)) ? 1 : 0);
   });
 }
 
@@ -299,22 +299,7 @@ bool is_set(const ProblemOption& option, const FullProblem& problem) {
          (option.name == std::string_view("--dropout-seed") && problem.dropout.probability != 0);
 }
 
-// Does not compile once a problem has another field: a new option belongs into the table, or every kernel would be given it.
-struct Known : OptionsProblem {
-  Sequences sequences;
-  Dropout dropout;
-  Score score;
-  Values values;
-  bool bias_gradient;
-  InputKind input;
-  std::uint64_t seed;
-};
-static_assert(sizeof(FullProblem) == sizeof(Known));
-static_assert(sizeof(OptionsProblem) == sizeof(Problem) + sizeof(Window) + sizeof(OptionsProblem::softcap));
-
 Features features_of(const FullProblem& problem) {
-  [[maybe_unused]] const auto& [B, H, Hkv, Nq, Nk, d, scale, causal, bias, bias_per_batch, bias_per_head, dtype, layout] =
-      static_cast<const Problem&>(problem);
   F found = F::none;
   for (const ProblemOption& option : option_table) found = found | feature_of(option, problem);
   return found;

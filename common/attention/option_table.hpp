@@ -24,12 +24,12 @@ struct ProblemOption {
   const char* value;  ///< as --help shows it; "" for flags, and for enumerations, whose values it shows
   const char* help;
   Named named = Named::if_set;
-  std::array<Features, 5>
-      features{};  ///< by the value of a flag or an enumeration; of other options [1], if they are not at their default
-  const char* fallback = nullptr;  ///< the default in words; null: the value in FullProblem
-  const char* relation = nullptr;  ///< the name of that feature, if it is not the option's
-  const char* allowed = nullptr;   ///< null: all values of the type
+  std::array<Features, 5> features{};  ///< by the value of a flag or an enumeration; of other options [1], if `asks`
+  const char* fallback = nullptr;      ///< the default in words; null: the value in FullProblem
+  const char* relation = nullptr;      ///< the name of that feature, if it is not the option's
+  const char* allowed = nullptr;       ///< null: all values of the type
   bool (*valid)(const FullProblem&) = nullptr;
+  bool (*asks)(const FullProblem&) = nullptr;  ///< for the feature; null: a value that is not the default does
 };
 
 std::span<const ProblemOption> problem_options();

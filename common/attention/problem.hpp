@@ -22,11 +22,7 @@ enum class BiasKind { none, vector, matrix, alibi };
 enum class Score { dot, lorentz };
 enum class Values { tangent, centroid };
 
-/// normal:   Q, K, V standard normal.
-/// ones:     Q, K, V all ones: every row of O is 1, and L is scale*d plus the logarithm of the number of visible keys.
-/// identity: row i of Q and of K is the unit vector i mod d, V as in ramp: with a large scale and N <= d, O = V.
-/// ramp:     Q and K all ones, V(j, c) = j mod 1024 + c/1000: row i of O is the mean of the visible j, plus c/1000.
-/// large:    normal, with scores of standard deviation 100 at the default scale: exp overflows in fp32 unless the max is subtracted.
+/// What each gives is told by --help (option_table.cpp).
 enum class InputKind { normal, ones, identity, ramp, large };
 
 /// The values of an enumeration on the command line and in JSON, in its order.

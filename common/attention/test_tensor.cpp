@@ -1,6 +1,6 @@
 #include "common/attention/tensor.hpp"
 
-#include "common/attention/variant.hpp"
+#include "common/attention/registry.hpp"
 
 #include <doctest/doctest.h>
 

@@ -7,7 +7,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace flash {
@@ -24,6 +23,9 @@ struct Variant;
 /// What a pass of a variant does with these tiles (of no rows, if it has nothing to choose) on such a device. A stage has it in its
 /// predicted.hpp, next to the kernels.
 using Predict = Prediction (*)(const Variant&, const FullProblem&, Pass, const TileChoice&, const DeviceLimits&);
+
+/// Copies rows, padded with zeros or cut off where those of `to` have another length: common/parts/copy_rows.cuh.
+using CopyRows = void (*)(const TensorRef& from, const TensorRef& to);
 
 /// One kernel file of a stage. launch functions start kernels on this thread's stream, allocate nothing and do not wait.
 struct Variant {
@@ -42,7 +44,7 @@ struct Variant {
   bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
   std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take; a run without --dtype takes the first
   int max_head_dim = 128;                     ///< the largest d that the kernels take
-  int row_multiple = 1;              ///< kernels get tensors whose d is a multiple of it: launch_pass() pads others with zeros
+  int row_multiple = 1;              ///< kernels get tensors whose d is a multiple of it: others are padded (padding.hpp)
   Features takes = general_problem;  ///< what it knows of problems; others are refused
   Features needs = Features::none;   ///< what a problem must have for it; others are refused
   /// "" or why a device cannot run a problem, which another one could: "bf16 needs compute capability 8.0". Null: every device can.
@@ -52,16 +54,10 @@ struct Variant {
   bool (*fastest)(const FullProblem&, Pass) = nullptr;
   /// A run that names no variant takes it only where it is the fastest, or where the default does not know what the problem has.
   bool only_if_fastest = false;
-  const char* file = "";                          ///< path of the kernel file in the project; registration fills it in
-  Predict predict = nullptr;                      ///< likewise; null: nothing is predicted
-  void (*copy_rows)(const Attention&) = nullptr;  ///< likewise: rows from Q to O, padded with zeros or cut off
+  const char* file = "";         ///< path of the kernel file in the project; registration fills it in
+  Predict predict = nullptr;     ///< likewise; null: nothing is predicted
+  CopyRows copy_rows = nullptr;  ///< likewise, of the variant's backend
 };
-
-/// Launches the pass, of a backward one without its forward; where d is no multiple of row_multiple, on padded copies of the tensors.
-void launch_pass(const Variant&, const Attention&, Pass);
-
-/// The copies that launch_pass() makes of the tensors of such a problem; none if its rows fit.
-std::vector<WorkspaceSpec> padded_copies(const Variant&, const FullProblem&, Pass);
 
 /// The buffers that a pass of the problem needs besides its tensors: the variant's own and padded copies.
 std::vector<WorkspaceSpec> workspaces_of(const Variant&, const FullProblem&, Pass);
@@ -78,31 +74,7 @@ std::string cannot_run(const Variant&, const FullProblem&, Pass, const DeviceLim
 /// The same with traffic in bytes, for these tiles or the variant's default; empty if there is no formula.
 Prediction predict(const Variant&, const FullProblem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});
 
-/// The variants of the running stage for one backend, in the order of their file numbers; empty for gpu in a CPU-only build.
-/// Filled by the source that add_stage() generates for the stage.
-const std::vector<Variant>& variants(Backend);
-
-/// The one of that name; null if there is none.
-const Variant* find_variant(Backend, std::string_view name);
-
-/// The one that is the fastest for the pass of the problem and can run it on such a device; null if none says so. If several do: the
-/// first that is only for some problems, else the last, since a later step knows the earlier ones.
-const Variant* fastest_variant(Backend, const FullProblem&, Pass, const DeviceLimits&);
-
 /// Whether it knows all that the problem has (Variant::takes), and is for such problems (Variant::needs).
 bool knows(const Variant&, const FullProblem&);
-
-/// The last one that has the pass and knows all that the problem has; null if none does.
-const Variant* last_that_knows(Backend, const FullProblem&, Pass);
-
-/// "" or which two kernel files have given their variants the same name, so that nobody could choose the second.
-std::string name_clash(Backend);
-
-/// Adds a variant when the program starts. It is read in main() at the earliest, since it may be initialised after this.
-struct RegisterVariant {
-  RegisterVariant(Backend, int number, const Variant&, const char* file = "", Predict = nullptr,
-                  const Variant* copy_rows = nullptr);
-  RegisterVariant(Backend, int, Variant&&, const char* = "", Predict = nullptr, const Variant* = nullptr) = delete;
-};
 
 }  // namespace flash

@@ -54,7 +54,13 @@ void start_merge(const Attention& a) {
          view<const float>(a.workspace("part_L")));
 }
 
-void merge(const Attention& a) {
+}  // namespace
+
+#ifdef __CUDACC__
+void merge_on_gpu(const Attention& a) {
+#else
+void merge_on_cpu(const Attention& a) {
+#endif
   switch (a.workspace("part_O").dtype) {
     case Dtype::fp32:
       return start_merge<float>(a);
@@ -64,8 +70,4 @@ void merge(const Attention& a) {
       return start_merge<__nv_bfloat16>(a);
   }
 }
-
-const Variant variant{.name = "merge", .idea = "two parts of the keys, by their log-sum-exp", .forward = merge};
-
-}  // namespace
 }  // namespace flash

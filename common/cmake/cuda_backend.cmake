@@ -11,7 +11,6 @@ set(FLASH_HAS_CUDA OFF)
 # The architectures of the GPUs that answer, such as 80;90a; empty if none does.
 set(native_architectures)
 find_program(FLASH_NVIDIA_SMI nvidia-smi)
-mark_as_advanced(FLASH_NVIDIA_SMI)
 if(FLASH_NVIDIA_SMI)
   execute_process(COMMAND ${FLASH_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
                   OUTPUT_VARIABLE output RESULT_VARIABLE failed ERROR_QUIET)
@@ -35,7 +34,6 @@ else()
   endif()
   if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     find_program(FLASH_NVCC nvcc HINTS ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)  # often not in PATH
-    mark_as_advanced(FLASH_NVCC)
     if(FLASH_NVCC)
       set(ENV{CUDACXX} ${FLASH_NVCC})
     endif()

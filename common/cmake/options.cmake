@@ -106,7 +106,6 @@ elseif(FLASH_SANITIZE STREQUAL "thread")
   # The ThreadSanitizer of g++ 12 and clang 14 cannot start where the kernel randomises more than 28 bits of an address; setarch -R
   # starts a program without that, but some containers forbid it.
   find_program(FLASH_SETARCH setarch)
-  mark_as_advanced(FLASH_SETARCH)
   if(FLASH_SETARCH)
     execute_process(COMMAND ${FLASH_SETARCH} -R true RESULT_VARIABLE failed ERROR_QUIET)
     if(NOT failed)

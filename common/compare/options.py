@@ -14,12 +14,8 @@ Runs all stages and prints one table for each problem and pass. On a GPU it
 times them; on the CPU simulator it counts. What does not take the problem is
 left out, and named.
 
-A sweep over lengths, head dimensions and masks, which may be interrupted (the
-same command with --resume goes on):
-  compare --sweep d=64,128 --sweep causal=no,yes --sweep seq=512,4096 \\
-          --tokens 16384 --width 2048 --save sweep.jsonl
-Torch's attention on the same problem, next to a stage's last steps:
-  compare --only 08,peer --variant last --dtype fp16 --rounds 3
+A sweep, which may be interrupted (the same command with --resume goes on):
+  compare --sweep d=64,128 --sweep seq=512,4096 --save sweep.jsonl
 Pictures of saved rows, and what Nsight Compute says of them:
   compare plot --help      compare profile --help"""
 EXIT_CODES = """\

@@ -11,7 +11,6 @@ import json
 import re
 import statistics
 import sys
-import time
 import warnings
 
 from .rows import PASSES, Failure, options, run
@@ -74,26 +73,23 @@ def attention(torch, backend, scale, causal, mask=None):
 
 
 def time_ms(torch, work, iterations, flush):
-    """What `time` of a row says. Each timed call meets a cold L2. enqueue_ms is what a clock beside the call reads that does not wait for the
-    GPU, first_enqueue_ms the same of the first call, on an idle GPU: in a new process it loads the kernels."""
+    """What `time` of a row says. Each timed call meets a cold L2."""
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    times, enqueued = [], []
+    times = []
     for call in range(1 + WARM_UPS + iterations):
         torch.cuda.synchronize()
         for _ in range(FLUSHES if call > WARM_UPS else 0):
             flush.zero_()  # one would do for the L2; the others give Python the time to queue the work behind them
         start.record()
-        began = time.perf_counter()
         work()
-        enqueued.append(1e3 * (time.perf_counter() - began))
         stop.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(stop))
         if call == 0:
             torch.cuda.reset_peak_memory_stats()  # autotuning is no part of a run
-    first, times, enqueued = enqueued[0], times[1 + WARM_UPS :], enqueued[1 + WARM_UPS :]
+    times = times[1 + WARM_UPS :]
     gpu = {"median_ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "iterations": iterations}
-    return {**gpu, "cold_l2": True, "enqueue_ms": statistics.median(enqueued), "first_enqueue_ms": first}
+    return {**gpu, "cold_l2": True}
 
 
 def measure(torch, problem, backend, which, iterations):

@@ -34,6 +34,7 @@ PEERS = {
     "cudnn": "torch cuDNN",
     "triton": "Triton",
 }
+DOCS, DEVICE = rows.ROOT / "docs", "nvidia_h200"
 RESULTS = ("ms", "tflops", "extra_bytes_of_a_head", "least_bytes_of_a_head", "counted_bytes_of_a_head", "sectors")
 
 
@@ -116,15 +117,6 @@ def figure(plot, marks, where=None):
     return drawn, plot.title, note
 
 
-def panels_in(drawn, height, count, **more):
-    """The axes of so many panels of a figure, two in a row, which take so many points together."""
-    drawn.set_size_inches(600 / 72, (height + 55) / 72)
-    found = drawn.subplots(math.ceil(count / 2), 2, squeeze=False, **more)
-    for axes in found.flat[count:]:
-        axes.remove()
-    return found
-
-
 def chosen(marks, how):
     """One step per stage and peer: that which is fastest at the largest N, or the last."""
     best = sorted((one for one in marks if one.ms), key=lambda one: (-one.seq_q, one.ms)) if how == "fastest" else marks[::-1]
@@ -145,24 +137,24 @@ def lines(plot, marks, drawn):
             panels.append((title, sorted(chosen(known, plot.series), key=lambda one: one.seq_q)))
     if not panels:
         raise Unfit("no panel has two lengths")
-    all_axes = panels_in(drawn, 235 * math.ceil(len(panels) / 2), len(panels), sharey="row")
+    high = math.ceil(len(panels) / 2)
+    drawn.set_size_inches(600 / 72, (235 * high + 55) / 72)
+    all_axes = drawn.subplots(high, 2, squeeze=False, sharey="row")
+    for axes in all_axes.flat[len(panels) :]:
+        axes.remove()
     for axes, (title, part) in zip(all_axes.flat, panels):
         axes.set_title(title)
         axes.set_xscale("log", base=2)
         lengths = sorted({one.seq_q for one in part})
         axes.set_xticks(lengths, [f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else f"{n}" for n in lengths])
-        draw_lines(axes, plot, part)
+        for step, line in grouped(part, lambda one: one.step).items():
+            axes.plot([one.seq_q for one in line], [getattr(one, plot.y) for one in line], label=step, **line_look(line[0].series))
+        if plot.least:
+            least = {one.seq_q: getattr(one, plot.least) for one in part}
+            axes.plot([*least], [*least.values()], label="must move", color=ink("fg"), linewidth=2.4)
+        axes.legend(fontsize=7.5, loc="center left", bbox_to_anchor=(1, 0.5))
     for row in all_axes:
         scale(row, plot.y)
-
-
-def draw_lines(axes, plot, shown):
-    for step, part in grouped(shown, lambda one: one.step).items():
-        axes.plot([one.seq_q for one in part], [getattr(one, plot.y) for one in part], label=step, **line_look(part[0].series))
-    if plot.least:
-        least = {one.seq_q: getattr(one, plot.least) for one in shown}
-        axes.plot([*least], [*least.values()], label="must move", color=ink("fg"), linewidth=2.4)
-    axes.legend(fontsize=7.5, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def scale(row, y):
@@ -206,27 +198,17 @@ def draw(names, sources, folder, where=None):
         raise Failure(2, "nothing to draw: the rows do not suffice")
 
 
-def of_docs(name):
-    """(the picture of docs/plots, the files of its rows)"""
-    plot, docs = PLOTS[name], rows.ROOT / "docs"
-    return docs / "plots" / plot.device / f"{name}.svg", [docs / "results" / plot.device / f"{file}.jsonl" for file in plot.files.split()]
-
-
 def main(arguments, _):
     parser = Parser("compare plot", __doc__)
     parser.add_argument("rows", nargs="*", metavar="ROWS")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=[*PLOTS], metavar="NAME,...")
     parser.add_argument("--where", metavar="QUERY")
     parser.add_argument("--docs", action="store_true")
     options = parser.parse_args(arguments)
     if options.docs == bool(options.rows or options.out or options.where) or bool(options.rows) != bool(options.out):
         parser.error("needs ROWS and --out, or --docs alone")
-    if unknown := [name for name in options.only if name not in PLOTS]:
-        parser.error(f"--only names '{unknown[0]}'; allowed: {', '.join(PLOTS)}")
     if options.rows:
-        draw(options.only, options.rows, options.out, options.where)
-    for name in options.only if options.docs else []:
-        file, sources = of_docs(name)
-        if file.exists():
-            draw([name], sources, file.parent)
+        draw(PLOTS, options.rows, options.out, options.where)
+    for name, plot in PLOTS.items() if options.docs else ():
+        if files := plot.files.split():
+            draw([name], [DOCS / "results" / DEVICE / f"{file}.jsonl" for file in files], DOCS / "plots" / DEVICE)

@@ -67,9 +67,7 @@ SETTINGS = {
 
 
 def line_look(series):
-    """Peers are dashed and hollow; the least has a line alone."""
-    if series == "least":
-        return {"color": ink("fg"), "linewidth": 2.4}
+    """Peers are dashed and hollow."""
     look = {"marker": COLOURS.get(series, COLOURS["other"])[2], "markersize": 4.5, "color": ink(series), "linewidth": 1.4}
     return {**look, "markerfacecolor": ink("bg"), "linestyle": (0, (4, 2))} if series.startswith("peer") else look
 

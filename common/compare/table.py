@@ -50,7 +50,6 @@ COLUMNS = (
     ("median|ms", figure("time", "median_ms"), False),
     ("min|ms", figure("time", "min_ms"), True),
     ("max|ms", figure("time", "max_ms"), True),
-    ("enqueue|ms", figure("time", "enqueue_ms"), True),
     ("|TFLOP/s", figure("tflops"), False),
     ("% of|peak", figure("percent_of_peak"), True),
     ("|sectors", figure("counters", "sectors", text=count), True),

@@ -1,7 +1,10 @@
+// The problems that every stage is tested on, small, but each at a place where kernels go wrong, and the cases that run them.
 #include "common/grid/problems.hpp"
 
 #include "common/attention/option_table.hpp"
 #include "common/grid/support.hpp"
+
+#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -20,18 +23,6 @@ constexpr int one_of = 3, longest = 65;
 #else
 constexpr int one_of = 1, longest = 1 << 20;
 #endif
-
-/// Sanitizers find the same at any size, so they get fewer and smaller shapes. AddressSanitizer slows a kernel's thread some ten times;
-/// ThreadSanitizer a hundred times, since at a barrier each of a block's threads, as many as 1024, learns what each other one has done.
-std::vector<FullProblem> affordable(const std::vector<FullProblem>& problems) {
-  std::vector<FullProblem> few;
-  for (std::size_t n = 0; n < problems.size(); n += one_of) {
-    FullProblem p = problems[n];
-    if (p.sequences.empty()) p.Nq = std::min(p.Nq, longest), p.Nk = std::min(p.Nk, longest);
-    if (p.Nq <= 2 * longest) few.push_back(p);
-  }
-  return few;
-}
 
 // Tiles of this collection are 16, 32, 64 or 128 long.
 const std::vector<std::pair<int, int>> all_lengths{{1, 1},   {1, 3},   {3, 1},     {3, 3},     {15, 17},   {16, 16},
@@ -59,36 +50,7 @@ std::vector<T> joined(std::vector<T> all, const std::vector<T>& more, bool wante
   return all;
 }
 
-/// The problem of a stage program's options, "--seq-q 3 --causal", in the first dtype of the stage.
-FullProblem parsed(const std::string& options) {
-  Given given{{"--dtype", to_string(stage_dtype())}};
-  std::istringstream words(options);
-  for (std::string word, name; words >> word;) {
-    const bool is_name = word.starts_with("--");
-    if (is_name) name = word;
-    given[name] = is_name ? "true" : word;
-  }
-  return make_problem(given);
-}
-
-/// Those of the same options and some more.
-std::vector<FullProblem> all_of(const std::string& options, std::initializer_list<const char*> more) {
-  std::vector<FullProblem> problems;
-  for (const char* each : more) problems.push_back(parsed(options + each));
-  return problems;
-}
-
 bool holds(Layout layout, const FullProblem& p) { return layout != Layout::qkv || (p.Nq == p.Nk && p.H == p.Hkv); }
-
-}  // namespace
-
-FullProblem problem_of(const Shape& shape) {
-  FullProblem p;
-  static_cast<Problem&>(p) = {.B = shape.B, .H = shape.H, .Hkv = shape.Hkv, .Nq = shape.Nq, .Nk = shape.Nk, .d = shape.d};
-  p.scale = default_scale(shape.d);
-  p.dtype = stage_dtype();
-  return p;
-}
 
 std::vector<FullProblem> lengths() {
   std::vector<FullProblem> problems;
@@ -151,12 +113,71 @@ std::vector<FullProblem> heads_and_layouts() {
   return affordable(problems);
 }
 
-std::vector<FullProblem> fully_masked_rows() {
-  return affordable(all_of("--kv-heads 1 --head-dim 16 --causal --seq-q ",
-                           {"5 --seq-k 2", "40 --seq-k 33", "70 --seq-k 5", "130 --seq-k 64"}));
+}  // namespace
+
+FullProblem problem_of(const Shape& shape) {
+  FullProblem p;
+  static_cast<Problem&>(p) = {.B = shape.B, .H = shape.H, .Hkv = shape.Hkv, .Nq = shape.Nq, .Nk = shape.Nk, .d = shape.d};
+  p.scale = default_scale(shape.d);
+  p.dtype = stage_dtype();
+  return p;
 }
 
-std::vector<FullProblem> windows() {
+// AddressSanitizer slows a kernel's thread some ten times;
+// ThreadSanitizer a hundred times, since at a barrier each of a block's threads, as many as 1024, learns what each other one has done.
+std::vector<FullProblem> affordable(const std::vector<FullProblem>& problems) {
+  std::vector<FullProblem> few;
+  for (std::size_t n = 0; n < problems.size(); n += one_of) {
+    FullProblem p = problems[n];
+    if (p.sequences.empty()) p.Nq = std::min(p.Nq, longest), p.Nk = std::min(p.Nk, longest);
+    if (p.Nq <= 2 * longest) few.push_back(p);
+  }
+  return few;
+}
+
+FullProblem parsed(const std::string& options) {
+  Given given{{"--dtype", to_string(stage_dtype())}};
+  std::istringstream words(options);
+  for (std::string word, name; words >> word;) {
+    const bool is_name = word.starts_with("--");
+    if (is_name) name = word;
+    given[name] = is_name ? "true" : word;
+  }
+  return make_problem(given);
+}
+
+std::vector<FullProblem> all_of(const std::string& options, std::initializer_list<const char*> more) {
+  std::vector<FullProblem> problems;
+  for (const char* each : more) problems.push_back(parsed(options + each));
+  return problems;
+}
+
+std::vector<FullProblem> bias_gradients() {
+  std::vector<FullProblem> problems =
+      all_of("--batch 2 --heads 4 --kv-heads 2 --seq-q 100 --seq-k 170 --bias matrix --bias-gradient --head-dim ",
+             {"59", "40 --causal --dropout 0.4 --dropout-seed 3", "59 --causal", "40 --softcap 0.5 --window 20,5"});
+  for (std::size_t n = 0; n < problems.size(); ++n) problems[n].bias_per_batch = n >= 2, problems[n].bias_per_head = n % 2 == 1;
+  return affordable(problems);
+}
+
+bool sanitized() { return one_of > 1; }
+
+std::vector<FullProblem> counted(std::vector<FullProblem> problems) {
+  if (sanitized()) problems.resize(1);
+  return problems;
+}
+
+TEST_CASE("grid: lengths around tile edges") { check_variants_on(lengths(), /*in_turns=*/true); }
+TEST_CASE("grid: head dimensions") { check_variants_on(head_dims(), /*in_turns=*/true); }
+TEST_CASE("grid: biases") { check_variants_on(biases(), /*in_turns=*/true); }
+TEST_CASE("grid: heads and layouts") { check_variants_on(heads_and_layouts(), /*in_turns=*/true); }
+
+TEST_CASE("grid: every problem by every variant") {  // at night
+  if (!takes_turns() || sanitized()) return;
+  for (const auto& problems : {lengths(), head_dims(), biases(), heads_and_layouts()}) check_variants_on(problems);
+}
+
+TEST_CASE("grid: windows") {
   std::vector<std::string> cases{"--seq-q 33 --seq-k 33 --window 0,0",
                                  "--seq-q 70 --seq-k 64 --window -1,3",           // the first 3 queries see nothing
                                  "--seq-q 20 --seq-k 75 --window 9,-1 --causal",  // no query sees the first 46 keys
@@ -173,33 +194,27 @@ std::vector<FullProblem> windows() {
   std::vector<FullProblem> problems;
   for (const std::string& options : cases)
     problems.push_back(parsed(options + (problems.size() % 2 == 0 ? " --heads 1" : " --kv-heads 1 --head-dim 40")));
-  return affordable(problems);
+  check_variants_on(affordable(problems));
 }
 
-std::vector<FullProblem> softcaps() {
-  return affordable(all_of("--kv-heads 1 --seq-q 100 --seq-k 170 --head-dim 59 ",
-                           {"--softcap 0.5 --bias matrix", "--softcap 30 --scale 1.04",  // scores of some tens
-                            "--softcap 3 --causal --window 20,5 --bias alibi", "--softcap 100 --causal --scale 1.04",
-                            "--softcap 1e4 --window 20,5", "--softcap 1e8"}));
+TEST_CASE("grid: softcaps") {
+  check_variants_on(affordable(all_of("--kv-heads 1 --seq-q 100 --seq-k 170 --head-dim 59 ",
+                                      {"--softcap 0.5 --bias matrix", "--softcap 30 --scale 1.04",  // scores of some tens
+                                       "--softcap 3 --causal --window 20,5 --bias alibi", "--softcap 100 --causal --scale 1.04",
+                                       "--softcap 1e4 --window 20,5", "--softcap 1e8"})));
 }
 
-std::vector<FullProblem> dropouts() {
+TEST_CASE("grid: dropout") {
   const std::string dropout = "--kv-heads 1 --head-dim 59 --dropout-seed 1099511627779 --dropout ";  // 2^40 + 3
   std::vector<FullProblem> problems = all_of("--batch 2 --seq-q 100 --seq-k 170 " + dropout,
                                              {"0.1", "0.5 --causal", "0.9 --bias matrix", "0.2 --window 20,5 --softcap 2"});
   problems.push_back(parsed(dropout + "0.3 --lengths 70,0,33:64,0:5"));
-  return affordable(problems);
+  check_variants_on(affordable(problems));
 }
 
-std::vector<FullProblem> bias_gradients() {
-  std::vector<FullProblem> problems =
-      all_of("--batch 2 --heads 4 --kv-heads 2 --seq-q 100 --seq-k 170 --bias matrix --bias-gradient --head-dim ",
-             {"59", "40 --causal --dropout 0.4 --dropout-seed 3", "59 --causal", "40 --softcap 0.5 --window 20,5"});
-  for (std::size_t n = 0; n < problems.size(); ++n) problems[n].bias_per_batch = n >= 2, problems[n].bias_per_head = n % 2 == 1;
-  return affordable(problems);
-}
+TEST_CASE("grid: the gradient of the bias") { check_variants_on(bias_gradients()); }
 
-std::vector<FullProblem> hyperbolic() {
+TEST_CASE("grid: hyperbolic scores") {
   std::vector<FullProblem> problems;
   for (const char* options :
        {"--batch 2 --seq-q 70 --seq-k 90 --head-dim 40 --scale 0.7",
@@ -214,32 +229,27 @@ std::vector<FullProblem> hyperbolic() {
     problems.back().values = Values::centroid;
     if (problems.back().bias_gradient) problems[problems.size() - 2].dropout = {0.3f, 4};  // which centroids do not take
   }
-  return affordable(problems);
+  check_variants_on(affordable(problems));
 }
 
-std::vector<FullProblem> ragged() {
-  return affordable(all_of(
+TEST_CASE("grid: ragged batches") {
+  check_variants_on(affordable(all_of(
       "--lengths ", {"17,0,35,1 --head-dim 40", "3:20,30:9,0:5,7:0,40 --kv-heads 1 --head-dim 40 --causal",
                      "0,33:20,0,40:45 --head-dim 40 --window 9,3 --bias alibi", "20,31,9 --head-dim 59 --causal --layout qkv",
                      "64,128,63,65,129 --layout bnhd", "1:300,300:1,64:65,65:64,0:0,31 --kv-heads 1 --head-dim 128 --causal",
                      "150,7,200:90,90:200 --head-dim 96 --causal --window 64,-1 --softcap 3 --layout kv",
                      "128:129,5,129:128 --kv-heads 1 --window 31,31 --softcap 0.5 --bias alibi --layout bnhd",
-                     "257 --head-dim 40 --causal"}));
+                     "257 --head-dim 40 --causal"})));
 }
 
-std::vector<FullProblem> sequences_of_a_tile() {
-  // A sanitizer's only one is not made smaller: its sequences need their lengths.
-  return counted(all_of("--kv-heads 1 --lengths 100,128:97,0:5,7:0,120", {"", " --causal --softcap 3 --bias alibi"}));
-}
-
-std::vector<FullProblem> random_mixture(int count, std::uint64_t seed) {
-  std::mt19937_64 bits(seed);
+TEST_CASE("grid: random mixture") {
+  std::mt19937_64 bits(2022);
   // Not std::uniform_int_distribution: its values differ between standard libraries.
   const auto pick = [&](int low, int high) {
     return low + static_cast<int>(bits() % static_cast<std::uint64_t>(high - low + 1));
   };
   std::vector<FullProblem> problems;
-  while (static_cast<int>(problems.size()) < count) {
+  while (static_cast<int>(problems.size()) < 24) {
     const int Hkv = pick(1, 2);
     FullProblem p = problem_of({.B = pick(1, 2),
                                 .H = Hkv * pick(1, 3),
@@ -256,12 +266,10 @@ std::vector<FullProblem> random_mixture(int count, std::uint64_t seed) {
     p.scale *= 0.5f + 0.25f * static_cast<float>(pick(0, 6));
     if (holds(p.layout, p)) problems.push_back(p);
   }
-  return affordable(problems);
+  check_variants_on(affordable(problems), /*in_turns=*/true, InputKind::normal, /*predictable=*/false);
 }
 
-bool sanitized() { return one_of > 1; }
-
-std::vector<FullProblem> every_tile() {
+TEST_CASE("grid: every compiled tile size") {
   std::vector<FullProblem> problems =
       all_of("--heads 4 --kv-heads 2 --seq-q 70 --seq-k 90 --head-dim 40 --causal --bias matrix ",
              {"", "--dropout 0.4 --dropout-seed 11"});
@@ -274,20 +282,16 @@ std::vector<FullProblem> every_tile() {
     problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 150, .Nk = 133, .d = d}));
     problems.back().causal = true;
   }
-  return affordable(problems);
+  check_every_tile_on(affordable(problems));
 }
 
-std::vector<FullProblem> tiny() {
+TEST_CASE(
+    "grid: a tiny problem on every compiled tile size") {  // try.sh runs it first: two rows or more of mma fragments for each warp
   std::vector<FullProblem> problems;
   for (const int d : joined(std::vector{24, 40, 90, 111}, {200}, largest_head_dim() > 128)) {
     problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 70, .d = d}));
   }
-  return problems;
-}
-
-std::vector<FullProblem> counted(std::vector<FullProblem> problems) {
-  if (sanitized()) problems.resize(1);
-  return problems;
+  check_every_tile_on(problems);
 }
 
 }  // namespace flash::grid

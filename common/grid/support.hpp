@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/attention/host_tensor.hpp"
-#include "common/attention/variant.hpp"
+#include "common/attention/registry.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/machine/cpu/options.hpp"
 #include "common/machine/device.hpp"

@@ -35,27 +35,6 @@ std::vector<T> brief(std::initializer_list<T> values) {
 
 }  // namespace
 
-TEST_CASE("grid: lengths around tile edges") { check_variants_on(lengths(), /*in_turns=*/true); }
-TEST_CASE("grid: head dimensions") { check_variants_on(head_dims(), /*in_turns=*/true); }
-TEST_CASE("grid: biases") { check_variants_on(biases(), /*in_turns=*/true); }
-TEST_CASE("grid: heads and layouts") { check_variants_on(heads_and_layouts(), /*in_turns=*/true); }
-TEST_CASE("grid: windows") { check_variants_on(windows()); }
-TEST_CASE("grid: softcaps") { check_variants_on(softcaps()); }
-TEST_CASE("grid: dropout") { check_variants_on(dropouts()); }
-TEST_CASE("grid: the gradient of the bias") { check_variants_on(bias_gradients()); }
-TEST_CASE("grid: hyperbolic scores") { check_variants_on(hyperbolic()); }
-TEST_CASE("grid: ragged batches") { check_variants_on(ragged()); }
-TEST_CASE("grid: random mixture") {
-  check_variants_on(random_mixture(24, /*seed=*/2022), /*in_turns=*/true, InputKind::normal, /*predictable=*/false);
-}
-
-TEST_CASE("grid: every problem by every variant") {  // at night
-  if (!takes_turns() || sanitized()) return;
-  for (const auto& problems : {lengths(), head_dims(), biases(), heads_and_layouts()}) check_variants_on(problems);
-}
-TEST_CASE("grid: a tiny problem on every compiled tile size") { check_every_tile_on(tiny()); }  // try.sh runs it first
-TEST_CASE("grid: every compiled tile size") { check_every_tile_on(every_tile()); }
-
 /// The rows of one sequence of a tensor with a row per query, or per key.
 HostTensor<float> rows_of(const HostTensor<float>& packed, const std::vector<int>& offsets, int s) {
   if (packed.empty()) return {};
@@ -70,7 +49,9 @@ HostTensor<float> rows_of(const HostTensor<float>& packed, const std::vector<int
 }
 
 TEST_CASE("grid: a sequence of a ragged batch has the bits of a run of its own") {
-  for (const FullProblem& problem : sequences_of_a_tile()) {
+  // Each sequence alone takes the tiles that the batch takes.
+  for (const FullProblem& problem :
+       counted(all_of("--kv-heads 1 --lengths 100,128:97,0:5,7:0,120", {"", " --causal --softcap 3 --bias alibi"}))) {
     each_variant(problem, [&](const Variant& variant, Pass pass) {
       const Inputs inputs = make_inputs(problem, InputKind::normal, 37, pass);
       const auto tiles = [&, limits = device().limits()](const FullProblem& p, Pass of) {
@@ -146,7 +127,8 @@ TEST_CASE("grid: centroids of values that are one, almost one, or so far out tha
 }
 
 TEST_CASE("grid: rows that see no key give O = 0, L = -inf and zero gradients") {
-  for (const FullProblem& problem : fully_masked_rows()) {
+  for (const FullProblem& problem : affordable(all_of("--kv-heads 1 --head-dim 16 --causal --seq-q ",
+                                                      {"5 --seq-k 2", "40 --seq-k 33", "70 --seq-k 5", "130 --seq-k 64"}))) {
     each_variant(problem, [&](const Variant& variant, Pass pass) {
       const Results<float> got = checked_run(variant, problem, make_inputs(problem, InputKind::normal, 3, pass), pass);
       for (int h = 0; h < problem.H; ++h) {
@@ -309,7 +291,8 @@ TEST_CASE("cpu: no two threads race, none reads memory that nobody wrote, and th
   simt::Options watching = simt::options();
   watching.watch = true;
   for (const FullProblem& problem : {problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24}),
-                                     problem_of({.H = 1, .Hkv = 1, .Nq = 66, .Nk = 130, .d = 40}), ragged()[1]}) {
+                                     problem_of({.H = 1, .Hkv = 1, .Nq = 66, .Nk = 130, .d = 40}),
+                                     parsed("--lengths 3:20,30:9,0:5,7:0,40 --kv-heads 1 --head-dim 40 --causal")}) {
     each_variant(problem, [&](const Variant& variant, Pass pass) {
       Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, 31, pass), pass);
       simt::reset_findings();

@@ -6,9 +6,7 @@
 #include "common/machine/cpu/print.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -103,6 +101,27 @@ const TensorCheck* first_wrong_of(const RunRecord& run) {
   return found == run.check->tensors.end() ? nullptr : &*found;
 }
 
+/// The formula to look at, by the tensors that are wrong and those that are right.
+std::string suspect(const CheckReport& check) {
+  const bool o = is_wrong(check, "o"), lse = is_wrong(check, "lse");
+  const bool dq = is_wrong(check, "dq"), dk = is_wrong(check, "dk"), dv = is_wrong(check, "dv");
+  if (lse && o) return "lse and o are wrong: look first at the scores, S = scale Q K^T + bias, at the mask, and at m and l";
+  if (lse) return "o is right and lse is wrong: look at L = m + ln l";
+  if (o) return "lse is right: look at O = P V, at where O is rescaled or divided by l, and at m and l of other lanes";
+  if (dv && dk && !dq)
+    return "dk and dv are wrong, dq is right: if one kernel makes all three, so are P and dS, and it is the sums over queries, "
+           "dV = P^T dO and dK = scale dS^T Q";
+  if (dv && (dq || dk))
+    return "o and lse are right; dv is wrong too: look first at P = exp(S - L), at the mask, and at dV = P^T dO";
+  if (dv) return "dv alone is wrong: look at dV = P^T dO";
+  if (dq && dk) return "dv is right, so P is: look at dP = dO V^T, at D, and at dS = P o (dP - D)";
+  if (dq) return "dq alone is wrong: look at dQ = scale dS K, and at dS if a kernel of its own makes dq";
+  if (dk) return "dk alone is wrong: look at dK = scale dS^T Q, and at dS if another kernel makes dq";
+  if (is_wrong(check, "dbias"))
+    return "dbias alone is wrong: look at P o (dP - D), without the slope of a softcap, and at its sum over batches and heads";
+  return "";
+}
+
 /// "" if the variant gives the same as `usual`, to the last bit, in other orders of the threads.
 std::string order_that_differs(Runner& runner, const Variant& variant, const Results<float>& usual) {
   for (const auto& [order, name] : {std::pair{simt::Order::reverse, "reverse"}, {simt::Order::random, "random:1"}}) {
@@ -148,55 +167,6 @@ std::vector<std::string> never_written(const Attention& a) {
     if (std::string sentence = unwritten_of(tensor); !sentence.empty()) sentences.push_back(std::move(sentence));
   }
   return sentences;
-}
-
-std::vector<std::string> waste(const Attention& a, const Prediction& predicted, const Counters& counters) {
-  constexpr std::int64_t sector_bytes = 32, short_row = 4 * sector_bytes;
-  constexpr std::uint64_t factor = 4;
-  std::vector<TensorRef> tensors{a.Q, a.K, a.V, a.O, a.dO, a.dQ, a.dK, a.dV, a.dBias};
-  tensors.insert(tensors.end(), a.workspaces.begin(), a.workspaces.end());
-  std::vector<std::string> remarks;
-  for (const bool writes : {false, true}) {
-    std::string names, figures;
-    for (const TensorTraffic& traffic : counters.traffic) {
-      const auto found =
-          std::ranges::find_if(tensors, [&](const TensorRef& t) { return t.exists() && traffic.tensor == t.name; });
-      if (found == tensors.end() || found->shape[3] * size_of(found->dtype) < short_row || !rows_are_aligned({*found}))
-        continue;
-      const auto moved = predicted.tensors.find(traffic.tensor);
-      if (moved != predicted.tensors.end() && moved->second.sectors) continue;
-      const std::uint64_t filled = (writes ? traffic.written_bytes : traffic.read_bytes) / sector_bytes;
-      const std::uint64_t touched = writes ? traffic.written_sectors : traffic.read_sectors;
-      if (filled == 0 || touched < factor * filled) continue;
-      names += (names.empty() ? "" : ", ") + traffic.tensor;
-      figures += (figures.empty() ? "" : ", ") + std::to_string(touched) + " for " + std::to_string(filled);
-    }
-    if (names.empty()) continue;
-    const std::string does = writes ? "write" : "read";
-    remarks.push_back("warps " + does + " " + names + " in more sectors of 32 bytes than the elements fill (" + figures +
-                      "): do neighbouring threads " + does + " elements that lie a row apart?");
-  }
-  return remarks;
-}
-
-std::string suspect(const CheckReport& check) {
-  const bool o = is_wrong(check, "o"), lse = is_wrong(check, "lse");
-  const bool dq = is_wrong(check, "dq"), dk = is_wrong(check, "dk"), dv = is_wrong(check, "dv");
-  if (lse && o) return "lse and o are wrong: look first at the scores, S = scale Q K^T + bias, at the mask, and at m and l";
-  if (lse) return "o is right and lse is wrong: look at L = m + ln l";
-  if (o) return "lse is right: look at O = P V, at where O is rescaled or divided by l, and at m and l of other lanes";
-  if (dv && dk && !dq)
-    return "dk and dv are wrong, dq is right: if one kernel makes all three, so are P and dS, and it is the sums over queries, "
-           "dV = P^T dO and dK = scale dS^T Q";
-  if (dv && (dq || dk))
-    return "o and lse are right; dv is wrong too: look first at P = exp(S - L), at the mask, and at dV = P^T dO";
-  if (dv) return "dv alone is wrong: look at dV = P^T dO";
-  if (dq && dk) return "dv is right, so P is: look at dP = dO V^T, at D, and at dS = P o (dP - D)";
-  if (dq) return "dq alone is wrong: look at dQ = scale dS K, and at dS if a kernel of its own makes dq";
-  if (dk) return "dk alone is wrong: look at dK = scale dS^T Q, and at dS if another kernel makes dq";
-  if (is_wrong(check, "dbias"))
-    return "dbias alone is wrong: look at P o (dP - D), without the slope of a softcap, and at its sum over batches and heads";
-  return "";
 }
 
 std::string array_conflicts() {
@@ -268,10 +238,6 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
     }
     if (const std::string words = sample.whole ? only_wrong(run.problem, *first_wrong) : ""; !words.empty())
       diagnosis.hints.push_back(words);
-    const double size = std::abs(first_wrong->worst.got);
-    if (size > 0 && size < std::numeric_limits<float>::min() && size < std::abs(first_wrong->worst.expected))
-      diagnosis.hints.push_back(
-          "no sum gives a number as small as that: is it a variable, or memory, that no one has written?");
     if (!findings.last_write.empty())
       diagnosis.hints.push_back("the worst element of " + first_wrong->tensor + " was written at " + findings.last_write);
   }

@@ -11,10 +11,6 @@
 
 namespace flash {
 
-/// Without subtracting a row's max, exp gives infinity above ln of the largest fp32 number, and loses bits and in the end
-/// everything below ln of the smallest normal one, 2^-126. It is 0 below ln of half the smallest number of all, 2^-150 (-103.97).
-constexpr float exp_overflows_beyond = 88.72f, exp_underflows_below = -87.34f;
-
 /// The largest score of the row where O or L is most wrong, if that score explains the error; it may be infinite or NaN.
 std::optional<float> explaining_score(const Variant&, const FullProblem&, const Inputs&, const CheckReport&);
 

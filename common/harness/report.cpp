@@ -216,7 +216,7 @@ std::string json_of(const RunRecord& run) {
   }
   json["predicted"] = json_of(run.predicted);
   if (run.counters) json["counters"] = json_of(*run.counters);
-  if (!run.remarks.empty()) json["remarks"] = run.remarks;
+  if (!run.remark.empty()) json["remarks"] = {run.remark};
   if (!run.saved.empty()) json["saved"] = run.saved;
   return printed(json);
 }

@@ -33,7 +33,7 @@ struct RunRecord {
   std::optional<CheckReport> check;
   std::optional<float> largest_score;  ///< of the worst row, if it explains why the check failed; may be infinite or NaN
   std::optional<Diagnosis> diagnosis;  ///< CPU
-  std::vector<std::string> remarks;    ///< CPU: right, but wasteful
+  std::string remark;                  ///< CPU: right, but wasteful
   std::optional<Timing> timing;        ///< GPU with --bench
   std::optional<Counters> counters;    ///< CPU
   Prediction predicted;                ///< traffic in bytes; empty: the variant has no formula

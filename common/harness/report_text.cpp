@@ -148,7 +148,7 @@ std::string text_of(const RunRecord& run) {
   if (run.tiles) text += line("tiles", "Br=" + to_string(run.tiles->Br) + " Bc=" + to_string(run.tiles->Bc));
   text += check_text(run);
   if (run.diagnosis) text += threads_text(*run.diagnosis);
-  text += lines("wasteful", run.remarks);
+  if (!run.remark.empty()) text += line("wasteful", run.remark);
   text += line("extra memory", bytes(run.workspace_bytes) + " beyond inputs and outputs");
   text +=
       line("must move", bytes(compulsory_bytes(run.problem, run.pass)) + ": each input read once, each output written once");

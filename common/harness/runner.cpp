@@ -1,6 +1,7 @@
 #include "common/harness/runner.hpp"
 
 #include "common/attention/cost.hpp"
+#include "common/attention/padding.hpp"
 #include "common/harness/select.hpp"
 #include "common/machine/cpu/options.hpp"
 #include "common/machine/isa/float16.hpp"

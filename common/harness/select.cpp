@@ -2,6 +2,7 @@
 
 #include "common/attention/cost.hpp"
 #include "common/attention/option_table.hpp"
+#include "common/attention/registry.hpp"
 #include "common/machine/error.hpp"
 #include "common/machine/host_memory.hpp"
 
@@ -34,13 +35,14 @@ std::unique_ptr<Device> choose_device(const Request& request) {
 }
 
 const Variant& choose_variant(const StageInfo& stage, const Request& request, Backend backend, const FullProblem* problem,
-                              const DeviceLimits& limits) {
+                              DeviceLimits limits) {
   const std::vector<Variant>& list = variants(backend);
   if (list.empty()) throw std::logic_error(stage.name + " has no kernels");
   const auto is_general = [](const Variant& variant) { return !variant.only_if_fastest; };
   const auto dtype = request.problem.find("--dtype");
+  const auto has_pass = [&](const Variant& variant) { return request.pass == Pass::forward || variant.backward != nullptr; };
   const auto takes = [&](const Variant& variant) {
-    return is_general(variant) && (request.pass == Pass::forward || variant.backward != nullptr) &&
+    return is_general(variant) && has_pass(variant) &&
            (dtype == request.problem.end() ||
             std::ranges::find(variant.dtypes, dtype->second, to_string<Dtype>) != variant.dtypes.end());
   };
@@ -54,10 +56,13 @@ const Variant& choose_variant(const StageInfo& stage, const Request& request, Ba
     auto found = std::find_if(list.rbegin(), list.rend(), takes);
     if (found == list.rend()) found = std::find_if(list.rbegin(), std::prev(list.rend()), is_general);
     chosen = &*found;
-    const bool other = problem != nullptr && !knows(*chosen, *problem);
-    if (const Variant* const last = other ? last_that_knows(backend, *problem, request.pass) : nullptr) chosen = last;
+    if (problem != nullptr && !knows(*chosen, *problem)) {
+      const auto knowing = [&](const Variant& variant) { return knows(variant, *problem) && has_pass(variant); };
+      found = std::find_if(list.rbegin(), list.rend(), knowing);
+      if (found != list.rend()) chosen = &*found;
+    }
   }
-  if (request.pass == Pass::forward || chosen->backward != nullptr) return *chosen;
+  if (has_pass(*chosen)) return *chosen;
   throw UsageError("--pass is backward, but " + stage.name + " variant " + chosen->name + " has none; allowed: forward" +
                    (stage.backward_stage.empty() ? "" : "; " + stage.backward_stage + " has a backward pass"));
 }

@@ -17,7 +17,7 @@ std::unique_ptr<Device> choose_device(const Request&);
 /// The variant of --variant. Without one: on a GPU the fastest for the problem, else the last one for general use that has the pass and the dtype,
 /// or if that does not know what the problem has, the last one that does. `problem`: null while it is not known. UsageError if there is none of
 /// that name, or none with the pass.
-const Variant& choose_variant(const StageInfo&, const Request&, Backend, const FullProblem* problem, const DeviceLimits&);
+const Variant& choose_variant(const StageInfo&, const Request&, Backend, const FullProblem* problem, DeviceLimits);
 
 /// UsageError if the variant cannot take the problem (refusal()); DeviceError if it could, but not on this device.
 void check_variant(const Variant&, const FullProblem&, const DeviceLimits&);

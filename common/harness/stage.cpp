@@ -1,5 +1,6 @@
 #include "common/harness/stage.hpp"
 
+#include "common/attention/registry.hpp"
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/hypotheses.hpp"
@@ -65,11 +66,10 @@ void check(RunRecord& run, Runner& runner, const Inputs& inputs, const Results<f
   run.check = check_results(run.problem, inputs, run.pass, results, sample);
   const bool right = run.check->passed;
   if (!right) run.largest_score = explaining_score(run.variant, run.problem, inputs, *run.check);
-  if (right && run.counters) run.remarks = waste(runner.attention(), run.predicted, *run.counters);
   if (watch) run.diagnosis = diagnose(runner, inputs, sample, results, run);
   if (!run.diagnosis) return;
   if (right) {
-    if (std::string conflicts = array_conflicts(); !conflicts.empty()) run.remarks.push_back(std::move(conflicts));
+    run.remark = array_conflicts();
   } else {
     const std::string words = only_empty_rows_wrong(run.problem, *run.check);
     if (!words.empty()) run.diagnosis->hints = {words};  // the formulas are right

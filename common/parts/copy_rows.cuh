@@ -41,19 +41,22 @@ __global__ void __launch_bounds__(COPY_THREADS) copy_rows_kernel(Tensor<const T>
 }
 
 template <class T>
-void start_copy(const Attention& a) {
-  const auto heads = static_cast<unsigned>(a.O.shape[0] * a.O.shape[1]);
-  launch("copy_rows", {dim3(blocks_for(static_cast<int>(a.O.shape[2]), COPY_BLOCK_ROWS) * heads), dim3(COPY_THREADS)},
-         copy_rows_kernel<T>, view<const T>(a.Q), view<T>(a.O));
+void start_copy(const TensorRef& from, const TensorRef& to) {
+  const auto heads = static_cast<unsigned>(to.shape[0] * to.shape[1]);
+  launch("copy_rows", {dim3(blocks_for(static_cast<int>(to.shape[2]), COPY_BLOCK_ROWS) * heads), dim3(COPY_THREADS)},
+         copy_rows_kernel<T>, view<const T>(from), view<T>(to));
 }
-
-/// From Q to O.
-void copy_rows(const Attention& a) {
-  if (a.O.dtype == Dtype::fp32) return start_copy<float>(a);
-  return a.O.dtype == Dtype::fp16 ? start_copy<__half>(a) : start_copy<__nv_bfloat16>(a);
-}
-
-const Variant variant{.name = "copy_rows", .idea = "rows of another length", .forward = copy_rows};
 
 }  // namespace
+
+/// A CopyRows. add_stage() hands it to each variant of its backend.
+#ifdef __CUDACC__
+void copy_rows_gpu(const TensorRef& from, const TensorRef& to) {
+#else
+void copy_rows_cpu(const TensorRef& from, const TensorRef& to) {
+#endif
+  if (to.dtype == Dtype::fp32) return start_copy<float>(from, to);
+  return to.dtype == Dtype::fp16 ? start_copy<__half>(from, to) : start_copy<__nv_bfloat16>(from, to);
+}
+
 }  // namespace flash

@@ -5,7 +5,6 @@
 #include "common/attention/tensor.hpp"
 #include "common/machine/isa/float16.hpp"
 
-#include <cmath>
 #include <limits>
 #include <random>
 
@@ -21,7 +20,7 @@ HostTensor<T> random_tensor(const std::array<std::int64_t, 4>& shape, Dtype dtyp
   return tensor;
 }
 
-/// Standard normal inputs that the problem's dtype represents; ALiBi slopes 2^(-8(h+1)/H) as in its paper.
+/// Standard normal inputs that the problem's dtype represents, and biases or slopes.
 template <class T>
 InputsOf<T> random_inputs(const FullProblem& p, Pass pass, unsigned seed = 1) {
   std::mt19937 random(seed);
@@ -30,13 +29,7 @@ InputsOf<T> random_inputs(const FullProblem& p, Pass pass, unsigned seed = 1) {
   inputs.K = random_tensor<T>(shape_of(p, Role::k), p.dtype, random);
   inputs.V = random_tensor<T>(shape_of(p, Role::v), p.dtype, random);
   if (pass == Pass::backward) inputs.dO = random_tensor<T>(shape_of(p, Role::o), p.dtype, random);
-  if (p.bias == BiasKind::none) return inputs;
-  inputs.bias = random_tensor<T>(bias_shape(p), Dtype::fp32, random);
-  if (p.bias == BiasKind::alibi) {
-    const std::size_t heads = static_cast<std::size_t>(inputs.bias.shape[1]);
-    for (std::size_t n = 0; n < inputs.bias.values.size(); ++n)
-      inputs.bias.values[n] = static_cast<T>(std::exp2(-8.0 * static_cast<double>(n % heads + 1) / static_cast<double>(heads)));
-  }
+  if (p.bias != BiasKind::none) inputs.bias = random_tensor<T>(bias_shape(p), Dtype::fp32, random);
   return inputs;
 }
 

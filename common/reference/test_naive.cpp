@@ -62,43 +62,4 @@ TEST_CASE("the naive implementation is as good as its precision, and no better")
   }
 }
 
-TEST_CASE("P is rounded to the dtype before it meets V and dO") {
-  // Rows of P are (3/5, 2/5) and (2/5, 3/5), and 2 * 3/5 - 3 * 2/5 = 0 shows how each of them was rounded.
-  FullProblem p = test::make_problem(1, 1, 1, 2, 2, 1);
-  p.bias = BiasKind::matrix;
-  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
-    p.dtype = dtype;
-    Inputs inputs = test::random_inputs<float>(p, Pass::backward);
-    inputs.Q.values = {0.0f, 0.0f};
-    inputs.V.values = inputs.dO.values = {2.0f, -3.0f};
-    const float bias = std::log(1.5f);
-    inputs.bias.values = {bias, 0.0f, 0.0f, bias};
-    const Results<float> got = naive_same_precision(p, inputs, Pass::backward);
-    const float rounded = 2 * round_to(dtype, 0.6f) - 3 * round_to(dtype, 0.4f);
-    REQUIRE(std::abs(rounded) > 1e-5f);
-    CHECK(got.O(0, 0, 0, 0) == rounded);
-    CHECK(got.dV(0, 0, 0, 0) == rounded);
-  }
-}
-
-TEST_CASE("dS is rounded to the dtype before it meets K and Q") {
-  // One query with P = (3/5, 2/5), dO = 1 and V = (1, 0): D = O = 3/5 as stored, dP = (1, 0). With K = (1, 1) the two dS cancel
-  // but for their rounding.
-  FullProblem p = test::make_problem(1, 1, 1, 1, 2, 1);
-  p.bias = BiasKind::vector;
-  for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
-    p.dtype = dtype;
-    Inputs inputs = test::random_inputs<float>(p, Pass::backward);
-    inputs.Q.values = {0.0f};
-    inputs.K.values = {1.0f, 1.0f};
-    inputs.V.values = {1.0f, 0.0f};
-    inputs.dO.values = {1.0f};
-    inputs.bias.values = {std::log(1.5f), 0.0f};
-    const float D = round_to(dtype, 0.6f), dS[] = {0.6f * (1 - D), 0.4f * (0 - D)};
-    const float rounded = round_to(dtype, round_to(dtype, dS[0]) + round_to(dtype, dS[1]));
-    REQUIRE(rounded != round_to(dtype, dS[0] + dS[1]));
-    CHECK(naive_same_precision(p, inputs, Pass::backward).dQ.values[0] == rounded);
-  }
-}
-
 }  // namespace flash

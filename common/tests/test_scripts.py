@@ -42,14 +42,6 @@ class Scripts(unittest.TestCase):
         code, out = run("cmake", ".", cwd=self.folder)
         self.assertEqual((code, "cmake --workflow --preset demo" in " ".join(out.split())), (1, True), out)
 
-    def test_demo_and_test_share_their_objects(self):
-        of_presets = []
-        for preset in ("demo", "test"):
-            code, out = run("cmake", "--preset", preset, "-B", self.folder / "build", "-DFLASH_CUDA=OFF")
-            self.assertEqual(code, 0, out)
-            of_presets.append((self.folder / "build/compile_commands.json").read_text())
-        self.assertEqual(*of_presets)
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,11 +1,7 @@
 /** Stands for page.js's Worker: its messages go to docs/playground/serve.py, which compiles and runs. */
 class Served {
-  static stopping = Promise.resolve(); // a new run waits for it, or else it might be the one that is stopped
-
   async postMessage({ args, env }) {
     try {
-      await Served.stopping;
-      if (this.ended) return;
       const result = await ask("run", { args, env });
       if (!this.ended) this.onmessage({ data: result });
     } catch (error) {
@@ -15,7 +11,6 @@ class Served {
 
   terminate() {
     this.ended = true;
-    Served.stopping = ask("stop", {}).catch(() => {});
   }
 }
 
@@ -38,11 +33,8 @@ addEventListener("DOMContentLoaded", () => {
   editor.append(lines, area);
   bar.append(button, status);
   element("code").append(bar, editor);
-  document.querySelector("header p").textContent = "Edit a kernel of the stage. Saving writes the file, compiles it with the compiler of this machine"
-    + " and runs it on the simulator. Once it is right here, common/try.sh without --serve runs the stage's tests.";
 
   const unsaved = (name) => name in drafts && drafts[name] !== data.files[name];
-  const own = (name) => name in data.served;
 
   function number() {
     const count = area.value.split("\n").length;
@@ -50,10 +42,8 @@ addEventListener("DOMContentLoaded", () => {
     lines.replaceChildren(...Array.from({ length: count }, (_, n) =>
       make("div", n + 1, { className: !moved && shown.hits.has(`${file}:${n + 1}`) ? "hit" : "" })));
     lines.scrollTop = area.scrollTop;
-    button.disabled = !own(file);
-    if (!own(file)) status.textContent = "This file belongs to all stages: read it here, edit it elsewhere.";
-    else if (unsaved(file)) status.textContent = "Not saved";
-    else if (/^(Not saved|This file)/.test(status.textContent)) status.textContent = "";
+    if (unsaved(file)) status.textContent = "Not saved";
+    else if (status.textContent === "Not saved") status.textContent = "";
   }
 
   function display(name, line) {
@@ -61,22 +51,14 @@ addEventListener("DOMContentLoaded", () => {
     file = name;
     const text = drafts[name] ?? data.files[name];
     if (area.value !== text) area.value = text;
-    area.readOnly = !own(name);
     area.setAttribute("aria-label", name);
     number();
     const hit = [...shown.hits].find((place) => place.startsWith(`${name}:`))?.split(":")[1];
-    const barrier = text.split("\n").findIndex((each) => each.trim() === "__syncthreads();") + 1; // worth deleting
-    const first = line || Number(hit ?? (stays ? 0 : barrier));
-    if (!first && stays) return;
-    area.scrollTop = first ? (first - 1) * parseFloat(getComputedStyle(area).lineHeight) - area.clientHeight / 3 : 0;
-    if (!line) return;
-    const at = text.split("\n").slice(0, line - 1).join("\n").length + (line > 1);
-    area.focus({ preventScroll: true });
-    area.setSelectionRange(at, at);
+    const first = line || Number(hit ?? 0);
+    if (first || !stays) area.scrollTop = (first - 1) * parseFloat(getComputedStyle(area).lineHeight) - area.clientHeight / 3;
   }
 
   async function save() {
-    if (!own(file)) return;
     const name = file, text = area.value;
     try {
       if (unsaved(name)) data.served[name] = (await ask("save", { file: name, text, was: data.served[name] })).was;

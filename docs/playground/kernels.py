@@ -1,7 +1,7 @@
 """The pages of the playground, and what each of them runs: kernels of a stage and copies with one mistake each, or a program of docs/lab.
 
 kernels.py FOLDER writes the sources that docs/playground/CMakeLists.txt compiles, and pages.cmake, which lists them. The mistakes are the wrong
-kernels of the course (docs/course/wrong_kernels.md); mistakes.toml has those of Hopper's kernels.
+kernels of the course (docs/course/exercises/*/wrong.toml); mistakes.toml has those of Hopper's kernels.
 """
 
 import difflib
@@ -23,6 +23,7 @@ TABLES = tomllib.loads((HERE / "pages.toml").read_text())
 MISTAKES = tomllib.loads((HERE / "mistakes.toml").read_text())
 USUAL = {"N": "80", "d": "24"}  # the problem that shows most mistakes
 UNSEEN = "m starts at 0"  # takes scores far below zero, and a page has no field for the scale
+NO_RULES = ("asked", "bank_conflicts")  # what a page does not ask, and a count without a prediction
 
 
 class Break(NamedTuple):
@@ -71,14 +72,14 @@ def mistakes(page):
         text = (ROOT / page.kernels[0]).read_text()
         if (times := text.count(wrong["replace"])) != 1:
             sys.exit(f"mistakes.toml: what '{wrong['name']}' replaces stands {times} times in {page.kernels[0]}, not once")
-        yield page.kernels[0], wrong, text.replace(wrong["replace"], wrong.get("by", "")), {}
+        yield page.kernels[0], wrong, text.replace(wrong["replace"], ""), {}
 
 
 def wrong_kernels(page):
     for e in map(exercise.load, exercise.names()):
         before, _, after = e.parts()
         for wrong in exercise.gallery(e) if e.kernel in page.kernels else []:
-            if wrong["name"] != UNSEEN and wrong["rule"] != "asked":
+            if wrong["name"] != UNSEEN and wrong["rule"] not in NO_RULES:
                 yield e.file, wrong, before + wrong["lines"] + after, {"variant": e.variant, "pass": e.passes}
 
 
@@ -127,17 +128,16 @@ def registered(page, file, text, number, name=""):
     narrow = "copy.max_head_dim = 64; " if "compiled<" in text or "_kernel<96>" in text else ""
     predicted = f"[](const flash::Variant&, auto... rest) {{ return flash::{page.stage[3:]}::predicted({variant}, rest...); }}"
     return (
-        f'#include "{page.stage}/predicted.hpp"\n{source}'
+        f'#include "common/attention/registry.hpp"\n#include "{page.stage}/predicted.hpp"\n{source}'
         f"static const auto copied = [] {{ auto copy = {variant}; {named}{narrow}return copy; }}();\n"
-        "namespace flash { const Variant& copy_of_rows(); }\n"
-        f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, copied, "{file}", {predicted}, &flash::copy_of_rows());\n'
+        "namespace flash { void copy_rows_cpu(const TensorRef&, const TensorRef&); }\n"
+        f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, copied, "{file}", {predicted}, flash::copy_rows_cpu);\n'
     )
 
 
 def stage_sources(page):
     """{name: text}"""
-    copy = '#include "common/parts/copy_rows.cuh"\nnamespace flash { const Variant& copy_of_rows() { return variant; } }\n'
-    sources = {"copy_rows": copy}
+    sources = {"copy_rows": '#include "common/parts/copy_rows.cuh"\n'}
     for n, file in enumerate(page.kernels):
         sources[f"kernel_{n}"] = registered(page, file, (ROOT / file).read_text(), n)
     for n, broken in enumerate(page.breaks, 100):

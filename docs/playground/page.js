@@ -91,7 +91,7 @@ function reportOf(result) {
   }
 }
 
-/** One run, and, of a kernel that is broken but right, one of the kernel as it is, to compare their counts. `asked`: by the reader. */
+/** `asked`: by the reader */
 async function run(asked = true) {
   stop();
   if (!form.reportValidity()) return;
@@ -104,10 +104,9 @@ async function run(asked = true) {
   show(now.variant, mistake, new Set());
   try {
     const result = await runProgram(now, mistake?.id ?? now.variant), report = reportOf(result);
-    const usual = mistake && report?.check.passed ? reportOf(await runProgram(now, now.variant)) : null;
     element("stop").disabled = true;
     window.finished = { result, report, state: now }; // for the tests
-    const told = report ? conclude(result, report, usual) : data.lab ? concludeLab(result) : concludeStopped(result);
+    const told = report ? conclude(result, report) : data.lab ? concludeLab(result) : concludeStopped(result);
     told.splice(report?.threads?.mistakes.length ? 1 : 3); // one cause has many effects
     element("told").replaceChildren(...told, ...(mistake ? [make("p", mistake.lesson, { className: "lesson" })] : []));
     const failed = element("verdict").className === "bad" ? element("told") : element("result"); // of a lab what it prints
@@ -152,16 +151,13 @@ const COUNTS = { read_bytes: "bytes read", written_bytes: "bytes written", secto
   warp_operations: "warp operations", bank_conflicts: "bank conflicts", atomics: "atomics", tensor_core_products: "tensor-core products",
   launches: "launches", blocks: "blocks", threads: "threads" };
 
-/** [name, predicted, counted of the kernel as it is, counted] */
-const expected = ([, predicted, usual]) => predicted ?? usual;
-const differs = (row) => (expected(row) ?? row[3]) !== row[3];
+const differs = ([, predicted, counted]) => (predicted ?? counted) !== counted;
 
-function table(rows, usual) {
+function table(rows) {
   const result = make("table"), body = make("tbody"), head = make("tr");
-  const columns = (row) => row.filter((_, n) => n !== 2 || usual);
-  head.append(...columns(["", "predicted", "unbroken", "counted"]).map((text) => make("th", text, { scope: "col" })));
+  head.append(...["", "predicted", "counted"].map((text) => make("th", text, { scope: "col" })));
   for (const row of rows) {
-    const [name, ...cells] = columns(row), line = make("tr", "", { className: differs(row) ? "differs" : "" });
+    const [name, ...cells] = row, line = make("tr", "", { className: differs(row) ? "differs" : "" });
     line.append(make("th", name, { scope: "row" }), ...cells.map((n) => make("td", n == null ? "–" : number(n))));
     body.append(line);
   }
@@ -185,16 +181,16 @@ function concludeStopped(result) {
   return [withPlaces(result.said ? result.err : last)];
 }
 
-function conclude(result, { threads, check, predicted, counters }, usual) {
+function conclude(result, { threads, check, predicted, counters }) {
   const { mistakes, hints } = threads ?? { mistakes: [], hints: [] };
   const wrong = Object.entries(check.tensors).filter(([, tensor]) => !tensor.passed);
-  const rows = Object.entries(COUNTS).map(([key, name]) => [name, predicted?.[key], usual?.counters[key], counters[key]]);
+  const rows = Object.entries(COUNTS).map(([key, name]) => [name, predicted?.[key], counters[key]]);
   const more = rows.filter(differs), names = wrong.map(([name]) => TENSORS[name]).join(", ");
   const parts = [mistakes.length ? "Race" : "", names ? `${names} wrong` : ""].filter(Boolean);
   if (parts.length) say("bad", parts.join(", "), `Found in ${seconds(result)}.`);
-  else if (more.length) say("bad", "Right, but at a price", more.map((row) => `${number(row[3])} ${row[0]}, not ${number(expected(row))}`).join("; "));
+  else if (more.length) say("bad", "Right, but at a price", more.map((row) => `${number(row[2])} ${row[0]}, not ${number(row[1])}`).join("; "));
   else say("good", "Right, without a race", `Checked against double precision in ${seconds(result)}${predicted ? "; every count is as predicted" : ""}.`);
-  element("counts").replaceChildren(table(rows, usual));
+  element("counts").replaceChildren(table(rows));
   return [...mistakes.slice(0, 2).map(withPlaces), ...wrong.slice(0, 2).map((tensor) => make("p", wrongTensor(tensor))),
     ...(wrong.length ? hints.slice(0, 3) : []).map((hint) => withPlaces(`Hint: ${hint}`))];
 }

@@ -19,13 +19,15 @@ import time
 import webbrowser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from kernels import ROOT, with_headers
+from kernels import ROOT
 from kit import sandbox
-from make import ABOUT, HERE, filled, start_of
+from make import HERE, filled, start_of
 
 BUILD = ROOT / "build"
 BUILDING = {"seconds": 120, "memory": 4096, "file_size": 512}  # seconds of processor time of each compiler, megabytes
 RUNNING = {"seconds": 8, "memory": 1536, "file_size": 32}
+ABOUT = """Edit a kernel of the stage. Saving writes the file, compiles it with the compiler of this machine and runs it on the simulator.
+    Once it is right here, common/try.sh without --serve runs the stage's tests."""
 
 
 def digest(text):
@@ -48,55 +50,34 @@ def first_error(text):
     return found[0] if found else "\n".join(text.strip().splitlines()[-8:])
 
 
-def limited(command, settings, limits, begun=None):
+def limited(command, settings, limits):
     with sandbox.workplace() as folder:
-        return sandbox.run(command, folder, env=settings, cwd=ROOT, begun=begun, **limits)
+        return sandbox.run(command, folder, env=settings, cwd=ROOT, **limits)
 
 
 class Stage:
-    """Its kernels, and one run at a time: a new one ends the one before."""
+    """Its kernels, and one save or run at a time."""
 
     def __init__(self, name):
         self.name, self.own = name, sorted(str(path.relative_to(ROOT)) for path in (ROOT / name).rglob("*.cuh"))
-        self.lock, self.turn, self.newest, self.process = threading.Lock(), threading.Lock(), 0, None
+        self.lock = threading.Lock()
 
     def save(self, file, text, was):
         """(status, answer). `was`: the digest of the file as the page knows it."""
         if file not in self.own:
             return 403, {"error": f"{file} is not one of the stage's kernels"}
-        with self.lock:
-            if digest((ROOT / file).read_text(errors="replace")) != was:
-                return 409, {"error": f"{file} has changed on disk; nothing was written. Copy your text and load this page again"}
-            (ROOT / file).write_text(text)
+        if digest((ROOT / file).read_text(errors="replace")) != was:
+            return 409, {"error": f"{file} has changed on disk; nothing was written. Copy your text and load this page again"}
+        (ROOT / file).write_text(text)
         return 200, {"was": digest(text)}
 
-    def stop(self):
-        """Ends the program that runs; the compiler ends by itself, since half an object file would stay. Returns the number of the next run."""
-        with self.lock:
-            self.newest += 1
-            if self.process and self.process.poll() is None:
-                os.killpg(self.process.pid, signal.SIGKILL)
-            return self.newest
-
     def run(self, arguments, settings):
-        number, began = self.stop(), time.monotonic()
-
-        def begun(process):
-            with self.lock:
-                self.process = process
-                if number != self.newest:
-                    os.killpg(process.pid, signal.SIGKILL)
-
-        with self.turn:
-            if number != self.newest:
-                return ended("Stopped", "", began)
-            jobs = min(os.cpu_count() or 2, 8)  # a compiler takes up to a gigabyte
-            built = limited(["cmake", "--build", BUILD, "-j", jobs, "--target", self.name], dict(os.environ), BUILDING)
-            if built.code:
-                return ended("It does not compile", first_error(readable(built.out + built.err)), began)
-            done = limited([BUILD / "bin" / self.name, *arguments], settings, RUNNING, begun)
-        if number != self.newest:
-            return ended("Stopped", "", began)
+        began = time.monotonic()
+        jobs = min(os.cpu_count() or 2, 8)  # a compiler takes up to a gigabyte
+        built = limited(["cmake", "--build", BUILD, "-j", jobs, "--target", self.name], dict(os.environ), BUILDING)
+        if built.code:
+            return ended("It does not compile", first_error(readable(built.out + built.err)), began)
+        done = limited([BUILD / "bin" / self.name, *arguments], settings, RUNNING)
         if done.code == 124:
             return ended(f"Ended after {RUNNING['seconds']} s of computing", "Does a loop never end? Or is the problem too large?", began)
         if done.code < 0:
@@ -107,9 +88,9 @@ class Stage:
         done = limited([BUILD / "bin" / self.name, "--list", "--device", "cpu", "--json"], {}, RUNNING)
         listed = json.loads(done.out)["variants"]
         first = next((variant for variant in listed if variant["name"] != "options"), listed[0])  # which is chapter 09's
-        texts = {file: (ROOT / file).read_text() for file in with_headers(self.own)}
+        texts = {file: (ROOT / file).read_text() for file in self.own}
         data = {"start": start_of(first, 0), "variants": listed, "breaks": [], "files": texts}
-        data["served"] = {file: digest(texts[file]) for file in self.own}
+        data["served"] = {file: digest(text) for file, text in texts.items()}
         css, script = ("".join((HERE / name).read_text() for name in names) for names in (("page.css", "edit.css"), ("edit.js", "page.js")))
         return filled(data, f"Edit and run {self.name}", ABOUT, css, script)
 
@@ -148,41 +129,30 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(403, {"error": "this page is from another server; open the address that try.sh has printed"})
         try:
             told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if path == "save":
-                self.answer(*stage.save(str(told["file"]), str(told["text"]), told["was"]))
-            elif path == "stop":
-                self.answer(200, {"stopped": stage.stop()})
-            elif path == "run":
-                self.answer(200, stage.run(list(told["args"]), dict(told["env"])))
-            else:
-                self.answer(404, {"error": "there is no such request"})
+            with stage.lock:
+                if path == "save":
+                    answer = stage.save(str(told["file"]), str(told["text"]), told["was"])
+                elif path == "run":
+                    answer = 200, stage.run(list(told["args"]), dict(told["env"]))
+                else:
+                    answer = 404, {"error": "there is no such request"}
+            self.answer(*answer)
         except (ValueError, KeyError, TypeError):
             self.answer(400, {"error": "the request is not one of the page's"})
         except OSError as error:
             self.answer(500, {"error": str(error)})
 
 
-class Server(ThreadingHTTPServer):
-    parent = os.getppid()
-
-    def service_actions(self):
-        if os.getppid() != self.parent:  # whoever started it was killed
-            sys.exit(0)
-
-
 def main(name):
     for end in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):  # a script's background jobs ignore the last one
         signal.signal(end, lambda *_: sys.exit(0))
-    server = Server(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads, server.stage, server.token = True, Stage(name), secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{server.server_port}/{server.token}/"
     print(f"try: open {address} in a browser of this machine; Ctrl-C ends it", flush=True)
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
         webbrowser.open(address)
-    try:
-        server.serve_forever()
-    finally:
-        server.stage.stop()
+    server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx import addnodes
 
-CAPTIONS = ("Chapters", "How to", "To look things up", "Course and project")  # the tables of docs/README.md
+CAPTIONS = ("Chapters", "How to", "To look things up", "Course and project")  # the tables of pages in docs/README.md
 BELOW = {"docs/course/README": r"docs/course/exercises/\w+/README", "docs/reference/comparison": r"docs/results/notes/\w+"}
 TREE = "\n```{{toctree}}\n:hidden:\n:titlesonly:\n{}\n\n{}\n```\n"
 RUN = re.compile(r"^<!-- playground (\w+)(?: (\S+))?: (.*?) -->$", re.MULTILINE)
@@ -28,7 +28,7 @@ def add_tree(app, docname, source):
         pages = sorted(name for name in app.env.found_docs if re.fullmatch(BELOW[docname], name))
         source[0] += TREE.format("", "\n".join(f"/{name}" for name in pages))
     if docname == app.config.root_doc:
-        tables = re.findall(r"(?:^\|.*\n?)+", (app.srcdir / "docs/README.md").read_text(), re.MULTILINE)
+        tables = re.findall(r"^\| page \|.*\n(?:\|.*\n?)+", (app.srcdir / "docs/README.md").read_text(), re.MULTILINE)
         groups = [[f"docs/{name}" for name in re.findall(r"\]\(([\w/]+)\.md\)", table)] for table in tables]
         folders = sorted(name for name in app.env.found_docs if re.search("/README$|/more/", name) and not name.startswith("docs/"))
         source[0] += TREE.format("", "docs/README")

@@ -9,7 +9,6 @@ An exercise that is checked is followed by a comment, which readers do not see. 
   in 01_naive/kernel.cuh          the file to edit, from the root of the project
   replace l += expf(S(i, j))      a text that occurs there once; \\n is the end of a line
   by                              its replacement; nothing: the text goes
-  apply                           the diff that the page shows last before this comment
   run common/try.sh 01            a command that the page shows
   exits 1                         its exit code; 1 if this line is missing
   says o is wrong                 what the command has to print, and the page to say
@@ -30,24 +29,16 @@ from .scratch import ROOT, Copy, Wrong
 
 
 def exercises(text):
-    """Each a list of (keyword, text, what is told of a command); the text of `apply` is the diff."""
+    """Each a list of (keyword, text, what is told of a command)."""
     for comment in re.finditer(r"^ *<!-- exercise\n(.*?)^ *-->$", text, re.DOTALL | re.MULTILINE):
-        diffs = re.findall(r"^```diff\n(.*?)^```$", text[: comment.start()], re.DOTALL | re.MULTILINE)
         steps = []
         for line in filter(None, map(str.strip, comment[1].splitlines())):
             keyword, _, what = line.partition(" ")
             if keyword in ("exits", "says"):
                 steps[-1][2].append((keyword, what.strip()))
             else:
-                steps.append((keyword, diffs[-1] if keyword == "apply" else what.strip(), []))
+                steps.append((keyword, what.strip(), []))
         yield steps
-
-
-def hunks(diff):
-    """(old text, new text) of what follows each line that begins with @@."""
-    for hunk in re.split(r"^@@.*\n", diff, flags=re.MULTILINE)[1:]:
-        lines = [line if line.strip() else " \n" for line in hunk.splitlines(keepends=True)]
-        yield tuple("".join(line[1:] for line in lines if line[0] != without) for without in "+-")
 
 
 def do(copy, steps, visible):
@@ -61,9 +52,6 @@ def do(copy, steps, visible):
                 old = what.replace("\\n", "\n")
             elif keyword == "by":
                 copy.edit(file, old, what.replace("\\n", "\n"))
-            elif keyword == "apply":
-                for before, after in hunks(what):
-                    copy.edit(file, before, after)
             elif keyword == "run":
                 words, code = [word for key, word in told if key == "says"], int(dict(told).get("exits", "1"))
                 for promised in (what, *words):

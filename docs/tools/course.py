@@ -23,32 +23,23 @@ def exercises():
     return table("exercise | level | minutes | what to write", lines)
 
 
-def galleries():
-    lines = []
-    for e in map(exercise.load, exercise.names()):
-        names = "; ".join(wrong["name"] for wrong in exercise.gallery(e))
-        lines.append([f"[`{e.name}`](exercises/{e.name}/README.md#wrong-kernels)", names])
-    return table("exercise | its wrong kernels", lines)
-
-
 def page(name):
     """An exercise: the task, its blank, hints, and wrong kernels with what each is told."""
     e = exercise.load(name)
     chapter = f"../../../{e.chapter.removeprefix('docs/')}"
     blank = textwrap.dedent(f"{e.indent()}{e.begin}\n{e.blank()}{e.indent()}{e.end}").split("\n")
     points = ", ".join(f"{name.replace('_', ' ')} {most}" for name, most in e.rubric.items())
-    me = "docs/course/course.py"
     parts = [
         f"{e.goal} It needs {e.equation} of [this section]({chapter}), and takes about {e.minutes} minutes."
         f" Its level is {e.level}, {exercise.LEVELS[e.level]}. **After this exercise you can** {e.after}."
         f" Points: {points}.",
-        f"## Task\n\nThe first command writes a copy of [`{e.file}`](../../../../{e.file}) with a blank, the second checks it at each save.",
-        block([f"{me} blank {name} mine", f"{me} watch mine {name}"], "sh"),
+        f"## Task\n\nThis copies [`{e.file}`](../../../../{e.file}) with a blank, and checks it at each save:",
+        block([f"docs/course/course.py blank {name} mine", f"docs/course/course.py watch mine {name}"], "sh"),
         f"This is the blank in `mine/{e.student_name}`:",
         block(blank, "cpp"),
-        "## Hints\n\nEach one is a little nearer to the answer.",
+        "## Hints",
         *(details(f"Hint {n} of {len(e.hints)}", hint) for n, hint in enumerate(e.hints, 1)),
-        "## Wrong kernels\n\nOpen these once your lines are right: a minus marks lines of the project's kernel, a plus the mistake.",
+        "## Wrong kernels\n\nOpen these once your lines are right: the lines with a minus are the project's.",
     ]
     solution = e.parts()[1].splitlines()
     for w in exercise.gallery(e):

@@ -10,20 +10,15 @@ from .saved import RESULTS
 FOLDER = "common/machine/test"
 
 
-def message(path, mark):
-    """What was saved of the mistake in the line that ends with `// BUG mark`."""
+def bug(file, kernel, *mark):
+    """A kernel of a file of the zoo, and what was saved of the mistake in its line that ends with `// BUG mark`."""
+    path, mark = f"{FOLDER}/{file}", " ".join(mark)
     numbers = [number for number, line in enumerate(source(path), 1) if line.endswith(f"// BUG {mark}")]
     saved = (RESULTS / "cpu" / "zoo.txt").read_text().splitlines()
     found = [line for line in saved if numbers and f"{path}:{numbers[0]}" in line]
     if not found:
         raise SystemExit(f"docs/results/cpu/zoo.txt has no message of 'BUG {mark}' in {path}; run docs/save_results.sh")
-    return found[0]
-
-
-def bug(file, kernel, *mark):
-    """A kernel of a file of the zoo, and the message; the mark is that of its comment `// BUG ...`."""
-    path = f"{FOLDER}/{file}"
-    lines = textwrap.wrap(message(path, " ".join(mark)), 100, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(found[0], 100, break_long_words=False, break_on_hyphens=False)
     return block(definition(path, kernel), "cpp") + "\n\n" + block(lines)
 
 

@@ -25,11 +25,6 @@ def number(value):
     return three_digits(value) if 0.001 <= abs(value) < 1000 else f"{value:.3g}"
 
 
-def shown(value, form=".3g"):
-    """ "–" where there is no value."""
-    return "–" if value is None else format(value, form)
-
-
 def step(row):
     return f"`{row['variant']}`"
 

@@ -93,11 +93,6 @@ def printed(name, *numbers):
     return block(["\n\n".join(paragraphs[int(n) - 1] for n in numbers or range(1, len(paragraphs) + 1))])
 
 
-def table(name):
-    """A Markdown table that a program printed on the CPU."""
-    return "\n".join(source(f"docs/results/cpu/{name}.txt")).strip()
-
-
 def examples():
     """The table of common/machine/examples/prove.py, a line per file: the statements that were left out, and the rule that reported each."""
     files = {}

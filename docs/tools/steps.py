@@ -16,25 +16,12 @@ class Step(NamedTuple):
     stage = property(lambda step: step.name.split("/")[0])
 
 
-# What chapters 06b and 07 allow, in TFLOP/s, at d = 64 and 128: (6.9) and (7.9).
+# What chapter 07 allows, in TFLOP/s, at d = 64 and 128: (7.9).
 ALLOWED = {
-    "06_fa2_forward/loop_order": (29.8, 29.8),
-    "06_fa2_forward/register_tiles": (53.1, 51.6),
-    "06_fa2_forward/async_copies": (53.1, 51.8),
-    "06_fa2_forward/powers_of_2": (55.8, 53.1),
-    "06_fa2_forward/masks_at_edges": (56.9, 53.6),
-    **dict.fromkeys(("06_fa2_forward/vector_operands", "06_fa2_forward/longest_first"), (59.6, 58.1)),
-    "06_fa2_forward/tuned": (59.6, 61.2),
     "07_fa2_backward/two_kernels": (41.9, 41.3),
     "07_fa2_backward/two_halves": (43.1, 43.3),
     "07_fa2_backward/one_kernel": (60.7, 60.9),
 }
-
-
-def allowed(name):
-    """The pair of rates, or of Nones."""
-    return ALLOWED.get(name, (None, None))
-
 
 STEPS = {
     "forward": [

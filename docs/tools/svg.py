@@ -25,12 +25,11 @@ COLOURS = {  # class: (fill, stroke) in light mode, in dark mode
     "hbm": ("#d8747c", "#6e222c", "#ab4a5a", "#ffd0d5"),
     "hit": ("#ffee58", "#5c5200", "#736c00", "#fff27a"),
 }
-SAME = {"p": "s", "dp": "ds", "c1": "q", "c2": "k", "c3": "v", "c4": "o"}
+ALSO = {"s": ",.p", "ds": ",.dp", "q": ",.c1", "k": ",.c2", "v": ",.c3", "o": ",.c4"}
 
 
 def classes(at):
-    names = {kind: "".join([f".{kind}", *(f",.{other}" for other, same in SAME.items() if same == kind)]) for kind in COLOURS}
-    return "\n".join(f"{names[kind]}{{fill:{each[at]};stroke:{each[at + 1]}}}" for kind, each in COLOURS.items())
+    return "\n".join(f".{kind}{ALSO.get(kind, '')}{{fill:{each[at]};stroke:{each[at + 1]}}}" for kind, each in COLOURS.items())
 
 
 STYLE = f"""
@@ -131,9 +130,8 @@ class Picture:
 
     def text(self):
         body = "\n".join(self.parts)
-        height = self.bottom + 12
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {height:g}" width="{self.width:g}" '
-            f'height="{height:g}" role="img">\n<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.bottom + 12:g}" width="{self.width:g}" '
+            f'height="{self.bottom + 12:g}" role="img">\n<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n'
             f'<rect width="100%" height="100%" rx="8" class="bg"/>\n{body}\n</svg>\n'
         )

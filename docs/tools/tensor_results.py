@@ -6,7 +6,7 @@ import re
 
 from common.compare.rows import ROOT
 
-from .formatting import number, shown, table
+from .formatting import number, table
 from .ladder import file_of
 from .saved import H200, changed_since, fastest, newest, of_today, section
 from .steps import PORTABLE, STAGE, STEPS
@@ -16,7 +16,6 @@ PEERS = ("flash", "cudnn", "flash3")
 PASSES = ("forward", "backward")
 LAST = {"forward": "lazy_maximum", "backward": "staggered"}  # of the steps that run on every GPU since Ampere
 ON_HOPPER = {"forward": "scheduled", "backward": "lead"}
-NONE = [None, None, None, None]
 
 
 def key(row):
@@ -44,7 +43,9 @@ def saved(last=LAST):
 
 def speed(row, before=None):
     """TFLOP/s, and how many times as fast as another row."""
-    return shown(row and row["tflops"], ".0f") + (f" (× {row['tflops'] / before['tflops']:.2f})" if row and before else "")
+    if not row:
+        return "–"
+    return f"{row['tflops']:.0f}" + (f" (× {row['tflops'] / before['tflops']:.2f})" if before else "")
 
 
 # The front page has a row for these stages' forward and backward pass, on the problem of front.jsonl.

@@ -4,7 +4,7 @@ from common.compare.rows import describe, grouped, size
 
 from .formatting import ms, number, step
 from .saved import H200, fastest, newest, section
-from .steps import PORTABLE, allowed
+from .steps import ALLOWED, PORTABLE
 
 
 def by_problem(rows):
@@ -64,7 +64,7 @@ def rungs(stage, direction, bound):
         head += ["causal"] if p["causal"] else [f"d = {p['head_dim']}: at most", "measured"]
         for before, row in zip([None, *of_problem], of_problem):
             line = lines.setdefault(step(row), [step(row)])
-            line += [] if p["causal"] else [f"{allowed(row.label)[p['head_dim'] == 128]:.0f}"]
+            line += [] if p["causal"] else [f"{ALLOWED[row.label][p['head_dim'] == 128]:.0f}"]
             line.append(f"{row['tflops']:.1f}" + (f" (× {row['tflops'] / before['tflops']:.2f})" if before else ""))
     shape = f"B·H·d = {p['batch'] * p['heads'] * p['head_dim']:,}, N = {p['seq_q']:,}"
     title = f"{direction}, {p['dtype']}, {shape}, TFLOP/s; at most: by {bound}; ×: over the row above"

@@ -52,7 +52,7 @@ void check(Dtype part_dtype) {
   a.L = {L.data(), "L", Dtype::fp32, rows, dense_strides(rows)};
   a.workspaces = {{part_O.data(), "part_O", part_dtype, shape, dense_strides(shape)},
                   {part_L.data(), "part_L", Dtype::fp32, rows, dense_strides(rows)}};
-  merge(a);
+  merge_on_cpu(a);
 
   for (std::size_t row = 0; row < L.size(); ++row) {
     const double L_a = L_before[row], L_b = part_L[row], most = std::max(L_a, L_b);

@@ -93,13 +93,6 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("report: a problem that keeps the simulator busy for minutes comes with a warning") {
-  FullProblem p;
-  CHECK(simulation_note(p, Pass::backward) == "");
-  p.Nq = p.Nk = 1 << 16;
-  CHECK(simulation_note(p, Pass::forward) != "");
-}
-
 TEST_CASE("tiles: a device too small for a choice does not offer it, and one too small for all is no usable device") {
   const Variant variant{
       .name = "big", .idea = "", .forward = nullptr, .tiles = [](const Problem&, Pass pass, const DeviceLimits& limits) {

@@ -40,9 +40,9 @@ def has_box():
     return False
 
 
-def run(argv, folder, *, env=None, seconds=8, memory=1536, file_size=32, cwd=None, boxed=False, begun=None):
+def run(argv, folder, *, env=None, seconds=8, memory=1536, file_size=32, cwd=None, boxed=False):
     """Runs argv, in `cwd` or else in `folder`, where its output stays, as a process group that does not outlive its leader. Limits: seconds
-    of processor time, and six times as many on the clock; megabytes of memory, and of a file. `begun` gets the process, to end it early."""
+    of processor time, and six times as many on the clock; megabytes of memory, and of a file."""
     folder = Path(folder)
     settings = {"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C.UTF-8"} | (env or {})
     words = [*(box(folder) if boxed else []), *map(str, argv)]
@@ -65,8 +65,6 @@ def run(argv, folder, *, env=None, seconds=8, memory=1536, file_size=32, cwd=Non
         files = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
         process = subprocess.Popen(words, cwd=cwd or folder, env=settings, start_new_session=True, preexec_fn=limit, **files)
         try:
-            if begun:
-                begun(process)
             code = process.wait(timeout=6 * seconds)
         except subprocess.TimeoutExpired:
             code = 124
