@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(THREADS)
       for (int r = 0; r < ROWS; ++r)
         for (int c = 0; c < COLS; ++c) O_reg[r][c] += p[r] * v[c];
     }
-    // Write after read: the next K_j, V_j and P overwrite what slower threads still read.
+    // Write after read: the next K_j and V_j overwrite what slower threads still read.
     __syncthreads();
   }
 
