@@ -2,7 +2,8 @@
 #pragma once
 
 #include "common/attention/cost.hpp"
-#include "common/attention/variant.hpp"
+#include "common/attention/prediction.hpp"
+#include "common/attention/variants.hpp"
 
 #include <algorithm>
 #include <string_view>

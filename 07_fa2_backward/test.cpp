@@ -1,5 +1,6 @@
 // What chapter 07 claims. The grid that every stage passes is in common/grid.
 #include "common/attention/cost.hpp"
+#include "common/attention/prediction.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "01_naive/kernel.cuh"
+#include "common/parts/score.cuh"
 
 namespace flash::lorentz {
 namespace {

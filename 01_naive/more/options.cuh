@@ -24,7 +24,9 @@
 #include "01_naive/kernel.cuh"
 #include "01_naive/more/centroid.cuh"
 #include "01_naive/more/lorentz.cuh"
+#include "common/attention/dropout.hpp"
 #include "common/parts/bias_gradient.cuh"
+#include "common/parts/score.cuh"
 
 namespace flash::naive::more_options {
 namespace {

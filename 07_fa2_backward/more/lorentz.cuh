@@ -26,6 +26,7 @@
 
 #include "06_fa2_forward/more/distances.cuh"
 #include "07_fa2_backward/atomics.cuh"
+#include "common/parts/forward_pass_with.hpp"
 #include "common/parts/softmax.cuh"
 
 namespace flash::fa2_backward::more_lorentz {

@@ -29,6 +29,7 @@
 #pragma once
 
 #include "07_fa2_backward/atomics.cuh"
+#include "common/parts/forward_pass_with.hpp"
 #include "common/parts/options.cuh"
 
 namespace flash::fa2_backward::more_options {

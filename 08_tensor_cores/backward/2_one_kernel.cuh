@@ -23,8 +23,7 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
-#include "08_tensor_cores/parts/sum_of_dQ.cuh"
-#include "08_tensor_cores/parts/tile.cuh"
+#include "08_tensor_cores/parts/backward_tiles.cuh"
 
 namespace flash::tensor_cores::backward_2 {
 namespace {
@@ -37,6 +36,7 @@ struct BackwardShape {
   static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
   static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  static constexpr int STAGES = 2;       // tiles of Q and dO: one in flight
   // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
   static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
   // K, V; two tiles each of Q and dO; dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br
@@ -93,11 +93,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc),
       V_smem(K_smem.end(), Shape::Bc);
-  const auto Q_smem = [&](int stage) {  // two tiles of Q, then two of dO
+  const auto Q_smem = [&](int stage) {  // the tiles of Q, then those of dO
     return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
   };
-  const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
-  const Tile<T, Shape::Br> dSt_smem(dO_smem(1).end(), Shape::Bc);
+  const auto dO_smem = [&](int stage) { return Q_smem(Shape::STAGES + stage); };
+  const Tile<T, Shape::Br> dSt_smem(dO_smem(Shape::STAGES - 1).end(), Shape::Bc);
   const auto stats_smem = [&](int stage) {
     return QueryStats{{reinterpret_cast<float*>(dSt_smem.end()) + stage * 2 * Shape::Br, 2,
                        Shape::Br, Shape::Br}};
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
   const auto load_tile = [&](int iteration, QueryTile at) {
-    const int stage = iteration % 2;
+    const int stage = iteration % Shape::STAGES;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0)
         .load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0)
@@ -183,8 +183,8 @@ void start(const Attention& a) {
 }
 
 template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
 // Width, Br, Bc, row fragments per warp, blocks per SM. Fastest first per width, as measured with

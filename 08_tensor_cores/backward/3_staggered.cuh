@@ -21,7 +21,7 @@
 //   tensor cores busy. Three tiles are in progress at a time.
 // - dS^T is the product with P^T as rounded for dV, which is what shared memory holds. Steps 1
 //   and 2 multiply by P^T in fp32.
-// parts/halves.cuh has the exchange of P^T, and add_to_dQ() of step 2 without COLUMN_BLOCKS.
+// backward_tiles.cuh has the exchange of P^T, and add_to_dQ() of step 2 without COLUMN_BLOCKS.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ, dK, dV once. dQ_accum: cleared
@@ -30,7 +30,7 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
-#include "08_tensor_cores/parts/halves.cuh"
+#include "08_tensor_cores/parts/backward_tiles.cuh"
 
 namespace flash::tensor_cores::backward_3 {
 namespace {
@@ -38,10 +38,11 @@ namespace {
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int Warps>
 struct BackwardShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, THREADS = Warps * WARP,
-                       HALF_WARPS = Warps / 2;
-  // Of 16 rows and of 8 columns of transposed scores, per warp.
-  static constexpr int ROW_FRAGMENTS = Bc / 16 / HALF_WARPS, QUERY_FRAGMENTS = Br / 8;
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int HALF_WARPS = Warps / 2;
+  static constexpr int ROW_FRAGMENTS = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores
+  static constexpr int QUERY_FRAGMENTS = Br / 8;              // of 8 columns of transposed scores
+  static constexpr int THREADS = Warps * WARP;
   // Tiles of Q, dO: one per half, and one in flight. Tiles of P^T or dS^T: one that half 0 stores,
   // one that half 1 turns into dS^T, one for dQ.
   static constexpr int STAGES = 3;
@@ -55,8 +56,7 @@ struct BackwardShape {
   static constexpr int MIN_SM = SPILLS ? 90 : min_sm(2 * SHARED_ELEMENTS, false);
 
   static_assert(Bc % (16 * HALF_WARPS) == 0, "the warps of a half share the keys in sixteens");
-  static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0,
-                "tiles of queries fill the padded L, D and dQ_accum");
+  static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
 };
 
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // The first keys, visible to the most queries under a causal mask, start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv,
                          heads_at_once);
-  const int key0 = order.tile * Shape::Bc, b = order.head / problem.Hkv,
-            kv_head = order.head % problem.Hkv;
+  const int key0 = order.tile * Shape::Bc;
+  const int b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc),
       V_smem(K_smem.end(), Shape::Bc);
@@ -106,17 +106,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
-  const auto load_tile = [&](int tile, QueryTile at) {
-    const int stage = tile % Shape::STAGES;
+  const auto load_tile = [&](int iteration, QueryTile at) {
+    const int stage = iteration % Shape::STAGES;
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0)
         .load_async(Q_smem(stage));
     Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0)
         .load_async(dO_smem(stage));
     stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
   };
-  // The newest tile, for which half 0 computes P, and the oldest one, two iterations behind, which
-  // is added to dQ.
-  QueryTile newest = queries.first(problem), oldest = newest;
+  QueryTile at = queries.first(problem);  // its head h and its first query, query0
+  QueryTile oldest = at;                  // two iterations behind: it is added to dQ
   const auto add_oldest_to_dQ = [&](int oldest_tile) {
     if (oldest_tile >= 0) {
       add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0,
@@ -129,7 +128,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       .load_async(K_smem);
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0)
       .load_async(V_smem);
-  load_tile(0, newest);
+  load_tile(0, at);
 
   // Tile t goes to stage t % STAGES. Iteration:
   //        half 0 (P, dV)   half 1 (dS, dK)   all (dQ)   in shared memory
@@ -147,8 +146,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // iteration - 3. Their buffers are filled next; dS^T of tile iteration - 2 is still to be read
     // for dQ.
     __syncthreads();
-    if (iteration + 1 < queries.iterations)
-      load_tile(iteration + 1, queries.after(problem, newest));
+    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
 
     // 2. Half 1: dQ += dS K.
     if (!first_half) add_oldest_to_dQ(iteration - 2);
@@ -163,7 +161,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       auto& weights = scores;  // the same registers, after the softmax
       add_product(scores, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
       if (first_half) {
-        mask</*Transposed=*/true>(problem, scores, newest.query0, key0 + warp_row);
+        mask</*Transposed=*/true>(problem, scores, at.query0, key0 + warp_row);
         exponentiate(scores, stats, problem.scale, /*subtract_first=*/false);
       } else {
         scores.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
@@ -184,7 +182,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     }
     // 5. Half 0: dQ += dS K.
     if (first_half) add_oldest_to_dQ(iteration - 2);
-    newest = queries.after(problem, newest);
+    at = queries.after(problem, at);
     if (iteration >= 2) oldest = queries.after(problem, oldest);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have

@@ -17,10 +17,21 @@
 // 4 lanes of a quad.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+//
+// Map of this folder: steps 1 to 10 in their order, each by its diff to the one before; 10 is the
+// fastest. more/ has decoding, and the kernel for biases, any scale and options. In ../parts
+//   accumulators.cuh   first: a matrix in a warp's registers, add_product(), write_rows()
+//   epilogue.cuh       O / l and L; mask.cuh: the mask
+//   tile.cuh           from step 2 on: swizzled tiles; from step 6 on their operands
+//   softmax.cuh        from step 5 on: update_max(), exponentiate()
+//   launch.cuh         last: the order of blocks, what a Variant says; architectures.cuh: min_sm()
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
+#include "08_tensor_cores/parts/architectures.cuh"
+#include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
+#include "08_tensor_cores/parts/mask.cuh"
 
 namespace flash::tensor_cores::forward_1 {
 namespace {

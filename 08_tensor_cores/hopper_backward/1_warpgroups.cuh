@@ -1,4 +1,5 @@
-// 08 Tensor cores, Hopper backward, step 1: the TMA loads, and warpgroups multiply: five wgmma products per tile.
+// 08 Tensor cores, Hopper backward, step 1: the TMA loads, and warpgroups multiply: five wgmma
+// products per tile.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
@@ -9,22 +10,35 @@
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since backward/2_one_kernel.cuh:
-// - The TMA copies tiles, tracked by mbarriers; wgmma multiplies 64 keys by a tile of queries, which it reads from shared
-//   memory (Hopper forward, steps 1 and 2).
-// - Keys are still the rows of scores: the accumulators of P^T and dS^T have the left operand's layout for (8.14) and (8.15),
-//   so that only one product of five, dQ, needs data from other warps. For dQ, wgmma sums down the rows of dS^T and K
-//   (MN-major), so that no tile has to be transposed.
-// - Products run asynchronously, so their order is S, dP, dV, dQ, dK instead of S, dV, dP, dK, dQ: dP^T runs during the
-//   exponentials, dV while dS waits for other warps, dK while dQ is added to HBM.
+// - The TMA copies tiles, tracked by mbarriers; wgmma multiplies 64 keys by a tile of queries,
+//   which it reads from shared memory (Hopper forward, steps 1 and 2).
+// - Keys are still the rows of scores: the accumulators of P^T and dS^T have the left operand's
+//   layout for (8.14) and (8.15), so that only one product of five, dQ, needs data from other
+//   warps. For dQ, wgmma sums down the rows of dS^T and K (MN-major), so that no tile has to be
+//   transposed.
+// - Products run asynchronously, so their order is S, dP, dV, dQ, dK instead of S, dV, dP, dK, dQ:
+//   dP^T runs during the exponentials, dV while dS waits for other warps, dK while dQ is added to
+//   HBM.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: warpgroups; each owns 64 keys.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L log2(e), D; dQ_accum.
-// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128: a block holds whole rows of dK and dV. more/relay.cuh takes wider heads.
-//   Needs sm_90a.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
+//   warpgroups; each owns 64 keys.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
+//   written once per tile of K, and read once at the end; dQ, dK, dV once.
+// Workspace: L log2(e), D; dQ_accum.
+// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128: a block holds whole rows of dK and
+//   dV. more/relay.cuh takes wider heads. Needs sm_90a.
+//
+// Map of this folder: after ../backward and ../hopper_forward, steps 1 to 4 in their order; 4 is
+// the fastest. In more/, general is step 4 for biases and any scale, ordered is step 3 by turns,
+// divided is ordered for few blocks, relay is for wide heads. In ../parts
+//   panels_backward.cuh   first: a block's KeyWork, shared memory and loads; P
+//   share_of_dQ.cuh       steps 1 to 3: dQ by all warpgroups; whole_dQ.cuh: step 4, dQ by one
+//   panels.cuh            tiles, products, rings, as in ../hopper_forward
+//   prepare.cuh, sum_of_dQ.cuh   the kernels before and after; tiles of queries, L and D, dQ_accum
+//   launch_hopper_backward.cuh   last: which kernel is the fastest where
 #pragma once
 
-#include "08_tensor_cores/parts/panels_backward.cuh"
+#include "08_tensor_cores/parts/share_of_dQ.cuh"
 
 namespace flash::tensor_cores::hopper_backward_1 {
 namespace {
@@ -33,30 +47,34 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 1;                            // tiles of Q and dO, and of dS in shared memory
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
+  static constexpr int STAGES = 2, DS_STAGES = 1;  // tiles of Q and dO, and of dS in shared memory
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Bc % WARPGROUP_ROWS == 0 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0, "whole products");
+  static_assert(Bc % WARPGROUP_ROWS == 0 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0,
+                "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
 };
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
+    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
+                    BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA)
+    return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   auto& storage = shared.storage;
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS), V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
+  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS),
+             V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
   const auto dSt_smem = shared.dSt(0);
   const ShareOfDQ<Shape> dQ_share;
-  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+  // [16, Width] in each warp; dK without the scale.
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
   const auto load_tiles = [&](int stage, const auto& at) {  // called by one thread
     shared.load_Q(stage, maps, all.L_and_D, work.b, at.h, at.query0);
@@ -78,10 +96,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // 2. The prefetch of the next tiles starts.
-    const int stage = iteration % 2, parity = iteration / 2 % 2;  // each stage has one phase per two tiles
+    const int stage = iteration % 2,
+              parity = iteration / 2 % 2;  // each stage has one phase per two tiles
     // Write after read: no warp still reads the previous tiles or dS^T.
     __syncthreads();
-    if (threadIdx.x == 0 && iteration + 1 < work.iterations) load_tiles(1 - stage, work.after(problem, at));
+    if (threadIdx.x == 0 && iteration + 1 < work.iterations)
+      load_tiles(1 - stage, work.after(problem, at));
 
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
@@ -89,13 +109,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wait_full(storage.full_Q[stage], parity);
     // Write after read: P^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
-    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
+    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), shared.Q(stage).k_major(),
+                                   /*add=*/false);  // (8.11)
     wgmma_commit();
     // Read after write: dO_i and D_i have landed.
     wait_full(storage.full_dO[stage], parity);
     // Write after read: dS^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
-    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
+    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), shared.dO(stage).k_major(),
+                                   /*add=*/false);  // (8.12)
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
@@ -115,9 +137,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
     // Read after write: P^T has been packed.
     wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dV, Pt_reg, shared.dO(stage).mn_major(), /*add=*/true);  // (8.14)
+    issue_product<T, Shape::Br / 16>(dV, Pt_reg, shared.dO(stage).mn_major(),
+                                     /*add=*/true);  // (8.14)
     wgmma_commit();
-    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory through the async proxy.
+    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
+    // through the async proxy.
     fence_proxy_async();
     // Read after write: all warps have stored dS^T.
     __syncthreads();
@@ -128,7 +152,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wgmma_commit();
     // Read after write: dS^T has been packed.
     wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dK, dSt_reg, shared.Q(stage).mn_major(), /*add=*/true);  // (8.15)
+    issue_product<T, Shape::Br / 16>(dK, dSt_reg, shared.Q(stage).mn_major(),
+                                     /*add=*/true);  // (8.15)
     wgmma_commit();
     // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
@@ -136,11 +161,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
   }
-  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have
+  // finished reading.
   __syncthreads();
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV,
+             shared.V().below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK,
+             shared.K().below(warp_row));
 }
 
 template <class Shape>
@@ -151,10 +179,13 @@ void start(const Attention& a) {
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    // Only as many heads at once as it takes to give every SM a block, so that the blocks of a head run together.
+    // Only as many heads at once as it takes to give every SM a block, so that the blocks of a head
+    // run together.
     launch("backward_warpgroups",
-           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
+            Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum),
+           heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -176,7 +207,8 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-const Variant variant = hopper_backward_step<shapes>("warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores");
+const Variant variant = hopper_backward_step<shapes>(
+    "warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores");
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_1

@@ -9,20 +9,23 @@
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 1, with the same tiles and order of products:
-// - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile into rings (produce() of
-//   panels_backward.cuh). It waits for "empty", the consumers wait for "full" (Hopper forward, step 3).
-// - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that each thread gets at launch.
-// - Two tiles of dS: a warpgroup stores one while the other warpgroup still reads the previous one for dQ. This leaves one
-//   barrier in the loop.
+// - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile
+//   into rings (produce() of panels_backward.cuh). It waits for "empty", the consumers wait for
+//   "full" (Hopper forward, step 3).
+// - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that
+//   each thread gets at launch.
+// - Two tiles of dS: a warpgroup stores one while the other warpgroup still reads the previous one
+//   for dQ. This leaves one barrier in the loop.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: consumer
-// warpgroups, each of which owns 64 keys; then the producer.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L log2(e), D; dQ_accum.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
+//   consumer warpgroups, each of which owns 64 keys; then the producer.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
+//   written once per tile of K, and read once at the end; dQ, dK, dV once.
+// Workspace: L log2(e), D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
-#include "08_tensor_cores/parts/panels_backward.cuh"
+#include "08_tensor_cores/parts/share_of_dQ.cuh"
 
 namespace flash::tensor_cores::hopper_backward_2 {
 namespace {
@@ -31,19 +34,23 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;                            // of the rings of Q and dO; tiles of dS
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the rings of Q and dO; tiles of dS
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one consumer all may have 255.
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one
+  // consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0, "whole products");
-  static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
+  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
+                    Width % 16 == 0,
+                "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES, "a tile of dS goes by the stage of its Q and dO");
 };
@@ -52,20 +59,24 @@ constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is tha
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& problem, const BackwardTensors<T>& all,
-                        const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
+__device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& problem,
+                        const BackwardTensors<T>& all, const Tensor<float>& dQ_accum,
+                        const KeyWork<Shape>& work) {
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS), V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
+  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS),
+             V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
   const ShareOfDQ<Shape> dQ_share;
-  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+  // [16, Width] in each warp; dK without the scale.
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
   // Read after write: K and V have landed.
   wait_full(storage.full_K, 0);
   wait_full(storage.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+  for (int iteration = 0; iteration < work.iterations;
+       ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
     const auto dSt_smem = shared.dSt(stage);
@@ -104,10 +115,11 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& p
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
-    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory through the async proxy.
+    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
+    // through the async proxy.
     fence_proxy_async();
-    // Read after write: all consumers have stored dS^T.
-    // Write after read: no warp still reads the other tile of dS^T, which the next iteration stores.
+    // Read after write: all consumers have stored dS^T. Write after read: no warp still reads the
+    // other tile of dS^T, which the next iteration stores.
     named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
     Accumulators<1, dQ_share.COLS / 8> dQ;
     // Write after read: the previous dQ, in the same registers, has been added.
@@ -125,27 +137,33 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& p
     wgmma_wait<0>(registers(dK));
     release(storage.empty[stage]);
   }
-  // Write after read: the gradients are staged in the tiles of V and K, which all warps have finished reading.
+  // Write after read: the gradients are staged in the tiles of V and K, which all warps have
+  // finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K().below(warp_row));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV,
+             shared.V().below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK,
+             shared.K().below(warp_row));
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
+    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
+                    BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA)
+    return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   if (threadIdx.x == 0) shared.initialize();
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
   __syncthreads();
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;  // one thread of the first warp goes on
+    if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one())
+      return;  // one thread of the first warp goes on
     produce(shared, maps, problem, all.L_and_D, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
@@ -161,8 +179,11 @@ void start(const Attention& a) {
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    launch("backward_ring", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    launch("backward_ring",
+           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
+            Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum),
+           heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -184,8 +205,8 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
 };
 
-const Variant variant =
-    hopper_backward_step<shapes>("ring", "a producer warp fills rings of Q and dO, consumers get its registers");
+const Variant variant = hopper_backward_step<shapes>(
+    "ring", "a producer warp fills rings of Q and dO, consumers get its registers");
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_2

@@ -1,4 +1,5 @@
-// 08 Tensor cores, Hopper backward, step 4: one warpgroup multiplies all of dQ, the other runs ahead.
+// 08 Tensor cores, Hopper backward, step 4: one warpgroup multiplies all of dQ, the other runs
+// ahead.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
@@ -8,27 +9,32 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 3, where a barrier in each iteration keeps both warpgroups in step, so that neither multiplies while both
-// exponentiate: the barrier is gone.
-// - One warpgroup, the maker, multiplies all of dQ. The other, the runner, multiplies only what its own keys need.
-// - Both store their dS^T, and full_dSt, an mbarrier per tile, says that a tile is complete. Only the maker waits for it, so the
-//   runner gets ahead, by up to two tiles, and exponentiates while the maker multiplies.
-// - Nobody has to ask whether a tile of dS^T is empty. It goes by the stage of its Q, and the next Q lands there only after the
-//   maker has released the stage, which it does when dQ is complete.
+// New since step 3, where a barrier in each iteration keeps both warpgroups in step, so that
+// neither multiplies while both exponentiate: the barrier is gone.
+// - One warpgroup, the maker, multiplies all of dQ. The other, the runner, multiplies only what its
+//   own keys need.
+// - Both store their dS^T, and full_dSt, an mbarrier per tile, says that a tile is complete. Only
+//   the maker waits for it, so the runner gets ahead, by up to two tiles, and exponentiates while
+//   the maker multiplies.
+// - Nobody has to ask whether a tile of dS^T is empty. It goes by the stage of its Q, and the next
+//   Q lands there only after the maker has released the stage, which it does when dQ is complete.
 // - dQ needs one buffer. dK is staged in V: the runner may end while the maker still reads K.
 //
-// Who waits: in tile i the maker waits for dS_i of the runner and for the adder to have read dQ_(i - 1); both wait for Q_i and
-// dO_i, and these for the release of tile i - 2 by all warps. Each wait is for an earlier tile, or for the runner's part of the
-// same one, so the waits cannot form a cycle.
+// Who waits: in tile i the maker waits for dS_i of the runner and for the adder to have read the
+// previous dQ; both wait for Q_i and dO_i, and these for the release of tile i - 2 by all warps.
+// Each wait is for an earlier tile, or for the runner's part of the same one, so the waits cannot
+// form a cycle.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: the maker and the
-// runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then the producer and the adder, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L log2(e), D; dQ_accum.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
+//   the maker and the runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then
+//   the producer and the adder, a warp each.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
+//   written once per tile of K, and read once at the end; dQ, dK, dV once.
+// Workspace: L log2(e), D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
-#include "08_tensor_cores/parts/panels_backward.cuh"
+#include "08_tensor_cores/parts/whole_dQ.cuh"
 
 namespace flash::tensor_cores::hopper_backward_4 {
 namespace {
@@ -37,12 +43,13 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;                            // of the ring of Q and dO; tiles of dS
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers per thread: 24 + 240 + 240 or 24 + 256 + 224 = 504, the same total as at launch, 3 * 168: at Width 128 the maker
-  // holds P^T, dS^T and dQ together. With one consumer all may have 255.
+  // Registers per thread: 24 + 240 + 240 or 24 + 256 + 224 = 504, the same total as at launch, 3 *
+  // 168: at Width 128 the maker holds P^T, dS^T and dQ together. With one consumer all may have
+  // 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = Width == 128 ? 256 : 240,
                        RUNNER_REGISTERS = Width == 128 ? 224 : 240;
@@ -53,16 +60,20 @@ struct BackwardShape {
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0, "whole products");
-  static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
+  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
+                    Width % 16 == 0,
+                "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS,
+                                  PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
 };
 
 /// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it.
 template <class T, class Shape>
-__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
-                       const KeyWork<Shape>& work) {
+__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem,
+                       const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
   auto& storage = shared.storage;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
@@ -78,16 +89,19 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
   }
 }
 
-/// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the runner: ptxas serialises
-/// products that are in flight across a branch.
+/// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the
+/// runner: ptxas serialises products that are in flight across a branch.
 template <bool MakesDQ, class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& problem, const BackwardTensors<T>& all,
-                        const KeyWork<Shape>& work, int heads_at_once) {
+__device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& problem,
+                        const BackwardTensors<T>& all, const KeyWork<Shape>& work,
+                        int heads_at_once) {
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  constexpr int GROUP = MakesDQ ? 0 : 1;
-  const auto K_rows = shared.K().below(GROUP * WARPGROUP_ROWS), V_rows = shared.V().below(GROUP * WARPGROUP_ROWS);
-  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+  constexpr int WARPGROUP_INDEX = MakesDQ ? 0 : 1;
+  const auto K_rows = shared.K().below(WARPGROUP_INDEX * WARPGROUP_ROWS),
+             V_rows = shared.V().below(WARPGROUP_INDEX * WARPGROUP_ROWS);
+  // [16, Width] in each warp; dK without the scale.
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
   // Read after write: K and V have landed.
   wait_full(storage.full_K, 0);
@@ -127,7 +141,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& p
     auto& dSt = dPt;
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
-    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory through the async proxy.
+    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
+    // through the async proxy.
     fence_proxy_async();
     commit(storage.full_dSt[stage]);
 
@@ -163,20 +178,24 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& p
     wgmma_wait<0>(registers(dV), registers(dK));
     release(storage.empty[stage]);
   }
-  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has finished reading.
-  named_barrier_sync(1 + GROUP, WARPGROUP);
+  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
+  // finished reading.
+  named_barrier_sync(1 + WARPGROUP_INDEX, WARPGROUP);
   dK.each([&](float& x, int) { x *= problem.scale; });
   // Computed again, so that no register keeps it through the loop.
   const KeyWork<Shape> done(problem, heads_at_once, opaque(blockIdx.x));
-  write_rows(all.dV.head(done.b, done.kv_head), done.key0 + warp_row, dV, shared.V().below(warp_row));
-  write_rows(all.dK.head(done.b, done.kv_head), done.key0 + warp_row, dK, shared.V().below(warp_row));
+  write_rows(all.dV.head(done.b, done.kv_head), done.key0 + warp_row, dV,
+             shared.V().below(warp_row));
+  write_rows(all.dK.head(done.b, done.kv_head), done.key0 + warp_row, dK,
+             shared.V().below(warp_row));
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
+    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
+                    BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA)
+    return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   auto& storage = shared.storage;
@@ -187,7 +206,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     mbarrier_init(storage.empty_dQ, 1);  // one arrival, by the adder
     shared.initialize();
   }
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
   __syncthreads();
 
   if (warpgroup() == Shape::CONSUMERS) {
@@ -216,8 +236,11 @@ void start(const Attention& a) {
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    launch("backward_lead", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    launch("backward_lead",
+           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
+            Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum),
+           heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -240,8 +263,11 @@ constexpr CompiledShape shapes[] = {
 };
 
 const Variant variant = [] {
-  Variant step = hopper_backward_step<shapes>("lead", "one warpgroup makes dQ, the other runs ahead");
-  step.fastest = [](const FullProblem& p, Pass pass) { return pass == Pass::backward && which_backward(p) == "lead"; };
+  Variant step =
+      hopper_backward_step<shapes>("lead", "one warpgroup makes dQ, the other runs ahead");
+  step.fastest = [](const FullProblem& p, Pass pass) {
+    return pass == Pass::backward && which_backward(p) == "lead";
+  };
   return step;
 }();
 

@@ -20,10 +20,18 @@
 // Grid: Tr*B*H. Block: warps; each owns 16 ROW_FRAGMENTS rows of S and O, 4 lanes share a row.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.
 // Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90 or newer.
+//
+// Map of this folder: after ../forward, steps 1 to 7 in their order; 7 is the fastest. more/ has
+// ping_pong, a side branch of step 4, and the kernel for biases, any scale and options. In ../parts
+//   panels.cuh           first: tiles as the TMA writes them and wgmma reads them, rings, registers
+//   panels_forward.cuh   a block's shared memory, its Work, the epilogue by TMA
+//   accumulators.cuh, softmax.cuh, mask.cuh, epilogue.cuh   as in ../forward
+//   launch_hopper.cuh    last: which devices take a step
+// common/machine/hopper.cuh and wgmma.cuh have the instructions.
 #pragma once
 
-#include "08_tensor_cores/parts/launch_hopper.cuh"
-#include "08_tensor_cores/parts/panels.cuh"
+#include "08_tensor_cores/parts/architectures.cuh"
+#include "08_tensor_cores/parts/panels_forward.cuh"
 
 namespace flash::tensor_cores::hopper_forward_1 {
 namespace {
@@ -181,6 +189,12 @@ constexpr CompiledShape shapes[] = {
     compiled<256, 64, 32, 1, 2>("twice as many blocks"),
     compiled<256, 32, 16, 1, 4>("little shared memory"),
 };
+
+inline std::string refuse_before_hopper(const Problem&, const DeviceLimits& limits) {
+  return limits.sm >= 90
+             ? ""
+             : "it uses the TMA, which needs compute capability 9.0 or newer" + here_it_is(limits);
+}
 
 const Variant variant = [] {
   Variant step = hopper_step<shapes>(

@@ -19,8 +19,7 @@
 // Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
-#include "08_tensor_cores/parts/launch_hopper.cuh"
-#include "08_tensor_cores/parts/panels.cuh"
+#include "08_tensor_cores/parts/panels_forward.cuh"
 
 namespace flash::tensor_cores::hopper_forward_3 {
 namespace {

@@ -26,8 +26,7 @@
 // Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
-#include "08_tensor_cores/parts/launch_hopper.cuh"
-#include "08_tensor_cores/parts/panels.cuh"
+#include "08_tensor_cores/parts/panels_forward.cuh"
 
 namespace flash::tensor_cores::hopper_forward_5 {
 namespace {
@@ -82,7 +81,7 @@ template <class T, class Shape>
 struct Consumer {
   const Shared<T, Shape>& shared;
   const Problem& problem;
-  int query0;  // the warp's first
+  int warp_query0;  // the warp's first
   Accumulators<1, Shape::KEY_FRAGMENTS>& S;
   InRegisters<T, 1, Shape::Bc / 16>& P;
   Accumulators<1, Shape::COL_FRAGMENTS>& O;
@@ -96,7 +95,7 @@ struct Consumer {
   //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
   //   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as
   //                                       for BACKOFF_TILES more tiles
-  int lazy_end = problem.visible_keys(query0) / Shape::Bc;
+  int lazy_end = problem.visible_keys(warp_query0) / Shape::Bc;
 
   /// (8.1)  S = Q K^T starts.
   __device__ void issue_S(PipelineState<Shape::STAGES> at) {
@@ -141,7 +140,7 @@ struct Consumer {
 
   /// (6.2), (8.2)  S of tile j becomes P with the true maximum. Returns the factor that rescales O.
   __device__ Rows<2> exact(int j) {
-    mask(problem, S, query0, j * Shape::Bc);
+    mask(problem, S, warp_query0, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);
     exponentiate(S, m, scale_log2);
     l = alpha * l + lane_sum(S);

@@ -18,8 +18,7 @@
 // Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
-#include "08_tensor_cores/parts/launch_hopper.cuh"
-#include "08_tensor_cores/parts/panels.cuh"
+#include "08_tensor_cores/parts/panels_forward.cuh"
 
 namespace flash::tensor_cores::hopper_forward_7 {
 namespace {
@@ -54,26 +53,26 @@ constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one tha
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work,
-                        int work_id, PipelineState<Shape::Q_STAGES>& Q,
-                        PipelineState<Shape::STAGES>& KV) {
+                        int work_id, PipelineState<Shape::Q_STAGES>& Q_ring,
+                        PipelineState<Shape::STAGES>& KV_ring) {
   auto& storage = shared.storage;
-  Mbarrier& full_Q = storage.full_Q[Q.stage()];
+  Mbarrier& full_Q = storage.full_Q[Q_ring.stage()];
   const bool any = work.visible_tiles > 0;
   // Write after read: the TMA has read the O staged in this buffer.
   // Write after read: the consumers have read the previous index.
-  wait_empty(storage.empty_Q[Q.stage()], Q.parity());
-  storage.work_id[Q.stage()] = work_id;
+  wait_empty(storage.empty_Q[Q_ring.stage()], Q_ring.parity());
+  storage.work_id[Q_ring.stage()] = work_id;
   mbarrier_arrive_expect_tx(full_Q, any ? shared.Q().BYTES : 0);
-  if (any) shared.Q(Q.stage()).load(maps.Q, full_Q, work.query0, work.h, work.b);
-  Q.next();
-  for (int j = work.visible_tiles - 1; j >= 0; --j, KV.next()) {
-    const int stage = KV.stage(), key0 = j * Shape::Bc;
+  if (any) shared.Q(Q_ring.stage()).load(maps.Q, full_Q, work.query0, work.h, work.b);
+  Q_ring.next();
+  for (int j = work.visible_tiles - 1; j >= 0; --j, KV_ring.next()) {
+    const int stage = KV_ring.stage(), key0 = j * Shape::Bc;
     // Write after read: all consumers have read the previous K of this stage.
-    wait_empty(storage.empty_K[stage], KV.parity());
+    wait_empty(storage.empty_K[stage], KV_ring.parity());
     mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
     shared.K(stage).load(maps.K, storage.full_K[stage], key0, work.kv_head, work.b);
     // Write after read: all consumers have read the previous V of this stage.
-    wait_empty(storage.empty_V[stage], KV.parity());
+    wait_empty(storage.empty_V[stage], KV_ring.parity());
     mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
     shared.V(stage).load(maps.V, storage.full_V[stage], key0, work.kv_head, work.b);
   }
@@ -86,7 +85,7 @@ template <class T, class Shape>
 struct Consumer {
   const Shared<T, Shape>& shared;
   const Problem& problem;
-  int query0;  // the warp's first
+  int warp_query0;  // the warp's first
   PanelTile<T, Shape::Br, Shape::Width> Q_tile;
   Accumulators<1, Shape::KEY_FRAGMENTS>& S;
   InRegisters<T, 1, Shape::Bc / 16>& P;
@@ -101,7 +100,7 @@ struct Consumer {
   //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
   //   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as
   //                                       for BACKOFF_TILES more tiles
-  int lazy_end = problem.visible_keys(query0) / Shape::Bc;
+  int lazy_end = problem.visible_keys(warp_query0) / Shape::Bc;
 
   /// (8.1)  S = Q K^T starts.
   __device__ void issue_S(PipelineState<Shape::STAGES> at) {
@@ -146,7 +145,7 @@ struct Consumer {
 
   /// (6.2), (8.2)  S of tile j becomes P with the true maximum. Returns the factor that rescales O.
   __device__ Rows<2> exact(int j) {
-    mask(problem, S, query0, j * Shape::Bc);
+    mask(problem, S, warp_query0, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);
     exponentiate(S, m, scale_log2);
     l = alpha * l + lane_sum(S);
@@ -162,16 +161,16 @@ template <class T, class Shape>
 __device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
                         const Tensor<float>& L_all, const Schedule& schedule) {
   auto& storage = shared.storage;
-  PipelineState<Shape::Q_STAGES> Q;
-  PipelineState<Shape::STAGES> KV;
-  for (;; Q.next()) {
+  PipelineState<Shape::Q_STAGES> Q_ring;
+  PipelineState<Shape::STAGES> KV_ring;
+  for (;; Q_ring.next()) {
     // Read after write: Q has landed, and the producer has stored the index of the work.
-    wait_full(storage.full_Q[Q.stage()], Q.parity());
+    wait_full(storage.full_Q[Q_ring.stage()], Q_ring.parity());
     // The shuffle makes the index uniform: see warpgroup().
-    const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q.stage()], 0);
+    const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q_ring.stage()], 0);
     if (work_id >= schedule.end) break;
     const Work<Shape> work(problem, schedule, work_id);
-    const auto Q_tile = shared.Q(Q.stage());
+    const auto Q_tile = shared.Q(Q_ring.stage());
     // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
     // normalised; l is of this lane's columns only.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;
@@ -182,22 +181,23 @@ __device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, 
     Consumer<T, Shape> rows{shared, problem, first, Q_tile, S, P, O, m, l};
     const int own_tiles = work.tiles_visible_to(problem, work.query0 + rows.Q.row0, WARPGROUP_ROWS);
 
-    // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
-    for (int j = work.visible_tiles - 1; j >= own_tiles; --j, KV.next()) skip(storage, KV);
+    // Tiles that only other warpgroups see are released unread: skip() of parts/panels_forward.cuh.
+    for (int j = work.visible_tiles - 1; j >= own_tiles; --j, KV_ring.next())
+      skip(storage, KV_ring);
     if (own_tiles > 0) {
       // 1. S of the last tile, and P. O is still 0: nothing to rescale.
-      rows.issue_S(KV);
+      rows.issue_S(KV_ring);
       // Read after write: S is complete.
       // Write after read: this warp's part of the product has read K.
       wgmma_wait<0>(registers(S));
-      release(storage.empty_K[KV.stage()]);
+      release(storage.empty_K[KV_ring.stage()]);
       rows.exact(own_tiles - 1);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
       for (int j = own_tiles - 2; j >= 0; --j) {
         // 2. S = Q K_j^T and O += P V_(j+1) start.
-        const auto previous = KV;
-        KV.next();
-        rows.issue_S(KV);
+        const auto previous = KV_ring;
+        KV_ring.next();
+        rows.issue_S(KV_ring);
         rows.issue_PV(previous);
 
         // 3. P with the current m, while the previous tile's P V is in flight.
@@ -211,20 +211,20 @@ __device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, 
 
         // 4. P with the true maximum.
         if (!P_is_final) {
-          if (is_lazy) rows.repair(KV.stage(), j);  // rare
+          if (is_lazy) rows.repair(KV_ring.stage(), j);  // rare
           O.scale_rows(rows.exact(j));
         }
         // Write after read: this warp will not read K_j again.
-        release(storage.empty_K[KV.stage()]);
+        release(storage.empty_K[KV_ring.stage()]);
         P = InRegisters<T, 1, Shape::Bc / 16>(S);
       }
       // 5. O += P V_0.
-      rows.issue_PV(KV);
+      rows.issue_PV(KV_ring);
       // Read after write: O is complete.
       // Write after read: this warp's part of the product has read V_0.
       wgmma_wait<0>(registers(O));
-      release(storage.empty_V[KV.stage()]);
-      KV.next();
+      release(storage.empty_V[KV_ring.stage()]);
+      KV_ring.next();
     }
     // Write after read: the products of all four warps have read Q; O is staged in its buffer.
     named_barrier_sync(1 + warpgroup(), WARPGROUP);
@@ -232,7 +232,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, 
     write_by_tma(O, m, l, problem.scale, maps.O, L_all, head / problem.H, head % problem.H,
                  work.query0 + warp_row, Q_tile.below(warp_row));  // (8.5)
     // Write after read: the TMA has read this warp's rows of O; the next Q may land there.
-    release(storage.empty_Q[Q.stage()]);
+    release(storage.empty_Q[Q_ring.stage()]);
   }
 }
 
@@ -255,11 +255,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;  // one thread goes on
-    PipelineState<Shape::Q_STAGES> Q;
-    PipelineState<Shape::STAGES> KV;
+    PipelineState<Shape::Q_STAGES> Q_ring;
+    PipelineState<Shape::STAGES> KV_ring;
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
-      produce(shared, maps, Work<Shape>(problem, schedule, work_id), work_id, Q, KV);
+      produce(shared, maps, Work<Shape>(problem, schedule, work_id), work_id, Q_ring, KV_ring);
       // Drawn earlier, the work would wait here while another block is idle.
       const int ticket = atomicAdd(next_ticket, 1);
       // The last ticket of all: the counter is 0 again for the next launch.
@@ -267,10 +267,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       work_id = static_cast<int>(gridDim.x) + ticket;
     }
     // Write after read: the consumers have read the previous index.
-    wait_empty(storage.empty_Q[Q.stage()], Q.parity());
-    storage.work_id[Q.stage()] = schedule.end;  // no work left
+    wait_empty(storage.empty_Q[Q_ring.stage()], Q_ring.parity());
+    storage.work_id[Q_ring.stage()] = schedule.end;  // no work left
     // Read after write: the consumers see that index.
-    mbarrier_arrive(storage.full_Q[Q.stage()]);
+    mbarrier_arrive(storage.full_Q[Q_ring.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     consume(shared, problem, maps, L_all, schedule);

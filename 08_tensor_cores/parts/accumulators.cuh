@@ -1,20 +1,23 @@
-// 08 Tensor cores: a type that says which thread holds which elements of a matrix. Step 1 introduces it; with it, all steps
-// read like their equations:
+// 08 Tensor cores: a type that says which thread holds which elements of a matrix. Step 1
+// introduces it; with it, all steps read like their equations:
 //
-//   add_product(S, Q.left(), K.transposed());    S += Q K^T     Q, K, V: tiles in shared memory; S, O: accumulators of a warp
-//   const auto alpha = update_max(m, row_max(S));                    m, alpha: one value per row (common/parts/rows.cuh)
-//   O.scale_rows(alpha);
-//   add_product(O, P.left(), V.right());         O += P V      in steps 1 to 3; from step 4 on P is S's accumulators, rounded
+//   add_product(S, Q.left(), K.transposed());       S += Q K^T     Q, K, V: tiles in shared memory
+//   const auto alpha = update_max(m, row_max(S));   m, alpha: one value per row (rows.cuh)
+//   O.scale_rows(alpha);                            S, O: accumulators of a warp
+//   add_product(O, P.left(), V.right());            O += P V, in steps 1 to 3; from step 4 on P is
+//                                                   S's accumulators, rounded
 //
-// A warp holds 16 RowFragments rows of a matrix in fp32, in fragments of 16 x 8 (common/machine/isa/fragments.hpp). With g = lane / 4
-// and t = lane % 4, a lane holds columns 2t, 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. A lane thus
-// holds elements of 2 RowFragments rows, r = 0, 1, ...: row 8 r + g of the matrix. `reg` counts a lane's four registers of an
-// operand's block.
+// A warp holds 16 RowFragments rows of a matrix in fp32, in fragments of 16 x 8
+// (common/machine/isa/fragments.hpp). With g = lane / 4 and t = lane % 4, a lane holds columns 2t,
+// 2t + 1 of rows g and g + 8 of each: the 4 lanes of a quad share a row. A lane thus holds elements
+// of 2 RowFragments rows, r = 0, 1, ...: row 8 r + g of the matrix. `reg` counts a lane's four
+// registers of an operand's block.
 #pragma once
 
 #include "common/machine/float16.cuh"
 #include "common/machine/isa/fragments.hpp"
-#include "common/parts/softmax.cuh"
+#include "common/machine/ptx.cuh"
+#include "common/parts/rows.cuh"
 
 #include <type_traits>
 
@@ -34,9 +37,12 @@ __device__ inline unsigned pack(float low, float high) {
 /// A matrix in the registers of a warp: 16 RowFragments rows, 8 ColFragments columns.
 template <int RowFragments, int ColFragments>
 struct Accumulators {
-  static constexpr int ROWS = 2 * RowFragments, LANES = 4, HEIGHT = 16 * RowFragments, WIDTH = 8 * ColFragments;
-  static constexpr bool OF_16_BITS = true;        // products of 16-bit elements, whose softcap need not be as accurate as fp32
-  float elements[RowFragments][ColFragments][4];  // per fragment two of row r = 2 i, then two of row r = 2 i + 1
+  static constexpr int ROWS = 2 * RowFragments, LANES = 4, HEIGHT = 16 * RowFragments,
+                       WIDTH = 8 * ColFragments;
+  static constexpr bool OF_16_BITS =
+      true;  // products of 16-bit elements, whose softcap need not be as accurate as fp32
+  float elements[RowFragments][ColFragments]
+                [4];  // per fragment two of row r = 2 i, then two of row r = 2 i + 1
 
   __device__ Accumulators() {}  // for a product that does not add
   __device__ explicit Accumulators(float all) {
@@ -59,7 +65,8 @@ struct Accumulators {
 #pragma unroll
       for (int i = 0; i < RowFragments; ++i) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) f(elements[i][n][e], 16 * i + fragment::c_row(lane, e), 8 * n + fragment::c_col(lane, e));
+        for (int e = 0; e < 4; ++e)
+          f(elements[i][n][e], 16 * i + fragment::c_row(lane, e), 8 * n + fragment::c_col(lane, e));
       }
     }
   }
@@ -76,7 +83,8 @@ struct Accumulators {
     }
   }
 
-  /// The two neighbours in row g + 8 half of fragment (i, n), rounded to T, as one register. half: 0 or 1.
+  /// The two neighbours in row g + 8 half of fragment (i, n), rounded to T, as one register. half:
+  /// 0 or 1.
   template <class T>
   __device__ unsigned pair(int i, int n, int half) const {
     return pack<T>(elements[i][n][2 * half], elements[i][n][2 * half + 1]);
@@ -88,12 +96,13 @@ struct Accumulators {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
-      for (int e = 0; e < 2 * ColFragments; ++e) f(self.elements[r / 2][e / 2][2 * (r % 2) + e % 2], r);
+      for (int e = 0; e < 2 * ColFragments; ++e)
+        f(self.elements[r / 2][e / 2][2 * (r % 2) + e % 2], r);
     }
   }
 };
 
-// ---- Products ---------------------------------------------------------------------------------------------------------------
+// ---- Products ----------------------------------------------------------------------------------
 
 /// C += A B   [16, 16] x [16, 8], B as its two registers.
 template <class T>
@@ -105,11 +114,12 @@ __device__ inline void add_mma(float (&C)[4], const unsigned (&A)[4], unsigned B
   }
 }
 
-/// C += A B. Operands are loaded in 16 x 16 blocks, four registers per lane: A.load(registers, i, k) loads rows 16 i..,
-/// B.load(registers, j, k) columns 16 j.., at 16 k.. in the inner dimension. A.DEPTH: how many such blocks the inner dimension
-/// has. A block of B is two 16 x 8 fragments.
+/// C += A B. Operands are loaded in 16 x 16 blocks, four registers per lane: A.load(registers, i,
+/// k) loads rows 16 i.., B.load(registers, j, k) columns 16 j.., at 16 k.. in the inner dimension.
+/// A.DEPTH: how many such blocks the inner dimension has. A block of B is two 16 x 8 fragments.
 template <int RowFragments, int ColFragments, class Left, class Right>
-__device__ void add_product(Accumulators<RowFragments, ColFragments>& C, const Left& A, const Right& B) {
+__device__ void add_product(Accumulators<RowFragments, ColFragments>& C, const Left& A,
+                            const Right& B) {
   using T = typename Left::T;
 #pragma unroll
   for (int k = 0; k < Left::DEPTH; ++k) {
@@ -144,8 +154,9 @@ struct InRegisters {
       for (int i = 0; i < RowFragments; ++i) A.load(blocks_reg[k][i], i, k);
     }
   }
-  /// In fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k. Packs all of P now; for an operand of a
-  /// single add_product(), rounded() of parts/tile.cuh saves the registers.
+  /// In fragments n = 2 k and 2 k + 1 a lane holds exactly its elements of block k. Packs all of P
+  /// now; for an operand of a single add_product(), rounded() of parts/tile.cuh saves the
+  /// registers.
   __device__ explicit InRegisters(const Accumulators<RowFragments, 2 * Depth>& P) {
 #pragma unroll
     for (int index = 0; index < Depth * RowFragments * 4; ++index) {
@@ -160,22 +171,7 @@ struct InRegisters {
   __device__ const unsigned (&operator()(int k) const)[4] { return blocks_reg[k][0]; }  // for wgmma
 };
 
-// ---- Mask -------------------------------------------------------------------------------------------------------------------
-
-/// Pairs that the causal mask hides, and keys beyond the last, score -inf. S begins at query i0 and key j0; transposed, its rows
-/// are keys. Only tiles at the edge have work to do: in the others the first query, which sees the fewest keys, sees them all.
-template <bool Transposed = false, class Tile>
-__device__ void mask(const Problem& problem, Tile& S, int i0, int j0) {
-  // opaque(): no register keeps what few tiles need from one tile to the next.
-  i0 = Transposed ? i0 : opaque(i0), j0 = Transposed ? opaque(j0) : j0;
-  if (j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH) <= problem.visible_keys(i0)) return;
-  S.each_at([&](float& s, int row, int col) {
-    const int i = i0 + (Transposed ? col : row), j = j0 + (Transposed ? row : col);
-    if (j >= problem.visible_keys(i)) s = -INFINITY;
-  });
-}
-
-// ---- Epilogue ---------------------------------------------------------------------------------------------------------------
+// ---- Epilogue ----------------------------------------------------------------------------------
 
 /// Stores C, rounded to T, to the rows of a tile in shared memory.
 template <class Tile, int RowFragments, int ColFragments>
@@ -191,11 +187,13 @@ __device__ void store(const Tile& rows, const Accumulators<RowFragments, ColFrag
   }
 }
 
-/// Writes C, rounded to T, to rows row0, row0 + 1, ... of M from column col0 on. Straight from accumulators a lane would write
-/// 4 bytes at a time, half a sector in each of 8 rows; through `staging`, rows of a tile in shared memory that no other warp
-/// still uses, it writes 16-byte chunks.
+/// Writes C, rounded to T, to rows row0, row0 + 1, ... of M from column col0 on. Straight from
+/// accumulators a lane would write 4 bytes at a time, half a sector in each of 8 rows; through
+/// `staging`, rows of a tile in shared memory that no other warp still uses, it writes 16-byte
+/// chunks.
 template <class T, int RowFragments, int ColFragments, class Tile>
-__device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowFragments, ColFragments>& C, const Tile& staging,
+__device__ void write_rows(const Matrix<T>& M, int row0,
+                           const Accumulators<RowFragments, ColFragments>& C, const Tile& staging,
                            int col0 = 0) {
   const int lane = threadIdx.x % WARP;
   // Write after read: all lanes have read the previous content of these rows.
@@ -212,56 +210,25 @@ __device__ void write_rows(const Matrix<T>& M, int row0, const Accumulators<RowF
       M.template as<uint4>(row0 + row, col0 + col) = chunk;
     }
   } else {
-    // 32 columns at a time; the last ones may be fewer (Width 80, which only Hopper kernels have). Then M must have no columns
-    // beyond those of C, since their elements are not read.
+    // 32 columns at a time; the last ones may be fewer (Width 80, which only Hopper kernels have).
+    // Then M must have no columns beyond those of C, since their elements are not read.
     constexpr int steps = (ColFragments + 3) / 4;
     for (int row = 0; row < rows; ++row) {
       T elements[steps];
 #pragma unroll
       for (int step = 0; step < steps; ++step) {
         const int col = lane + step * WARP;
-        if (ColFragments % 4 == 0 || col < 8 * ColFragments) elements[step] = staging.template as<T>(row, col);
+        if (ColFragments % 4 == 0 || col < 8 * ColFragments)
+          elements[step] = staging.template as<T>(row, col);
       }
 #pragma unroll
-      for (int step = 0; step < steps; ++step) {  // after all reads: the compiler does not know that M does not overlap
+      for (int step = 0; step < steps;
+           ++step) {  // after all reads: the compiler does not know that M does not overlap
         const int col = col0 + lane + step * WARP;
         if (col < M.cols) M(row0 + row, col) = elements[step];
       }
     }
   }
-}
-
-/// (8.5)  O = O / l, and L = late_scale m + ln l in rows row0.. of L. l: over this lane's columns.
-template <int RowFragments, int ColFragments>
-__device__ void normalize(Accumulators<RowFragments, ColFragments>& O, const Rows<2 * RowFragments>& m,
-                          Rows<2 * RowFragments> l, float late_scale, const Vector<float>& L, int row0) {
-  const int lane = threadIdx.x % WARP;
-  l = row_sum<Accumulators<RowFragments, ColFragments>>(l);
-  l.each([&](float& sum, int r) {
-    const int row = row0 + 8 * r + lane / 4;
-    if (lane % 4 == 0 && row < L.size) L(row) = sum == 0.0f ? -INFINITY : late_scale * m[r] + logf(sum);
-    sum = sum == 0.0f ? 0.0f : 1.0f / sum;  // no visible key: O = 0
-  });
-  O.scale_rows(l);
-}
-
-/// (8.5)  The epilogue, in rows row0.. of `output` and L.
-template <class T, int RowFragments, int ColFragments, class Tile>
-__device__ void write_output(Accumulators<RowFragments, ColFragments>& O, const Rows<2 * RowFragments>& m,
-                             const Rows<2 * RowFragments>& l, float late_scale, const Matrix<T>& output, const Vector<float>& L,
-                             int row0, const Tile& staging) {
-  normalize(O, m, l, late_scale, L, row0);
-  write_rows(output, row0, O, staging);
-}
-
-/// O = 0 and L = -inf, in the Br rows from row0 on, which see no key.
-template <class Shape, class T>
-__device__ void write_empty(const Matrix<T>& O, const Vector<float>& L, int row0) {
-  const int rows = min(Shape::Br, O.rows - row0), chunks = O.cols / 8;
-  for (int index = threadIdx.x; index < rows * chunks; index += Shape::THREADS) {
-    O.template as<uint4>(row0 + index / chunks, index % chunks * 8) = make_uint4(0, 0, 0, 0);
-  }
-  for (int row = threadIdx.x; row < rows; row += Shape::THREADS) L(row0 + row) = -INFINITY;
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-// 08 Tensor cores: tiles in the layout that the TMA writes and wgmma reads. A tile in shared memory is a sequence of panels:
-// each has all rows and 64 columns, so that a panel's row is 128 bytes, whose chunks are swizzled by the row
-// (common/machine/isa/wgmma_operand.hpp). The last panel is whole even if d ends within it: the TMA fills the rest with zeros.
+// 08 Tensor cores: tiles in the layout that the TMA writes and wgmma reads. A tile in shared memory
+// is a sequence of panels: each has all rows and 64 columns, so that a panel's row is 128 bytes,
+// whose chunks are swizzled by the row (common/machine/isa/wgmma_operand.hpp). The last panel is
+// whole even if d ends within it: the TMA fills the rest with zeros.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
-#include "08_tensor_cores/parts/softmax.cuh"
 #include "common/machine/wgmma.cuh"
 
 namespace flash::tensor_cores {
@@ -14,22 +14,27 @@ constexpr int PANEL = 64;           // columns
 constexpr int WARPGROUP = 128;      // threads
 constexpr int WARPGROUP_ROWS = 64;  // rows of a warpgroup's product
 
-/// The index of this thread's warpgroup. The shuffle tells the compiler that it is uniform in a warp, so that values computed
-/// from it, such as operand descriptors, go to uniform registers.
-__device__ inline int warpgroup() { return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x / WARPGROUP), 0); }
+/// The index of this thread's warpgroup. The shuffle tells the compiler that it is uniform in a
+/// warp, so that values computed from it, such as operand descriptors, go to uniform registers.
+__device__ inline int warpgroup() {
+  return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x / WARPGROUP), 0);
+}
 
 /// A tile as operand of mma.sync, like Operand of parts/tile.cuh. Trans: ldmatrix transposes it.
 template <class T_, int Height, bool Trans, int Depth>
 struct PanelOperand {
   using T = T_;
-  static constexpr int DEPTH = Depth;  // of a left operand: how many blocks of 16 its inner dimension has
+  static constexpr int DEPTH =
+      Depth;  // of a left operand: how many blocks of 16 its inner dimension has
   SharedMatrix<T> panels;
   int offset;  // in bytes, of this lane's chunk in block (0, 0)
 
-  /// Columns within a panel flip bits of the offset, rows and panels add to it, as in Operand::load().
+  /// Columns within a panel flip bits of the offset, rows and panels add to it, as in
+  /// Operand::load().
   __device__ void load(unsigned (&block)[4], int outer, int inner) const {
     const int row = 16 * (Trans ? inner : outer), col = 16 * (Trans ? outer : inner);
-    const T* const chunk = panels.at_byte((offset ^ col % PANEL * 2) + (col / PANEL * Height + row) * 2 * PANEL);
+    const T* const chunk =
+        panels.at_byte((offset ^ col % PANEL * 2) + (col / PANEL * Height + row) * 2 * PANEL);
     if constexpr (Trans) {
       ldmatrix_x4_trans(block, chunk);
     } else {
@@ -39,45 +44,61 @@ struct PanelOperand {
 };
 
 /// The elements of a tile's panels.
-constexpr int tile_elements(int rows, int cols) { return (cols + PANEL - 1) / PANEL * PANEL * rows; }
+constexpr int tile_elements(int rows, int cols) {
+  return (cols + PANEL - 1) / PANEL * PANEL * rows;
+}
 
 /// A tile [Height, Width] of T, or a view of it from one of its rows on.
 template <class T_, int Height, int Width, bool Whole = true>
 struct PanelTile {
   using T = T_;
-  static constexpr int PANELS = (Width + PANEL - 1) / PANEL, ELEMENTS = tile_elements(Height, Width), DEPTH = Width / 16;
+  static constexpr int PANELS = (Width + PANEL - 1) / PANEL,
+                       ELEMENTS = tile_elements(Height, Width), DEPTH = Width / 16;
   SharedMatrix<T> panels;  // [PANELS * Height, 64], one below the other
   int row0;                // first row of this view; a multiple of 8
 
-  __device__ explicit PanelTile(T* start, int first = 0) : panels{start, PANELS * Height, PANEL, PANEL}, row0(first) {}
-  __device__ auto below(int row) const { return PanelTile<T, Height, Width, false>(panels.data, row0 + row); }
+  __device__ explicit PanelTile(T* start, int first = 0)
+      : panels{start, PANELS * Height, PANEL, PANEL}, row0(first) {}
+  __device__ auto below(int row) const {
+    return PanelTile<T, Height, Width, false>(panels.data, row0 + row);
+  }
 
   /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
   __device__ decltype(auto) as(int row, int col) const {
-    return panels.template as<Wide>(col / PANEL * Height + row0 + row, swizzled_col(PANEL, row, col % PANEL));
+    return panels.template as<Wide>(col / PANEL * Height + row0 + row,
+                                    swizzled_col(PANEL, row, col % PANEL));
   }
 
   // Called by one thread: one box per panel. The mbarrier has to expect BYTES.
   static constexpr int BYTES = 2 * ELEMENTS;
-  __device__ void load(const TensorMap& map, Mbarrier& full, int row, int head, int batch) const requires Whole {
+  __device__ void load(const TensorMap& map, Mbarrier& full, int row, int head,
+                       int batch) const requires Whole {
 #pragma unroll
-    for (int p = 0; p < PANELS; ++p) tma_load(panels.data + p * Height * PANEL, map, full, p * PANEL, row, head, batch);
+    for (int p = 0; p < PANELS; ++p)
+      tma_load(panels.data + p * Height * PANEL, map, full, p * PANEL, row, head, batch);
   }
 
-  /// Stores rows from row0 on, as many as the map's boxes have. Called by one thread, in its bulk group.
+  /// Stores rows from row0 on, as many as the map's boxes have. Called by one thread, in its bulk
+  /// group.
   __device__ void store(const TensorMap& map, int row, int head, int batch) const {
 #pragma unroll
-    for (int p = 0; p < PANELS; ++p) tma_store(map, panels.data + (p * Height + row0) * PANEL, p * PANEL, row, head, batch);
+    for (int p = 0; p < PANELS; ++p)
+      tma_store(map, panels.data + (p * Height + row0) * PANEL, p * PANEL, row, head, batch);
   }
 
-  // Operands of wgmma, left or right. K-major: the sum runs along the rows, from row0 on. MN-major: it runs down all rows, in
-  // the columns from col0 on.
+  // Operands of wgmma, left or right. K-major: the sum runs along the rows, from row0 on. MN-major:
+  // it runs down all rows, in the columns from col0 on.
   __device__ KMajor<Height> k_major() const { return flash::k_major<Height>(panels.data, row0); }
-  __device__ MnMajor<Height> mn_major(int col0 = 0) const requires Whole { return flash::mn_major<Height>(panels.data, col0); }
+  __device__ MnMajor<Height> mn_major(int col0 = 0) const requires Whole {
+    return flash::mn_major<Height>(panels.data, col0);
+  }
 
-  // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block as in the table of parts/tile.cuh.
-  __device__ PanelOperand<T, Height, false, DEPTH> left() const { return {panels, offset(row0 + lane() % 16, lane() / 16)}; }
+  // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block as in the table of
+  // parts/tile.cuh.
+  __device__ PanelOperand<T, Height, false, DEPTH> left() const {
+    return {panels, offset(row0 + lane() % 16, lane() / 16)};
+  }
   __device__ PanelOperand<T, Height, true, DEPTH> right() const requires Whole {
     return {panels, offset(lane() % 16, lane() / 16)};
   }
@@ -87,65 +108,54 @@ struct PanelTile {
 
  private:
   __device__ static int lane() { return threadIdx.x % WARP; }
-  __device__ static int offset(int row, int chunk) { return 2 * PANEL * row + 16 * swizzled_chunk(PANEL, row, chunk); }
+  __device__ static int offset(int row, int chunk) {
+    return 2 * PANEL * row + 16 * swizzled_chunk(PANEL, row, chunk);
+  }
 };
 
-/// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColFragments], each warp 16 rows of it.
+/// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColFragments], each
+/// warp 16 rows of it.
 template <int ColFragments>
 __device__ float (&registers(Accumulators<1, ColFragments>& C))[4 * ColFragments] {
   return reinterpret_cast<float(&)[4 * ColFragments]>(C.elements);
 }
 
-/// Issues C = A B, or C += A B, over Depth blocks of 16 in the inner dimension; all threads of the warpgroup call it. It runs
-/// asynchronously: it needs a wgmma_fence() before it, a wgmma_commit() after it, and a wgmma_wait() for its registers before C
-/// is read or A or B is changed.
+/// Issues C = A B, or C += A B, over Depth blocks of 16 in the inner dimension; all threads of the
+/// warpgroup call it. It runs asynchronously: it needs a wgmma_fence() before it, a wgmma_commit()
+/// after it, and a wgmma_wait() for its registers before C is read or A or B is changed.
 template <class T, int Depth, int ColFragments, class Left, class Right>
-__device__ void issue_product(Accumulators<1, ColFragments>& C, const Left& A, const Right& B, bool add) {
+__device__ void issue_product(Accumulators<1, ColFragments>& C, const Left& A, const Right& B,
+                              bool add) {
 #pragma unroll
   for (int k = 0; k < Depth; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
 }
 
-// ---- The epilogue ----------------------------------------------------------------------------------------------------------
-
-/// (8.5)  The epilogue by TMA: a warp's rows of O, and L = scale m + ln l, from query0 on. Staging: its rows of Q, which nobody
-/// reads any more.
-template <class Output, int N, class Tile>
-__device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, float scale, const TensorMap& O_map,
-                             const Tensor<float>& L_all, int b, int h, int query0, const Tile& staging) {
-  normalize(O, m, l, scale, L_all.head_vector(b, h), query0);
-  store(staging, O);
-  // Read after write, O: each lane makes its stores visible to the TMA (async proxy), then the warp synchronises.
-  fence_proxy_async();
-  __syncwarp();
-  if (threadIdx.x % WARP == 0) {
-    staging.store(O_map, query0, h, b);
-    bulk_commit();
-    // The TMA has read O. Before that the block must not end, nor, in `scheduled`, may the next Q land here.
-    bulk_wait_read<0>();
-  }
-}
-
-/// Does the launch give a block as many registers as setmaxnreg deals out, counted per thread and summed over its warpgroups?
-/// It gives each thread 65536 / threads, rounded down to a multiple of 8. With too few, setmaxnreg would wait for ever.
+/// Does the launch give a block as many registers as setmaxnreg deals out, counted per thread and
+/// summed over its warpgroups? It gives each thread 65536 / threads, rounded down to a multiple of
+/// 8. With too few, setmaxnreg would wait for ever.
 constexpr bool registers_suffice(int threads, int dealt_out) {
   return dealt_out <= threads / WARPGROUP * (65536 / threads / 8 * 8);
 }
 
-// ---- Rings ------------------------------------------------------------------------------------------------------------------
+// ---- Rings -------------------------------------------------------------------------------------
 //
-// A ring is a few buffers for tiles, its stages, with two mbarriers each. A stage is full when its tile has been written, and
-// empty when everyone has read it. Consumers call wait_full() and release(), producers wait_empty() and commit() or expect
-// bytes: in CUTLASS these are consumer_wait, consumer_release, producer_acquire and producer_commit.
+// A ring is a few buffers for tiles, its stages, with two mbarriers each. A stage is full when its
+// tile has been written, and empty when everyone has read it. Consumers call wait_full() and
+// release(), producers wait_empty() and commit() or expect bytes: in CUTLASS these are
+// consumer_wait, consumer_release, producer_acquire and producer_commit.
 
-// A warp arrives once: __syncwarp orders the accesses of its lanes before the arrival of lane 0. With FLASH_ARRIVE_PER_LANE all
-// lanes arrive, for compute-sanitizer's racecheck, which does not follow that order (docs/howto/debugging.md, section 7).
+// A warp arrives once: __syncwarp orders the accesses of its lanes before the arrival of lane 0.
+// With FLASH_ARRIVE_PER_LANE all lanes arrive, for compute-sanitizer's racecheck, which does not
+// follow that order (docs/howto/debugging.md, section 7).
 #ifdef FLASH_ARRIVE_PER_LANE
 constexpr int ARRIVALS_OF_WARP = WARP;
 #else
 constexpr int ARRIVALS_OF_WARP = 1;
 #endif
 /// A phase of this mbarrier ends when so many warps have arrived.
-__device__ inline void init_for_warps(Mbarrier& barrier, int warps) { mbarrier_init(barrier, warps * ARRIVALS_OF_WARP); }
+__device__ inline void init_for_warps(Mbarrier& barrier, int warps) {
+  mbarrier_init(barrier, warps * ARRIVALS_OF_WARP);
+}
 /// This warp arrives.
 __device__ inline void arrive_warp(Mbarrier& barrier) {
   __syncwarp();
@@ -156,43 +166,8 @@ __device__ inline void release(Mbarrier& empty) { arrive_warp(empty); }
 /// The warp has stored its rows of a tile.
 __device__ inline void commit(Mbarrier& full) { arrive_warp(full); }
 
-/// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of 1024 bytes, then mbarriers.
-template <int Width, int Br, int Bc, int Stages, int QStages = 1>
-struct SharedStorage {
-  unsigned short Q[QStages][tile_elements(Br, Width)];
-  unsigned short K[Stages][tile_elements(Bc, Width)], V[Stages][tile_elements(Bc, Width)];
-  alignas(256) Mbarrier full_Q[QStages];
-  Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
-};
-
-/// The shared memory of a block, with tiles of T.
-template <class T, class Shape>
-struct Shared {
-  using Storage = typename Shape::Storage;
-  using QTile = PanelTile<T, Shape::Br, Shape::Width>;
-  using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  Storage& storage = reinterpret_cast<Storage&>(*dynamic_shared<T>(Shape::SHARED_ELEMENTS));
-
-  __device__ QTile Q(int stage = 0) const { return QTile(reinterpret_cast<T*>(storage.Q[stage])); }
-  __device__ KTile K(int stage) const { return KTile(reinterpret_cast<T*>(storage.K[stage])); }
-  __device__ KTile V(int stage) const { return KTile(reinterpret_cast<T*>(storage.V[stage])); }
-
-  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of all consumer warps.
-  __device__ void initialize() const {
-    constexpr int warps = Shape::CONSUMERS * 4;
-    for (Mbarrier& full : storage.full_Q) mbarrier_init(full, 1);
-    for (int stage = 0; stage < Shape::STAGES; ++stage) {
-      mbarrier_init(storage.full_K[stage], 1);
-      mbarrier_init(storage.full_V[stage], 1);
-      init_for_warps(storage.empty_K[stage], warps);
-      init_for_warps(storage.empty_V[stage], warps);
-    }
-    // Read after write: the TMA sees the initialised mbarriers.
-    fence_mbarrier_init();
-  }
-};
-
-/// The next stage of a ring, and the phase of its mbarriers. Producer and consumers each keep their own.
+/// The next stage of a ring, and the phase of its mbarriers. Producer and consumers each keep their
+/// own.
 template <int Stages>
 struct PipelineState {
   int position = 0;  // 0 .. 2 Stages - 1: stage and phase in one register
@@ -200,16 +175,6 @@ struct PipelineState {
   __device__ int parity() const { return position / Stages; }
   __device__ void next() { position = position + 1 < 2 * Stages ? position + 1 : 0; }
 };
-
-/// From `tall` on: releases K and V without reading them. Waits until they are full first: an arrival counts for the
-/// current phase, which could otherwise still be the previous tile's.
-template <class Storage, int Stages>
-__device__ void skip(Storage& storage, const PipelineState<Stages>& state) {
-  wait_full(storage.full_K[state.stage()], state.parity());
-  release(storage.empty_K[state.stage()]);
-  wait_full(storage.full_V[state.stage()], state.parity());
-  release(storage.empty_V[state.stage()]);
-}
 
 }  // namespace
 }  // namespace flash::tensor_cores

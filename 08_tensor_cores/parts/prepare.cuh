@@ -1,18 +1,17 @@
-// 08 Tensor cores, backward, what all steps share: the kernel that computes D of all queries before a step's own, the order of
-// the tiles of queries, P from scores and L, and dS.
+// 08 Tensor cores, backward, what all steps share: the kernel that computes D of all queries before
+// a step's own, the order of the tiles of queries, P from scores and L, and dS.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
-#include "08_tensor_cores/parts/launch.cuh"
-#include "common/parts/softmax.cuh"
+#include "08_tensor_cores/parts/launch_backward.cuh"
 
 #include <bit>
 
 namespace flash::tensor_cores {
 namespace {
 
-/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, for the steps for Hopper times log2(e), then D. Its rows are the
-/// queries, padded to a multiple of ROW_BLOCK.
+/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, for the steps for Hopper
+/// times log2(e), then D. Its rows are the queries, padded to a multiple of ROW_BLOCK.
 template <class T>
 struct BackwardTensors {
   Tensor<const T> Q, K, V, dO;
@@ -26,11 +25,9 @@ constexpr int lanes_of_row(int width) { return static_cast<int>(std::bit_ceil(wi
 template <int Width>
 constexpr int LANES_OF_ROW = lanes_of_row(Width);
 /// How many blocks prepare_kernel has for a head of so many rows.
-inline unsigned blocks_of_prepare(int rows, int width) { return blocks_for(rows, PREPARE_THREADS / lanes_of_row(width)); }
-
-/// Beyond this |L|, rounding log2(e) L could change P by more than 2.2 %. A lower threshold would gain little: just below this
-/// one, storing L in fp32 has already rounded it by up to 2^-6, which is 1.6 % of P.
-constexpr float LARGE_L = 0x1p19f;
+inline unsigned blocks_of_prepare(int rows, int width) {
+  return blocks_for(rows, PREPARE_THREADS / lanes_of_row(width));
+}
 
 /// The two values that pack() has put into a register.
 template <class T>
@@ -42,9 +39,10 @@ __device__ float2 unpack(unsigned pair) {
   }
 }
 
-/// The head that a block works on, and the block's index among the blocks of that head, which have equally many rows each.
-/// Heads run from last to first, because L2 keeps recently used data: the step's kernel, which takes heads from first to last,
-/// begins with what prepare_kernel has just cleared and ends with what convert_kernel reads next.
+/// The head that a block works on, and the block's index among the blocks of that head, which have
+/// equally many rows each. Heads run from last to first, because L2 keeps recently used data: the
+/// step's kernel, which takes heads from first to last, begins with what prepare_kernel has just
+/// cleared and ends with what convert_kernel reads next.
 struct BlockOfHead {
   int blocks, head, index;  // head: counted over all batches
 
@@ -70,7 +68,8 @@ __device__ float D_of_chunk(const Matrix<const T>& O, const Matrix<const T>& dO,
   return D;
 }
 
-/// Clears the block's share of dQ_accum: as many elements as its rows have, since their order does not matter here.
+/// Clears the block's share of dQ_accum: as many elements as its rows have, since their order does
+/// not matter here.
 template <int Rows, int Width>
 __device__ void clear_rows(const Matrix<float>& dQ_accum, int block) {
   for (int e = 4 * threadIdx.x; e < Rows * Width; e += 4 * PREPARE_THREADS) {
@@ -78,20 +77,25 @@ __device__ void clear_rows(const Matrix<float>& dQ_accum, int block) {
   }
 }
 
-/// Computes D and stores it next to L; a query that sees no key, or that only pads the last tile, gets L = inf, which makes its P
-/// 0. Clears dQ_accum if there is one.  Grid: B*H * blocks of a head.
+/// Computes D and stores it next to L; a query that sees no key, or that only pads the last tile,
+/// gets L = inf, which makes its P 0. Clears dQ_accum if there is one.  Grid: B*H * blocks of a
+/// head.
 template <class T, int Width, bool LInPowersOf2>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all, Tensor<const float> L_all,
-                   Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all, bool clear_dQ_accum) {
+    prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all,
+                   Tensor<const float> L_all, Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all,
+                   bool clear_dQ_accum) {
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
   const BlockOfHead block(problem.B * problem.H);
   const int b = block.head / problem.H, h = block.head % problem.H;
-  const int i = block.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES, col = 8 * chunk;
+  const int i = block.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES,
+            col = 8 * chunk;
   float D = 0.0f;
-  if (i < problem.Nq && col < problem.d) D = D_of_chunk(O_all.head(b, h), dO_all.head(b, h), i, col);
+  if (i < problem.Nq && col < problem.d)
+    D = D_of_chunk(O_all.head(b, h), dO_all.head(b, h), i, col);
 #pragma unroll
-  for (int distance = LANES / 2; distance > 0; distance /= 2) D += __shfl_xor_sync(ALL_LANES, D, distance);
+  for (int distance = LANES / 2; distance > 0; distance /= 2)
+    D += __shfl_xor_sync(ALL_LANES, D, distance);
   if (chunk == 0) {
     const Matrix<float> L_and_D = L_and_D_all.head(b, h);
     const float L = i < problem.Nq ? L_all.head_vector(b, h)(i) : -INFINITY;
@@ -104,56 +108,56 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 /// The tensors, before or after L and D are computed.
 template <class T>
 BackwardTensors<T> tensors_of(const Attention& a) {
-  return {view<const T>(a.Q), view<const T>(a.K), view<const T>(a.V), view<const T>(a.dO),
-          view<T>(a.dQ),      view<T>(a.dK),      view<T>(a.dV),      view<const float>(a.workspace("LD"))};
+  return {view<const T>(a.Q), view<const T>(a.K),
+          view<const T>(a.V), view<const T>(a.dO),
+          view<T>(a.dQ),      view<T>(a.dK),
+          view<T>(a.dV),      view<const float>(a.workspace("LD"))};
 }
 
-/// Computes L, or L log2(e), and D; runs before the step's kernel. Clears `dQ_accum` unless it is null.
+/// Computes L, or L log2(e), and D; runs before the step's kernel. Clears `dQ_accum` unless it is
+/// null.
 template <class T, int Width, bool LInPowersOf2 = false>
 BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   const Problem& p = a.problem;
   const TensorRef& L_and_D = a.workspace("LD");
   const int rows = static_cast<int>(L_and_D.shape[3]);
   const unsigned blocks = blocks_of_prepare(rows, Width) * static_cast<unsigned>(p.B * p.H);
-  launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width, LInPowersOf2>, p, view<const T>(a.O),
-         view<const T>(a.dO), view<const float>(a.L), view<float>(L_and_D),
+  launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width, LInPowersOf2>,
+         p, view<const T>(a.O), view<const T>(a.dO), view<const float>(a.L), view<float>(L_and_D),
          view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum), dQ_accum != nullptr);
   return tensors_of<T>(a);
 }
-/// How many key/value heads of so many tiles of keys each to run at once, for steps that sum dQ in HBM: those whose Q, dO and
-/// dQ_accum fit in L2 together, and at least enough to give every SM a block.
-template <class Shape>
-int heads_at_once_backward(const Attention& a, int tiles) {
-  const Problem& p = a.problem;
-  const std::int64_t bytes_of_element = 2 + 2 + 4;  // of Q, dO, dQ_accum
-  const int in_L2 = heads_in_L2(p.B * p.Hkv, std::int64_t{p.Nq} * p.group_size() * Shape::Width * bytes_of_element);
-  return std::max(in_L2, heads_in_a_wave(a, tiles));
-}
 
-// ---- The tiles of queries of a block --------------------------------------------------------------------------------------
+// ---- The tiles of queries of a block -----------------------------------------------------------
 
 /// A tile of queries of one head.
 struct QueryTile {
   int h, query0;
 };
 
-/// The tiles that a block of keys from key0 on loops over: those with a query that sees any of them, for all heads of a group.
-/// A group is the query heads that share a key/value head, and has the index of that head.
+/// The tiles that a block of keys from key0 on loops over: those with a query that sees any of
+/// them, for all heads of a group. A group is the query heads that share a key/value head, and has
+/// the index of that head.
 template <int Br>
 struct QueryTiles {
   int group, first_query, iterations;  // at least one iteration: the last query sees every key
 
   __device__ QueryTiles(const Problem& p, int kv_head, int key0)
-      : group(kv_head), first_query(p.first_query(key0, Br)), iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
+      : group(kv_head),
+        first_query(p.first_query(key0, Br)),
+        iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}
 
-  __device__ QueryTile first(const Problem& p) const { return {group * p.group_size(), first_query}; }
+  __device__ QueryTile first(const Problem& p) const {
+    return {group * p.group_size(), first_query};
+  }
   /// Incremental: dividing the iteration index would take 30 instructions.
   __device__ QueryTile after(const Problem& p, QueryTile at) const {
-    return at.query0 + Br < p.Nq ? QueryTile{at.h, at.query0 + Br} : QueryTile{at.h + 1, first_query};
+    return at.query0 + Br < p.Nq ? QueryTile{at.h, at.query0 + Br}
+                                 : QueryTile{at.h + 1, first_query};
   }
 };
 
-// ---- L and D of a tile -----------------------------------------------------------------------------------------------------
+// ---- L and D of a tile -------------------------------------------------------------------------
 
 /// L and D of a tile's queries in shared memory: a row each, as in HBM.
 struct QueryStats {
@@ -170,70 +174,13 @@ struct QueryStats {
   }
 };
 
-// ---- P and dS, transposed: rows are keys, columns queries ------------------------------------------------------------------
-
-/// Whether any of the tile's L is large. All lanes of the warp get the same answer.
-template <int Br>
-__device__ bool any_large(const QueryStats& stats) {
-  bool large = false;
-#pragma unroll
-  for (int query = threadIdx.x % WARP; query < Br; query += WARP) large = large || fabsf(stats.L(query)) > LARGE_L;
-  return __any_sync(ALL_LANES, large);
-}
-
-/// Multiplies block (i, k) of C, 16 x 16, by the elements that a left operand's four registers hold (InRegisters).
-template <class T, int RowFragments, int ColFragments>
-__device__ void multiply_block(Accumulators<RowFragments, ColFragments>& C, int i, int k, const uint4& block) {
-  const unsigned pairs[4] = {block.x, block.y, block.z, block.w};
-#pragma unroll
-  for (int reg = 0; reg < 4; ++reg) {
-    const float2 factors = unpack<T>(pairs[reg]);
-    float* const pair = &C.elements[i][2 * k + reg / 2][2 * (reg % 2)];
-    pair[0] *= factors.x;
-    pair[1] *= factors.y;
-  }
-}
-
-/// (8.11)  Transposed scores become P^T = e^(late_scale S^T - L). subtract_first: L is subtracted before the factor log2(e).
-template <class Scores>
-__device__ void exponentiate(Scores& St, const QueryStats& stats, float late_scale, bool subtract_first) {
-  const float scale_log2 = late_scale * LOG2_E;
-  // The large-L rule: L is subtracted first also if any |L| of the tile exceeds LARGE_L, since log2(e) L would lose precision,
-  // or overflow.
-  if (subtract_first || any_large<Scores::WIDTH>(stats)) {
-    St.each_at([&](float& s, int, int query) { s = exp2_approx(LOG2_E * fmaf(late_scale, s, -stats.L(query))); });
-  } else {
-    St.each_at([&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * stats.L(query))); });
-  }
-}
-
-/// (8.11)  Scores, not transposed, become P = e^(scale S - L). Each lane applies the large-L rule to its own rows.
-template <class Scores>
-__device__ void exponentiate_rows(Scores& S, const Rows<Scores::ROWS>& L, float scale) {
-  const float scale_log2 = scale * LOG2_E;
-  bool subtract_first = false;
-#pragma unroll
-  for (int r = 0; r < Scores::ROWS; ++r) subtract_first = subtract_first || fabsf(L[r]) > LARGE_L;
-  if (subtract_first) {
-    S.each([&](float& s, int r) { s = exp2_approx(LOG2_E * fmaf(scale, s, -L[r])); });
-  } else {
-    S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * L[r])); });
-  }
-}
+// ---- dS, transposed: rows are keys, columns queries --------------------------------------------
 
 /// (8.13)  dP becomes dS = P o (dP - D).
 template <class Scores>
 __device__ void softmax_backward(Scores& dPt, const Scores& Pt, const QueryStats& stats) {
   dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
   dPt.multiply(Pt);
-}
-
-/// A step of the ladder, for the plain problem alone.
-template <const auto& shapes, bool SumsInHbm>
-Variant plain_backward_step(const char* name, const char* idea) {
-  Variant step = backward_step<shapes, SumsInHbm>(name, idea);
-  step.takes = plain_problem;
-  return step;
 }
 
 }  // namespace

@@ -1,13 +1,15 @@
-// 08 Tensor cores: the softmax of rows in registers, update_max() and exponentiate(), as forward step 5 introduces it, for all
-// later steps. c of the equations is scale_log2 in the code.
+// 08 Tensor cores: the softmax of rows in registers, update_max() and exponentiate(), as forward
+// step 5 introduces it, for all later steps. c of the equations is scale_log2 in the code.
 #pragma once
 
-#include "common/parts/softmax.cuh"
+#include "common/machine/ptx.cuh"
+#include "common/parts/rows.cuh"
 
 namespace flash::tensor_cores {
 namespace {
 
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums over the old P.
+/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums
+/// over the old P.
 template <int N>
 __device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float scale_log2) {
   Rows<N> alpha(0.0f);
@@ -20,12 +22,13 @@ __device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float scale_lo
   return alpha;
 }
 
-/// Up to this |c m|, rounding c m changes the weight of a tile by at most 0.04 %, less than rounding P does (0.05 % in fp16).
+/// Up to this |c m|, rounding c m changes the weight of a tile by at most 0.04 %, less than
+/// rounding P does (0.05 % in fp16).
 constexpr float LARGE = 0x1p14f;
 
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is large or overflows. Each lane
-/// decides for its own rows, without a vote: the branch needs no other lane, and the next product (.sync) waits for all lanes
-/// of the warp.
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is
+/// large or overflows. Each lane decides for its own rows, without a vote: the branch needs no
+/// other lane, and the next product (.sync) waits for all lanes of the warp.
 template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float scale_log2, bool subtract_first = false) {
   m.each([&](float& x, int) {
@@ -37,9 +40,10 @@ __device__ void exponentiate(Scores& S, Rows<N> m, float scale_log2, bool subtra
   S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - m[r]); });
 }
 
-// ---- For the lazy steps, of which forward step 10 is the first ---------------------------------------------------------------
+// ---- For the lazy steps, of which forward step 10 is the first ---------------------------------
 
-/// m may stay while a lane's share of a row of P sums to at most this. No element of P is larger then, far below fp16's 65504.
+/// m may stay while a lane's share of a row of P sums to at most this. No element of P is larger
+/// then, far below fp16's 65504.
 constexpr float MAX_LANE_SUM = 1024.0f;
 
 /// Whether `holds` is true in all rows of the warp.

@@ -1,9 +1,10 @@
 // 08 Tensor cores: dQ, for the backward steps whose blocks sum it in HBM.
 //
-// dQ_accum [B, H, rows of L_and_D / 16][Width / 8][32 lanes][4 floats]: accumulators in the order of the lanes that hold them.
-// A 16 x 8 fragment is 128 adjacent floats; lane 4 g + t has (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). That at
-// (query, col) begins at ((query / 16) (Width / 8) + col / 8) 128, and a warp adds to 512 adjacent bytes at a time. Backward
-// steps 2 and 3 and the Hopper steps write this order, convert_kernel reads it.
+// dQ_accum [B, H, rows of L_and_D / 16][Width / 8][32 lanes][4 floats]: accumulators in the order
+// of the lanes that hold them. A 16 x 8 fragment is 128 adjacent floats; lane 4 g + t has (g, 2t),
+// (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). That at (query, col) begins at ((query / 16) (Width /
+// 8) + col / 8) 128, and a warp adds to 512 adjacent bytes at a time. Backward steps 2 and 3 and
+// the Hopper steps write this order, convert_kernel reads it.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -11,33 +12,16 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// How the warps of a block divide dQ [Br, cols]: into rows of warps times columns of warps, using all warps if possible, and
-/// loading as little of dS and K as possible.
-struct WarpGrid {
-  int rows = 1, cols = 1;
-
-  constexpr WarpGrid(int warps, int Br, int width) {
-    for (int r = 1; r <= Br / 16; ++r) {
-      for (int c = 1; c <= width / 16; ++c) {
-        if (Br / 16 % r != 0 || width / 16 % c != 0 || r * c > warps || r * c < rows * cols) continue;
-        if (r * c > rows * cols || c * Br + r * width < cols * Br + rows * width) {
-          rows = r;
-          cols = c;
-        }
-      }
-    }
-  }
-};
-
-/// dQ = scale dQ_accum, in 16 bits: 8 columns, `chunk`, of rows g and g + 8 of the 16 rows of M from row0 on. In fragment order
-/// they are neighbours, and the 16 rows are number `sixteen`.
+/// dQ = scale dQ_accum, in 16 bits: 8 columns, `chunk`, of rows g and g + 8 of the 16 rows of M
+/// from row0 on. In fragment order they are neighbours, and the 16 rows are number `sixteen`.
 template <int Width, class T>
-__device__ void convert_rows(const Matrix<T>& dQ, const Matrix<const float>& dQ_accum, float scale, int row0, int sixteen,
-                             int g, int chunk) {
+__device__ void convert_rows(const Matrix<T>& dQ, const Matrix<const float>& dQ_accum, float scale,
+                             int row0, int sixteen, int g, int chunk) {
   float rows[2][8];
 #pragma unroll
   for (int t = 0; t < 4; ++t) {
-    const float4 held = dQ_accum.as<float4>(0, (sixteen * Width / 8 + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
+    const float4 held = dQ_accum.as<float4>(
+        0, (sixteen * Width / 8 + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
     rows[0][2 * t] = scale * held.x;
     rows[0][2 * t + 1] = scale * held.y;
     rows[1][2 * t] = scale * held.z;
@@ -48,8 +32,8 @@ __device__ void convert_rows(const Matrix<T>& dQ, const Matrix<const float>& dQ_
     const int i = row0 + g + 8 * r;
     if (i >= dQ.rows) return;
     const float(&dq)[8] = rows[r];
-    dQ.template as<uint4>(i, 8 * chunk) =
-        make_uint4(pack<T>(dq[0], dq[1]), pack<T>(dq[2], dq[3]), pack<T>(dq[4], dq[5]), pack<T>(dq[6], dq[7]));
+    dQ.template as<uint4>(i, 8 * chunk) = make_uint4(pack<T>(dq[0], dq[1]), pack<T>(dq[2], dq[3]),
+                                                     pack<T>(dq[4], dq[5]), pack<T>(dq[6], dq[7]));
   }
 }
 
@@ -63,20 +47,22 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   const int index = block.index * PREPARE_THREADS + threadIdx.x;
   const int chunk = index % CHUNKS, g = index / CHUNKS % 8, sixteen = index / CHUNKS / 8;
   if (16 * sixteen + g >= problem.Nq || 8 * chunk >= problem.d) return;
-  convert_rows<Width>(dQ_all.head(b, h), dQ_accum_all.head(b, h), problem.scale, 16 * sixteen, sixteen, g, chunk);
+  convert_rows<Width>(dQ_all.head(b, h), dQ_accum_all.head(b, h), problem.scale, 16 * sixteen,
+                      sixteen, g, chunk);
 }
 
 /// The number of its blocks for a head: a thread takes two rows of 8 columns.
 inline unsigned blocks_of_convert(const Attention& a, int width) {
-  return blocks_for(static_cast<int>(a.workspace("LD").shape[3]) / 2 * (width / 8), PREPARE_THREADS);
+  return blocks_for(static_cast<int>(a.workspace("LD").shape[3]) / 2 * (width / 8),
+                    PREPARE_THREADS);
 }
 
 template <class T, int Width>
 void convert(const Attention& a, const TensorRef& dQ_accum) {
   const Problem& p = a.problem;
   const unsigned blocks = blocks_of_convert(a, Width) * static_cast<unsigned>(p.B * p.H);
-  launch("convert", {dim3(blocks), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p, view<const float>(dQ_accum),
-         view<T>(a.dQ));
+  launch("convert", {dim3(blocks), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
+         view<const float>(dQ_accum), view<T>(a.dQ));
 }
 
 }  // namespace

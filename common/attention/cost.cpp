@@ -1,6 +1,6 @@
 #include "common/attention/cost.hpp"
 
-#include "common/attention/tensor.hpp"
+#include "common/attention/placement.hpp"
 
 #include <algorithm>
 

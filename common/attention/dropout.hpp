@@ -2,16 +2,10 @@
 // that a kernel of any tile size draws the same ones, in any order and in both passes. Plain C++, read by the host compiler and by nvcc.
 #pragma once
 
+#include "common/attention/problem.hpp"
+
 #include <cmath>
 #include <cstdint>
-
-#ifndef FLASH_HOST_DEVICE
-#ifdef __CUDACC__
-#define FLASH_HOST_DEVICE __host__ __device__
-#else
-#define FLASH_HOST_DEVICE
-#endif
-#endif
 
 namespace flash {
 
@@ -36,12 +30,6 @@ FLASH_HOST_DEVICE inline FourWords philox(FourWords counter, std::uint64_t key) 
   }
   return counter;
 }
-
-/// Dropout as the user asks for it: each weight becomes 0 with this probability, and 1 / (1 - p) times as large otherwise.
-struct Dropout {
-  float probability = 0.0f;  ///< 0: none
-  std::uint64_t seed = 0;
-};
 
 /// (9.11)  Z_ij, ready to be drawn. `head` counts over all batches, i and j from a sequence's first row. In a ragged batch the
 /// sequences take the place of batches: each draws what it would as an element of a padded batch.

@@ -4,9 +4,6 @@
 
 #include "common/attention/problem.hpp"
 
-#include <string>
-#include <vector>
-
 namespace flash {
 
 /// A set of what a problem may have beyond one length, a key/value head for each query head, and rows in the order (B,H,N,d).
@@ -56,8 +53,5 @@ constexpr Features all_options = Features::window | Features::softcap | Features
 
 /// What the problem has of them.
 Features features_of(const FullProblem&);
-
-/// As on the command line: {"--causal", "--bias alibi"}.
-std::vector<std::string> names_of(Features);
 
 }  // namespace flash

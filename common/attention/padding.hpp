@@ -1,7 +1,7 @@
 // Where d is no multiple of Variant::row_multiple: the kernels run on copies of the tensors, padded with zeros.
 #pragma once
 
-#include "common/attention/variant.hpp"
+#include "common/attention/variants.hpp"
 
 #include <vector>
 

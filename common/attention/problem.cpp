@@ -1,5 +1,7 @@
 #include "common/attention/problem.hpp"
 
+#include "common/attention/dropout.hpp"
+
 #include <algorithm>
 #include <cmath>
 

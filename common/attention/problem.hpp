@@ -5,7 +5,6 @@
 // Sizes carry the letters of the FlashAttention papers. This header is plain C++: the host compiler and nvcc both read it.
 #pragma once
 
-#include "common/attention/dropout.hpp"
 #include "common/machine/types.hpp"
 
 #include <array>
@@ -24,33 +23,6 @@ enum class Values { tangent, centroid };
 
 /// What each gives is told by --help (option_table.cpp).
 enum class InputKind { normal, ones, identity, ramp, large };
-
-/// The values of an enumeration on the command line and in JSON, in its order.
-template <class Enum>
-inline constexpr std::array<const char*, 0> value_names{};
-template <>
-inline constexpr std::array value_names<Pass>{"forward", "backward"};
-template <>
-inline constexpr std::array value_names<Dtype>{"fp32", "fp16", "bf16"};
-template <>
-inline constexpr std::array value_names<Layout>{"bhnd", "bnhd", "qkv", "kv"};
-template <>
-inline constexpr std::array value_names<BiasKind>{"none", "vector", "matrix", "alibi"};
-template <>
-inline constexpr std::array value_names<Score>{"dot", "lorentz"};
-template <>
-inline constexpr std::array value_names<Values>{"tangent", "centroid"};
-template <>
-inline constexpr std::array value_names<InputKind>{"normal", "ones", "identity", "ramp", "large"};
-
-template <class T>
-concept Enumeration = value_names<T>
-.size() > 0;
-
-template <Enumeration Enum>
-constexpr const char* to_string(Enum value) {
-  return value_names<Enum>[static_cast<std::size_t>(value)];
-}
 
 constexpr std::int64_t largest_size = std::int64_t{1} << 30;  ///< keeps i + Nk of visible() within an int
 constexpr std::int64_t largest_window = largest_size - 1;     ///< likewise i + Nk - Nq + 1 + right
@@ -139,6 +111,13 @@ struct OptionsProblem : Problem {
   FLASH_HOST_DEVICE static int clamp(int n, int most) { return n < 0 ? 0 : (n > most ? most : n); }
 };
 
+/// Dropout as the user asks for it: each weight becomes 0 with this probability, and 1 / (1 - p) times as large otherwise.
+struct Dropout {
+  float probability = 0.0f;  ///< 0: none
+  std::uint64_t seed = 0;
+};
+struct DropMask;  // dropout.hpp
+
 /// A ragged batch: sequences of any length, empty ones included, one after another in tensors of batch 1. Sequence s has the queries
 /// [queries[s], queries[s+1]) and the keys [keys[s], keys[s+1]). Such offsets are what libraries call cu_seqlens.
 struct Sequences {
@@ -189,8 +168,5 @@ struct FullProblem : OptionsProblem {
 
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.
 float default_scale(int d);
-
-/// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with what it is shared by.
-std::string describe(const FullProblem&);
 
 }  // namespace flash

@@ -1,7 +1,7 @@
 // The variants of the running stage, and which of them a problem gets if nobody names one.
 #pragma once
 
-#include "common/attention/variant.hpp"
+#include "common/attention/variants.hpp"
 
 #include <string>
 #include <string_view>

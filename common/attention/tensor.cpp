@@ -1,4 +1,4 @@
-#include "common/attention/tensor.hpp"
+#include "common/attention/placement.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
 #include "common/attention/option_table.hpp"
-#include "common/attention/variant.hpp"
+#include "common/attention/variants.hpp"
 #include "common/machine/error.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "common/attention/tensor.hpp"
+#include "common/attention/placement.hpp"
 #include "common/machine/isa/tensor_map.hpp"
 
 #include <doctest/doctest.h>

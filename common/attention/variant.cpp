@@ -1,7 +1,8 @@
-#include "common/attention/variant.hpp"
+#include "common/attention/variants.hpp"
 
 #include "common/attention/option_table.hpp"
 #include "common/attention/padding.hpp"
+#include "common/attention/prediction.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,5 +1,6 @@
 #include "common/grid/support.hpp"
 
+#include "common/attention/prediction.hpp"
 #include "common/grid/problems.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"

@@ -1,6 +1,6 @@
 #include "common/harness/files.hpp"
 
-#include "common/attention/tensor.hpp"
+#include "common/attention/placement.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/npy.hpp"
 #include "common/machine/error.hpp"

@@ -1,8 +1,8 @@
 // The results of a run as one JSON object for programs, and as text for people.
 #pragma once
 
+#include "common/attention/prediction.hpp"
 #include "common/harness/select.hpp"
-#include "common/machine/device.hpp"
 #include "common/reference/reference.hpp"
 
 #include <optional>

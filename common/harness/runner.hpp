@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/attention/host_tensor.hpp"
-#include "common/attention/variant.hpp"
+#include "common/attention/variants.hpp"
 #include "common/machine/device.hpp"
 
 #include <map>

@@ -16,17 +16,5 @@ const Variant& forward_pass();
 /// The same as a function for Variant::forward.
 inline void run_forward_pass(const Attention& a) { forward_pass().forward(a); }
 
-/// The same for a backward step that knows the options of chapter 09: add_stage(FORWARD_WITH_OPTIONS ...).
-const Variant& forward_pass_with_options();
-inline void run_forward_pass_with_options(const Attention& a) { forward_pass_with_options().forward(a); }
-
-/// The same for hyperbolic scores: add_stage(FORWARD_WITH_DISTANCES ...).
-const Variant& forward_pass_with_distances();
-inline void run_forward_pass_with_distances(const Attention& a) { forward_pass_with_distances().forward(a); }
-
-/// The same for centroids: add_stage(FORWARD_WITH_CENTROIDS ...).
-const Variant& forward_pass_with_centroids();
-inline void run_forward_pass_with_centroids(const Attention& a) { forward_pass_with_centroids().forward(a); }
-
 }  // namespace
 }  // namespace flash

@@ -5,5 +5,5 @@
 #include "common/attention/tensor.hpp"
 #include "common/attention/variant.hpp"
 #include "common/machine/cuda.cuh"
+#include "common/parts/exponent.cuh"
 #include "common/parts/grid.hpp"
-#include "common/parts/score.cuh"

@@ -2,6 +2,7 @@
 // and which weights it drops.
 #pragma once
 
+#include "common/attention/dropout.hpp"
 #include "common/parts/softmax.cuh"
 
 namespace flash {

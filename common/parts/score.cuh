@@ -1,6 +1,8 @@
 // scale * q.k + bias, masked: the scores as the problem defines them, for kernels that have the dot product at hand.
 #pragma once
 
+#include "common/parts/kernel.cuh"
+
 namespace flash {
 #ifdef __CUDACC__
 inline namespace gpu {
@@ -47,10 +49,6 @@ __device__ inline float score(const OptionsProblem& problem, const Bias& bias, i
   const float s = problem.scale * dot;
   return (problem.softcap == 0.0f ? s : capped(s, problem.softcap)) + bias(b, h, i, j);
 }
-
-/// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN. Chapters 02 and 03 write it out, as
-/// their `shift`.
-__device__ inline float zero_if_empty(float m) { return m == -INFINITY ? 0.0f : m; }
 
 }  // namespace
 }  // namespace flash

@@ -11,13 +11,12 @@
 
 #include "common/machine/ptx.cuh"
 #include "common/parts/rows.cuh"
+#include "common/parts/score.cuh"
 
 #include <type_traits>
 
 namespace flash {
 namespace {
-
-constexpr float LOG2_E = 1.44269504f;
 
 /// Where a kernel without a backward pass leaves the derivatives of the softcap.
 struct Nowhere {};

@@ -4,8 +4,8 @@
 // memory small, and it is what lets a big problem be checked on a few rows. Only dK and dV sum over all queries.
 #pragma once
 
+#include "common/attention/dropout.hpp"
 #include "common/attention/host_tensor.hpp"
-#include "common/attention/problem.hpp"
 
 #include <Eigen/Core>
 

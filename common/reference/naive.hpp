@@ -6,8 +6,8 @@
 // neighbouring sums advance together, which compilers turn into vector instructions; each sum alone keeps its order.
 #pragma once
 
+#include "common/attention/dropout.hpp"
 #include "common/attention/host_tensor.hpp"
-#include "common/attention/problem.hpp"
 
 #include <vector>
 

@@ -1,6 +1,6 @@
 #include "common/reference/reference.hpp"
 
-#include "common/attention/tensor.hpp"
+#include "common/attention/placement.hpp"
 #include "common/machine/isa/float16.hpp"
 #include "common/reference/bias_gradient.hpp"
 #include "common/reference/exact.hpp"

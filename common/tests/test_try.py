@@ -59,7 +59,7 @@ class Try(unittest.TestCase):
         wrong = "const auto wrong = [](auto x) { return sizeof(Vector<decltype((x))>); };\n  const auto call = [&](auto x) { wrong(x); };"
         code, out = self.edited("\n  const int", f"\n  {wrong}\n  call(1);\n  const int")
         self.assertRegex(out, rf"common/[\w/]+/view.\w+:\d+:\d+: error: (.*\n)+{KERNEL}:{line}:\d+: required from here\n")
-        code, out = self.edited("= false}", "= false, .takes = Features::none}", seconds="9")
+        code, out = self.edited("= plain_problem}", "= Features::none}", seconds="9")
         self.assertRegex(out, "Not tested, since variant naive does not take it: .*--seq-q unlike --seq-k.*\ntry: no mistake")
         self.assertNotIn("It is right with", out)
         code, out = self.edited("__syncthreads();", "")

@@ -165,7 +165,7 @@ def main(folder):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
         own = " ".join(f"{page.name}/{name}.cpp" for name in sources)
-        lines.append(f"add_page({page.name} flash_harness ${{PROJECT_SOURCE_DIR}}/{page.stage}/main.cpp {own})\n")
+        lines.append(f'add_page({page.name} "flash_harness;flash_parts" ${{PROJECT_SOURCE_DIR}}/{page.stage}/main.cpp {own})\n')
     (folder / "pages.cmake").write_text("".join(lines))
 
 

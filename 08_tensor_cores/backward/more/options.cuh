@@ -27,8 +27,9 @@
 #pragma once
 
 #include "08_tensor_cores/backward/more/options_parts.cuh"
+#include "08_tensor_cores/parts/backward_tiles.cuh"
 #include "08_tensor_cores/parts/drop.cuh"
-#include "08_tensor_cores/parts/tile.cuh"
+#include "common/parts/forward_pass_with.hpp"
 
 namespace flash::tensor_cores::backward_more_options {
 namespace {

@@ -31,9 +31,11 @@
 //   is nothing to train.
 #pragma once
 
+#include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/softmax.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
+#include "common/parts/score.cuh"
 #include "common/parts/split_keys.cuh"
 
 namespace flash::tensor_cores::forward_more_decode {

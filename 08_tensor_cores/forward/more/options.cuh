@@ -21,6 +21,7 @@
 #pragma once
 
 #include "08_tensor_cores/parts/drop.cuh"
+#include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/softmax.cuh"
 #include "08_tensor_cores/parts/tile.cuh"

@@ -8,17 +8,21 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// Step 4, `lead`, with two lines of its loop replaced: scores are scaled, get the bias and are masked as ScoreRule says, and L is
-// subtracted before the factor log2(e) where that product would lose precision.
+// Step 4, `lead`, with two lines of its loop replaced: scores are scaled, get the bias and are
+// masked as ScoreRule says, and L is subtracted before the factor log2(e) where that product would
+// lose precision.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: the maker and the
-// runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then the producer and the adder, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
+//   the maker and the runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then
+//   the producer and the adder, a warp each.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
+//   written once per tile of K, and read once at the end; dQ, dK, dV once.
+// Workspace: L and D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
-#include "08_tensor_cores/parts/panels_backward.cuh"
+#include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
+#include "08_tensor_cores/parts/whole_dQ.cuh"
 
 namespace flash::tensor_cores::hopper_backward_more_general {
 namespace {
@@ -27,12 +31,13 @@ namespace {
 template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of 8 columns: of S^T; of dK and dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;                            // of the ring of Q and dO; tiles of dS
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers per thread: 24 + 240 + 240 or 24 + 256 + 224 = 504, the same total as at launch, 3 * 168: at Width 128 the maker
-  // holds P^T, dS^T and dQ together. With one consumer all may have 255.
+  // Registers per thread: 24 + 240 + 240 or 24 + 256 + 224 = 504, the same total as at launch, 3 *
+  // 168: at Width 128 the maker holds P^T, dS^T and dQ together. With one consumer all may have
+  // 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = Width == 128 ? 256 : 240,
                        RUNNER_REGISTERS = Width == 128 ? 224 : 240;
@@ -43,16 +48,20 @@ struct BackwardShape {
   static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0, "whole products");
-  static_assert(!MOVES_REGISTERS || registers_suffice(THREADS, PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
+  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
+                    Width % 16 == 0,
+                "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS,
+                                  PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
   static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
 };
 
 /// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it.
 template <class T, class Shape>
-__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem, const Tensor<float>& dQ_accum,
-                       const KeyWork<Shape>& work) {
+__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem,
+                       const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
   auto& storage = shared.storage;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
@@ -68,24 +77,27 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
   }
 }
 
-/// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the runner: ptxas serialises
-/// products that are in flight across a branch.
+/// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the
+/// runner: ptxas serialises products that are in flight across a branch.
 template <bool MakesDQ, class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const BackwardTensors<T>& all,
-                        const KeyWork<Shape>& work) {
+__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule,
+                        const BackwardTensors<T>& all, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  constexpr int GROUP = MakesDQ ? 0 : 1;
-  const auto K_rows = shared.K().below(GROUP * WARPGROUP_ROWS), V_rows = shared.V().below(GROUP * WARPGROUP_ROWS);
-  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);  // [16, Width] in each warp; dK without the scale
+  constexpr int WARPGROUP_INDEX = MakesDQ ? 0 : 1;
+  const auto K_rows = shared.K().below(WARPGROUP_INDEX * WARPGROUP_ROWS),
+             V_rows = shared.V().below(WARPGROUP_INDEX * WARPGROUP_ROWS);
+  // [16, Width] in each warp; dK without the scale.
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
   // Read after write: K and V have landed.
   wait_full(storage.full_K, 0);
   wait_full(storage.full_V, 0);
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;  // of the iteration: no register more
+    const int stage = iteration % Shape::STAGES,
+              parity = iteration / Shape::STAGES % 2;  // of the iteration: no register more
     const auto Q = shared.Q(stage), dO = shared.dO(stage);
     const auto dSt_smem = shared.dSt(stage);
 
@@ -105,6 +117,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
+    // Only these two lines of the loop differ from step 4.
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
     auto& Pt = St;  // in the same registers
@@ -117,7 +130,8 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     auto& dSt = dPt;
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
-    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory through the async proxy.
+    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
+    // through the async proxy.
     fence_proxy_async();
     commit(storage.full_dSt[stage]);
 
@@ -153,18 +167,22 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     wgmma_wait<0>(registers(dV), registers(dK));
     release(storage.empty[stage]);
   }
-  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has finished reading.
-  named_barrier_sync(1 + GROUP, WARPGROUP);
+  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
+  // finished reading.
+  named_barrier_sync(1 + WARPGROUP_INDEX, WARPGROUP);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.V().below(warp_row));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV,
+             shared.V().below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK,
+             shared.V().below(warp_row));
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps,
+                    BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA)
+    return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   auto& storage = shared.storage;
@@ -175,7 +193,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     mbarrier_init(storage.empty_dQ, 1);  // one arrival, by the adder
     shared.initialize();
   }
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
   __syncthreads();
 
   if (warpgroup() == Shape::CONSUMERS) {
@@ -204,8 +223,11 @@ void start(const Attention& a) {
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    launch("backward_general", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    launch("backward_general",
+           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
+            Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum),
+           heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -228,8 +250,9 @@ constexpr CompiledShape shapes[] = {
 };
 
 const Variant variant = general_hopper_backward_step<shapes>(
-    "general", "lead with a bias, for any scale",
-    [](const FullProblem& p, Pass pass) { return pass == Pass::backward && which_backward(p) == "general"; });
+    "general", "lead with a bias, for any scale", [](const FullProblem& p, Pass pass) {
+      return pass == Pass::backward && which_backward(p) == "general";
+    });
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_more_general

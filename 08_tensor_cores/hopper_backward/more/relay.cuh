@@ -8,70 +8,49 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2, `ring`: three consumer warpgroups divide the products, not the keys. Almost every line
-// differs, so read this file by itself.
-// - The reason: dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. Here a thread sums one gradient
-//   only, in d / 2 registers.
+// New since step 2, `ring`: three consumer warpgroups divide the products, not the keys. Almost
+// every line differs, so read this file by itself.
+// - The reason: dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. Here
+//   a thread sums one gradient only, in d / 2 registers.
 //     dV:  S^T = K Q^T,    P^T   -> shared memory,    dV += P^T dO
 //     dK:  dP^T = V dO^T,  dS^T  -> shared memory,    dK += dS^T Q
 //     dQ:                                             dQ += dS K
-// - P^T and dS^T have two buffers each. P^T needs no layout: thread t of the dK warpgroup needs exactly the elements that
-//   thread t of the dV warpgroup has. dS therefore uses P as rounded for dV, not in fp32 as in step 2.
-// - No barrier in the loop: a warpgroup waits for what it needs, and can be two tiles ahead of the next one. While the dV
-//   warpgroup computes exponentials the other two multiply.
+// - P^T and dS^T have two buffers each. P^T needs no layout: thread t of the dK warpgroup needs
+//   exactly the elements that thread t of the dV warpgroup has. dS therefore uses P as rounded for
+//   dV, not in fp32 as in step 2.
+// - No barrier in the loop: a warpgroup waits for what it needs, and can be two tiles ahead of the
+//   next one. While the dV warpgroup computes exponentials the other two multiply.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: four warpgroups, one per Role.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and written once per tile of
-//   K, and read once at the end; dQ, dK, dV once. Workspace: L and D; dQ_accum.
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
+//   four warpgroups, one per Role.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
+//   written once per tile of K, and read once at the end; dQ, dK, dV once.
+// Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 160, 192 or 256. Needs sm_90a.
 #pragma once
 
-#include "08_tensor_cores/parts/panels_backward.cuh"
+#include "08_tensor_cores/hopper_backward/more/relay_parts.cuh"
 
 namespace flash::tensor_cores::hopper_backward_more_relay {
 namespace {
 
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_>
-struct BackwardShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8;               // of 8 columns of transposed scores
-  static constexpr int STAGES = 2, DS_STAGES = 2;              // of the ring of Q and dO; tiles of P and of dS
-  static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
-  static constexpr int THREADS = 4 * WARPGROUP;
-  // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
-  static constexpr int SUM_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
-  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
-    alignas(16) unsigned Pt_elements[STAGES][Br / 16 * 4 * WARPGROUP];  // P^T: four registers per 16 queries and thread
-    __device__ SharedMatrix<unsigned> Pt(int stage) { return {Pt_elements[stage], Br / 16, 4 * WARPGROUP, 4 * WARPGROUP}; }
-    Mbarrier full_Pt[STAGES], empty_Pt[STAGES], full_dSt[STAGES], empty_dSt[STAGES];
-    Mbarrier done_K, done_V;
-  };
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
-  static constexpr int MIN_SM = 90;
-
-  static_assert(Bc == WARPGROUP_ROWS && Br % WARPGROUP_ROWS == 0 && Width % 32 == 0 && Width > 128, "whole products");
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
-  static_assert(DS_STAGES == STAGES, "tiles of P and dS go by the stage of their Q and dO");
-  static_assert(registers_suffice(THREADS, 2 * SUM_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
-};
-
-enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };  // of the warpgroups, by their index
-
 /// The dV warpgroup: P^T, which it hands on, and dV. Returns dV.
 template <class T, class Shape>
-__device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule, const KeyWork<Shape>& work) {
+__device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule,
+                       const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
   auto& storage = shared.storage;
   const auto K = shared.K();
-  const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;  // the warp's first row of the tile
-  WideGradient<Shape> dV;                                                     // parts/panels_backward.cuh
+  const int thread = threadIdx.x % WARPGROUP,
+            warp_row = thread / WARP * 16;  // the warp's first row of the tile
+  WideGradient<Shape> dV;
 
   // Read after write: K has landed.
   wait_full(storage.full_K, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+  for (int iteration = 0; iteration < work.iterations;
+       ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. P^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St;  // transposed: [16, Br] in each warp
@@ -94,7 +73,8 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
       const unsigned(&block)[4] = Pt_reg(k);
-      storage.Pt(stage).template as<uint4>(k, 4 * thread) = make_uint4(block[0], block[1], block[2], block[3]);
+      storage.Pt(stage).template as<uint4>(k, 4 * thread) =
+          make_uint4(block[0], block[1], block[2], block[3]);
     }
     commit(storage.full_Pt[stage]);
 
@@ -132,7 +112,8 @@ __device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Sha
     wait_full(storage.full_dO[stage], parity);
     // Write after read: the previous dS^T, in the same registers, has been packed.
     wgmma_fence();
-    issue_product<T, V.DEPTH>(dPt, V.k_major(), shared.dO(stage).k_major(), /*add=*/false);  // (8.12)
+    issue_product<T, V.DEPTH>(dPt, V.k_major(), shared.dO(stage).k_major(),
+                              /*add=*/false);  // (8.12)
     wgmma_commit();
     // Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
@@ -183,22 +164,27 @@ __device__ void multiply_and_add_dQ(const BackwardShared<T, Shape>& shared, cons
   wait_full(storage.full_K, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at), state.next()) {
+  for (int iteration = 0; iteration < work.iterations;
+       ++iteration, at = work.after(problem, at), state.next()) {
     // Read after write: the dK warpgroup has stored dS^T.
     wait_full(storage.full_dSt[state.stage()], state.parity());
 #pragma unroll 1  // the registers hold one dQ at a time
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
-      // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them: MN-major.
+      // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them:
+      // MN-major.
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
       // Write after read: the previous dQ, in the same registers, has been added.
       wgmma_fence();
-      issue_product<T, Shape::Bc / 16>(dQ, shared.dSt(state.stage()).mn_major(), shared.K().mn_major(col),
+      issue_product<T, Shape::Bc / 16>(dQ, shared.dSt(state.stage()).mn_major(),
+                                       shared.K().mn_major(col),
                                        /*add=*/false);  // (8.16)
       wgmma_commit();
       // Read after write: dQ is complete.
       wgmma_wait<0>(registers(dQ));
-      const auto first = dQ_accum.head(work.b, at.h)
-                             .address(0, ((at.query0 + warp_row) / 16 * (Shape::Width / 8) + col / 8) * 4 * WARP + 4 * lane);
+      const auto first =
+          dQ_accum.head(work.b, at.h)
+              .address(0, ((at.query0 + warp_row) / 16 * (Shape::Width / 8) + col / 8) * 4 * WARP +
+                              4 * lane);
 #pragma unroll
       for (int n = 0; n < Shape::DQ_COLS / 8; ++n) {
         if (Shape::Width % Shape::DQ_COLS != 0 && col + 8 * n >= Shape::Width) break;
@@ -215,22 +201,26 @@ __device__ void multiply_and_add_dQ(const BackwardShared<T, Shape>& shared, cons
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all, Tensor<float> dQ_accum,
-                    int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma on this architecture: never launched
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps,
+                    BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA)
+    return __trap();  // no wgmma on this architecture: never launched
   const BackwardShared<T, Shape> shared;
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) {
     auto& storage = shared.storage;
-    // A tile of P or dS is stored and read by four warps. Before initialize(), whose fence publishes these mbarriers too.
-    for (Mbarrier* const handed : {storage.full_Pt, storage.empty_Pt, storage.full_dSt, storage.empty_dSt})
+    // A tile of P or dS is stored and read by four warps. Before initialize(), whose fence
+    // publishes these mbarriers too.
+    for (Mbarrier* const handed :
+         {storage.full_Pt, storage.empty_Pt, storage.full_dSt, storage.empty_dSt})
       for (int stage = 0; stage < Shape::STAGES; ++stage) init_for_warps(handed[stage], 4);
     init_for_warps(storage.done_K, 2 * 4);         // K is read by the dV and the dQ warpgroup
     init_for_warps(storage.done_V, 4);             // V by the dK warpgroup
     shared.initialize(/*releasing_warps=*/2 * 4);  // of the dV and the dK warpgroup
   }
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more block-wide barriers.
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
   __syncthreads();
 
   switch (warpgroup()) {
@@ -239,7 +229,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       auto dV = sum_dV(shared, rule, work);
       // Write after read: nobody reads V any more; dV is staged there.
       mbarrier_wait(shared.storage.done_V, 0);
-      dV.write(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, 1.0f, shared.V().below(warp_row));
+      dV.write(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, 1.0f,
+               shared.V().below(warp_row));
       break;
     }
     case SUM_DK: {
@@ -247,7 +238,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       auto dK = sum_dK(shared, work);
       // Write after read: nobody reads K any more; dK is staged there.
       mbarrier_wait(shared.storage.done_K, 0);
-      dK.write(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, rule.problem.scale, shared.K().below(warp_row));
+      dK.write(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, rule.problem.scale,
+               shared.K().below(warp_row));
       break;
     }
     case ADD_DQ:
@@ -256,7 +248,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       break;
     case PRODUCE:
       setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-      if (threadIdx.x % WARPGROUP < WARP && elect_one()) produce(shared, maps, rule.problem, all.L_and_D, work);
+      if (threadIdx.x % WARPGROUP < WARP && elect_one())
+        produce(shared, maps, rule.problem, all.L_and_D, work);
   }
 }
 
@@ -268,8 +261,11 @@ void start(const Attention& a) {
     const BackwardMaps maps = backward_maps<Shape>(a);
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    launch("backward_relay", {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    launch("backward_relay",
+           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
+            Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum),
+           heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }
@@ -278,8 +274,6 @@ template <int... Sizes>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
-
-constexpr int width_of(int d) { return d <= 160 ? 160 : d <= 192 ? 192 : 256; }  // columns of dQ_accum
 
 constexpr CompiledShape shapes[] = {
     compiled<160, 64, 64>("one warpgroup per role"),
@@ -290,9 +284,13 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = [] {
   Variant step = general_hopper_backward_step<shapes>(
       "relay", "warpgroups share products, not keys, and hand P and dS on: for wide heads",
-      [](const FullProblem& p, Pass pass) { return pass == Pass::backward && which_backward(p) == "relay"; });
+      [](const FullProblem& p, Pass pass) {
+        return pass == Pass::backward && which_backward(p) == "relay";
+      });
   step.refuse = [](const Problem& p) { return refuse_backward_with_sum(p, width_of(p.d)); };
-  step.workspace = [](const Problem& p, Pass pass) { return workspace_with_sum(p, pass, width_of(p.d)); };
+  step.workspace = [](const Problem& p, Pass pass) {
+    return workspace_with_sum(p, pass, width_of(p.d));
+  };
   return step;
 }();
 

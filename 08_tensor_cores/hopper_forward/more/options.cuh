@@ -23,197 +23,26 @@
 // 64, 128 or 256. Needs sm_90a.
 #pragma once
 
-#include "08_tensor_cores/parts/launch_hopper.cuh"
-#include "08_tensor_cores/parts/panels.cuh"
+#include "08_tensor_cores/hopper_forward/more/options_parts.cuh"
 
 namespace flash::tensor_cores::hopper_forward_more_options {
 namespace {
-
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int Stages, bool ScaleFirst = false>
-struct ForwardShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
-  static constexpr int Q_STAGES = Width <= 128 ? 2 : 1;                    // tiles of Q
-  static constexpr int STAGES = Stages;  // of the rings of K and V
-  static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down
-  // to a multiple of 8. With one consumer all may have 255.
-  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
-  static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
-  static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : 160;
-  struct Storage : SharedStorage<Width, Br, Bc, STAGES, Q_STAGES> {
-    Mbarrier empty_Q[Q_STAGES];
-    int work_id[Q_STAGES];  // which work Q belongs to
-  };
-  static constexpr bool SCALE_FIRST = ScaleFirst;              // see ScoreRule
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
-  static constexpr int MIN_SM = 90;
-
-  static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
-  static_assert(!MOVES_REGISTERS ||
-                registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
-};
-
-constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one that was recomputed
-
-/// A tile of queries of a head, and the tiles of keys that it visits.
-template <class Shape>
-struct WindowedWork : Work<Shape> {
-  struct Tiles {
-    int begin, end;
-  } tiles;  // from the first that one of the rows sees to before `end`
-
-  template <class SomeProblem>
-  __device__ WindowedWork(const SomeProblem& p, const Schedule& schedule, int work_id)
-      : Work<Shape>(p, schedule, work_id), tiles(tiles_seen_by(p, this->query0, Shape::Br)) {}
-
-  /// By the `rows` rows from `first` on; rows beyond the last query see none.
-  template <class SomeProblem>
-  __device__ static Tiles tiles_seen_by(const SomeProblem& p, int first, int rows) {
-    const int end_key = p.end_key(min(first + rows, p.Nq) - 1);
-    const int end = (end_key + Shape::Bc - 1) / Shape::Bc;
-    return {first < p.Nq ? p.first_key(first) / Shape::Bc : end, end};
-  }
-};
-
-/// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
-template <class T, class Shape>
-__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps,
-                        const WindowedWork<Shape>& work, int work_id,
-                        PipelineState<Shape::Q_STAGES>& Q, PipelineState<Shape::STAGES>& KV) {
-  auto& storage = shared.storage;
-  Mbarrier& full_Q = storage.full_Q[Q.stage()];
-  const bool any = work.tiles.end > work.tiles.begin;
-  // Write after read: the TMA has read the O staged in this buffer.
-  // Write after read: the consumers have read the previous index.
-  wait_empty(storage.empty_Q[Q.stage()], Q.parity());
-  storage.work_id[Q.stage()] = work_id;
-  mbarrier_arrive_expect_tx(full_Q, any ? shared.Q().BYTES : 0);
-  if (any) shared.Q(Q.stage()).load(maps.Q, full_Q, work.query0, work.h, work.b);
-  Q.next();
-  for (int j = work.tiles.end - 1; j >= work.tiles.begin; --j, KV.next()) {
-    const int stage = KV.stage(), key0 = j * Shape::Bc;
-    // Write after read: all consumers have read the previous K of this stage.
-    wait_empty(storage.empty_K[stage], KV.parity());
-    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, storage.full_K[stage], key0, work.kv_head, work.b);
-    // Write after read: all consumers have read the previous V of this stage.
-    wait_empty(storage.empty_V[stage], KV.parity());
-    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, storage.full_V[stage], key0, work.kv_head, work.b);
-  }
-}
-
-/// What a consumer warpgroup does with its rows of a tile of Q. The matrices are variables of
-/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
-/// computes the addresses of Q again.
-template <class T, class Shape, class Rule>
-struct Consumer {
-  const Shared<T, Shape>& shared;
-  const Rule& rule;
-  int head, query0;  // the warp's first
-  PanelTile<T, Shape::Br, Shape::Width> Q_tile;
-  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
-  InRegisters<T, 1, Shape::Bc / 16>& P;
-  Accumulators<1, Shape::COL_FRAGMENTS>& O;
-  Rows<2>&m, &l;
-  PanelTile<T, Shape::Br, Shape::Width, false> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
-  float scale_log2 = rule.late_scale * LOG2_E;  // c
-
-  // Each warp decides for itself how S of tile j becomes P, as in step 7. Tiles before lazy_begin
-  // or from lazy_end on may need a mask in the warp's rows, and are exact.
-  int lazy_end = Shape::SCALE_FIRST ? 0 : rule.problem.end_key(query0) / Shape::Bc;
-  // opaque(): nvcc would compute it again in each tile.
-  int lazy_begin = opaque((rule.problem.first_key(query0 + 15) + Shape::Bc - 1) / Shape::Bc);
-
-  __device__ bool is_lazy(int j) const {
-    return !Shape::SCALE_FIRST && lazy_begin <= j && j < lazy_end;
-  }
-
-  /// (9.7)  S is capped, unless exact() does it.
-  __device__ void cap() {
-    if constexpr (Rule::OPTIONS && !Shape::SCALE_FIRST) {
-      if (rule.problem.softcap != 0.0f) rule.cap(S, Nowhere{});
-    }
-  }
-
-  /// (8.1)  S = Q K^T starts.
-  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
-    // Read after write: K has landed.
-    wait_full(shared.storage.full_K[at.stage()], at.parity());
-    // Write after read: P of the previous tile, in the registers of S, has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K(at.stage()).k_major(),
-                                        /*add=*/false);
-    wgmma_commit();
-  }
-
-  /// (8.4)  O += P V starts.
-  __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
-    // Read after write: V has landed.
-    wait_full(shared.storage.full_V[at.stage()], at.parity());
-    // Read after write: O has been rescaled and P packed.
-    wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(at.stage()).mn_major(), /*add=*/true);
-    wgmma_commit();
-  }
-
-  /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
-  __device__ bool lazy() {
-    Rows<2> scaled_m = m;
-    scaled_m.each([&](float& x, int) { x *= scale_log2; });
-    S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
-    const auto sum = lane_sum(S);
-    // NaN passes: recomputing would not help.
-    const bool fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
-    if (fits) l = l + sum;
-    return fits;
-  }
-
-  /// (8.1)  S = Q K^T again, of this warp's rows.
-  __device__ void repair(int stage, int j) {
-    S.each([](float& s, int) { s = 0.0f; });
-    const auto Q_rows = Q_tile.below(threadIdx.x / WARP * 16);
-    add_product(S, Q_rows.left(), shared.K(stage).transposed());
-    cap();
-    lazy_end = j - BACKOFF_TILES;
-  }
-
-  /// (6.2), (8.2)  S of tile j becomes P with the true maximum. Returns the factor that rescales O.
-  __device__ Rows<2> exact(int j) {
-    bool subtract_first = Shape::SCALE_FIRST;
-    if constexpr (Shape::SCALE_FIRST) {
-      if (Rule::OPTIONS) subtract_first = rule.subtract_first();
-      rule.apply(S, head, query0, j * Shape::Bc);
-    } else {
-      rule.mask(S, query0, j * Shape::Bc);
-    }
-    const auto alpha = update_max(m, row_max(S), scale_log2);
-    exponentiate(S, m, scale_log2, subtract_first);
-    l = alpha * l + lane_sum(S);
-    // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum, too.
-    const bool may_stay = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });
-    if (!may_stay) lazy_end = min(lazy_end, j - 1);
-    return alpha;
-  }
-};
 
 /// A consumer warpgroup: work after work.
 template <class T, class Shape, class Rule>
 __device__ void consume(const Shared<T, Shape>& shared, const Rule& rule, const Maps& maps,
                         const Tensor<float>& L_all, const Schedule& schedule) {
   auto& storage = shared.storage;
-  PipelineState<Shape::Q_STAGES> Q;
-  PipelineState<Shape::STAGES> KV;
-  for (;; Q.next()) {
+  PipelineState<Shape::Q_STAGES> Q_ring;
+  PipelineState<Shape::STAGES> KV_ring;
+  for (;; Q_ring.next()) {
     // Read after write: Q has landed, and the producer has stored the index of the work.
-    wait_full(storage.full_Q[Q.stage()], Q.parity());
+    wait_full(storage.full_Q[Q_ring.stage()], Q_ring.parity());
     // The shuffle makes the index uniform: see warpgroup().
-    const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q.stage()], 0);
+    const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q_ring.stage()], 0);
     if (work_id >= schedule.end) break;
     const WindowedWork<Shape> work(rule.problem, schedule, work_id);
-    const auto Q_tile = shared.Q(Q.stage());
+    const auto Q_tile = shared.Q(Q_ring.stage());
     // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
     // normalised; l is of this lane's columns only.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;
@@ -224,23 +53,23 @@ __device__ void consume(const Shared<T, Shape>& shared, const Rule& rule, const 
     Consumer<T, Shape, Rule> rows{shared, rule, work.head, first, Q_tile, S, P, O, m, l};
     const auto own = work.tiles_seen_by(rule.problem, work.query0 + rows.Q.row0, WARPGROUP_ROWS);
 
-    // Tiles that only other warpgroups see are released unread: skip() of parts/panels.cuh.
-    for (int j = work.tiles.end - 1; j >= own.end; --j, KV.next()) skip(storage, KV);
+    // Tiles that only other warpgroups see are released unread: skip() of parts/panels_forward.cuh.
+    for (int j = work.tiles.end - 1; j >= own.end; --j, KV_ring.next()) skip(storage, KV_ring);
     if (own.begin < own.end) {
       // 1. S of the last tile, and P. O is still 0: nothing to rescale.
-      rows.issue_S(KV);
+      rows.issue_S(KV_ring);
       // Read after write: S is complete.
       // Write after read: this warp's part of the product has read K.
       wgmma_wait<0>(registers(S));
-      release(storage.empty_K[KV.stage()]);
+      release(storage.empty_K[KV_ring.stage()]);
       rows.cap();
       rows.exact(own.end - 1);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
       for (int j = own.end - 2; j >= own.begin; --j) {
         // 2. S = Q K_j^T and O += P V_(j+1) start.
-        const auto previous = KV;
-        KV.next();
-        rows.issue_S(KV);
+        const auto previous = KV_ring;
+        KV_ring.next();
+        rows.issue_S(KV_ring);
         rows.issue_PV(previous);
 
         // 3. P with the current m, while the previous tile's P V is in flight.
@@ -255,29 +84,29 @@ __device__ void consume(const Shared<T, Shape>& shared, const Rule& rule, const 
 
         // 4. P with the true maximum.
         if (!P_is_final) {
-          if (is_lazy) rows.repair(KV.stage(), j);  // rare
+          if (is_lazy) rows.repair(KV_ring.stage(), j);  // rare
           O.scale_rows(rows.exact(j));
         }
         // Write after read: this warp will not read K_j again.
-        release(storage.empty_K[KV.stage()]);
+        release(storage.empty_K[KV_ring.stage()]);
         P = InRegisters<T, 1, Shape::Bc / 16>(S);
       }
       // 5. O += P V of the last tile.
-      rows.issue_PV(KV);
+      rows.issue_PV(KV_ring);
       // Read after write: O is complete.
       // Write after read: this warp's part of the product has read V.
       wgmma_wait<0>(registers(O));
-      release(storage.empty_V[KV.stage()]);
-      KV.next();
+      release(storage.empty_V[KV_ring.stage()]);
+      KV_ring.next();
     }
-    for (int j = own.begin - 1; j >= work.tiles.begin; --j, KV.next()) skip(storage, KV);
+    for (int j = own.begin - 1; j >= work.tiles.begin; --j, KV_ring.next()) skip(storage, KV_ring);
     // Write after read: the products of all four warps have read Q; O is staged in its buffer.
     named_barrier_sync(1 + warpgroup(), WARPGROUP);
     const int warp_row = opaque(threadIdx.x) / WARP * 16, head = opaque(work.head);
     write_by_tma(O, m, l, rule.late_scale, maps.O, L_all, head / rule.problem.H,
                  head % rule.problem.H, work.query0 + warp_row, Q_tile.below(warp_row));  // (8.5)
     // Write after read: the TMA has read this warp's rows of O; the next Q may land there.
-    release(storage.empty_Q[Q.stage()]);
+    release(storage.empty_Q[Q_ring.stage()]);
   }
 }
 
@@ -300,11 +129,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;  // one thread goes on
-    PipelineState<Shape::Q_STAGES> Q;
-    PipelineState<Shape::STAGES> KV;
+    PipelineState<Shape::Q_STAGES> Q_ring;
+    PipelineState<Shape::STAGES> KV_ring;
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
-      produce(shared, maps, WindowedWork<Shape>(rule.problem, schedule, work_id), work_id, Q, KV);
+      produce(shared, maps, WindowedWork<Shape>(rule.problem, schedule, work_id), work_id, Q_ring,
+              KV_ring);
       // Drawn earlier, the work would wait here while another block is idle.
       const int ticket = atomicAdd(next_ticket, 1);
       // The last ticket of all: the counter is 0 again for the next launch.
@@ -312,10 +142,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       work_id = static_cast<int>(gridDim.x) + ticket;
     }
     // Write after read: the consumers have read the previous index.
-    wait_empty(storage.empty_Q[Q.stage()], Q.parity());
-    storage.work_id[Q.stage()] = schedule.end;  // no work left
+    wait_empty(storage.empty_Q[Q_ring.stage()], Q_ring.parity());
+    storage.work_id[Q_ring.stage()] = schedule.end;  // no work left
     // Read after write: the consumers see that index.
-    mbarrier_arrive(storage.full_Q[Q.stage()]);
+    mbarrier_arrive(storage.full_Q[Q_ring.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     consume(shared, rule, maps, L_all, schedule);

@@ -1,10 +1,10 @@
 // Two parts of a row, merged by the simulator, against the same sum in double precision.
 #include "common/binding/merge.cuh"
+#include "common/attention/placement.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <random>

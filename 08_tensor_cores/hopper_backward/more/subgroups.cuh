@@ -1,9 +1,10 @@
-// 08 Tensor cores, hopper_backward/more/divided.cuh: subgroups, into which the query heads of a group are divided where whole groups
-// make too few blocks. Their number; the workspace for dK and dV of the subgroups, which are parts of the sums; and the kernel
-// that adds up these parts in a fixed order.
+// 08 Tensor cores, hopper_backward/more/divided.cuh: subgroups, into which the query heads of a
+// group are divided where whole groups make too few blocks. Their number; the workspace for dK and
+// dV of the subgroups, which are parts of the sums; and the kernel that adds up these parts in a
+// fixed order.
 #pragma once
 
-#include "08_tensor_cores/parts/prepare.cuh"
+#include "08_tensor_cores/hopper_backward/more/turns.cuh"
 
 namespace flash::tensor_cores {
 namespace {
@@ -14,19 +15,21 @@ inline Problem divided(Problem p, int subgroups) {
   return p;
 }
 
-/// The number of subgroups per group that is estimated to take the least time: 1, unless the blocks of whole groups leave SMs
-/// idle. Always estimated for an H200: the workspace, and with it the number, depends on the problem alone.
+/// The number of subgroups per group that is estimated to take the least time: 1, unless the blocks
+/// of whole groups leave SMs idle. Always estimated for an H200: the workspace, and with it the
+/// number, depends on the problem alone.
 template <const auto& shapes>
 int best_subgroups(const Problem& p) {
   const DeviceLimits h200;
   const std::int64_t rows = std::int64_t{p.B} * p.Hkv * p.Nk;
-  if (p.d > 128 || p.group_size() == 1 || rows / ROW_BLOCK > 2 * h200.multiprocessors) return 1;  // two tiles per SM suffice
+  if (p.d > 128 || p.group_size() == 1 || rows / ROW_BLOCK > 2 * h200.multiprocessors)
+    return 1;  // two tiles per SM suffice
   int best = 1;
   double least = least_time(shapes, p, Pass::backward, h200);
   for (int n = 2; n <= std::min(p.group_size(), h200.multiprocessors); ++n) {
     if (p.group_size() % n != 0) continue;
-    // In pairs of a query and a key, which take an SM 0.27 ns at d = 128: the launch of sum_parts_kernel, 3 us, and a row of dK
-    // and of dV that is written and read, 2 KB at 3.5 TB/s.
+    // In pairs of a query and a key, which take an SM 0.27 ns at d = 128: the launch of
+    // sum_parts_kernel, 3 us, and a row of dK and of dV that is written and read, 2 KB at 3.5 TB/s.
     const double summing = 11'000 + 2.2 * static_cast<double>(rows * n);
     const double time = least_time(shapes, divided(p, n), Pass::backward, h200) + summing;
     if (time > 0.9 * least) continue;  // smaller differences are beyond such an estimate
@@ -39,8 +42,9 @@ int best_subgroups(const Problem& p) {
 /// The tile sizes: for a backward pass, those that suit the problem as the blocks see it.
 template <const auto& shapes>
 auto tiles_of_subgroups(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
-                               : choices(shapes, divided(p, best_subgroups<shapes>(p)), pass, limits);
+  return pass == Pass::forward
+             ? forward_pass().tiles(p, pass, limits)
+             : choices(shapes, divided(p, best_subgroups<shapes>(p)), pass, limits);
 }
 
 /// The parts of dK and dV, one per subgroup: fp32 [B, Hkv * subgroups, padded Nk, Width].
@@ -54,15 +58,18 @@ inline PartialGradients partial_gradients(const Attention& a) {
   return {static_cast<int>(dK.shape[1]) / a.problem.Hkv, view<float>(dK), view<float>(dV)};
 }
 
-inline void add_partial_gradients(std::vector<WorkspaceSpec>& list, const Problem& p, int subgroups) {
+inline void add_partial_gradients(std::vector<WorkspaceSpec>& list, const Problem& p,
+                                  int subgroups) {
   const std::int64_t rows = std::int64_t{blocks_for(p.Nk, ROW_BLOCK)} * ROW_BLOCK;
   for (const char* const name : {"dK_parts", "dV_parts"})
     list.push_back({name, {p.B, std::int64_t{p.Hkv} * subgroups, rows, width_of_sum(p)}});
 }
 
-/// Writes the warp's 16 rows of a part, straight from accumulators: in fp32 the lanes of a quad write a whole sector.
+/// Writes the warp's 16 rows of a part, straight from accumulators: in fp32 the lanes of a quad
+/// write a whole sector.
 template <int ColFragments>
-__device__ void write_part(const Matrix<float>& part, int row0, const Accumulators<1, ColFragments>& C) {
+__device__ void write_part(const Matrix<float>& part, int row0,
+                           const Accumulators<1, ColFragments>& C) {
   const int lane = threadIdx.x % WARP;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -74,10 +81,21 @@ __device__ void write_part(const Matrix<float>& part, int row0, const Accumulato
   }
 }
 
-/// Sums 8 columns of a row over `count` parts from subgroup `first` on, in their order, and stores them in 16 bits.
+/// Where `divided` leaves the gradients: in the parts of its subgroup.
+template <class T, class Shape, class Gradient>
+__device__ void write_gradients(const PartialGradients& parts, const BackwardShared<T, Shape>&,
+                                const OrderedWork<Shape>& work, int warp_row, float scale,
+                                Gradient& dK, Gradient& dV) {
+  dK.each([&](float& x, int) { x *= scale; });
+  write_part(parts.dV.head(work.b, work.group), work.key0 + warp_row, dV);
+  write_part(parts.dK.head(work.b, work.group), work.key0 + warp_row, dK);
+}
+
+/// Sums 8 columns of a row over `count` parts from subgroup `first` on, in their order, and stores
+/// them in 16 bits.
 template <class T>
-__device__ void sum_parts(const Tensor<const float>& parts, int count, int b, int first, const Matrix<T>& sum, int row,
-                          int col) {
+__device__ void sum_parts(const Tensor<const float>& parts, int count, int b, int first,
+                          const Matrix<T>& sum, int row, int col) {
   float total[8] = {};
   for (int part = 0; part < count; ++part) {
     const Matrix<const float> head = parts.head(b, first + part);
@@ -86,18 +104,22 @@ __device__ void sum_parts(const Tensor<const float>& parts, int count, int b, in
 #pragma unroll
     for (int c = 0; c < 8; ++c) total[c] += held[c];
   }
-  sum.template as<uint4>(row, col) = make_uint4(pack<T>(total[0], total[1]), pack<T>(total[2], total[3]),
-                                                pack<T>(total[4], total[5]), pack<T>(total[6], total[7]));
+  sum.template as<uint4>(row, col) =
+      make_uint4(pack<T>(total[0], total[1]), pack<T>(total[2], total[3]),
+                 pack<T>(total[4], total[5]), pack<T>(total[6], total[7]));
 }
 
-/// dK and dV as the sums of their parts. A thread takes 8 columns of a row.  Grid: B*Hkv * blocks of a head.
+/// dK and dV as the sums of their parts. A thread takes 8 columns of a row.  Grid: B*Hkv * blocks
+/// of a head.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    sum_parts_kernel(int count, Tensor<const float> dK_parts, Tensor<const float> dV_parts, Tensor<T> dK, Tensor<T> dV) {
+    sum_parts_kernel(int count, Tensor<const float> dK_parts, Tensor<const float> dV_parts,
+                     Tensor<T> dK, Tensor<T> dV) {
   constexpr int CHUNKS = Width / 8;
   const BlockOfHead block(dK.batches * dK.heads);
   const int b = block.head / dK.heads, head = block.head % dK.heads;
-  const int index = block.index * PREPARE_THREADS + threadIdx.x, row = index / CHUNKS, col = index % CHUNKS * 8;
+  const int index = block.index * PREPARE_THREADS + threadIdx.x, row = index / CHUNKS,
+            col = index % CHUNKS * 8;
   if (row >= dK.rows || col >= dK.cols) return;
   sum_parts(dK_parts, count, b, head * count, dK.head(b, head), row, col);
   sum_parts(dV_parts, count, b, head * count, dV.head(b, head), row, col);
@@ -106,9 +128,11 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 template <class T, int Width>
 void sum_parts(const Attention& a, int count) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(p.Nk, PREPARE_THREADS / (Width / 8)) * static_cast<unsigned>(p.B * p.Hkv);
+  const unsigned blocks =
+      blocks_for(p.Nk, PREPARE_THREADS / (Width / 8)) * static_cast<unsigned>(p.B * p.Hkv);
   launch("sum_parts", {dim3(blocks), dim3(PREPARE_THREADS)}, sum_parts_kernel<T, Width>, count,
-         view<const float>(a.workspace("dK_parts")), view<const float>(a.workspace("dV_parts")), view<T>(a.dK), view<T>(a.dV));
+         view<const float>(a.workspace("dK_parts")), view<const float>(a.workspace("dV_parts")),
+         view<T>(a.dK), view<T>(a.dV));
 }
 
 }  // namespace

@@ -1,0 +1,70 @@
+// 08 Tensor cores, Hopper backward: what relay.cuh is made of: the tile sizes, the roles, dK and
+// dV of wide heads in the registers of a warpgroup.
+#pragma once
+
+#include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int QUERY_FRAGMENTS = Br / 8;   // of 8 columns of transposed scores
+  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of P and of dS
+  static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
+  static constexpr int THREADS = 4 * WARPGROUP;
+  // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
+  static constexpr int SUM_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
+  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+    alignas(16) unsigned Pt_elements[STAGES]
+                                    [Br / 16 * 4 *
+                                     WARPGROUP];  // P^T: four registers per 16 queries and thread
+    __device__ SharedMatrix<unsigned> Pt(int stage) {
+      return {Pt_elements[stage], Br / 16, 4 * WARPGROUP, 4 * WARPGROUP};
+    }
+    Mbarrier full_Pt[STAGES], empty_Pt[STAGES], full_dSt[STAGES], empty_dSt[STAGES];
+    Mbarrier done_K, done_V;
+  };
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Bc == WARPGROUP_ROWS && Br % WARPGROUP_ROWS == 0 && Width % 32 == 0 && Width > 128,
+                "whole products");
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
+  static_assert(DS_STAGES == STAGES, "tiles of P and dS go by the stage of their Q and dO");
+  static_assert(registers_suffice(THREADS, 2 * SUM_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
+};
+
+constexpr int width_of(int d) {
+  return d <= 160 ? 160 : d <= 192 ? 192 : 256;
+}  // columns of dQ_accum
+
+enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };  // of the warpgroups, by their index
+
+/// dK or dV [16, Width] in each warp, in two pieces: an instruction for all columns would name 128
+/// registers, more than ptxas allows in a kernel of 512 threads, whatever setmaxnreg says.
+template <class Shape>
+struct WideGradient {
+  static constexpr int LEFT = 128, RIGHT = Shape::Width - LEFT;  // columns
+  Accumulators<1, LEFT / 8> left{0.0f};
+  Accumulators<1, RIGHT / 8> right{0.0f};
+
+  /// Issues this += A B, B a tile of queries.
+  template <class T, class Tile>
+  __device__ void issue(const InRegisters<T, 1, Shape::Br / 16>& A, const Tile& B) {
+    issue_product<T, Shape::Br / 16>(left, A, B.mn_major(0), /*add=*/true);
+    issue_product<T, Shape::Br / 16>(right, A, B.mn_major(LEFT), /*add=*/true);
+  }
+  template <class T, class Tile>
+  __device__ void write(const Matrix<T>& M, int row0, float factor, const Tile& staging) {
+    left.each([&](float& x, int) { x *= factor; });
+    right.each([&](float& x, int) { x *= factor; });
+    write_rows(M, row0, left, staging);
+    write_rows(M, row0, right, staging, LEFT);
+  }
+};
+
+}  // namespace
+}  // namespace flash::tensor_cores

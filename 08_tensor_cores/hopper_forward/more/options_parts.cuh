@@ -1,0 +1,183 @@
+// 08 Tensor cores, Hopper forward: what options.cuh is made of: the tile sizes, the tiles of keys
+// in a window, the thread that loads them, and what a consumer warpgroup does with one.
+#pragma once
+
+#include "08_tensor_cores/parts/panels_forward.cuh"
+#include "common/parts/softmax.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int Stages, bool ScaleFirst = false>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
+  static constexpr int Q_STAGES = Width <= 128 ? 2 : 1;                    // tiles of Q
+  static constexpr int STAGES = Stages;  // of the rings of K and V
+  static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
+  // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down
+  // to a multiple of 8. With one consumer all may have 255.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
+  static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : 160;
+  struct Storage : SharedStorage<Width, Br, Bc, STAGES, Q_STAGES> {
+    Mbarrier empty_Q[Q_STAGES];
+    int work_id[Q_STAGES];  // which work Q belongs to
+  };
+  static constexpr bool SCALE_FIRST = ScaleFirst;              // see ScoreRule
+  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
+};
+
+constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one that was recomputed
+
+/// A tile of queries of a head, and the tiles of keys that it visits.
+template <class Shape>
+struct WindowedWork : Work<Shape> {
+  struct Tiles {
+    int begin, end;
+  } tiles;  // from the first that one of the rows sees to before `end`
+
+  template <class SomeProblem>
+  __device__ WindowedWork(const SomeProblem& p, const Schedule& schedule, int work_id)
+      : Work<Shape>(p, schedule, work_id), tiles(tiles_seen_by(p, this->query0, Shape::Br)) {}
+
+  /// By the `rows` rows from `first` on; rows beyond the last query see none.
+  template <class SomeProblem>
+  __device__ static Tiles tiles_seen_by(const SomeProblem& p, int first, int rows) {
+    const int end_key = p.end_key(min(first + rows, p.Nq) - 1);
+    const int end = (end_key + Shape::Bc - 1) / Shape::Bc;
+    return {first < p.Nq ? p.first_key(first) / Shape::Bc : end, end};
+  }
+};
+
+/// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
+template <class T, class Shape>
+__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps,
+                        const WindowedWork<Shape>& work, int work_id,
+                        PipelineState<Shape::Q_STAGES>& Q_ring,
+                        PipelineState<Shape::STAGES>& KV_ring) {
+  auto& storage = shared.storage;
+  Mbarrier& full_Q = storage.full_Q[Q_ring.stage()];
+  const bool any = work.tiles.end > work.tiles.begin;
+  // Write after read: the TMA has read the O staged in this buffer.
+  // Write after read: the consumers have read the previous index.
+  wait_empty(storage.empty_Q[Q_ring.stage()], Q_ring.parity());
+  storage.work_id[Q_ring.stage()] = work_id;
+  mbarrier_arrive_expect_tx(full_Q, any ? shared.Q().BYTES : 0);
+  if (any) shared.Q(Q_ring.stage()).load(maps.Q, full_Q, work.query0, work.h, work.b);
+  Q_ring.next();
+  for (int j = work.tiles.end - 1; j >= work.tiles.begin; --j, KV_ring.next()) {
+    const int stage = KV_ring.stage(), key0 = j * Shape::Bc;
+    // Write after read: all consumers have read the previous K of this stage.
+    wait_empty(storage.empty_K[stage], KV_ring.parity());
+    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
+    shared.K(stage).load(maps.K, storage.full_K[stage], key0, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous V of this stage.
+    wait_empty(storage.empty_V[stage], KV_ring.parity());
+    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
+    shared.V(stage).load(maps.V, storage.full_V[stage], key0, work.kv_head, work.b);
+  }
+}
+
+/// What a consumer warpgroup does with its rows of a tile of Q. The matrices are variables of
+/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
+/// computes the addresses of Q again.
+template <class T, class Shape, class Rule>
+struct Consumer {
+  const Shared<T, Shape>& shared;
+  const Rule& rule;
+  int head, warp_query0;  // the warp's first
+  PanelTile<T, Shape::Br, Shape::Width> Q_tile;
+  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
+  InRegisters<T, 1, Shape::Bc / 16>& P;
+  Accumulators<1, Shape::COL_FRAGMENTS>& O;
+  Rows<2>&m, &l;
+  PanelTile<T, Shape::Br, Shape::Width, false> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
+  float scale_log2 = rule.late_scale * LOG2_E;  // c
+
+  // Each warp decides for itself how S of tile j becomes P, as in step 7. Tiles before lazy_begin
+  // or from lazy_end on may need a mask in the warp's rows, and are exact.
+  int lazy_end = Shape::SCALE_FIRST ? 0 : rule.problem.end_key(warp_query0) / Shape::Bc;
+  // opaque(): nvcc would compute it again in each tile.
+  int lazy_begin = opaque((rule.problem.first_key(warp_query0 + 15) + Shape::Bc - 1) / Shape::Bc);
+
+  __device__ bool is_lazy(int j) const {
+    return !Shape::SCALE_FIRST && lazy_begin <= j && j < lazy_end;
+  }
+
+  /// (9.7)  S is capped, unless exact() does it.
+  __device__ void cap() {
+    if constexpr (Rule::OPTIONS && !Shape::SCALE_FIRST) {
+      if (rule.problem.softcap != 0.0f) rule.cap(S, Nowhere{});
+    }
+  }
+
+  /// (8.1)  S = Q K^T starts.
+  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
+    // Read after write: K has landed.
+    wait_full(shared.storage.full_K[at.stage()], at.parity());
+    // Write after read: P of the previous tile, in the registers of S, has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K(at.stage()).k_major(),
+                                        /*add=*/false);
+    wgmma_commit();
+  }
+
+  /// (8.4)  O += P V starts.
+  __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
+    // Read after write: V has landed.
+    wait_full(shared.storage.full_V[at.stage()], at.parity());
+    // Read after write: O has been rescaled and P packed.
+    wgmma_fence();
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V(at.stage()).mn_major(), /*add=*/true);
+    wgmma_commit();
+  }
+
+  /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
+  __device__ bool lazy() {
+    Rows<2> scaled_m = m;
+    scaled_m.each([&](float& x, int) { x *= scale_log2; });
+    S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
+    const auto sum = lane_sum(S);
+    // NaN passes: recomputing would not help.
+    const bool fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
+    if (fits) l = l + sum;
+    return fits;
+  }
+
+  /// (8.1)  S = Q K^T again, of this warp's rows.
+  __device__ void repair(int stage, int j) {
+    S.each([](float& s, int) { s = 0.0f; });
+    const auto Q_rows = Q_tile.below(threadIdx.x / WARP * 16);
+    add_product(S, Q_rows.left(), shared.K(stage).transposed());
+    cap();
+    lazy_end = j - BACKOFF_TILES;
+  }
+
+  /// (6.2), (8.2)  S of tile j becomes P with the true maximum. Returns the factor that rescales O.
+  __device__ Rows<2> exact(int j) {
+    bool subtract_first = Shape::SCALE_FIRST;
+    if constexpr (Shape::SCALE_FIRST) {
+      if (Rule::OPTIONS) subtract_first = rule.subtract_first();
+      rule.apply(S, head, warp_query0, j * Shape::Bc);
+    } else {
+      rule.mask(S, warp_query0, j * Shape::Bc);
+    }
+    const auto alpha = update_max(m, row_max(S), scale_log2);
+    exponentiate(S, m, scale_log2, subtract_first);
+    l = alpha * l + lane_sum(S);
+    // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum, too.
+    const bool may_stay = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });
+    if (!may_stay) lazy_end = min(lazy_end, j - 1);
+    return alpha;
+  }
+};
+
+}  // namespace
+}  // namespace flash::tensor_cores

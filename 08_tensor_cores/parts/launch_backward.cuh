@@ -1,0 +1,87 @@
+// 08 Tensor cores: host code that the backward steps share: what they keep in HBM besides the
+// tensors, and their Variant.
+#pragma once
+
+#include "08_tensor_cores/parts/launch.cuh"
+#include "common/parts/forward_pass.hpp"
+
+#include <limits>
+
+namespace flash::tensor_cores {
+namespace {
+
+constexpr int ROW_BLOCK =
+    128;  // every Br divides it: L, D and the sum of dQ have whole tiles of rows
+
+/// The number of queries, rounded up to whole tiles of any size.
+inline int padded_queries(const Problem& p) {
+  return static_cast<int>(blocks_for(p.Nq, ROW_BLOCK)) * ROW_BLOCK;
+}
+
+/// For the backward pass L and D.
+inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass) {
+  if (pass == Pass::forward) return {};
+  return {{"LD", {p.B, p.H, 2, padded_queries(p)}}};
+}
+
+/// Columns of the sum of dQ: d, rounded up to a compiled width.
+inline std::int64_t width_of_sum(const Problem& p) {
+  return p.d <= 128 ? (p.d + 31) / 32 * 32 : 256;
+}
+
+/// "" or why the grids cannot hold a problem: a block of prepare_kernel has at least 8 queries,
+/// blocks of other kernels have more rows. Or why a head's sum of dQ, of `width` columns in HBM, is
+/// too large for the offsets into it, which are ints.
+inline std::string refuse_backward_with_sum(const Problem& p, std::int64_t width) {
+  const std::string forward_refusal = refuse_forward(p);
+  if (!forward_refusal.empty()) return forward_refusal;
+  const std::int64_t most =
+      std::numeric_limits<int>::max() / std::max<std::int64_t>(1, width) / ROW_BLOCK * ROW_BLOCK;
+  if (p.Nq > most) {
+    return std::to_string(p.Nq) + " queries; allowed with --head-dim " + std::to_string(p.d) +
+           ": 1 to " + std::to_string(most) + ", as offsets into a head's sum of dQ have 32 bits";
+  }
+  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, std::max(padded_queries(p), p.Nk), 8);
+}
+template <bool SumsInHbm>
+std::string refuse_backward(const Problem& p) {
+  return refuse_backward_with_sum(p, SumsInHbm ? width_of_sum(p) : 0);
+}
+
+/// The same with a sum of dQ in HBM.
+inline std::vector<WorkspaceSpec> workspace_with_sum(const Problem& p, Pass pass,
+                                                     std::int64_t width) {
+  std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
+  if (pass == Pass::backward)
+    list.push_back({"dQ_accum", {p.B, p.H, 1, padded_queries(p) * width}});
+  return list;
+}
+inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {
+  return workspace_with_sum(p, pass, width_of_sum(p));
+}
+
+template <const auto& shapes, bool SumsInHbm>
+Variant backward_step(const char* name, const char* idea) {
+  Variant step = forward_step<shapes>(name, idea);
+  step.forward = run_forward_pass;
+  step.backward = start_one_of<shapes>;
+  step.workspace = SumsInHbm ? summing_workspace : backward_workspace;
+  step.refuse = refuse_backward<SumsInHbm>;
+  step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
+    return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
+                                 : choices(shapes, p, pass, limits);
+  };
+  step.atomic_dQ = SumsInHbm;
+  return step;
+}
+
+/// A step of the ladder, for the plain problem alone.
+template <const auto& shapes, bool SumsInHbm>
+Variant plain_backward_step(const char* name, const char* idea) {
+  Variant step = backward_step<shapes, SumsInHbm>(name, idea);
+  step.takes = plain_problem;
+  return step;
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores

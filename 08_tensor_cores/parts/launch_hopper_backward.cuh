@@ -1,0 +1,39 @@
+// 08 Tensor cores: host code that the backward steps for Hopper share.
+#pragma once
+
+#include "08_tensor_cores/parts/launch_backward.cuh"
+#include "08_tensor_cores/parts/launch_hopper.cuh"
+
+#include <string_view>
+
+namespace flash::tensor_cores {
+namespace {
+
+/// "" or why no kernel is compiled for the problem.
+inline std::string refuse_wide_heads(const Problem& p) {
+  if (p.d <= 128) return refuse_backward<true>(p);
+  return "--head-dim is " + std::to_string(p.d) +
+         "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; "
+         "--variant relay takes 256";
+}
+
+/// Which of the kernels for Hopper is the fastest, as measured (H200); more/divided.cuh knows
+/// itself where blocks are few.
+inline std::string_view which_backward(const FullProblem& p) {
+  if (p.d > 128) return "relay";
+  const bool shared_keys = p.causal && p.group_size() > 1;  // whether heads share keys under a mask
+  if (p.d > 64 && shared_keys) return "ordered";
+  return (features_of(p) & ~plain_problem) == Features::none ? "lead" : "general";
+}
+
+/// A step of the ladder.
+template <const auto& shapes>
+Variant hopper_backward_step(const char* name, const char* idea) {
+  Variant step = plain_backward_step<shapes, true>(name, idea);
+  step.refuse = refuse_wide_heads;
+  step.refuse_on = refuse_unless_sm90;
+  return step;
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores

@@ -1,0 +1,149 @@
+// 08 Tensor cores: code that the forward steps for Hopper share: the shared memory of a block, the
+// order of the work, the epilogue.
+#pragma once
+
+#include "08_tensor_cores/parts/epilogue.cuh"
+#include "08_tensor_cores/parts/launch_hopper.cuh"
+#include "08_tensor_cores/parts/mask.cuh"
+#include "08_tensor_cores/parts/panels.cuh"
+#include "08_tensor_cores/parts/softmax.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+// ---- Shared memory -----------------------------------------------------------------------------
+
+/// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of
+/// 1024 bytes, then mbarriers.
+template <int Width, int Br, int Bc, int Stages, int QStages = 1>
+struct SharedStorage {
+  unsigned short Q[QStages][tile_elements(Br, Width)];
+  unsigned short K[Stages][tile_elements(Bc, Width)], V[Stages][tile_elements(Bc, Width)];
+  alignas(256) Mbarrier full_Q[QStages];
+  Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
+};
+
+/// The shared memory of a block, with tiles of T.
+template <class T, class Shape>
+struct Shared {
+  using Storage = typename Shape::Storage;
+  using QTile = PanelTile<T, Shape::Br, Shape::Width>;
+  using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
+  Storage& storage = reinterpret_cast<Storage&>(*dynamic_shared<T>(Shape::SHARED_ELEMENTS));
+
+  __device__ QTile Q(int stage = 0) const { return QTile(reinterpret_cast<T*>(storage.Q[stage])); }
+  __device__ KTile K(int stage) const { return KTile(reinterpret_cast<T*>(storage.K[stage])); }
+  __device__ KTile V(int stage) const { return KTile(reinterpret_cast<T*>(storage.V[stage])); }
+
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of
+  /// all consumer warps.
+  __device__ void initialize() const {
+    constexpr int warps = Shape::CONSUMERS * 4;
+    for (Mbarrier& full : storage.full_Q) mbarrier_init(full, 1);
+    for (int stage = 0; stage < Shape::STAGES; ++stage) {
+      mbarrier_init(storage.full_K[stage], 1);
+      mbarrier_init(storage.full_V[stage], 1);
+      init_for_warps(storage.empty_K[stage], warps);
+      init_for_warps(storage.empty_V[stage], warps);
+    }
+    // Read after write: the TMA sees the initialised mbarriers.
+    fence_mbarrier_init();
+  }
+};
+
+/// From `tall` on: releases K and V without reading them. Waits until they are full first: an
+/// arrival counts for the current phase, which could otherwise still be the previous tile's.
+template <class Storage, int Stages>
+__device__ void skip(Storage& storage, const PipelineState<Stages>& state) {
+  wait_full(storage.full_K[state.stage()], state.parity());
+  release(storage.empty_K[state.stage()]);
+  wait_full(storage.full_V[state.stage()], state.parity());
+  release(storage.empty_V[state.stage()]);
+}
+
+// ---- Work --------------------------------------------------------------------------------------
+
+/// The tensor maps of a forward step. Boxes are as high as a tile, boxes of O as a warp's rows.
+struct Maps {
+  TensorMap Q, K, V, O;
+};
+template <class Shape>
+Maps maps_of(const Attention& a, int warp_rows = 16) {
+  return {tensor_map(a.Q, Shape::Br), tensor_map(a.K, Shape::Bc), tensor_map(a.V, Shape::Bc),
+          tensor_map(a.O, warp_rows)};
+}
+
+/// The order of the work. Made on the host: kernel parameters take no registers.
+struct Schedule {
+  int tiles_of_head, heads_at_once, end;  // end: tiles of queries of all heads
+};
+template <class Shape>
+Schedule schedule_of(const Problem& p) {
+  const int tiles = static_cast<int>(blocks_for(p.Nq, Shape::Br)), heads = p.B * p.H;
+  const std::int64_t bytes_of_KV = std::int64_t{2} * p.Nk * p.d * 2;  // shared by a group of heads
+  return {tiles, heads_in_L2(heads, bytes_of_KV / p.group_size()), tiles * heads};
+}
+
+/// The counter from which blocks draw their work.
+inline std::vector<WorkspaceSpec> work_counter(const Problem&, Pass) {
+  return {{.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true}};
+}
+
+/// A tile of queries of a head, and how many tiles of keys it sees. Within a head, the last tile,
+/// which sees the most keys, is numbered first.
+template <class Shape>
+struct Work {
+  int head, b, h, kv_head, query0, visible_tiles;  // head: counted over all batches
+
+  __device__ Work(const Problem& p, const Schedule& schedule, int work_id) {
+    const BlockOrder order(schedule.tiles_of_head, p.B * p.H, schedule.heads_at_once, work_id);
+    head = order.head;
+    b = head / p.H;
+    h = head % p.H;
+    kv_head = p.kv_head(h);
+    query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;
+    visible_tiles = tiles_visible_to(p, query0, Shape::Br);
+  }
+  /// Key tiles seen by at least one of the `rows` rows from `first` on; rows beyond the last query
+  /// see none.
+  __device__ static int tiles_visible_to(const Problem& p, int first, int rows) {
+    return first < p.Nq ? (p.visible_keys(min(first + rows, p.Nq) - 1) + Shape::Bc - 1) / Shape::Bc
+                        : 0;
+  }
+};
+
+// ---- The host ---------------------------------------------------------------------------------
+
+/// A forward step. The TMA takes rows of whole 16-byte chunks: others are padded before.
+template <const auto& shapes>
+Variant hopper_step(const char* name, const char* idea) {
+  Variant step = plain_step<shapes>(name, idea);
+  step.refuse_on = refuse_unless_sm90;
+  return step;
+}
+
+// ---- The epilogue ------------------------------------------------------------------------------
+
+/// (8.5)  The epilogue by TMA: a warp's rows of O, and L = scale m + ln l, from query0 on. Staging:
+/// its rows of Q, which nobody reads any more.
+template <class Output, int N, class Tile>
+__device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, float scale,
+                             const TensorMap& O_map, const Tensor<float>& L_all, int b, int h,
+                             int query0, const Tile& staging) {
+  normalize(O, m, l, scale, L_all.head_vector(b, h), query0);
+  store(staging, O);
+  // Read after write, O: each lane makes its stores visible to the TMA (async proxy), then the warp
+  // synchronises.
+  fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x % WARP == 0) {
+    staging.store(O_map, query0, h, b);
+    bulk_commit();
+    // The TMA has read O. Before that the block must not end, nor, in `scheduled`, may the next Q
+    // land here.
+    bulk_wait_read<0>();
+  }
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores

@@ -1,0 +1,44 @@
+// 08 Tensor cores, Hopper backward, step 4: dQ, all of which one warpgroup multiplies.
+#pragma once
+
+#include "08_tensor_cores/parts/panels_backward.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// All of dQ [Br, Width] in one warpgroup, 64 rows at a time.
+template <class Shape>
+struct WholeDQ {
+  static constexpr int PARTS = Shape::Br / WARPGROUP_ROWS, FRAGMENTS = Shape::Width / 8;
+  Accumulators<1, FRAGMENTS> parts[PARTS];
+
+  /// (8.16)  Issues dQ = dS K, as ShareOfDQ does.
+  template <class T, class StTile, class KTile>
+  __device__ void issue(const StTile& dSt, const KTile& K) {
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+      issue_product<T, Shape::Bc / 16>(parts[part], dSt.mn_major(part * WARPGROUP_ROWS),
+                                       K.mn_major(), /*add=*/false);
+    }
+  }
+
+  /// Stores to shared memory, in the layout of dQ_accum.
+  __device__ void store(float (&tile)[Shape::Br * Shape::Width]) const {
+    const SharedMatrix<float> dQ_smem{tile, 1, Shape::Br * Shape::Width, Shape::Br * Shape::Width};
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+      const int row = part * WARPGROUP_ROWS +
+                      static_cast<int>(threadIdx.x) % WARPGROUP / WARP * 16;  // the warp's first
+#pragma unroll
+      for (int n = 0; n < FRAGMENTS; ++n) {
+        const float(&dq)[4] = parts[part].elements[0][n];
+        const int fragment = row / 16 * FRAGMENTS + n;
+        dQ_smem.as<float4>(0, fragment * 4 * WARP + 4 * static_cast<int>(threadIdx.x % WARP)) =
+            make_float4(dq[0], dq[1], dq[2], dq[3]);
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace flash::tensor_cores
