@@ -1,5 +1,7 @@
 #include "common/attention/padding.hpp"
 
+#include "common/attention/prediction.hpp"
+
 namespace flash {
 namespace {
 

@@ -124,8 +124,9 @@ class Rules(unittest.TestCase):
             verdict = self.verdict(name, old, new)
             self.assertEqual((verdict.status, verdict.rule), ("wrong", "unset"))
             self.assertRegex(verdict.told[1], rf"{name}.cuh, line \d+: .*uninitialized")
-        member = "RowStats other; other.m = __shfl_xor_sync(ALL_LANES, stats.m, distance); //"
-        verdict = self.verdict("03_warp_merge", "const RowStats other", member)
+        members = [f"__shfl_xor_sync(ALL_LANES, stats.{name}, distance)" for name in "ml"]
+        member = f"RowStats other; other.m = {members[0]};"
+        verdict = self.verdict("03_warp_merge", f"const RowStats other{{{members[0]},\n{' ' * 25}{members[1]}}};", member)
         self.assertEqual(verdict.told[1].split(": ")[-1], "RowStats other;", verdict.told)
 
     def test_an_error_inside_a_template_names_the_student_s_line(self):
