@@ -95,7 +95,7 @@ TEST_CASE("chapter: the merge has a neutral element, commutes and is associative
   CHECK(merge(empty, empty).l == 0.0f);  // not NaN
 }
 
-TEST_CASE("cpu: S is read twice and P written once (3.5)") {
+TEST_CASE("cpu: S is read twice and P written once (3.7)") {
   for (const FullProblem& p :
        grid::counted({grid::problem_of({.Nq = 33, .Nk = 40, .d = 24}), grid::problem_of({.Nq = 72, .Nk = 104, .d = 40}),
                       grid::problem_of({.Nq = 113, .Nk = 203, .d = 59})})) {
