@@ -2,7 +2,8 @@
 
 The whole book has one colour per matrix: its class is its name in lower case. Gradients are darker shades, S and P (dS and dP) one grey. A product
 has the colour of its result, a copy that of what it copies. Levels of memory are four shades of red, from registers to HBM. `hit` marks the thread
-or element that the text speaks of, c0 is empty or idle. c1 to c4 number things in pictures without matrices. test_traces.py checks contrasts."""
+or element that the text speaks of, c0 is empty or idle. c0, t, s and ds are tints of matrices A, B and C; c1 to c4 number things in pictures without
+matrices. test_traces.py checks contrasts."""
 
 import textwrap
 from html import escape
@@ -13,6 +14,7 @@ COLOURS = {  # class: (fill, stroke) in light mode, in dark mode
     "k": ("#ffc880", "#96540a", "#633700", "#ffb757"),
     "v": ("#a5e8ae", "#256f37", "#14592f", "#7ee08f"),
     "o": ("#cfa2f2", "#6a2f96", "#623096", "#d8a6f5"),
+    "t": ("#dde2e7", "#59636e", "#2a313a", "#b4bcc6"),
     "s": ("#c6ccd3", "#59636e", "#3d4550", "#b4bcc6"),
     "dq": ("#70b5fa", "#1f5f9f", "#1b5fae", "#a9d2ff"),
     "dk": ("#ec9c2a", "#7d4505", "#935500", "#ffd08a"),

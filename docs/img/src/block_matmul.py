@@ -15,10 +15,10 @@ def levels_of_tiles():
         high, wide = side / rows, side / cols
         p.label(x + side / 2, 28, title, 18, bold=True)
         p.note(x + side / 2, 54, part)
-        p.box(x + at[1] * wide, top - 34, wide, 26, "c2", "B")
-        p.box(x - 34, top + at[0] * high, 26, high, "c1", "A")
-        p.grid(x, top, rows, cols, (wide, high), lambda i, j, at=at: "c3" if (i, j) == at else "c0")
-        p.box(x + at[1] * wide, top + at[0] * high, wide, high, "c3", "C")
+        p.box(x + at[1] * wide, top - 34, wide, 26, "ds", "B")
+        p.box(x - 34, top + at[0] * high, 26, high, "s", "A")
+        p.grid(x, top, rows, cols, (wide, high), lambda i, j, at=at: "hit" if (i, j) == at else "c0")
+        p.box(x + at[1] * wide, top + at[0] * high, wide, high, "hit", "C")
         p.note(x + side / 2, top + side + 28, *notes)
     x, tile = 538, ThreadTile(rows=8, cols=8, lanes=8, row_run=1, col_run=1)
     lane = 1 * tile.lanes + 3
@@ -29,10 +29,10 @@ def levels_of_tiles():
     for k in range(8):
         p.line(x + 8 * k * cell, top, x + 8 * k * cell, top + side, "thin")
         p.line(x, top + 4 * k * row, x + side, top + 4 * k * row, "thin")
-        p.rect(x + tile.col(lane, k) * cell, top - 34, cell, 26, "c2")
-        p.rect(x - 34, top + tile.row(lane, k) * row, 26, row, "c1")
+        p.rect(x + tile.col(lane, k) * cell, top - 34, cell, 26, "ds")
+        p.rect(x - 34, top + tile.row(lane, k) * row, 26, row, "s")
     for r, c in sorted(tile.places(lane)):
-        p.rect(x + c * cell, top + r * row, cell, row, "c3")
+        p.rect(x + c * cell, top + r * row, cell, row, "hit")
     p.note(x + side / 2, top + side + 28, "rows y + 4i, columns", "x + 8j: 8 + 8", "elements per step")
     p.arrow(42 + side + 3, top + 1.5 * side / 4, 288 - 38, top + 1.5 * side / 4)
     p.arrow(288 + side + 3, top + 1.5 * side / 4, x - 38, top + 1.5 * side / 4)
@@ -45,10 +45,10 @@ def rows_and_lanes():
     side = n * cell
     x = 84
     p.label(x + 70, 28, "a thread per row", 18, bold=True)
-    p.note(x + 70, 52, "(04, 05, step 1 of 06)")
+    p.note(x + 70, 52, "chapters 04, 05")
     for r in range(n):
         p.rect(x, y + r * cell, 140, cell - 1, "hit" if r == 5 else "s")
-    for r in range(1, n, 4):
+    for r in (0, 5, n - 1):
         p.note(x - 8, y + r * cell + 12, f"lane {r}", anchor="end")
     p.note(x + 70, y + side + 26, "lane t: row t of S,", "its m, ℓ and O")
     p.line(244, 16, 244, 546, "thin")

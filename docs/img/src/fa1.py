@@ -56,25 +56,26 @@ def attention_tiles():
 def owners_04():
     """Above: which thread loads which four elements of a tile. Below: what the owner of a row reads, keeps and writes."""
     br, bc = tiles("04_fa1_forward", "paper, Br × Bc", 3)
-    p = Picture(720, "A tile is loaded by all threads, neighbours taking neighbours; then each thread computes its own row")
+    p = Picture(560, "A tile is loaded by all threads, neighbours taking neighbours; then each thread computes its own row")
     p.label(8, 28, "Loading: all threads, four elements each", 18, "start", bold=True)
-    cell, left, top, chunks = 28, 80, 58, WIDTH // 4
+    cell, left, top, chunks = 21, 68, 46, WIDTH // 4
     of_thread = divmod(THREAD, chunks)
     p.grid(left, top, 6, chunks, (cell, 22), lambda r, c: "hit" if (r, c) == of_thread else "q" if r < 2 else "c0")
     for r in range(6):
         p.note(left - 8, top + 22 * r + 17, f"row {r}", anchor="end")
-        p.note(left + chunks * cell + 8, top + 22 * r + 17, f"threads {chunks * r} to {chunks * (r + 1) - 1}", anchor="start")
+        p.note(left + chunks * cell + 8, top + 22 * r + 17, f"threads {chunks * r}–{chunks * (r + 1) - 1}", anchor="start")
     p.note(
         8,
         top + 6 * 22 + 26,
-        f"Q_smem, the first of {br} rows. Blue: the first warp, which reads 512",
-        f"bytes in a row, 16 sectors, each used in full. Yellow: thread {THREAD}.",
+        f"Q_smem, the first of {br} rows. Blue: the first warp, which",
+        "reads 512 bytes in a row, 16 sectors, each used in full.",
+        f"Yellow: thread {THREAD}.",
         anchor="start",
     )
-    head = 286
+    head = 292
     p.label(8, head, f"Computing: thread {THREAD} owns row {THREAD}", 18, "start", bold=True)
-    wide, scale, top = 84, 0.8, head + 42
-    x = {"Q": 8, "K": 122, "V": 514, "O": 628}
+    wide, scale, top = 66, 0.8, head + 42
+    x = {"Q": 14, "K": 101, "V": 393, "O": 480}
     for name, rows in (("Q", br), ("K", bc), ("V", bc), ("O", br)):
         p.rect(x[name], top, wide, rows * scale, "smem")
         p.label(x[name] + wide / 2, top - 12, f"{name}_smem")
@@ -87,15 +88,15 @@ def owners_04():
     for name in "KV":
         p.rect(x[name], band, wide, 22, name.lower())
         p.label(x[name] + wide / 2, band + 42, f"{GROUP} rows")
-    at, room = 264, 192
+    at, room = 198, 164
     p.rect(at, top - 2, room, 152, "reg")
     p.label(at + room / 2, top + 24, "registers", bold=True)
     for n, line in enumerate(("m, ℓ of the row", f"S: {GROUP} scores", "m̃, ℓ̃ of the tile", f"P̃V: {WIDTH} sums")):
         p.label(at + room / 2, top + 52 + 26 * n, line)
-    over(p, x["Q"] + wide + 2, x["K"] - 13, row + 4, top - 32, at - 26, at - 2)
+    over(p, x["Q"] + wide + 2, x["K"] - 13, row + 4, top - 32, at - 16, at - 2)
     p.arrow(x["K"] + wide + 2, band + 10, at - 2, band + 10)
     p.arrow(x["V"] - 2, band + 10, at + room + 2, band + 10)
-    over(p, at + room + 2, at + room + 26, row + 4, top - 32, x["O"] - 13, x["O"] - 2)
+    over(p, at + room + 2, at + room + 16, row + 4, top - 32, x["O"] - 13, x["O"] - 2)
     p.legend(("smem", "shared memory"), ("reg", "registers"))
     p.caption(
         f"All threads read the same {GROUP} keys and values: one access serves a warp. Rows of Q and O are read and written by their owners "
@@ -108,25 +109,24 @@ def phases_05():
     """The same map of a block's memory in each phase: what two threads read and write."""
     br, bc = tiles("05_fa1_backward", "shared memory of a block", 2)
     other = bc + THREAD
-    p = Picture(720, f"What threads {THREAD} and {other} of a block read and write in the phases A, B and C of one iteration")
-    wide, gap, panel, scale = 51, 5, 242, 0.8
+    p = Picture(560, f"What threads {THREAD} and {other} of a block read and write in the phases A, B and C of one iteration")
+    wide, gap, scale, top = 51, 4, 0.8, 66
     high = dict.fromkeys(("K", "V", "dK", "dV"), bc * scale) | dict.fromkeys(("Q", "dO", "P", "dS", "O", "dQ"), br * scale)
-    places = {name: (n % 4, n // 4) for n, name in enumerate(("K", "V", "dK", "dV", "Q", "dO", "P", "dS", "O", "dQ"))}
-    tops = (86, 176, 332)
     own = (THREAD, other)  # rows of the Q tile
     phases = [
         ("A: rows of P and dS", {"Q": "read", "dO": "read", "O": "read", "P": "write", "dS": "write"}, ("K", "V")),
         ("B: rows of dQ", {"dS": "read", "dQ": "add"}, ("K",)),
-        ("C: rows of dV, dK", {"dV": "add", "dK": "add", "P": "read", "dS": "read"}, ("Q", "dO")),
+        ("C: rows of dV and dK", {"dV": "add", "dK": "add", "P": "read", "dS": "read"}, ("Q", "dO")),
     ]
     for n, (title, rows, by_all) in enumerate(phases):
-        left = 8 + n * panel
-        p.label(left + 110, 28, title, 18, bold=True)
-        for name, (column, line) in places.items():
-            x, y = left + column * (wide + gap), tops[line]
+        y = top + n * (max(high.values()) + 86)
+        p.label(8, y - 36, title, 18, "start", bold=True)
+        p.note(8 + 8 * (wide + gap), y - 36, "in HBM:", anchor="start")
+        for column, name in enumerate(high):
+            x = 6 + column * (wide + gap)
             does = "all" if name in by_all else rows.get(name)
             p.rect(x, y, wide, high[name], name.lower() if does == "all" else "c0")
-            p.label(x + wide / 2, y - 7, name)
+            p.label(x + wide / 2, y - 9, name)
             columns = n == 2 and does == "read"
             if columns:
                 p.rect(x + THREAD * wide / bc - 3, y, 6, high[name], name.lower())
@@ -134,10 +134,7 @@ def phases_05():
                 for row in own[:1] if n == 2 else own:
                     p.rect(x, y + row * scale - 4, wide, 8, name.lower())
             if does:
-                p.label(x + wide / 2 + 8 * columns, y + high[name] / 2 + (14 if n == 2 and does == "add" else 6), does, 16)
-        p.note(left + 2 * (wide + gap), tops[2] + 46, "in HBM", anchor="start")
-        if n:
-            p.line(left - 12, 14, left - 12, 450, "thin")
+                p.label(x + wide / 2, y + high[name] + 20, does)
     p.caption(
         f"Bars: what threads {THREAD} and {other} read, write or add to. All threads read the same rows of coloured tiles. "
         f"In A and B the two own rows {THREAD} and {other} of the Q tile. In C thread {THREAD} adds to row {THREAD} of dV what it computes "

@@ -57,16 +57,15 @@ def owners_07():
 
 def halves_07():
     """The three products of a block at d = 64, each divided among the warps of a half; and one warp's rows of S, lane by lane."""
-    p = Picture(720, "The products of both halves, and what one lane holds of S or dP")
-    s, warps, warp, lane, scale, top = BACKWARD[64], 4, 1, 13, 1.3, 92
-    for x, rows, cols, names, text in [
-        (74, s.br, s.bc, ["S", "dP"], "half 0 | half 1"),
-        (326, s.bc, s.width, ["dV", "dK"], "half 0 | half 1"),
-        (532, s.br, s.width, ["dQ", "dQ"], "half its columns each"),
+    p = Picture(560, "The products of both halves, and what one lane holds of S or dP", "Half 0 has the left of each, half 1 the right")
+    s, warps, warp, lane, scale, top = BACKWARD[64], 4, 1, 13, 1.2, 108
+    for x, rows, cols, names in [
+        (74, s.br, s.bc, ["S", "dP"]),
+        (308, s.bc, s.width, ["dV", "dK"]),
+        (466, s.br, s.width, ["dQ", "dQ"]),
     ]:
         wide, band, same = cols * scale, rows * scale / warps, names[0] == names[1]
-        p.label(x + wide / 2, top - 62, names[0] if same else f"{names[0]} | {names[1]}", 18, bold=True)
-        p.note(x + wide / 2, top - 38, text)
+        p.label(x + wide / 2, top - 34, names[0] if same else f"{names[0]} | {names[1]}", 18, bold=True)
         p.note(x + wide / 2, top - 12, f"{rows} × {cols}")
         for n in range(warps):
             for half, name in enumerate(names):
@@ -74,24 +73,24 @@ def halves_07():
             p.note(x - 8, top + (n + 0.5) * band + 6, f"warp {n}", anchor="end")
         if names[0] == "S":
             p.rect(x, top + warp * band, wide, band, "strong")
-        if same:
-            p.line(x + wide / 2, top, x + wide / 2, top + warps * band, "strong")
-    tile, of_warp, cell, high, left, below = s.thread["S"], s.br // warps, 4.2, 11, 92, 348
-    p.label(8, below - 44, f"Warp {warp}: its 16 rows of S (half 0) or dP (half 1), 128 columns", 18, "start", bold=True)
-    p.note(8, below - 14, "rows", anchor="start")
+        p.line(x + wide / 2, top, x + wide / 2, top + warps * band, "strong")
+    tile, of_warp, shown, cell, high, left, below = s.thread["S"], s.br // warps, 2, 11, 12, 90, 354
+    p.label(8, below - 62, f"Warp {warp}: its {of_warp} rows of S (half 0) or dP (half 1)", 18, "start", bold=True)
+    p.note(8, below - 36, f"the first {shown * tile.lanes} of {s.bc} columns; a box is {tile.row_run} rows of one column", anchor="start")
+    p.note(left - 8, below - 8, "rows", anchor="end")
     for first in range(0, of_warp, tile.row_run):
         y = below + first * high
-        for col in range(s.bc):
+        for col in range(shown * tile.lanes):
             p.rect(left + col * cell, y, cell, tile.row_run * high, "hit" if (first, col) in tile.places(lane) else "s")
         row = warp * of_warp + first
-        p.note(left - 8, y + 28, f"{row} to {row + tile.row_run - 1}", anchor="end")
+        p.note(left - 8, y + 29, f"{row} to {row + tile.row_run - 1}", anchor="end")
         start = first // tile.row_run % tile.along * tile.lanes
-        p.note(left + s.bc * cell + 6, y + 18, "lanes", f"{start} to {start + tile.lanes - 1}", anchor="start")
-    for col in range(0, s.bc + 1, tile.lanes):
+        p.note(left + shown * tile.lanes * cell + 8, y + 18, "lanes", f"{start} to {start + tile.lanes - 1}", anchor="start")
+    for col in range(0, shown * tile.lanes + 1, tile.lanes):
         p.line(left + col * cell, below - 6, left + col * cell, below + of_warp * high, "strong")
     p.caption(
         f"A warp has {tile.along} × {tile.lanes} lanes; {tile.lanes} take a column each, {tile.cols} times over. "
-        f"A box is a run of {tile.row_run} rows in one column. Yellow: the {tile} elements of lane {lane}, in registers."
+        f"Yellow: of the {tile} elements that lane {lane} holds in registers, those in these columns."
     )
     return p
 

@@ -84,7 +84,7 @@ def blocks_06():
             kind = "c0" if not work else "c2" if work > mean else "c3"
             p.box(x, top, cell[0] - 3, cell[1] - 3, kind, f"{int(work + 0.5)}" if work else "", 15)
     p.legend(("c2", f"more than the mean of {mean:.0f}"), ("c3", "less"), ("c0", "nothing"))
-    p.caption("132 SMs with the causal tiles of 128 × 128 that each computes, rounded, if blocks n and n + 132 share an SM.")
+    p.caption("A model: the causal tiles of 128 × 128 that each of 132 SMs computes, rounded, if blocks n and n + 132 share an SM.")
     return p
 
 
@@ -120,23 +120,23 @@ def tail_06():
 
 def register_tile_06():
     """A step of S = Q K^T in step 2, d = 64: the elements of one lane, and what it reads for them."""
-    tile, warp, lane, cell = ThreadTile(8, 8, 8, 1, 1), 1, 13, (9, 10)
+    tile, warp, lane, cell = ThreadTile(8, 8, 8, 1, 1), 1, 13, (7, 11)
     y, x = divmod(lane, tile.lanes)
     first, cols = warp * tile.warp_rows, tile.cols * tile.lanes
     p = Picture(
-        720,
+        560,
         "Step 2, d = 64: a lane reads 8 elements of Q and 8 of K for 64 multiply-adds",
         f"Step 2, d = 64: warp {warp}, lane {lane}, which is (y, x) = ({y}, {x})",
     )
-    left, top = 120, 128
+    left, top = 104, 150
     rows_held, cols_held = {tile.row(lane, r) for r in range(tile.rows)}, {tile.col(lane, c) for c in range(tile.cols)}
-    p.label(8, top - 12, "Q, column k", anchor="start")
-    p.grid(left - 34, top, tile.warp_rows, 1, (20, cell[1]), lambda r, _: "q" if r in rows_held else "c0")
+    p.note(8, top - 34, "Q,", "column k", anchor="start")
+    p.grid(left - 28, top, tile.warp_rows, 1, (20, cell[1]), lambda r, _: "q" if r in rows_held else "c0")
     p.label(left + cols * cell[0] / 2, top - 50, "Kᵀ, row k")
     p.grid(left, top - 40, 1, cols, (cell[0], 20), lambda _, c: "k" if c in cols_held else "c0")
     p.grid(left, top, tile.warp_rows, cols, cell, lambda r, c: "hit" if (r in rows_held and c in cols_held) else "s")
     for r in sorted(rows_held)[:2] + [max(rows_held)]:
-        p.note(left - 42, top + r * cell[1] + 11, f"{first + r}", anchor="end")
+        p.note(left - 36, top + r * cell[1] + 11, f"{first + r}", anchor="end")
     for c in sorted(cols_held)[:2] + [max(cols_held)]:
         p.note(left + c * cell[0] + 6, top + tile.warp_rows * cell[1] + 18, f"{c}")
     for x1, y1, x2, y2 in [(0, 4, 8, 4), (8, 0, 8, 4)]:
@@ -248,12 +248,12 @@ def lanes(width, steps):
         p.rect(left, y, wide, warp_rows * high, name.lower())
         for row in range(4, warp_rows, 4):
             p.line(left, y + row * high, left + wide, y + row * high, "thin")
-        p.rect(left, y + tile.row(lane, 0) * high, wide, high, "bg")
+        p.rect(left, y + tile.row(lane, 0) * high, wide, high, "ds" if name == "S" else "do")
         for row, col in sorted(held):
             p.rect(left + col * wide / cols, y + row * high, wide / cols, high, "hit")
     p.caption(
         f"Yellow: the elements of lane (y, x) = ({lane_y}, {lane_x}), rows 4y to 4y + 3 of each group, the same in S and O. "
-        "Line across: the rest of its first row, held by the lanes of the same y, among which shuffles find the maximum."
+        "Band: the rest of its first row, held by the lanes of the same y, among which shuffles find the maximum."
     )
     return p
 

@@ -96,15 +96,15 @@ def mbarrier_08h():
     it.y += 24
     for n, event in enumerate(events):
         it.p.note(it.x(n) + 2, it.y - 8, event, anchor="start")
-    it.lane("current phase", [(first, last, "c1", f"phase {phase}") for first, last, phase in runs(phases)])
-    it.lane("arrivals due", [(first, last, "c2" if count else "c0", str(count)) for first, last, count in runs(arrivals)])
-    it.lane("bytes due", [(first, last, "c2" if count else "c0", str(count)) for first, last, count in runs(missing)])
+    it.lane("current phase", [(first, last, "s", f"phase {phase}") for first, last, phase in runs(phases)])
+    it.lane("arrivals due", [(first, last, "ds" if count else "c0", str(count)) for first, last, count in runs(arrivals)])
+    it.lane("bytes due", [(first, last, "ds" if count else "c0", str(count)) for first, last, count in runs(missing)])
     it.y += 10
     for parity in (0, 1):
         passes = [(phase - 1) % 2 == parity for phase in phases]
-        it.lane(f"wait({parity})", [(a, b, "c3" if yes else "c4", "passes" if yes else "blocks") for a, b, yes in runs(passes)])
+        it.lane(f"wait({parity})", [(a, b, "hit" if yes else "s", "passes" if yes else "blocks") for a, b, yes in runs(passes)])
     return it.finish(
-        "From left to right: the events of the table; expect is of 8,192 bytes. A wait passes if the phase that ended last has its parity."
+        "From left to right: what happens; expect is of 8,192 bytes. A wait passes if the phase that ended last has its parity."
     )
 
 
@@ -162,7 +162,7 @@ def operands_08h():
 
 def overlap_08h():
     """To scale for d = 128: S and P V take as long as the exponentials between them, and warpgroups share both units."""
-    it = Lanes("Two warpgroups: in step at worst, with roles, with overlap", 0, 6, left=122)
+    it = Lanes("Two warpgroups: in step, taking turns, with overlap", 0, 6, left=122)
     kinds = {"S": "s", "PV": "o"}
 
     def section(title, lanes):
@@ -183,11 +183,11 @@ def overlap_08h():
         it.y += 6
 
     section(
-        "Step 2 at worst: both multiply, then both exponentiate",
-        [(f"group {w}", 2, ["S", "softmax", "PV"]) for w in range(2)] + [("tensor cores", 2, ["S, both", "idle", "PV, both"])],
+        "Both in step, at worst",
+        [(f"group {w}", 2, ["S", "softmax", "PV"]) for w in range(2)] + [("tensor cores", 1, ["S, of 0", "S, of 1", "idle", "idle", "PV, of 0", "PV, of 1"])],
     )
     section(
-        "Step 3, roles, at best: one exponentiates, the other multiplies",
+        "Taking turns, at best: one exponentiates, the other multiplies",
         [
             ("group 0", 1, ["S", "softmax", "PV", "waits", "S"]),
             ("group 1", 1, ["waits", "S", "softmax", "PV", "waits"]),
@@ -195,14 +195,15 @@ def overlap_08h():
         ],
     )
     section(
-        "Step 4, overlap, one group alone: products run during its softmax",
+        "Products during its own softmax, one group alone",
         [
             ("threads", 1, [f"softmax, {n // 2 + 1}" if n % 2 else "waits" for n in range(6)]),
             ("in flight", 1, [f"PV, tile {n // 2}" if n % 2 else f"S, tile {n // 2 + 1}" for n in range(6)]),
         ],
     )
     return it.finish(
-        "To scale for d = 128 if nothing but products and exponentials took time: the other latencies are what the steps have to hide."
+        "To scale for d = 128 if nothing but products and exponentials took time. Two groups in step share each unit, so that everything takes "
+        "twice as long."
     )
 
 
@@ -243,19 +244,19 @@ def repair_08h():
         for n, text in enumerate(lines):
             p.label(x + wide / 2, top + 2 * step - 9 + 22 * n, text, TEXT)
 
-    all_warps(76, 76, "s", "S by", "wgmma")
-    all_warps(300, 70, "c0", "wait", "for PV")
-    all_warps(642, 70, "s", "next S")
+    all_warps(74, 80, "s", "S by", "wgmma")
+    all_warps(280, 66, "c0", "wait", "for PV")
+    all_warps(644, 68, "s", "next S")
     for warp in range(4):
         y = top + step * warp
         p.note(70, y + 23, f"warp {warp}", anchor="end")
         fails = warp == failed
-        p.box(156, y, 140, 34, "hit" if fails else "p", "vote fails" if fails else "P, vote holds", TEXT)
+        p.box(157, y, 120, 34, "hit" if fails else "p", "vote fails" if fails else "P, vote holds", TEXT)
         if fails:
-            p.box(374, y, 184, 34, "hit", "S by mma.sync, new m", 16)
-        p.box(562 if fails else 374, y, 76, 34, "p", "pack P", TEXT)
+            p.box(350, y, 214, 34, "hit", "S by mma.sync, new m", 16)
+        p.box(568 if fails else 350, y, 72, 34, "p", "pack P", TEXT)
         if not fails:
-            p.box(454, y, 184, 34, "c0", "waits for warp 2", TEXT)
+            p.box(426, y, 214, 34, "c0", "waits for warp 2", TEXT)
     p.caption(
         "From left to right in time, not to scale; P is by the old m. Only the warp whose vote failed reads Q and K again, by ldmatrix. "
         "It releases the tile of K afterwards, so the tile cannot be overwritten before."

@@ -165,7 +165,7 @@ def life(line, stage, producer):
         )
 
 
-def timeline(file, kernel, title, note, above=False):
+def timeline(file, kernel, title, note, above=False, **size):
     """Lanes of the producer and the warpgroups; below them the stages. above: waits that return at once are left out, and names of narrow
     bars stand above them."""
     events = events_of(file, kernel)
@@ -173,7 +173,7 @@ def timeline(file, kernel, title, note, above=False):
     producer = next(e["warp"] for e in events if e["event"] == "load")
     line = Timeline(events, producer)
     end = len(line.events)
-    it = Lanes(title, 0, end)
+    it = Lanes(title, 0, end, **size)
     it.y += 18
     it.lane("producer", [wait for wait in waits(line, producer, stages) if wait[3:] or not above])
     loads(it, line, it.y - it.row, producer, stages)
@@ -211,8 +211,10 @@ def step_08h():
     return timeline(
         "overlap.jsonl",
         "tensor_overlap",
-        "Step 4: S of the next tile is issued before P V of this one; two warpgroups, rings of two",
-        "Marks of the producer: the issue of a load. Grey: waits for the tile they name or for products, and tiles in flight.",
+        "S of the next tile is issued before PV of this one",
+        "Marks of the producer: the issue of a load. Grey: waits for what they name, and tiles in flight. What is too short for its name is left out.",
+        width=560,
+        omitted=("c0", "s"),
     )
 
 

@@ -8,7 +8,7 @@ import csv
 
 from docs.tools.saved import RESULTS
 
-from .lanes import LEFT, RIGHT, TEXT, Lanes
+from .lanes import LEFT, TEXT, Lanes
 
 DEVICE = "NVIDIA H200"
 CONSUMERS = ["warpgroup 0", "warpgroup 1"]
@@ -54,8 +54,8 @@ class Drawing(Lanes):
         visit = (len(clock[CONSUMERS[0]]) - 1) // 2
         first = min(self.clock[who][visit]["start"] for who in CONSUMERS)
         last = max(self.clock[who][visit]["dK"] for who in CONSUMERS)
-        title = f"bulk on an {DEVICE}, one tile of queries: products in flight"
-        super().__init__(title, first, last, row=30, high=24)
+        title = f"bulk on an {DEVICE}: products in flight"
+        super().__init__(title, first, last, row=30, high=24, width=580, omitted=("c0",))
         self.cycles = last - first
 
     def warpgroup(self, who):
@@ -63,7 +63,7 @@ class Drawing(Lanes):
         self.p.label(LEFT - 8, self.y + 18, who, TEXT, "end", bold=True)
         for visit, at in visits:
             x = self.x(at["start"])
-            if LEFT <= x < RIGHT - 60:
+            if LEFT <= x < self.right - 60:
                 self.p.line(x, self.y, x, self.y + HEAD + (len(PRODUCTS) + 2) * self.row - 3)
                 self.p.note(x + 6, self.y + 18, f"tile {visit}", size=TEXT, anchor="start")
         self.y += HEAD
@@ -95,7 +95,7 @@ def stamps_08b():
     it.axis()
     return it.finish(
         "A product begins where it is issued, and ends where its warps notice that it is there: it may have been complete before. "
-        "The number in a bar is its cycles. dQ of the warps' work is stored to shared memory, as soon as there is a place."
+        "The number in a bar is its cycles; short waits are left out. dQ of the warps' work is stored to shared memory, as soon as there is a place."
     )
 
 

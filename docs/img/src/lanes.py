@@ -7,12 +7,14 @@ TEXT = 17
 
 
 class Lanes:
-    """From `first` to `last` on the axis. `row` is from lane to lane, `high` a bar; `left` the room for names."""
+    """From `first` to `last` on the axis. `row` is from lane to lane, `high` a bar; `left` the room for names.
+    omitted: the colours of bars that are left out where they have no room for a name."""
 
-    def __init__(self, title, first, last, row=34, high=26, left=LEFT):
-        self.first, self.left, self.scale = first, left, (RIGHT - left) / (last - first)
+    def __init__(self, title, first, last, row=34, high=26, left=LEFT, width=WIDTH, omitted=()):
+        self.right, self.omitted = width - WIDTH + RIGHT, omitted
+        self.first, self.left, self.scale = first, left, (self.right - left) / (last - first)
         self.row, self.high = row, high
-        self.p = Picture(WIDTH, title, title)
+        self.p = Picture(width, title, title)
         self.y = self.p.bottom + 12
 
     def x(self, at):
@@ -22,12 +24,12 @@ class Lanes:
         """Bars are (first, last, colour, texts): the first text for which there is room."""
         middle, below = self.y + self.high / 2 + 6, self.y + (self.row + self.high) / 2
         self.p.note(self.left - 8, middle, name, anchor="end")
-        self.p.line(self.left, below, RIGHT, below, "thin")
+        self.p.line(self.left, below, self.right, below, "thin")
         for first, last, kind, *texts in bars:
-            left, right = max(self.x(first), self.left), min(self.x(last), RIGHT)
-            if left < right:
+            left, right = max(self.x(first), self.left), min(self.x(last), self.right)
+            fitting = [text for text in texts if right - left > LETTER * size * len(text) + 8]
+            if left < right and (fitting or kind not in self.omitted):
                 self.p.rect(left, self.y, right - left, self.high, kind)
-                fitting = [text for text in texts if right - left > LETTER * size * len(text) + 6]
                 for text in fitting[:1]:
                     self.p.label((left + right) / 2, middle, text, size)
         self.y += self.row

@@ -65,7 +65,7 @@ def sm():
     p.rect(left, 328, full, 72, "smem")
     p.label(320, 358, f"shared memory and L1 cache: {L1_KB} KB", 19, bold=True)
     p.label(320, 384, f"of it at most {BLOCK_KB} KB for one block", 18)
-    p.box(left, 432, 190, 48, "c0", "TMA: whole tiles", 18)
+    p.box(left, 432, 190, 48, "c0", "TMA (chapter 08H)", 18)
     p.box(left + 290, 432, full - 290, 48, "l2", "L2 cache", 18)
     p.arrow(left + 288, 456, left + 192, 456)
     p.arrow(left + 95, 432, left + 95, 402)

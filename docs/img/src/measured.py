@@ -36,6 +36,7 @@ def named(kernels):
 
 
 RESULTS = {"scores": "s", "softmax": "p", "output": "o"}  # of the forward kernels
+WORDS = {"scores": "S, scores", "softmax": "P, softmax", "output": "O, weighted sum"}
 
 
 def kernels_01():
@@ -51,13 +52,14 @@ def kernels_01():
             bound = rowwise * 4 * pairs(row) / h200.HBM_BYTES_PER_SECOND if rowwise else 2 * pairs(row) * row["problem"]["head_dim"] / RATE
             ms, bound = kernel["time_us"] / 1e3, 1e3 * bound
             result = name.partition(", ")[2] or name.removesuffix("_kernel")
-            p.note(left - 10, y + 18, name.replace("key_gradient_kernel", "key_gradient"), anchor="end")
+            p.note(left - 10, y + 18, WORDS.get(result, result), anchor="end")
             p.rect(left, y, scale * ms, 24, RESULTS.get(result, result.lower()))
             p.line(left + scale * bound, y - 3, left + scale * bound, y + 27, "strong")
             p.label(left + scale * ms + 8, y + 18, f"{ms:.2f} ms, {ms / bound:.1f} × bound", anchor="start")
             y += 35
         y += 8
-    p.caption("Bars: measured, in the colour of the result. Strong lines: bounds, by an eighth of the peak or by HBM for row-wise kernels.")
+    p.caption("Bars: measured, the kernels of the stage, whose softmax gives a row to one thread. "
+        "Strong lines: bounds, by an eighth of the peak or by HBM for row-wise kernels.")
     return p
 
 
@@ -77,9 +79,9 @@ def kernels_02():
             wide = scale * kernel["time_us"] / 1e3
             what = kernel["kernel"].removesuffix("_kernel")
             p.rect(x, y, wide, 32, RESULTS[what])
-            p.label(x + wide / 2, y - 5 if wide < 80 else y + 22, f"{what} {kernel['time_us'] / 1e3:.2f}")  # above one that is narrow
+            p.label(x + wide / 2, y - 5 if wide < 80 else y + 22, f"{WORDS[what][0]} {kernel['time_us'] / 1e3:.2f}")  # above one that is narrow
             x += wide
-    p.caption("As the profiler sees them.")
+    p.caption("S: the kernel for the scores, P: the softmax, O: the weighted sum; as the profiler sees them.")
     return p
 
 

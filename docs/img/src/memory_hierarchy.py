@@ -60,7 +60,7 @@ def roofline_00():
     p.note((left + right) / 2, bottom + 46, "FLOPs per byte that crosses the border to HBM", size=text)
     speed = h200.HBM_BYTES_PER_SECOND / 1e12
     p.line(x(2**first), y(2**first * speed), x(h200.BF16_FLOPS / 1e12 / speed), y(h200.BF16_FLOPS / 1e12), "strong")
-    p.label(x(2.6), y(26), f"HBM, {speed} TB/s", text, "end")
+    p.label(x(2), y(17), f"HBM, {speed} TB/s", text, "end")
     for name, peak, width, kind in (("fp32", h200.FP32_FLOPS / 1e12, 4, "c2"), ("bf16", h200.BF16_FLOPS / 1e12, 2, "c1")):
         p.line(x(peak / speed), y(peak), right, y(peak), "strong")
         p.label(right, y(peak) - 10, f"{name}, {peak:.0f} TFLOP/s", text, "end")
@@ -77,13 +77,13 @@ def roofline_00():
             p.rect(x(intensity) - 6, y(reached) - 6, 12, 12, kind)
             dx, dy, anchor = {"softmax": (12, 12, "start"), "product": (-12, -8, "end"), "fused": (0, 26, "middle")}[step]
             if reached == peak and step == "product":
-                dx, dy, anchor = 0, 26, "start"
+                dx, dy, anchor = -8, 26, "start"
             p.label(x(intensity) + dx, y(reached) + dy, f"{step}, {name}", text, anchor)
         steps = [(2 * n * n, 2 * n * n, h200.FP32_FLOPS)] + 2 * [(product, 2 * n * d + n * n, 1e12 * peak)]
         seconds = sum(max(flops / rate, width * elements / h200.HBM_BYTES_PER_SECOND) for flops, elements, rate in steps)
         intensity, reached = fused / (width * (4 * n * n + 4 * n * d)), fused / seconds / 1e12
         p.polygon([(x(intensity) + 8 * a, y(reached) + 8 * b) for a, b in ((-1, 0), (0, -1), (1, 0), (0, 1))], kind)
-        dx, dy, anchor = (10, 31, "start") if name == "fp32" else (-12, -4, "end")  # clear of the roofs and the ridge
+        dx, dy, anchor = (12, 44, "start") if name == "fp32" else (-12, -4, "end")  # clear of the roofs and the ridge
         p.label(x(intensity) + dx, y(reached) + dy, f"all three, {name}", text, anchor)
     p.note(right, 26, "square: one kernel; diamond: all three", size=text, anchor="end")
     return p

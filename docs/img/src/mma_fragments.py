@@ -5,7 +5,7 @@ from docs.tools.svg import Picture
 from . import fragments as F
 from .fragments import WARP
 
-KINDS = ["c1", "c2", "c3", "c4"]  # of registers 0 to 3
+KINDS = ["c0", "t", "s", "ds"]  # of registers 0 to 3
 SHOWN = 6  # the lane whose cells are framed: g = 1, t = 2
 TEXT = 17
 
@@ -14,7 +14,7 @@ def cells(p, x, y, size, places):
     """places: (row, col, rows, cols, lane, register), in elements of a tile that begins at (x, y)."""
     w, h = size
     for row, col, rows, cols, lane, register in places:
-        p.rect(x + col * w, y + row * h, cols * w, rows * h, KINDS[register])
+        p.rect(x + col * w, y + row * h, cols * w, rows * h, "hit" if lane == SHOWN else KINDS[register])
         p.label(x + (col + cols / 2) * w, y + (row + rows / 2) * h + 5, str(lane), 16, bold=lane == SHOWN)
     for row, col, rows, cols, lane, _ in places:
         if lane == SHOWN:
@@ -76,7 +76,7 @@ def fragments(depth):
         p.label(right, y + (8 * pair + 4) * b[1] - 4, f"c[{2 * pair}],", TEXT, "start", bold=True)
         p.label(right, y + (8 * pair + 4) * b[1] + 18, f"c[{2 * pair + 1}]", TEXT, "start", bold=True)
     p.caption(
-        f"A cell is two elements; its number is the lane, its colour the register. Framed: lane {SHOWN}, g = {SHOWN // 4}, t = {SHOWN % 4}. "
+        f"A cell is two elements; its number is the lane, its shade the register. Yellow: lane {SHOWN}, g = {SHOWN // 4}, t = {SHOWN % 4}. "
         "The left element (A, C) or the upper one (B) comes first: in the lower half of a register of A or B, in the lower register of C."
     )
     return p
@@ -115,7 +115,7 @@ def ldmatrix():
         p.note(x + 4 * w, top + 8 * h + 24, *text)
     p.caption(
         "Below: one matrix in shared memory; the number is the lane whose register gets the two elements. "
-        f"Framed: lane {SHOWN}. The four matrices need not be neighbours: any 32 rows do, each at a multiple of 16 bytes."
+        f"Yellow: lane {SHOWN}. The four matrices need not be neighbours: any 32 rows do, each at a multiple of 16 bytes."
     )
     return p
 
@@ -149,7 +149,7 @@ def accumulator_to_operand():
         at = y + (-30 if r % 2 == 0 else 16 * h + 24)
         p.label(x + (4 + 8 * (r // 2)) * w, at, f"a[{r}] = (c[{pair}]{prime}, c[{pair + 1}]{prime})", TEXT, bold=True)
     p.caption(
-        f"A cell is two elements; its number is the lane, its colour a register of A. Framed: lane {SHOWN}. "
+        f"A cell is two elements; its number is the lane, its shade a register of A. Yellow: lane {SHOWN}. "
         "Each lane keeps its elements at the same row and key: nothing moves between lanes."
     )
     return p

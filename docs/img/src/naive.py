@@ -7,15 +7,15 @@ TILE = 32
 
 def tiled_product():
     """The pair of tiles in shared memory, and the tile of C that it adds to."""
-    p, cell, top = Picture(720, "Tile I, J of C is the sum over M of tile I, M of A times tile M, J of B"), 34, 78
-    lefts = (64, 306, 546)
+    p, cell, top = Picture(720, "Tile I, J of C is the sum over M of tile I, M of A times tile M, J of B"), 32, 78
+    lefts = (64, 306, 548)
     for x, name, marked in zip(
         lefts,
         "ABC",
         [
-            lambda r, c: "hit" if (r, c) == (2, 1) else "c1" if r == 2 else "c0",
-            lambda r, c: "hit" if (r, c) == (1, 3) else "c2" if c == 3 else "c0",
-            lambda r, c: "c3" if (r, c) == (2, 3) else "c0",
+            lambda r, c: "hit" if (r, c) == (2, 1) else "t" if r == 2 else "c0",
+            lambda r, c: "hit" if (r, c) == (1, 3) else "s" if c == 3 else "c0",
+            lambda r, c: "ds" if (r, c) == (2, 3) else "c0",
         ],
     ):
         p.label(x + 2.5 * cell, 28, name, 19, bold=True)
@@ -24,8 +24,8 @@ def tiled_product():
         p.label(x - 6, top + (row + 0.5) * cell + 6, f"row {name}", anchor="end")
     for x, column, name in zip(lefts, (1, 3, 3), "MJJ"):
         p.label(x + (column + 0.5) * cell, top - 10, f"column {name}")
-    for x, sign in ((246, "·"), (486, "=")):
-        p.label(x, top + 40, sign, 28)
+    for x, sign in ((265, "·"), (507, "=")):
+        p.label(x, top + 4 * cell, sign, 28)
     p.caption(
         f"A cell is a tile of {TILE} × {TILE} elements. M walks along row I of A and down column J of B; the yellow pair is in "
         f"shared memory now. A block computes its tile of C: each element it loads is requested once and used {TILE} times."
@@ -72,15 +72,14 @@ def launches_01():
     for x, wide, name in ((24, thin, "Q"), (52, thin, "K"), (186, side, "S"), (402, side, "P"), (506, thin, "V"), (680, thin, "O")):
         p.rect(x, top, wide, side, name.lower())
         p.label(x + wide / 2, top + side + 22, name, bold=True)
-    for x, name, equation in ((82, "scores", "(1.1)"), (290, "softmax", "(1.2), (1.4)"), (536, "output", "(1.3)")):
-        p.rect(x, top + 8, 84 if x != 290 else 94, 64, "c0")
-        p.label(x + (42 if x != 290 else 47), top + 34, name)
-        p.note(x + (42 if x != 290 else 47), top + 58, equation, size=16)
-    for first, last in ((59, 81), (167, 185), (267, 289), (385, 401), (513, 535), (621, 678)):
+    for x, room, name, equation in ((82, 84, "scores", "(1.1)"), (290, 94, "softmax", "(1.2)"), (527, 138, "weighted_sum", "(1.3)")):
+        p.rect(x, top + 8, room, 64, "c0")
+        p.label(x + room / 2, top + 34, name)
+        p.note(x + room / 2, top + 58, equation, size=16)
+    for first, last in ((59, 81), (167, 185), (267, 289), (385, 401), (513, 526), (666, 678)):
         p.arrow(first, middle, last, middle)
     p.caption(
-        "To scale for N = 1,024 and d = 64: S and P take 4 MiB each per head, the four thin matrices 1 MiB together. "
-        "The softmax also writes L, a number per row."
+        "To scale for N = 1,024 and d = 64: S and P take 4 MiB each per head, the four thin matrices 1 MiB together."
     )
     return p
 

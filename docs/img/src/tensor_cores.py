@@ -20,7 +20,7 @@ def balance_08():
     )
     y = 56
     for _, step, _, alone, softmax, ex2, shared, _ in rows:
-        p.label(8, y + 8, f"step {step:.0f}" if isinstance(step, float) else f"steps {step[0]:.0f}, {step[1]:.0f}", 18, "start", bold=True)
+        p.label(8, y + 8, "step" + ("s " + ", ".join(f"{n:.0f}" for n in step) if isinstance(step, tuple | list) else f" {step:.0f}"), 18, "start", bold=True)
         for n, (unit, cycles) in enumerate((("products", softmax), ("ex2", ex2), ("shared", shared))):
             top = y + 16 + 26 * n
             p.note(LEFT - 8, top + 17, unit, anchor="end")
@@ -42,35 +42,38 @@ def row_tiles_08():
     for left, tiles in ((20, 1), (380, 2)):
         rows = 16 * tiles
         p.label(left + 160, 28, f"{rows} rows per warp", 18, bold=True)
-        p.box(left + 130, 50, 92, 64, "c2", "B", 18)
+        p.box(left + 130, 50, 92, 64, "s", "B", 18)
         p.note(left + 112, 78, "one", "ldmatrix.x4", anchor="end")
         p.note(left + 232, 78, "16 × 16:", "512 bytes", anchor="start")
         p.arrow(left + 176, 116, left + 176, 144)
         for i in range(tiles):
             y = 148 + 72 * i
-            p.box(left, y, 88, 64, "c1", f"A, tile {i}")
+            p.box(left, y, 88, 64, "t", f"A, tile {i}")
             p.arrow(left + 90, y + 32, left + 128, y + 32)
             for n in range(2):
-                p.box(left + 130 + 48 * n, y, 46, 64, "c3", f"C {i}.{n}", 16)  # row tile, column tile
-        p.label(left + 160, 148 + 72 * tiles + 22, f"{2 * tiles} products: {512 // (2 * tiles)} bytes of B each")
+                p.box(left + 130 + 48 * n, y, 46, 64, "ds", f"C {i}.{n}", 16)  # row tile, column tile
+        p.label(left + 160, 148 + 72 * tiles + 22, f"{2 * tiles} mma: {512 // (2 * tiles)} bytes of B each")
     return p
 
 
 def lazy_08():
     """The row 1, 2, 4, 0 in two tiles on the axis of scores."""
-    p = Picture(720, "The running row on the axis of scores: exact and lazy maximum", "Scores 1, 2 in the first tile; 4, 0 in the second")
-    first, scale, limit = 104, 58, 8.93
+    p = Picture(600, "The running row on the axis of scores: exact and lazy maximum", "Scores 1, 2 in the first tile; 4, 0 in the second")
+    first, scale, limit = 100, 50, 8.93
 
     def x(score):
         return first + scale * score
 
     for y, name in ((112, "exact"), (226, "lazy")):
         p.label(8, y + 6, name, 18, "start", bold=True)
-        p.line(x(-0.6), y, x(10.4), y, "thin")
+        p.line(x(-0.6), y, x(9.8), y, "thin")
+        if name == "exact":
+            p.note(x(9.8), y - 8, "score", anchor="end")
         if name == "lazy":
             p.rect(x(2), y - 15, x(limit) - x(2), 30, "c0")
-            p.note((x(4.4) + x(limit)) / 2, y + 6, "lane's sum of P ≤ 2¹⁰: keep m", size=16)
-            p.note(x(limit) + 4, y + 36, "beyond:", "raise m,", "repeat", anchor="start")
+            p.note((x(4.4) + x(limit)) / 2, y + 6, "sum ≤ 2¹⁰: keep m")
+            p.line(x(limit), y - 22, x(limit), y + 22, "strong")
+            p.note(x(limit), y + 40, "m + 6.9")
         for tile, scores, kind in ((0, (1, 2), "s"), (1, (4, 0), "hit")):
             for score in scores:
                 p.box(x(score) - 16, y - 15, 32, 30, kind, f"{score}")
@@ -78,10 +81,11 @@ def lazy_08():
     p.label(x(2), 72, "m = 2")
     p.label(x(4), 72, "m = 4")
     p.arrow(x(2) + 30, 67, x(4) - 30, 67)
-    p.note(x(3), 60, "× e⁻²")
+    p.note(x(3), 56, "× e⁻²")
     p.label(x(2), 196, "m = 2 stays")
     p.caption(
-        "Exact: the second tile weighs 1 and e⁻⁴, and the first is rescaled. Lazy: e² and e⁻², nothing is rescaled. o / ℓ is the same."
+        "Exact: the second tile weighs 1 and e⁻⁴, and the first is rescaled. Lazy: e² and e⁻², nothing is rescaled, and o / ℓ is the same. "
+        "Where a lane's sum of P exceeds 2¹⁰, as with a score beyond m + 6.9, m rises and the tile is repeated."
     )
     return p
 
@@ -150,7 +154,7 @@ def orientation_08():
     to_dV, to_dK, to_dQ = ("P", "dV = Pᵀ dO"), ("dS", "dK = τ dSᵀ Q"), ("dS", "dQ = τ dS K")
     for top, rows, cols, stays, leaves in [
         (26, "queries", "keys", [to_dQ], [to_dV, to_dK]),
-        (258, "keys", "queries", [to_dV, to_dK], [to_dQ]),
+        (272, "keys", "queries", [to_dV, to_dK], [to_dQ]),
     ]:
         p.label(8, top, f"rows are {rows}, columns {cols}", 18, "start", bold=True)
         p.note(104, top + 30, f"scores: {cols} →")
