@@ -166,9 +166,10 @@ struct Tables {
 struct Block {
   static constexpr std::int64_t alignment = 256;  // cudaMalloc's
   std::vector<TensorRef> tensors;
+  std::vector<std::int64_t> offsets;  ///< of each, in bytes
   std::int64_t bytes = 0, zeroed = 0;
 
-  Block(const Variant& variant, const FullProblem& p, Pass pass, const DeviceLimits& limits, void* base) {
+  Block(const Variant& variant, const FullProblem& p, Pass pass, const DeviceLimits& limits) {
     std::vector<WorkspaceSpec> specs = workspaces_of(variant, p, pass);
     if (pass == Pass::backward && runs_forward_again(variant, p)) {
       specs.push_back({"O", {p.B, p.H, p.Nq, p.d}, p.dtype});  // as it was, but the caller's is not written
@@ -183,14 +184,45 @@ struct Block {
     }
     std::stable_partition(specs.begin(), specs.end(), [](const WorkspaceSpec& spec) { return spec.zeroed; });
     for (const WorkspaceSpec& spec : specs) {
-      TensorRef tensor{nullptr, spec.name, spec.dtype, spec.shape, dense_strides(spec.shape)};
-      if (base != nullptr) tensor.data = static_cast<char*>(base) + bytes;
-      bytes += (tensor.elements() * size_of(spec.dtype) + alignment - 1) / alignment * alignment;
+      tensors.push_back({nullptr, spec.name, spec.dtype, spec.shape, dense_strides(spec.shape)});
+      offsets.push_back(bytes);
+      bytes += (tensors.back().elements() * size_of(spec.dtype) + alignment - 1) / alignment * alignment;
       if (spec.zeroed) zeroed = bytes;
-      tensors.push_back(tensor);
     }
   }
+
+  std::vector<TensorRef> at(void* base) const {
+    std::vector<TensorRef> placed = tensors;
+    for (std::size_t n = 0; n < placed.size(); ++n) placed[n].data = static_cast<char*>(base) + offsets[n];
+    return placed;
+  }
 };
+
+/// What follows from a call whatever its pointers are.
+struct Plan {
+  FullProblem problem;
+  const Variant* variant;
+  Block block;
+
+  Plan(const flash_call& call, Pass pass, Device& device)
+      : problem(problem_of(call, pass)),
+        variant(&choose(call, problem, pass, device)),
+        block(*variant, problem, pass, device.limits()) {}
+};
+
+/// Worked out once for calls that are alike, since it takes as long as a short kernel.
+const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
+  thread_local std::map<std::string, Plan> plans;
+  std::string key =
+      std::string(call.variant == nullptr ? "" : call.variant) + '\n' + (call.options == nullptr ? "" : call.options);
+  const auto add = [&](const auto& value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  for (const flash_tensor* tensor : {&call.Q, &call.K, &call.bias, &call.dBias}) add(tensor->shape);
+  for (const int value : {static_cast<int>(pass), call.on_gpu != 0 ? current_gpu() : -1, call.dtype, call.deterministic})
+    add(value);
+  if (const auto known = plans.find(key); known != plans.end()) return known->second;
+  if (plans.size() >= 256) plans.clear();  // lengths of packed sequences may never come again
+  return plans.try_emplace(key, call, pass, device).first->second;
+}
 
 void launch(const Variant& variant, Attention a, Pass pass, bool on_gpu) {
   if (variant.tiles != nullptr) a.tiles = variant.tiles(a.problem, pass, a.limits).front().tiles;
@@ -209,9 +241,10 @@ void launch(const Variant& variant, Attention a, Pass pass, bool on_gpu) {
 void run(const flash_call& call, Pass pass) {
   Device& device = device_of(call.on_gpu != 0);
   Attention a;
-  a.problem = problem_of(call, pass);
+  const auto& [problem, chosen, block] = plan_of(call, pass, device);
+  const Variant& variant = *chosen;
+  a.problem = problem;
   a.limits = device.limits();
-  const Variant& variant = choose(call, a.problem, pass, device);
   const auto query_side = shape_of(a.problem, Role::q), key_side = shape_of(a.problem, Role::k);
   a.Q = tensor_of(call.Q, "Q", a.problem.dtype, query_side);
   a.K = tensor_of(call.K, "K", a.problem.dtype, key_side);
@@ -226,12 +259,11 @@ void run(const flash_call& call, Pass pass) {
     a.dV = tensor_of(call.dV, "dV", a.problem.dtype, key_side);
     if (a.problem.bias_gradient) a.dBias = tensor_of(call.dBias, "dBias", Dtype::fp32, bias_shape(a.problem));
   }
-  const Block block(variant, a.problem, pass, a.limits, call.workspace);
   if (block.bytes > 0 && reinterpret_cast<std::uintptr_t>(call.workspace) % Block::alignment != 0) {
     throw UsageError("the workspace is not aligned to 256 bytes");
   }
   if (block.bytes > 0 && call.workspace == nullptr) throw UsageError("the workspace is missing");
-  a.workspaces = block.tensors;
+  a.workspaces = block.at(call.workspace);
 
   const OnStream stream(call.stream);
   if (pass == Pass::backward && runs_forward_again(variant, a.problem)) {
@@ -293,9 +325,7 @@ extern "C" {
 FLASH_EXPORT int flash_workspace(const flash_call* call, int32_t backward, int64_t* bytes, int64_t* zeroed) {
   return flash::guarded([&] {
     const flash::Pass pass = backward != 0 ? flash::Pass::backward : flash::Pass::forward;
-    const flash::FullProblem problem = flash::problem_of(*call, pass);
-    flash::Device& device = flash::device_of(call->on_gpu != 0);
-    const flash::Block block(flash::choose(*call, problem, pass, device), problem, pass, device.limits(), nullptr);
+    const flash::Block& block = flash::plan_of(*call, pass, flash::device_of(call->on_gpu != 0)).block;
     *bytes = block.bytes;
     *zeroed = block.zeroed;
   });

@@ -59,11 +59,7 @@ def halves_07():
     """The three products of a block at d = 64, each divided among the warps of a half; and one warp's rows of S, lane by lane."""
     p = Picture(560, "The products of both halves, and what one lane holds of S or dP", "Half 0 has the left of each, half 1 the right")
     s, warps, warp, lane, scale, top = BACKWARD[64], 4, 1, 13, 1.2, 108
-    for x, rows, cols, names in [
-        (74, s.br, s.bc, ["S", "dP"]),
-        (308, s.bc, s.width, ["dV", "dK"]),
-        (466, s.br, s.width, ["dQ", "dQ"]),
-    ]:
+    for x, rows, cols, names in [(74, s.br, s.bc, ["S", "dP"]), (308, s.bc, s.width, ["dV", "dK"]), (466, s.br, s.width, ["dQ", "dQ"])]:
         wide, band, same = cols * scale, rows * scale / warps, names[0] == names[1]
         p.label(x + wide / 2, top - 34, names[0] if same else f"{names[0]} | {names[1]}", 18, bold=True)
         p.note(x + wide / 2, top - 12, f"{rows} × {cols}")

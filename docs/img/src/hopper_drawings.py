@@ -184,7 +184,8 @@ def overlap_08h():
 
     section(
         "Both in step, at worst",
-        [(f"group {w}", 2, ["S", "softmax", "PV"]) for w in range(2)] + [("tensor cores", 1, ["S, of 0", "S, of 1", "idle", "idle", "PV, of 0", "PV, of 1"])],
+        [(f"group {w}", 2, ["S", "softmax", "PV"]) for w in range(2)]
+        + [("tensor cores", 1, ["S, of 0", "S, of 1", "idle", "idle", "PV, of 0", "PV, of 1"])],
     )
     section(
         "Taking turns, at best: one exponentiates, the other multiplies",

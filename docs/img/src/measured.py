@@ -58,8 +58,10 @@ def kernels_01():
             p.label(left + scale * ms + 8, y + 18, f"{ms:.2f} ms, {ms / bound:.1f} × bound", anchor="start")
             y += 35
         y += 8
-    p.caption("Bars: measured, the kernels of the stage, whose softmax gives a row to one thread. "
-        "Strong lines: bounds, by an eighth of the peak or by HBM for row-wise kernels.")
+    p.caption(
+        "Bars: measured, the kernels of the stage, whose softmax gives a row to one thread. "
+        "Strong lines: bounds, by an eighth of the peak or by HBM for row-wise kernels."
+    )
     return p
 
 
@@ -79,7 +81,9 @@ def kernels_02():
             wide = scale * kernel["time_us"] / 1e3
             what = kernel["kernel"].removesuffix("_kernel")
             p.rect(x, y, wide, 32, RESULTS[what])
-            p.label(x + wide / 2, y - 5 if wide < 80 else y + 22, f"{WORDS[what][0]} {kernel['time_us'] / 1e3:.2f}")  # above one that is narrow
+            p.label(
+                x + wide / 2, y - 5 if wide < 80 else y + 22, f"{WORDS[what][0]} {kernel['time_us'] / 1e3:.2f}"
+            )  # above one that is narrow
             x += wide
     p.caption("S: the kernel for the scores, P: the softmax, O: the weighted sum; as the profiler sees them.")
     return p

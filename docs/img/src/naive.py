@@ -78,9 +78,7 @@ def launches_01():
         p.note(x + room / 2, top + 58, equation, size=16)
     for first, last in ((59, 81), (167, 185), (267, 289), (385, 401), (513, 526), (666, 678)):
         p.arrow(first, middle, last, middle)
-    p.caption(
-        "To scale for N = 1,024 and d = 64: S and P take 4 MiB each per head, the four thin matrices 1 MiB together."
-    )
+    p.caption("To scale for N = 1,024 and d = 64: S and P take 4 MiB each per head, the four thin matrices 1 MiB together.")
     return p
 
 

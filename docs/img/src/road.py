@@ -28,7 +28,9 @@ CHAPTERS = {
 TIMES = {"an hour and a half": "1.5 h", "two hours": "2 h", "two and a half hours": "2.5 h", "an evening": "an evening"}
 
 # Which chapter needs the one before it: in its column, and to its left or right.
-ALONG = [(a, b) for row in (["00", "01", "02", "03", "04", "06", "08", "08H", "08F"], ["05", "07", "08b", "08B"]) for a, b in zip(row, row[1:])]
+ALONG = [
+    (a, b) for row in (["00", "01", "02", "03", "04", "06", "08", "08H", "08F"], ["05", "07", "08b", "08B"]) for a, b in zip(row, row[1:])
+]
 ACROSS = [("cuda", "01"), ("04", "05"), ("06", "06b"), ("06", "07"), ("08", "08b"), ("08F", "08B"), ("07", "09")]
 
 

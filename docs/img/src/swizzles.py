@@ -45,11 +45,21 @@ def explained(p):
 
 
 def swizzle_banks():
-    p = Picture(560, "Bank maps of a tile of eight rows of 64 numbers: plain, padded, swizzled", "Eight rows of 64 numbers in shared memory")
+    p = Picture(
+        560, "Bank maps of a tile of eight rows of 64 numbers: plain, padded, swizzled", "Eight rows of 64 numbers in shared memory"
+    )
     below = bank_map(p, 12, 96, 64, "plain")
     bank_map(p, 292, 96, 64, "swizzled")
     bank_map(p, 12, below, 64, "padded")
-    p.note(292, below + 20, "Yellow: one column, as", "ldmatrix reads it. It takes", "a wavefront per chunk", "in the same banks.", anchor="start")
+    p.note(
+        292,
+        below + 20,
+        "Yellow: one column, as",
+        "ldmatrix reads it. It takes",
+        "a wavefront per chunk",
+        "in the same banks.",
+        anchor="start",
+    )
     return explained(p)
 
 

@@ -20,7 +20,14 @@ def balance_08():
     )
     y = 56
     for _, step, _, alone, softmax, ex2, shared, _ in rows:
-        p.label(8, y + 8, "step" + ("s " + ", ".join(f"{n:.0f}" for n in step) if isinstance(step, tuple | list) else f" {step:.0f}"), 18, "start", bold=True)
+        p.label(
+            8,
+            y + 8,
+            "step" + ("s " + ", ".join(f"{n:.0f}" for n in step) if isinstance(step, tuple | list) else f" {step:.0f}"),
+            18,
+            "start",
+            bold=True,
+        )
         for n, (unit, cycles) in enumerate((("products", softmax), ("ex2", ex2), ("shared", shared))):
             top = y + 16 + 26 * n
             p.note(LEFT - 8, top + 17, unit, anchor="end")
