@@ -1,6 +1,6 @@
 // Five more kernels with a line missing: the way from a softmax to FlashAttention. Judged at each save by
 //   common/run --strict --watch docs/lab/flash.cu
-// Stuck? docs/chapters/03_online_softmax.md derives lines 1 to 4, docs/chapters/04_fa1_forward.md line 5, and has the answers at its end.
+// Stuck? docs/chapters/03_online_softmax.md derives lines 1 to 4, docs/chapters/04_fa1_forward.md line 5. The answers are at the end.
 #include "judge.hpp"
 
 // 1. The softmax weights of n scores are exp(s[j]) / sum. Here the scores are near 100, and expf(100) is more than a float can hold. A
@@ -81,19 +81,23 @@ int main() {
   const float scores[] = {1, 2, 4, 0, 3, 1, 0, 2};  // of the running example, and four more
   for (int i = 0; i < 8; ++i) s[i] = scores[i], large[i] = 96 + s[i], v[i] = 10 * i, q[i] = 1 - i, out[i] = NAN;
   safe<<<1, 1>>>(4, large, out);
-  judge("1 of 5, safe", out, {1.2034f}, "l += ...; the exponent is never above 0");
+  judge("1 of 5, safe", out, {1.2034f}, "YOUR LINE 1: l += ...; the exponent is never above 0");
   out[0] = 1;
   online<<<1, 1>>>(4, s, out);
-  judge("2 of 5, online", out, {1, 1.3679f, 1.1851f, 1.2034f}, "exp(s - m) = exp(s - old) exp(old - m)");
+  judge("2 of 5, online", out, {1, 1.3679f, 1.1851f, 1.2034f}, "YOUR LINE 2: exp(s - m) = exp(s - old) exp(old - m)");
   out[0] = 0;
   output<<<1, 1>>>(4, s, v, out);
-  judge("3 of 5, output", out, {0, 7.3106f, 18.0178f, 18.2002f}, "o is corrected as l is, and each weight meets its v");
+  judge("3 of 5, output", out, {0, 7.3106f, 18.0178f, 18.2002f},
+        "YOUR LINE 3: o is corrected as l is, and each weight meets its v");
   merge<<<1, 2>>>(s, out);
-  judge("4 of 5, merge", out, {1.2034f, 1.2034f}, "correct both sums, each from its own maximum, and add");
+  judge("4 of 5, merge", out, {1.2034f, 1.2034f}, "YOUR LINE 4: correct both sums, each from its own maximum, and add");
   flash_attention<<<1, 4>>>(8, q, s, v, out);
   judge("5 of 5, flash", out, {27.9925f, 35, 39.5438f, 42.5684f},
-        "a thread that is early overwrites the tile that the others still read");
+        "YOUR LINE 5: a thread that is early overwrites the tile that the others still read");
   std::printf(
       "All five are right: that is FlashAttention. Next: docs/chapters/00_introduction.md, and a kernel with more to write,\n"
       "docs/course/course.py blank 03_online_sum mine\n");
 }
+
+// Answers. 1: l += expf(s[j] - m);  2: l *= expf(old - m);  3: o = o * expf(old - m) + expf(s[j] - m) * v[j];
+// 4: l = l * expf(m - all_m) + other_l * expf(other_m - all_m);  5: __syncthreads();

@@ -50,17 +50,21 @@ __global__ void attention(const float* s, const float* v, float* out) {
 int main() {
   float *a, *v, *out;
   for (float** array : {&a, &v, &out}) cudaMallocManaged(array, 10 * sizeof(float));
-  for (int i = 0; i < 10; ++i) a[i] = i, v[i] = 10 * i, out[i] = NAN;
+  const float numbers[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
+  for (int i = 0; i < 10; ++i) a[i] = numbers[i], v[i] = 10 * i, out[i] = NAN;
   twice<<<1, 8>>>(a, out);
-  judge("1 of 5, twice", out, {0, 2, 4, 6, 8, 10, 12, 14}, "a thread has the number i, and its own element of a and of out");
+  judge("1 of 5, twice", out, {6, 2, 8, 2, 10, 18, 4, 12}, "YOUR LINE 1: thread i doubles its own element of a");
   guard<<<3, 4>>>(10, a, out);
-  judge("2 of 5, guard", out, {0, 2, 4, 6, 8, 10, 12, 14, 16, 18}, "if (...) return;");
+  judge("2 of 5, guard", out, {6, 2, 8, 2, 10, 18, 4, 12, 10, 6},
+        "YOUR LINE 2: 12 threads run, and there are 10 elements: let the last two return");
   barrier<<<1, 8>>>(a, out);
-  judge("3 of 5, barrier", out, {1, 2, 3, 4, 5, 6, 7, 0}, "__syncthreads()");
+  judge("3 of 5, barrier", out, {1, 4, 1, 5, 9, 2, 6, 3},
+        "YOUR LINE 3: __syncthreads() waits until all threads of the block have written");
   total<<<1, 8>>>(a, out);
-  judge("4 of 5, sum", out, {28, 28, 28, 28, 28, 28, 28, 28}, "x += ...; every thread of the warp has to execute the shuffle");
+  judge("4 of 5, sum", out, {31, 31, 31, 31, 31, 31, 31, 31},
+        "YOUR LINE 4: x += ...; every thread of the warp has to execute the shuffle");
   attention<<<1, 8>>>(a, v, out);
-  judge("5 of 5, attention", out, std::vector<float>(8, 64.2071f),
-        "sum() of puzzle 4 adds an expression over all eight threads");
+  judge("5 of 5, attention", out, std::vector<float>(8, 50.4407f),
+        "YOUR LINE 5: sum() adds an expression over all threads; divide one sum by the other");
   std::printf("All five are right. Next: common/run --strict --watch docs/lab/flash.cu, five lines to FlashAttention\n");
 }
