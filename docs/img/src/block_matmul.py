@@ -36,6 +36,7 @@ def levels_of_tiles():
     p.note(x + side / 2, top + side + 28, "rows y + 4i, columns", "x + 8j: 8 + 8", "elements per step")
     p.arrow(42 + side + 3, top + 1.5 * side / 4, 288 - 38, top + 1.5 * side / 4)
     p.arrow(288 + side + 3, top + 1.5 * side / 4, x - 38, top + 1.5 * side / 4)
+    p.caption("A general product; step 2 of the chapter has 128 × 64.")
     return p
 
 
@@ -45,7 +46,7 @@ def rows_and_lanes():
     side = n * cell
     x = 84
     p.label(x + 70, 28, "a thread per row", 18, bold=True)
-    p.note(x + 70, 52, "chapters 04, 05")
+    p.note(x + 70, 52, "chapter 04")
     for r in range(n):
         p.rect(x, y + r * cell, 140, cell - 1, "hit" if r == 5 else "s")
     for r in (0, 5, n - 1):

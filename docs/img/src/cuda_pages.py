@@ -61,8 +61,7 @@ def grid_2d():
     col, row = bx * x_threads + tx, by * y_threads + ty
     x, y = left + col * wide, top + row * high
     p.rect(x - 1, y - 1, wide + 2, high + 2, "hit")
-    p.line(x + wide, y + high, x + 14, y + 16)
-    p.label(x + 12, y + 28, "thread (5, 2)", anchor="start")
+    p.label(x + wide + 5, y + 9, "thread (5, 2)", anchor="start")
     p.label(left + 8, top + 26, "matrix", 18, "start", bold=True)
     p.note(left + (cols + x_threads * across) / 2 * wide, top + 3.5 * y_threads * high + 6, "beyond 99")
     p.caption(f"Thread (5, 2) of block (2, 1): column {bx} · {x_threads} + {tx} = {col}, row {by} · {y_threads} + {ty} = {row}.")

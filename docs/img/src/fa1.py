@@ -130,15 +130,16 @@ def phases_05():
             columns = n == 2 and does == "read"
             if columns:
                 p.rect(x + THREAD * wide / bc - 3, y, 6, high[name], name.lower())
+                p.label(x + 36, y + high[name] / 2 + 6, str(own[name == "dS"]), 16)
             elif does and does != "all":
                 for row in own[:1] if n == 2 else own:
                     p.rect(x, y + row * scale - 4, wide, 8, name.lower())
+                    p.label(x + wide / 2, y + row * scale + 20, str(other if name == "dK" else row), 16)
             if does:
                 p.label(x + wide / 2, y + high[name] + 20, does)
     p.caption(
-        f"Bars: what threads {THREAD} and {other} read, write or add to. All threads read the same rows of coloured tiles. "
-        f"In A and B the two own rows {THREAD} and {other} of the Q tile. In C thread {THREAD} adds to row {THREAD} of dV what it computes "
-        f"from P and dO, and thread {other} adds to row {THREAD} of dK what it computes from dS and Q."
+        f"Bars: what threads {THREAD} and {other} read, write or add to. In C both add to row {THREAD}. "
+        "All threads read the same rows of coloured tiles."
     )
     return p
 

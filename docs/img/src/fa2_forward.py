@@ -84,7 +84,7 @@ def blocks_06():
             kind = "c0" if not work else "c2" if work > mean else "c3"
             p.box(x, top, cell[0] - 3, cell[1] - 3, kind, f"{int(work + 0.5)}" if work else "", 15)
     p.legend(("c2", f"more than the mean of {mean:.0f}"), ("c3", "less"), ("c0", "nothing"))
-    p.caption("A model: the causal tiles of 128 × 128 that each of 132 SMs computes, rounded, if blocks n and n + 132 share an SM.")
+    p.caption("A model: causal tiles of 128 × 128 per SM, rounded, if blocks n and n + 132 share one; tiles on the diagonal count half.")
     return p
 
 

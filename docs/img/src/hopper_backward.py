@@ -66,6 +66,7 @@ def order_08b():
             it.lane(
                 "waits for" if kind == "waits" else kind,
                 [(first, last, colour, *([text] if kind == "waits" else [f"{kind} in flight", kind])) for _, first, last, text in shown],
+                above=True,
             )
         it.y += 8
     return it.finish(

@@ -1,6 +1,5 @@
 """Pictures of the Hopper chapters that need no trace: boxes, operands, registers, an mbarrier, the two proxies, overlap, a repair, the tiles that a
-warpgroup sees, work from a counter; of the backward pass where operands reside, the two buffers of dS,
-the turns at dQ, and the relay."""
+warpgroup sees, work from a counter; of the backward pass where operands reside, the two buffers of dS, the turns at dQ, and the relay."""
 
 from docs.tools.svg import Picture
 
@@ -63,7 +62,7 @@ def box_08h():
         p.label(left + (column + panel / 2) * scale, y[3] - 12, f"box {n}")
     big, at, data = 2.9, (318, 520), keys - row0
     p.arrow(x[3] + 8, y[1] + 0.3 * tile * scale, at[0] - 6, top + tile * big - 30)
-    p.note(x[3] - 40, y[1] - 34, "two", "tma_load", anchor="start")
+    p.note(x[2] + 8, y[1] - 40, "two", "tma_load", anchor="start")
     for n, cols in enumerate((panel, d - panel)):
         middle = at[n] + panel * big / 2
         p.label(middle, top - 36, f"panel {n}", 18, bold=True)
@@ -409,7 +408,7 @@ def turns_08b():
 
 
 def relay_08b():
-    """The warpgroups of step 6 with the rings between them, and below them which tile each can be at."""
+    """The warpgroups of `relay` with the rings between them, and below them which tile each can be at."""
     p = Picture(
         720,
         "The relay: three warpgroups share the products, and rings of two buffers separate them",
@@ -421,7 +420,7 @@ def relay_08b():
         ("warpgroup 1", ("dP, dS", "dK += dS Q"), "dk"),
         ("warpgroup 2", ("dQ = dS K",), "dq"),
     ]
-    left, wide, step = 8, 126, 193
+    left, wide, step = 8, 134, 190
     for n, (name, work, kind) in enumerate(stages):
         x = left + step * n
         p.rect(x, 52, wide, 88, kind)

@@ -4,9 +4,8 @@ simulator)."""
 import json
 
 from docs.tools.saved import RESULTS
-from docs.tools.svg import LETTER
 
-from .lanes import TEXT, Lanes
+from .lanes import Lanes
 
 TRACES = RESULTS / "cpu" / "traces"
 
@@ -129,15 +128,17 @@ def groups_of(line, warp, stages):
 
 
 def loads(it, line, y, producer, stages):
-    """Too short for their names, which stand above them."""
-    beyond = 0
-    for at, name, kind in sorted(
-        (at, s.tile(phase), s.tensor.lower()) for s in stages for phase, at in phases_of(line, s, producer).items()
-    ):
-        it.p.rect(it.x(at), y, max(it.scale - 2, 4), it.high, kind)
-        x = max(it.x(at) + it.scale / 2, beyond + 12)
-        it.p.label(x, y - 6, name, 16)
-        beyond = x + 13
+    """Too short for their names, which stand above them, in two rows where one has no room."""
+    beyond = [0, 0]
+    marks = ((at, s.tile(phase), s.tensor.lower()) for s in stages for phase, at in phases_of(line, s, producer).items())
+    for at, name, kind in sorted(marks):
+        wide, half = max(it.scale - 2, 4), 6 * len(name)
+        x = it.x(at) + wide / 2
+        upper = x - half < beyond[0]
+        beyond[upper] = x + half
+        it.p.line(x, y - 3 - 18 * upper, x, y)
+        it.p.rect(it.x(at), y, wide, it.high, kind)
+        it.p.label(x, y - 6 - 18 * upper, name, 16)
 
 
 def phases_of(line, stage, producer):
@@ -154,15 +155,9 @@ def life(line, stage, producer):
     for phase, at in phases_of(line, stage, producer).items():
         full = line.phase_ends(stage.full, phase)
         given_back = len(line.events) if stage.empty is None else line.phase_ends(stage.empty, phase)
-        yield at, full, "c0", f"{stage.tile(phase)} in flight", "in flight", stage.tile(phase)
-        yield (
-            full,
-            given_back,
-            stage.tensor.lower(),
-            f"{stage.tile(phase)} is full, phase {phase}",
-            f"{stage.tile(phase)} is full",
-            stage.tile(phase),
-        )
+        kind, tile = stage.tensor.lower(), stage.tile(phase)
+        yield at, full, "c0", f"{tile} in flight", "in flight", tile
+        yield full, given_back, kind, f"{tile} is full, phase {phase}", f"{tile} is full", tile
 
 
 def timeline(file, kernel, title, note, above=False, **size):
@@ -174,19 +169,13 @@ def timeline(file, kernel, title, note, above=False, **size):
     line = Timeline(events, producer)
     end = len(line.events)
     it = Lanes(title, 0, end, **size)
-    it.y += 18
+    it.y += 18 if above else 36
     it.lane("producer", [wait for wait in waits(line, producer, stages) if wait[3:] or not above])
     loads(it, line, it.y - it.row, producer, stages)
     it.y += 26 if above else 10
     for warp in sorted({e["warp"] // 4 * 4 for e in events if e["event"] == "wgmma"}):
         groups = groups_of(line, warp, stages)
-        beyond = 0
-        for first, last, _, name, *_ in waits(line, warp, stages) if above else ():
-            half = LETTER * TEXT * len(name) / 2
-            if it.x((first + last) / 2) - half > beyond and it.scale * (last - first) <= LETTER * TEXT * len(name) + 6:
-                it.p.label(it.x((first + last) / 2), it.y - 6, name, TEXT)
-                beyond = it.x((first + last) / 2) + half
-        it.lane(f"group {warp // 4} waits", waits(line, warp, stages))
+        it.lane(f"group {warp // 4} waits", waits(line, warp, stages), above=above)
         for left in dict.fromkeys(group["left"] for group in groups):
             kind = "o" if left == "P" else "s"
             it.lane(f"products of {left}", [(g["at"], g["end"] or end, kind, g["text"]) for g in groups if g["left"] == left])
@@ -202,7 +191,7 @@ def ring_08h():
         "ring.jsonl",
         "ring",
         "Three tiles of K through a ring of two: who issues what, and what each stage holds",
-        "Marks of the producer: the issue of a load. Grey: waits for the tile they name or for products, and tiles in flight.",
+        "Marks of the producer: the issue of a load. Only outlined: waits for the tile they name or for products, and tiles in flight.",
         above=True,
     )
 
@@ -212,7 +201,8 @@ def step_08h():
         "overlap.jsonl",
         "tensor_overlap",
         "S of the next tile is issued before PV of this one",
-        "Marks of the producer: the issue of a load. Grey: waits for what they name, and tiles in flight. What is too short for its name is left out.",
+        "Marks of the producer: the issue of a load. Only outlined: waits for what they name, and tiles in flight. "
+        "What is too short for its name is left out.",
         width=560,
         omitted=("c0", "s"),
     )

@@ -20,9 +20,9 @@ class Lanes:
     def x(self, at):
         return self.left + (at - self.first) * self.scale
 
-    def lane(self, name, bars=(), size=TEXT):
-        """Bars are (first, last, colour, texts): the first text for which there is room."""
-        middle, below = self.y + self.high / 2 + 6, self.y + (self.row + self.high) / 2
+    def lane(self, name, bars=(), size=TEXT, above=False):
+        """Bars are (first, last, colour, texts): the first text for which there is room. above: else the first stands above the bar."""
+        middle, below, beyond = self.y + self.high / 2 + 6, self.y + (self.row + self.high) / 2, 0
         self.p.note(self.left - 8, middle, name, anchor="end")
         self.p.line(self.left, below, self.right, below, "thin")
         for first, last, kind, *texts in bars:
@@ -32,6 +32,10 @@ class Lanes:
                 self.p.rect(left, self.y, right - left, self.high, kind)
                 for text in fitting[:1]:
                     self.p.label((left + right) / 2, middle, text, size)
+                half = LETTER * size * len(texts[0]) / 2 if texts else 0
+                if above and texts and not fitting and (left + right) / 2 - half > beyond:
+                    self.p.label((left + right) / 2, self.y - 6, texts[0], size)
+                    beyond = (left + right) / 2 + half
         self.y += self.row
 
     def finish(self, *lines):

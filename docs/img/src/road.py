@@ -59,8 +59,14 @@ def road():
     for a, b in ACROSS:
         (x1, y), (x2, _) = place(a), place(b)
         p.arrow(*((x1 + WIDE, y + HIGH / 2, x2 - 1, y + HIGH / 2) if x1 < x2 else (x1, y + HIGH / 2, x2 + WIDE + 1, y + HIGH / 2)))
+    (x, y), to = place("06b"), [COLUMNS[2] + WIDE / 4, COLUMNS[3] + WIDE / 2]  # dashed, above the boxes between them
+    p.line(x + WIDE / 2, y, x + WIDE / 2, y - 12)
+    for dash in range(round(x + WIDE / 2), round(to[1]), 9):
+        p.line(dash, y - 12, dash + 5, y - 12)
+    for at in to:
+        p.arrow(at, y - 12, at, y - 1)
     p.legend(("c1", "fp32: any GPU, or none"), ("c2", "16 bits"), ("c3", "16 bits, Hopper"))
-    p.caption("An arrow points from each chapter to those that build on it. Times are for reading, not for all exercises.")
+    p.caption("An arrow points from each chapter to those that build on it, dashed if a part does. Times: reading, not all exercises.")
     return p
 
 

@@ -78,9 +78,9 @@ def lazy_08():
             p.note(x(9.8), y - 8, "score", anchor="end")
         if name == "lazy":
             p.rect(x(2), y - 15, x(limit) - x(2), 30, "c0")
-            p.note((x(4.4) + x(limit)) / 2, y + 6, "sum ≤ 2¹⁰: keep m")
+            p.note((x(4.4) + x(limit)) / 2, y + 6, "keep m")
             p.line(x(limit), y - 22, x(limit), y + 22, "strong")
-            p.note(x(limit), y + 40, "m + 6.9")
+            p.note(x(9.8), y + 40, "one score alone: m + 6.9", anchor="end")
         for tile, scores, kind in ((0, (1, 2), "s"), (1, (4, 0), "hit")):
             for score in scores:
                 p.box(x(score) - 16, y - 15, 32, 30, kind, f"{score}")
