@@ -1,9 +1,9 @@
 // Online softmax in one file (Milakov and Gimelshein 2018): maximum and sum of a row in one pass.
 //
 //   S = Q K^T / sqrt(d)               [N, d] x [d, N]    causal: S_ij = -inf if j > i
-//   m_i = max_j S_ij                  [N]                in one pass: two parts of a row, with
-//   l_i = sum_j e^(S_ij - m_i)        [N]                m, l and m', l', have together the maximum
-//                     M = max(m, m') and the sum e^(m - M) l + e^(m' - M) l'; an element s: s, 1
+//   m_i = max_j S_ij                  [N]                m and l in one pass: an element s is the
+//   l_i = sum_j e^(S_ij - m_i)        [N]                pair s, 1, and two parts of a row merge,
+//                     m, l and m', l':  M = max(m, m'),  e^(m - M) l + e^(m' - M) l'
 //   P_ij = e^(S_ij - m_i) / l_i       [N, N]
 //   O = P V                           [N, N] x [N, d]
 //

@@ -10,9 +10,9 @@
 //
 // Q, K, V and O are [heads, N, d] in fp32, row after row, with d = 64. Keys beyond N are masked.
 // A warp computes 32 rows. Its lanes form a grid, y = 0..3 and x = 0..7: a lane has rows y, y + 4,
-// ..., y + 28 and keys x, x + 8, x + 16, x + 24 of S, and 8 x 8 elements of O, in registers. So it
-// loads 8 + 4 numbers from shared memory for 32 multiply-adds of S, and 8 + 8 for 64 of O. Its l is
-// the sum over its own keys: the 8 lanes of a row add theirs after the loop.
+// ..., y + 28 and keys x, x + 8, x + 16, x + 24 of S, and two runs of four columns of O. Its l is the
+// sum over its own keys; 8 lanes add theirs after the loop. It needs all keys of its rows, so P goes
+// through shared memory, within a warp. Br = 64, since Q, K, V and P then fill 45 of 48 KB.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
 //   common/run standalone.cu -- 100 2 0

@@ -49,18 +49,21 @@ __device__ void wait(Mbarrier& mbarrier, int phase) {
   asm volatile(
       "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
       "@!p bra again; }" ::"r"(address(&mbarrier)),
-      "r"(phase & 1));
+      "r"(phase & 1)
+      : "memory");
 }
 
 /// Has the TMA copy rows of a head, zeros beyond row N: a phase of `full` waits for all bytes.
 __device__ void load(Tile& tile, const CUtensorMap& map, int row0, int head, Mbarrier& full) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&full)),
-               "n"(sizeof(Tile)));
+               "n"(sizeof(Tile))
+               : "memory");
   for (int panel = 0; panel < 2; ++panel)
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
         "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(address(tile[panel])),
-        "l"(&map), "r"(64 * panel), "r"(row0), "r"(head), "r"(address(&full)));
+        "l"(&map), "r"(64 * panel), "r"(row0), "r"(head), "r"(address(&full))
+        : "memory");
 }
 
 /// Starts S = Q_i K_j^T or, not transposed, O += P V_j, where K_j or V_j is tile n. A warp has 16
@@ -104,7 +107,8 @@ __device__ void finish(float (&C)[64], Shared& s, int n) {
   for (float& c : C) asm volatile("" : "+f"(c));  // for the compiler: it has changed
   // Write after read: the warp has read its part of the tile.
   if (threadIdx.x % 32 == 0)
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(&s.empty[n % BUFFERS])));
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(&s.empty[n % BUFFERS]))
+                 : "memory");
 }
 
 __device__ float power_of_2(float x) {
@@ -127,7 +131,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   // Read after write: all threads use the mbarriers.
   __syncthreads();
 
-  // A thread starts with 65536 / 384 = 168 registers; 24 + 2 * 240 = 3 * 168.
+  // A thread starts with 65536 / 384 registers, in eights 168; 24 + 2 * 240 = 3 * 168.
   if (threadIdx.x < 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     for (int n = 0; n < 2 * tiles && threadIdx.x == 0; ++n) {  // the producer

@@ -60,6 +60,7 @@ set(FLASH_FORWARD_KINDS FORWARD FORWARD_WITH_OPTIONS FORWARD_WITH_DISTANCES FORW
 # TESTS: default test.cpp.
 function(add_stage)
   cmake_parse_arguments(arg "" "NAMESPACE;PREDICT;${FLASH_FORWARD_KINDS}" "KERNELS;TESTS" ${ARGN})
+  refuse_unknown(add_stage)
   if(NOT arg_TESTS)
     set(arg_TESTS test.cpp)
   endif()

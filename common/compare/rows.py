@@ -203,6 +203,11 @@ def code_hash(path):
     return hashlib.sha256("\n".join(tokens).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
+def ladder_order(kernel):
+    """A key that sorts kernel files as the ladder has them: 2_swizzle.cuh before 10_lazy_maximum.cuh."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", kernel)]
+
+
 @functools.cache
 def sources_of(file):
     """{path: code_hash()} of a kernel file and of all .cuh files that it includes, of those that are a stage's or hold a kernel."""

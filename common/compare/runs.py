@@ -12,7 +12,7 @@ from collections import namedtuple
 from . import rows as saved
 from .options import problems, words
 from .programs import Peers, ask, complaint, start
-from .rows import ROOT, Failure, describe, sources_of
+from .rows import ROOT, Failure, describe, ladder_order, sources_of
 
 Run = namedtuple("Run", "stage variant which problem tiles", defaults=(None,))  # `stage`: its answer to this problem; `tiles`: to --tune
 PEER = "peer"
@@ -72,7 +72,7 @@ def plan(options, peers, kind):
                     fitting += [run] * (not why)
             if options.variant == ["last"] and stage["stage"] != PEER:  # peers are no steps
                 fitting = fitting[-1:]
-            for run in sorted(fitting, key=lambda run: run.variant["kernel"]):  # the order of the ladder is that of the files
+            for run in sorted(fitting, key=lambda run: ladder_order(run.variant["kernel"])):
                 runs += [run._replace(tiles=tiles) for tiles in tiles_of(run)] if options.tune else [run]
     for name in wanted:
         if name not in known:

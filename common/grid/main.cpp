@@ -20,7 +20,7 @@ namespace {
 
 std::unique_ptr<Device> chosen_device;
 std::string chosen_variant;
-bool any_skipped = false;
+bool any_skipped = false, any_idle = false, any_worked = false;
 
 /// "" if the program belongs to no stage.
 std::string command_for(const LastRun& run) {
@@ -42,7 +42,8 @@ class SameProblem : public doctest::IReporter {
  public:
   explicit SameProblem(const doctest::ContextOptions&) {}
 
-  void test_case_start(const doctest::TestCaseData&) override {
+  void test_case_start(const doctest::TestCaseData& test_case) override {
+    of_grid_ = std::string_view(test_case.m_name).starts_with("grid");
     last_run.reset();
     failed_.reset();
   }
@@ -53,7 +54,10 @@ class SameProblem : public doctest::IReporter {
     if (message.m_severity != doctest::assertType::is_warn) remember();
   }
   void test_case_exception(const doctest::TestCaseException&) override { remember(); }
-  void test_case_end(const doctest::CurrentTestCaseStats&) override {
+  void test_case_end(const doctest::CurrentTestCaseStats& stats) override {
+    const bool idle = of_grid_ && !last_run && stats.numAssertsCurrentTest == 0;
+    if (idle) std::printf("skipped: no variant of this stage takes these problems here\n");
+    (idle ? any_idle : any_worked) = true;
     const std::string command = failed_ ? command_for(*failed_) : "";
     if (!command.empty()) std::cout << "The same problem by itself: " << command << "\n\n";
   }
@@ -71,6 +75,7 @@ class SameProblem : public doctest::IReporter {
     if (!failed_) failed_ = last_run;
   }
 
+  bool of_grid_ = false;
   std::optional<LastRun> failed_;
 };
 
@@ -111,5 +116,5 @@ int main(int argc, char** argv) {
     return bad_usage;
   }
   const int result = doctest::Context(argc, argv).run();
-  return result == 0 && grid::any_skipped ? skipped : result;
+  return result == 0 && (grid::any_skipped || (grid::any_idle && !grid::any_worked)) ? skipped : result;
 }

@@ -47,13 +47,6 @@ struct RaggedRule : OptionsRule {
   __device__ int offset(int end, int of) const { return offsets.head(0, 0)(sequence + end, of); }
 };
 
-/// For kernels that ask nothing of a rule but its rows, in a batch that is not ragged.
-struct WholeBatch {
-  static constexpr bool RAGGED = false;
-  Problem problem;
-  __device__ int enter_row(int row, int) { return row; }
-};
-
 /// A tensor with a row per query, or per key: in a ragged batch only the rows of the sequence that the block has entered, else
 /// all. Without sequences it is the tensor itself, not a copy: a copy would change the code of kernels that have no use for it.
 template <class Rule, class T>
