@@ -25,9 +25,9 @@ ROOMS = (  # its name, its limit, its paths; a file belongs to the first room th
     ("common: attention", 2165, r"common/attention/"),
     ("common: harness", 3301, r"common/harness/"),
     ("common: tests", 1656, r"common/(tests|grid)/"),
-    ("common: compare", 2029, r"common/compare/"),
+    ("common: compare", 2036, r"common/compare/"),
     ("common: binding", 2020, r"common/binding/"),
-    ("common: CMake and WebAssembly", 765, r"common/(cmake|wasm)/"),
+    ("common: CMake and WebAssembly", 775, r"common/(cmake|wasm)/"),
     ("common: scripts", 795, r"common/"),
     ("docs: course", 3200, r"docs/course/"),
     ("docs: playground", 1450, r"docs/playground/"),
@@ -64,7 +64,7 @@ def outgrown_standalone():
     for path in ROOT.glob("0*/standalone*.cu"):
         kernel, mark, harness = path.read_text(encoding="utf-8").partition("\n// ==== Harness")
         harnesses[95 if "backward" in str(path) else 60].add(mark + harness)
-        if (kernel + mark + harness).count("\n") > (240 if path.name == "standalone.cu" else 300):
+        if (kernel + mark + harness).count("\n") > (240 if path.name == "standalone.cu" else 304):
             yield f"{path.relative_to(ROOT)} is too long"
     for most, texts in harnesses.items():
         if len(texts) > 1 or max(map(len, map(str.splitlines, texts)), default=0) > most + 1:

@@ -24,8 +24,8 @@
 #include "01_naive/kernel.cuh"
 #include "01_naive/more/centroid.cuh"
 #include "01_naive/more/lorentz.cuh"
-#include "common/attention/dropout.hpp"
 #include "common/parts/bias_gradient.cuh"
+#include "common/parts/options.cuh"
 #include "common/parts/score.cuh"
 
 namespace flash::naive::more_options {

@@ -66,7 +66,7 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
 
 /// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head,
 /// of at least 32 rows.
-std::string refuse_forward(const Problem& p) {
+inline std::string refuse_forward(const Problem& p) {
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32);
 }
 
