@@ -29,6 +29,11 @@ void add_findings(RaceDetector& watch) {
   watch.report(all);
 }
 
+void add_remark(const std::array<std::string, 3>& barrier) {
+  const std::lock_guard lock(mutex);
+  all.barriers.insert(barrier);
+}
+
 }  // namespace machine
 
 inline namespace simt {

@@ -25,7 +25,7 @@ struct Options {
   std::string trace = {};     ///< a file for what the first block of each launch does when: engine/trace.hpp
   /// What hardware since Volta puts up with: threads that have exited count as arrived at a barrier, a mask may name lanes that have exited or
   /// do not exist (what one reads from them is NaN), the warps of a block may meet in different __syncthreads, and a block may leave an mbarrier
-  /// without arrivals that nobody waits for. Races that are harmless in practice are Findings::remarks.
+  /// without arrivals that nobody waits for. Races that are harmless in practice are Findings::remarks; so they are without host_pointers.
   bool lenient = false;
   bool host_pointers = true;  ///< kernels may access memory of the host, within unknown bounds, if a parameter points there
   std::uint64_t watch_limit =

@@ -69,24 +69,24 @@ T from_register(std::uint64_t bits) {
 
 /// The value of lane `source` of each group of `width` lanes.
 template <Register T>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32, Site site = Site::here()) {
+[[nodiscard]] T __shfl_sync(unsigned mask, T value, int source, int width = 32, Site site = Site::here()) {
   return from_register<T>(warp_operation({WarpOperation::shfl, mask, to_register(value), source, width}, site));
 }
 /// The value of the lane `delta` below; lanes that have none in their group keep their own.
 template <Register T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, Site site = Site::here()) {
+[[nodiscard]] T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, Site site = Site::here()) {
   const int distance = static_cast<int>(delta);
   return from_register<T>(warp_operation({WarpOperation::shfl_up, mask, to_register(value), distance, width}, site));
 }
 /// The value of the lane `delta` above; lanes that have none in their group keep their own.
 template <Register T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, Site site = Site::here()) {
+[[nodiscard]] T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, Site site = Site::here()) {
   const int distance = static_cast<int>(delta);
   return from_register<T>(warp_operation({WarpOperation::shfl_down, mask, to_register(value), distance, width}, site));
 }
 /// The value of the lane whose number differs in the bits of lane_mask.
 template <Register T>
-T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, Site site = Site::here()) {
+[[nodiscard]] T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, Site site = Site::here()) {
   return from_register<T>(warp_operation({WarpOperation::shfl_xor, mask, to_register(value), lane_mask, width}, site));
 }
 

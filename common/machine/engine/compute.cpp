@@ -1,6 +1,7 @@
 // What each lane gets from a warp operation.
 #include "common/machine/cpu/thread.hpp"
 #include "common/machine/engine/messages.hpp"
+#include "common/machine/engine/worker.hpp"
 
 #include <algorithm>
 
@@ -33,6 +34,7 @@ void shuffle(const Lanes& lanes, bool lenient) {
   for (Thread* thread : lanes) {
     const int width = thread->request.width;
     const auto refuse = [&](RuleId rule, const std::string& why) {
+      Worker::running()->scheduler.current().index = thread->index;  // whom the message names
       simt::fail(rule, thread->site, std::string(name_of(thread->request.operation)) + ": " + why);
     };
     if (width < 1 || width > warpSize || (width & (width - 1)) != 0) {

@@ -178,7 +178,8 @@ void fail(RuleId rule, Site site, const std::string& message) {
     if (call.line == line.line) line.caller = call.caller;
     if (machine::is_machine(site.file)) line = call;
   }
-  throw KernelError(name_of(rule), where + message + " at " + machine::words(line));
+  const std::string at = " at " + machine::words(line);
+  throw KernelError(name_of(rule), where + message + (message.ends_with(at) ? "" : at));
 }
 
 void fail(RuleId rule, Site site, const char* message) {

@@ -36,7 +36,7 @@ RaceDetector::RaceDetector(const simt::KernelCall& kernel, const simt::Options& 
       threads_(std::size_t{block_shape_.x} * block_shape_.y * block_shape_.z),
       device_(std::move(device)),
       limit_(options.watch_limit),
-      lenient_(options.lenient) {}
+      lenient_(options.lenient || !options.host_pointers) {}
 
 void RaceDetector::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared) {
   block_ = static_cast<std::uint32_t>(block);

@@ -198,5 +198,6 @@ class RaceDetector {
 
 /// Adds what was found to simt::findings().
 void add_findings(RaceDetector&);
+void add_remark(const std::array<std::string, 3>& barrier);
 
 }  // namespace flash::machine

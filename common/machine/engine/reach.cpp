@@ -8,6 +8,7 @@
 #include "common/machine/engine/worker.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace flash::machine {
@@ -36,6 +37,20 @@ std::string place_near(std::uintptr_t at, std::size_t size) {
   if ((offset < 0 || offset >= all) && offset % element == 0 && all % element == 0)
     text += " (element " + std::to_string(offset / element) + ", and the last is " + std::to_string(all / element - 1) + ")";
   return text + (memory->freed ? ", freed at " + machine::words(*memory->freed) : "");
+}
+
+std::string far_from_parameters(std::uintptr_t at, const KernelCall& kernel) {
+  std::uintptr_t least = at < near_by ? 0 : ~std::uintptr_t{0}, word;  // a null pointer is in no array
+  std::string text;
+  for (std::size_t i = 0; i + sizeof word <= kernel.call_bytes; i += sizeof word) {
+    std::memcpy(&word, static_cast<const std::byte*>(kernel.call) + i, sizeof word);
+    const std::uintptr_t distance = at > word ? at - word : word - at;
+    if (distance < near_by) return "";
+    const std::optional<Allocation> memory = origin_near(word, 0);
+    if (memory && distance < least) text = ", or an index far outside of " + name_of(*memory->origin) + ",";
+    if (memory) least = std::min(least, distance);
+  }
+  return text;
 }
 
 void announce(const void* address, std::size_t bytes, AccessKind kind) {
@@ -154,7 +169,8 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
   } else {
     const std::string name = variable_at(at);
     what =
-        does + (name.empty() ? "memory of the host" : "the host's variable " + name) + ", which no kernel can reach on a GPU";
+        does + (name.empty() ? "memory of the host" : "the host's variable " + name) + ", which no kernel can reach on a GPU" +
+        far_from_parameters(at, *block.kernel);
   }
   scheduler.abandon(rule, what + " at " +
                               words(place.file != nullptr && !is_machine(place.file)

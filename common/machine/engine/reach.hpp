@@ -19,6 +19,9 @@ namespace flash::machine {
 /// "64 bytes past the end of the 256 bytes of cudaMalloc at x.cu:7", of the memory with an origin that is nearest; "" if none is near.
 std::string place_near(std::uintptr_t address, std::size_t bytes);
 
+/// ", or an index far outside of cudaMalloc at x.cu:7", of the parameter that points nearest; "" if none does, or one points right there.
+std::string far_from_parameters(std::uintptr_t address, const KernelCall&);
+
 class Reach {
  public:
   /// Of a launch, on the operating-system thread that runs it.

@@ -40,6 +40,7 @@ void Scheduler::start_launch(const KernelCall& kernel, const Options& options) {
   kernel_ = &kernel;
   options_ = options;
   failure_ = nullptr;
+  recent_access = nullptr;
   main_fiber_ = sanitizer::current_fiber();
   const dim3 block = kernel.shape.block;
   const unsigned count = block.x * block.y * block.z;
@@ -249,7 +250,8 @@ std::string Scheduler::message(Fault fault) const {
       return "its local variables and calls need more than the " + std::to_string(current_->stack.bytes / 1024) +
              " KiB of a simulated thread's stack (large arrays in registers, or a recursion) at " + line;
     case Fault::bad_address:
-      return "there is no memory at address " + hexadecimal(fault_address_) + " at " + line;
+      return "there is no memory at address " + hexadecimal(fault_address_) +
+             far_from_parameters(fault_address_, *kernel_) + " at " + line;
     default:
       return "it has done nothing but compute for seconds, with no access to memory and no barrier: an endless loop? at " +
              line;
@@ -276,6 +278,7 @@ void Scheduler::take_stock(std::uintptr_t address, std::size_t bytes, AccessKind
     }
   }
   if (++stock_.accesses < 4096) return;
+  recent_access = from;
   const bool waits = !stock_.gets_on && !stock_.places.empty();
   const std::uintptr_t where = waits ? std::ranges::min(stock_.places) : 0;
   const auto now = std::chrono::steady_clock::now();

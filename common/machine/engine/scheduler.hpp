@@ -7,6 +7,7 @@
 #include "common/machine/engine/threads.hpp"
 #include "common/machine/rules.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <exception>
@@ -16,6 +17,9 @@
 #include <vector>
 
 namespace flash::machine {
+
+/// The return address of an access, of a thread of the running launch that has made millions; null so far.
+inline std::atomic<const void*> recent_access = nullptr;
 
 class Scheduler {
  public:

@@ -2,6 +2,7 @@
 #include "common/machine/cpu/thread.hpp"
 #include "common/machine/engine/hopper.hpp"
 #include "common/machine/engine/messages.hpp"
+#include "common/machine/engine/race_detector.hpp"
 #include "common/machine/engine/sanitizer.hpp"
 #include "common/machine/engine/tensor_core.hpp"
 #include "common/machine/engine/worker.hpp"
@@ -34,6 +35,7 @@ int Worker::awaited_at_barrier() const {
 void Worker::complete_barrier() {
   const Thread* first = nullptr;  // and, if warps may come to different calls, the first of its warp
   std::uint64_t count = 0, arrived = 0;
+  bool apart = false;  // the block, which hardware would not notice
   for (const Thread* thread : scheduler.threads()) {
     if (thread->state != State::at_barrier) continue;  // has exited
     if (first != nullptr && thread->barrier == first->barrier && thread->warp() != first->warp() && block.options.lenient)
@@ -45,6 +47,11 @@ void Worker::complete_barrier() {
     count += thread->result;
     ++arrived;
   }
+  for (const Thread* thread : scheduler.threads())  // who waits elsewhere, or came here before and did not leave the kernel early
+    apart = apart || (thread->site == first->site) == (thread->state == State::exited);
+  if (apart && first->site != std::exchange(remarked_, first->site))
+    add_remark({block.kernel->name, words(first->site),
+                "not all threads of a block come to one barrier, which is undefined in CUDA: " + waits(scheduler.threads())});
   released_.clear();
   for (Thread* thread : scheduler.threads()) {
     if (thread->state != State::at_barrier) continue;
@@ -89,7 +96,8 @@ std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
     simt::fail(RuleId::absent_lane, site, std::string(name_of(request.operation)) + ": " + why);
   };
   if ((mask >> self.lane() & 1u) == 0) {
-    refuse("lane " + std::to_string(self.lane()) + " calls it with a mask that names only " + lanes_of(request.mask));
+    refuse(request.mask == 0 ? "called with mask 0, which names no lane; the mask is the first argument"
+                             : "lane " + std::to_string(self.lane()) + " calls it with a mask that names only " + lanes_of(request.mask));
   }
   if ((mask & ~warp.present) != 0) {
     refuse("the mask names " + lanes_of(mask & ~warp.present) + ", which the block of " +

@@ -38,6 +38,7 @@ Worker& running_worker(const char* what) {
 bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t first, std::uint64_t step,
                  const std::atomic<bool>& stop) {
   scheduler.start_launch(kernel, options);
+  remarked_ = {};
   reach_.start(kernel, scheduler.stacks(), options.host_pointers);  // names tensors, by which the block counts
   block.start_launch(kernel, options);
   observers.start_launch(kernel, options);
@@ -164,7 +165,12 @@ KernelError Worker::stuck() const {
   int elsewhere = 0;
   bool one_site = true, in_warp_operation = false;
   const Thread* first = nullptr;
+  std::string never;
   for (const Thread* thread : scheduler.threads()) {
+    if (thread->state == State::in_warp_operation && never.empty()) {
+      const unsigned missing = thread->request.mask & ~warps_[static_cast<std::size_t>(thread->warp())].waiting;
+      if (missing != 0) never = "; the mask also names " + lanes_of(missing) + ", which never come";
+    }
     if (thread->state != State::at_barrier) {
       elsewhere += thread->state != State::exited;
       in_warp_operation = in_warp_operation || thread->state == State::in_warp_operation;
@@ -177,7 +183,7 @@ KernelError Worker::stuck() const {
   if (elsewhere == 0) kind = one_site ? "a barrier that not all threads reach: " : "divergent barrier: ";
   const RuleId rule = elsewhere == 0 ? RuleId::divergent_barrier : in_warp_operation ? RuleId::absent_lane : RuleId::deadlock;
   return {name_of(rule),
-          scheduler.place(false) + ": " + kind + waits(scheduler.threads()) + (hopper_used_ ? hopper_->missing() : "")};
+          scheduler.place(false) + ": " + kind + waits(scheduler.threads()) + never + (hopper_used_ ? hopper_->missing() : "")};
 }
 
 }  // namespace machine

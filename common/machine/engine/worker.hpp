@@ -71,6 +71,7 @@ class Worker {
   std::vector<Warp> warps_;
   std::vector<Thread*> lanes_, released_;  ///< who completes a warp operation; who wakes
   int at_barrier_ = 0;
+  Site remarked_;  ///< the last barrier of which there is a remark
   std::unique_ptr<Hopper> hopper_;
   bool hopper_used_ = false;  ///< by this block
 };

@@ -62,11 +62,15 @@ def arguments():
         parser.error(f"--order is '{options.order}'; allowed: forward, reverse, random:SEED")
     for file in options.files:
         if not pathlib.Path(file).is_file():
-            parser.error(f"{file} is no file")
+            path = pathlib.Path(file)
+            near = difflib.get_close_matches(path.name, [f.name for f in path.parent.glob("*.cu")], 1)
+            parser.exit(2, f"common/run: {file} is no file{f'; did you mean {path.with_name(near[0])}?' if near else ''}\n")
     usual = re.search(r"^// +common/run \S+ -- (.+)$", pathlib.Path(options.files[0]).read_text(errors="replace"), re.M)
     if usual and "--" not in sys.argv:
         options.program = usual[1].split()
         say(f"takes the arguments that {options.files[0]} names, -- {usual[1]}")
+    if len(options.files) == 1:
+        options.without = [f"{options.files[0]}:{place}" if place.isdecimal() else place for place in options.without]
     for place in options.without:
         if not re.fullmatch(r".+:\d+", place):
             parser.error(f"--without is '{place}'; allowed: FILE:LINE")
@@ -74,9 +78,6 @@ def arguments():
     if kept and kept.exists() and not (kept.is_dir() and not any(kept.iterdir())):
         parser.error(f"--keep: {options.keep} is there already, and not empty")
     return options
-
-
-# ---- the simulator ---------------------------------------------------------------------------------------------------------------------------
 
 
 def newest(*folders):
@@ -129,7 +130,17 @@ def prelude(build, compiler, flags):
     return ["-include", str(header)]
 
 
-# ---- a program -------------------------------------------------------------------------------------------------------------------------------
+WARNINGS = ("-Wempty-body", "-Wunused-value", "-Wuninitialized", "-Waddress", "-Wunused-result")  # that explain a beginner's mistake
+
+
+def show_warnings(log, project, without):
+    """Those about the user's own lines, on one line each."""
+    said = re.findall(rf"^(.+?:\d+):\d+: (warning: .*?) \[(?:{'|'.join(WARNINGS)})\]$", log, re.M)
+    for place, text in sorted(dict(reversed(said)).items(), key=lambda each: int(each[0].rpartition(":")[2])):
+        text = re.sub(r"ignoring return value of .*\b(__shfl\w+)\(.*", r"nobody takes the result of \1()", text)
+        file = pathlib.Path(place.rpartition(":")[0]).resolve()
+        if file in project.done and place not in without and "ignoring return" not in text:
+            print(f"{place}: {text}", file=sys.stderr, flush=True)
 
 
 def why_not(log):
@@ -148,6 +159,8 @@ def why_not(log):
         return f"{file}:{line}: there is no header {match[1]}: name its folder by -I"
     if match := re.search(r"(?:#error |\"|'|^)([\w./]+)(?:' is unavailable: (.*)| is not simulated)", text):
         return f"{file}:{line}: {match[1]} is not simulated{f' ({match[2]})' if match[2] else ''}: leave out what needs it; {PAGE} lists what is"
+    if removed := re.search(r"'(__(?:shfl(?:_up|_down|_xor)?|any|all|ballot))'", text):
+        return f"{file}:{line}: {removed[1]} was removed from CUDA for GPUs since Volta: {removed[1]}_sync(mask, ...); a whole warp is 0xffffffff"
     cuda = r"'(?:\w+::)*((?:cu[a-z]*[A-Z]|__|cg|nv|wmma|curand|thrust|tex)\w*)\W"
     unknown = re.search(rf"undeclared identifier {cuda}|{cuda}.*(?:not declared|undeclared|no member|has not been)", text)
     meant = re.search(r"did you mean ['\u2018](\w+)", text)  # misspelled, or something that is not there
@@ -175,36 +188,24 @@ def compiled(options, folder):
     # Messages name files as the user does, and know the simulator's own.
     first += [f"-fdebug-prefix-map={os.getcwd()}=", f"-fdebug-prefix-map={MACHINE}={MACHINE}"]
     macros = [f"-D{macro}" for macro in options.macros]
+    flags.remove("-w")
     objects, running = [], []
     for number, source in enumerate(sources):
         objects.append(folder / f"{number}.o")
-        command = [
-            compiler,
-            *first,
-            *[flag for flag in flags if flag != "-w"],
-            *mirrored,
-            *macros,
-            "-x",
-            "c++",
-            "-c",
-            source,
-            "-o",
-            objects[-1],
-            *local,
-        ]
+        command = [compiler, *first, *flags, *WARNINGS, *mirrored, *macros, "-x", "c++", "-c", source, "-o", objects[-1], *local]
         running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}))
     log = "".join(process.communicate()[1] for process in running)
+    log = re.sub(r"(?:(?:struct|class) )?flash::(?:\w+::)*", "", log)  # what a message's reader does not know
     # g++ only warns, with -fpermissive. Most often it is a `return` without its semicolon.
     if value := re.search(r"^(.+?:\d+):\d+: warning: return-statement with a value, in function returning 'void'", log, re.M):
-        raise Stop(
-            f"{value[1]}: does not compile: a return with a value, in a function that returns void; is a ';' missing after 'return'?"
-        )
+        raise Stop(f"{value[1]}: does not compile: a return with a value in a function that returns void; is a ';' missing after 'return'?")
     if not any(process.returncode for process in running):
         machine = next(build.rglob("libflash_machine.a"))
         command = [compiler, *objects, "-o", folder / "program", build / "libflash_run.a", machine, "-ldl", "-pthread"]
         link = subprocess.run(command, stderr=subprocess.PIPE, text=True)
         log += link.stderr
         if link.returncode == 0:
+            show_warnings(log, project, options.without)
             return folder / "program"
     (folder / "messages").write_text(log)
     raise Stop(why_not(log))
@@ -236,18 +237,10 @@ def run(options, folder):
         status = process.wait()
     signal.signal(signal.SIGINT, previous)
     done = (folder / "done").read_text() if (folder / "done").is_file() else ""
-    if done.startswith("unsupported"):
-        code = 2
-    elif done.startswith("found"):
-        code = 1
-    else:
-        code = 3 if status != 0 else 0
+    code = 2 if done.startswith("unsupported") else 1 if done.startswith("found") else 3 if status != 0 else 0
     if code == 3:
-        say(
-            f"the program ended by signal {-status} ({signal.Signals(-status).name})"
-            if status < 0
-            else f"the program ended with exit code {status}"
-        )
+        how = f"by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"with exit code {status}"
+        say(f"the program ended {how}")
     elif not done:
         say("no kernel was launched")
     if options.json:

@@ -43,6 +43,7 @@ void prepare() {
   static const bool once = [] {
     for (const Symbol& symbol : symbols()) register_memory(symbol.at, symbol.bytes, symbol.origin);
     on_host_access = end_at_host_access;
+    prepare_report();
     Options chosen = options();
     chosen.lenient = !asked("FLASH_RUN_STRICT");
     chosen.host_pointers = false;

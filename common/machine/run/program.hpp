@@ -52,6 +52,7 @@ std::vector<std::string> lines_in(const std::string& text);
 
 /// Before the first allocation or launch.
 void prepare();
+void prepare_report();
 /// After a launch, whose statics the report needs.
 void report_at_exit();
 /// Ends the program, with exit code 2.

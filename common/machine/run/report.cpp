@@ -2,6 +2,8 @@
 //
 //   FLASH_RUN_JSON=FILE   one object instead of the report        FLASH_RUN_COUNTS=1   bytes, sectors, bank conflicts
 //   FLASH_RUN_STRICT=1    what hardware since Volta tolerates, and what hardly ever does harm, is a finding, too
+#include "common/machine/engine/scheduler.hpp"
+#include "common/machine/engine/source_line.hpp"
 #include "common/machine/run/program.hpp"
 
 #include <unistd.h>
@@ -50,6 +52,8 @@ void collect() {
         {name_of(race.rule()), sentence(race), {race.first_line, race.second_line}, race.one_block});
   for (const Race& race : found.remarks)
     add(kernel_named(race.kernel).remarks, {name_of(race.rule()), sentence(race), {race.first_line, race.second_line}});
+  for (const auto& [kernel, line, text] : found.barriers)
+    add(kernel_named(kernel).remarks, {name_of(RuleId::divergent_barrier), text, {line}});
   for (const UnwrittenRead& read : found.unwritten)
     add(kernel_named(read.kernel).findings, {name_of(RuleId::unwritten_read), sentence(read), {read.line}});
   for (const ArrayConflicts& conflicts : found.conflicts) kernel_named(conflicts.kernel).conflicts.push_back(conflicts);
@@ -225,7 +229,7 @@ bool report() {
 void at_exit() {
   if (report()) std::_Exit(1);
 }
-void at_abort(int) {
+void at_signal(int number) {
   std::signal(SIGALRM, [](int) {
     constexpr char text[] = "the program was aborted with its heap in disorder, so there is no report\n";
     [[maybe_unused]] const auto written = write(STDERR_FILENO, text, sizeof text - 1);
@@ -233,22 +237,26 @@ void at_abort(int) {
     std::abort();
   });
   alarm(5);  // what aborts may hold a lock of the heap
+  if (number == SIGSEGV)
+    std::fprintf(stderr, "%s: the host's code crashes\n", machine::words(machine::source_line_of_call(nullptr)).c_str());
   if (report()) std::_Exit(1);
-  std::signal(SIGABRT, SIG_DFL);
-  std::abort();
+  std::signal(number, SIG_DFL);
+  std::raise(number);
 }
 
 /// Says from time to time what takes so long: one launch, or many.
 void wait_and_tell() {
   State& s = state();
   const double first_began = now();
-  for (double next = 10;; next *= 3) {
+  for (double next = 5;; next *= 3) {
     while (s.began == 0 || now() - first_began < next) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const void* const at = machine::recent_access;
+    const std::string still = at == nullptr ? "" : ", and one still runs at " + machine::words(machine::source_line_of_call(at));
     const double part = static_cast<double>(s.threads) / static_cast<double>(std::max<std::uint64_t>(s.all_threads, 1));
-    std::fprintf(stderr,
-                 "after %.0f s: launch %d, of kernel %s, has started %.1f %% of its threads; fewer blocks, fewer runs or a "
-                 "smaller problem show the same findings sooner\n",
-                 now() - first_began, s.launches.load(), s.running.load(), 100 * part);
+    std::fprintf(stderr, "after %.0f s: launch %d, of kernel %s, has started %.1f %% of its threads%s; %s\n",
+                 now() - first_began, s.launches.load(), s.running.load(), 100 * part, still.c_str(),
+                 at == nullptr ? "fewer blocks, fewer runs or a smaller problem show the same findings sooner"
+                               : "an endless loop? Ctrl-C ends it");
   }
 }
 
@@ -261,13 +269,17 @@ void stop_unsupported(const std::string& line) {
   std::_Exit(2);
 }
 
+void prepare_report() {
+  std::thread(wait_and_tell).detach();
+  std::signal(SIGSEGV, at_signal);
+}
+
 void report_at_exit() {
   static const bool once = [] {
     (void)findings();
     (void)counters();
     std::atexit(at_exit);
-    std::signal(SIGABRT, at_abort);
-    std::thread(wait_and_tell).detach();
+    std::signal(SIGABRT, at_signal);
     return true;
   }();
   (void)once;

@@ -408,12 +408,63 @@ def leave_out(file, line):
                 return
     raise Unsupported(f"{file.name}:{line}: nothing to leave out: no statement and no if begins on this line")
 
+TYPES = set("void bool char short int long unsigned signed float double size_t float2 float3 float4 int2 int3 int4 half __half".split())
+PLAIN = TYPES | {"static", "inline", "const", "*", "&"}
+
+
+def functions_of(file, inside):
+    """Those outside of classes: the name's token, the words before it, the tokens of parameters and body, and whether an #if is near."""
+    code, found, start, k = file.code, [], 0, 0
+    changes = [(t.begin, 1 - 2 * (t.text == "endif")) for t in file.tokens if t.directive == t.text in ("if", "ifdef", "ifndef", "endif")]
+    while k < len(code):
+        text = code[k].text
+        if inside[k] or code[k].directive or text in ("{", "}", ";"):
+            start = k + 1
+        elif text in ("(", "["):
+            end = file.closing(k) + 1
+            function = k - 1 > start and code[k - 1].kind == "word" and code[k - 1].text not in ("__launch_bounds__", *ALIGNMENTS)
+            if text == "(" and function and end < len(code) and code[end].text in ("{", ";"):
+                last, words = file.closing(end) if code[end].text == "{" else end, [t.text for t in code[start : k - 1]]
+                unsure = sum(c for at, c in changes if at < code[k].begin) or any(code[k].begin < at < code[last].begin for at, _ in changes)
+                if "__global__" in words or not {"=", "operator", "struct", "class", "using", "typedef"} & set(words):
+                    found.append((code[k - 1], words, range(k, last), unsure))
+                end, start = last + 1, last + 1
+            k = end - 1
+        k += 1
+    return found
+
+
+def refuse_what_nvcc_does(file, inside):
+    """A beginner's calls between host and device, where it is sure what a name is."""
+    code, functions, all_words = file.code, functions_of(file, inside), {}
+    for name, words, *_ in functions:
+        all_words.setdefault(name.text, []).append(set(words))
+    macros = {b.text for a, b in zip(file.tokens, file.tokens[1:]) if a.text == b.directive == "define"}
+    for token, words, body, unsure in functions:
+        kernel, host = "__global__" in words, "__host__" in words or not {"__global__", "__device__"} & set(words)
+        if kernel and words[-1] in TYPES - {"void"}:
+            file.refuse(token, f"kernel {token.text} returns {words[-1]}: nvcc requires __global__ void {token.text}(...)")
+        other = {code[k].text for k in body if code[k + 1].text not in ("(", "<<<")} | macros  # names that may be something else
+        for k in [] if unsure else body:
+            name, before = code[k].text, code[k - 1].text
+            if code[k].directive or code[k + 1].text != "(" or name in other or before in (".", "->"):
+                continue
+            if not host and name == "exit" and name not in all_words:
+                file.refuse(code[k], "exit() is a function of the host; a kernel ends a thread by return")
+            called = (code[k - 1].kind != "word" or before in ("return", "else")) and before != "::" and all_words.get(name, [])
+            if called and not host and all(w <= PLAIN for w in called):
+                what = "kernel" if kernel else "device function"
+                file.refuse(code[k], f"{what} {token.text} calls {name}(), which has no __device__: nvcc refuses that")
+            if called and before in (";", "{", "}", ")", "else") and all("__global__" in w for w in called):
+                file.refuse(code[k], f"a kernel is started by {name}<<<blocks, threads>>>(...)")
+
 
 def rewrite(name, text, without=()):
     """The text for a host compiler. `without`: lines whose barrier, guard or statement is left out."""
     text = FOREIGN.sub(lambda m: m[0] if (INCLUDE / m[1]).is_file() else f"#error {m[1]} is not simulated", NEEDLESS.sub(r"// \1", text))
     file = File(name, text)
     inside = in_function(file)
+    refuse_what_nvcc_does(file, inside)
     inline_ptx(file)
     shared_memory(file, inside)
     device_variables(file, inside)

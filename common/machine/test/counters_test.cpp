@@ -119,7 +119,7 @@ __global__ void operations() {
   mma_m16n8k16_f16(c, a, b, c);
   mma_m16n8k8_bf16(c, a8, b8, c);
   __syncwarp();
-  __shfl_xor_sync(0xffffffffu, 1, 1);
+  (void)__shfl_xor_sync(0xffffffffu, 1, 1);
   for (int i = 0; i < 5; ++i) __syncthreads();
 }
 

@@ -34,14 +34,8 @@ class Rewriter(unittest.TestCase):
         return body
 
     def test_text_that_only_looks_like_a_launch(self):
-        for text in [
-            'auto s = "k<<<1, 2>>>(x);";',
-            "// k<<<1, 2>>>(x);",
-            "/* k<<<1, 2>>>(x); */",
-            'R"(k<<<1, 2>>>(x);)";',
-            "int n = 1'000'000; char c = '<';",
-        ]:
-            self.assertEqual(self.rewritten(text), text)
+        text = 'auto s = "k<<<1, 2>>>(x);"; R"(k<<<1, 2>>>(x);)"; /* k<<<1, 2>>>(x); */ int n = 1\'000\'000; char c = \'<\'; // k<<<1, 2>>>(x);'
+        self.assertEqual(self.rewritten(text), text)
 
     def test_launches(self):
         for before, name in [
@@ -89,6 +83,35 @@ class Rewriter(unittest.TestCase):
             rewrite.rewrite("x.cu", "int x;\n\n", [2])
 
 
+START = "\nint main() { int* x; cudaMalloc(&x, 128); cudaMemset(x, 0, 128); k<<<1, 32>>>(x); %s }\n"
+MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
+2 --counts x.cu:2: does not compile:  ;; int f() {\n  return y;\n}
+2 --counts x.cu:3: does not compile:  ;; __global__ void k(int* x) {\n  if (threadIdx.x) return\n  *x = 1;\n}
+2 --counts x.cu:2: does not compile:  ;; __global__ void k(int*) {\n  __synchthreads();\n}
+2 --counts x.cu:2: cudaGraphCreate is not simulated ;; void f() {\n  cudaGraphCreate(0, 0);\n}
+2 --counts x.cu:1: thrust/sort.h is not simulated ;; #include <thrust/sort.h>
+2 --counts x.cu:1: there is no header none.h ;; #include <none.h>
+2 --counts x.cu:2: cudaTextureObject_t is not simulated \(read the array by its pointer ;; __global__ void k(\n    cudaTextureObject_t t) {}
+2 --counts inline PTX tcgen05.fence ;; __global__ void k(int*) {\n  asm("tcgen05.fence::before_thread_sync;");\n}
+2 --counts x.cu:1: exit\(\) is a function of the host; a kernel ends ;; __global__ void k(int* x) { if (threadIdx.x) exit(0); }
+2 --counts x.cu:2: kernel k calls f\(\), which has no __device__ ;; int f(int x) { return x; }\n__global__ void k(int* x) { *x = f(1); }
+2 --counts x.cu:2: a kernel is started by k<<<blocks, threads>>> ;; __global__ void k(int*) {}\nvoid f(int* x) { k(x); }
+2 --counts x.cu:1: kernel k returns int: nvcc requires __global__ void ;; __global__ int k(int*) { return 1; }
+2 --counts x.cu:1: does not compile: 'uint3' has no member named 'X' ;; __global__ void k(int* x) { *x = threadIdx.X; }
+2 --counts x.cu:1: __shfl_xor was removed from CUDA for GPUs since Volta ;; __global__ void k(int* x) { *x = __shfl_xor(*x, 1); }
+0 --counts (?s)cu:2: warning: .*'if'.*cu:3: .*no effect.*cu:4: .*not call.*cu:5: .*result of __shfl.*cu:6: .*'s' is used uninit ;; __global__ void k(int* x) { int i = threadIdx.x, s;\nif (i > 3);\nx[i] == 1;\n__syncthreads;\n__shfl_sync(~0, i, 1);\ns += i;\nx[i] = s; }
+1 --strict \[same_value\] .*, but each time the same value ;; __global__ void k(int* x) { *x = 5; }
+0 --counts remark \[divergent_barrier\] .* wait in __syncthreads at \S*x.cu:2, the rest exited ;; __global__ void k(int*) { for (int d = 16; d > 0; d /= 2) if (threadIdx.x < d)\n__syncthreads(); }
+0 --counts nothing found\n  cuda ;; __global__ void k(int* x) { if (threadIdx.x > 3) return; __syncthreads(); x[threadIdx.x] = 1; }
+0 --counts \Akernel k.*nothing ;; int f(int x) { return x; }\n__device__ double f(double x) { return x; }\nvoid k(int*, int);\n__global__ void k(int* x) { *x = f(1.0); }
+1 --counts or an index far outside of cudaMalloc at .*x.cu:2 ;; __global__ void k(int* x) { x[1'000'000'000'000] = 5; }
+1 --strict with mask 0, which names no lane ;; __global__ void k(int* x) { x[threadIdx.x] = __shfl_sync(0, 1, 1); }
+1 --strict thread \(7,0,0\): __shfl_sync: lane 7 reads from lane 8 ;; __global__ void k(int* x) { int i = threadIdx.x; if (i < 8) x[i] = __shfl_sync(255, i, i == 7 ? 8 : i); }
+1 --counts the mask also names lanes 4..7, which never come ;; __global__ void k(int* x) { if (threadIdx.x < 4) *x = __shfl_sync(255, 1, 1); __syncthreads(); }
+1 --counts wait in __syncthreads at \S*x.cu:\d\n ;; __global__ void k(int*) {\nif (threadIdx.x % 2) __syncthreads();\nelse __syncthreads(); }
+"""
+
+
 class Programs(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -129,27 +152,16 @@ class Programs(unittest.TestCase):
         spoilt = "float* p = new float[4]; cudaMemcpy(p, x, 128, cudaMemcpyDeviceToHost); delete[] p; delete[] p; return 0"
         code, _, err = common_run(self.file(FINE.replace("return %d", spoilt)))
         self.assertEqual((code, "SIGABRT" in err), (3, True), err)
-        for text, message in [
-            ("int main() {\n  return x;\n}", "x.cu:2: does not compile: "),
-            ("__global__ void k(float* x) {\n  if (threadIdx.x) return\n  *x = 1;\n}\nint main() {}\n", "x.cu:3: does not compile: "),
-            ("__global__ void k() {\n  __synchthreads();\n}\nint main() {}\n", "x.cu:2: does not compile: "),
-            ("int main() {\n  cudaGraphCreate(0, 0);\n}", "x.cu:2: cudaGraphCreate is not simulated"),
-            ("#include <thrust/sort.h>\n", "x.cu:1: thrust/sort.h is not simulated"),
-            ("#include <none.h>\n", "x.cu:1: there is no header none.h"),
-            (
-                "__global__ void k(\n    cudaTextureObject_t t) {}",
-                "x.cu:2: cudaTextureObject_t is not simulated (read the array by its pointer",
-            ),
-            (
-                '__global__ void k() {\n  asm("tcgen05.fence::before_thread_sync;");\n}\nint main() { k<<<1, 1>>>(); }',
-                "inline PTX tcgen05.fence",
-            ),
-        ]:
-            code, _, err = common_run(self.file(text))
-            self.assertEqual((code, err.count("\n")), (2, 1), err)
-            self.assertIn(message, err)
         for words in (["none.cu"], [self.file(""), "--order", "up"], [self.file(""), "--without", "x.cu"]):
             self.assertEqual(common_run(*words)[0], 2)
+
+    def test_mistakes_of_beginners(self):
+        for wanted, option, said, text in re.findall("^(.) (--.+?) (.+) ;; (.+)", MISTAKES, re.M):
+            code, _, err = common_run(option, self.file(text.replace(r"\n", "\n") + START % ""))
+            self.assertEqual((code, bool(re.search(said, err)), code != 2 or err.count("\n") == 1), (int(wanted), True, True), err)
+        code, out, err = common_run(self.file("__global__ void k(int*) {}" + START % '\nputs("before");\nx = 0; *x = 1;'))
+        self.assertEqual((code, out, "x.cu:4: the host's code crashes" in err), (3, "before\n", True), err)
+        self.assertRegex(common_run(self.folder / "y.cu")[2], r"y.cu is no file; did you mean \S+x.cu\?")
 
     def test_races_that_one_barrier_would_order_are_one_finding(self):
         store, read = "  a[i] = b[i] = 1;\n", "  x[i] = a[i ^ 1];\n  x[i] += b[i ^ 1];\n"
