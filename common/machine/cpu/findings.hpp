@@ -53,7 +53,8 @@ struct ArrayConflicts {
 struct Findings {
   std::vector<Race> races;    ///< one for each pair of lines
   std::vector<Race> remarks;  ///< with Options::lenient: those that are harmless in practice
-  std::set<std::array<std::string, 3>> barriers;  ///< with Options::lenient, that not all threads come to: kernel, line, sentence
+  std::set<std::array<std::string, 3>>
+      barriers;  ///< with Options::lenient, that not all threads come to: kernel, line, sentence
   std::vector<UnwrittenRead> unwritten;
   std::vector<ArrayConflicts> conflicts;  ///< one for each line that has some
   std::uint64_t accesses = 0;             ///< looked at

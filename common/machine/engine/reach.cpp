@@ -168,9 +168,8 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
     what = does + "the simulator's own memory";
   } else {
     const std::string name = variable_at(at);
-    what =
-        does + (name.empty() ? "memory of the host" : "the host's variable " + name) + ", which no kernel can reach on a GPU" +
-        far_from_parameters(at, *block.kernel);
+    what = does + (name.empty() ? "memory of the host" : "the host's variable " + name) +
+           ", which no kernel can reach on a GPU" + far_from_parameters(at, *block.kernel);
   }
   scheduler.abandon(rule, what + " at " +
                               words(place.file != nullptr && !is_machine(place.file)

@@ -250,8 +250,8 @@ std::string Scheduler::message(Fault fault) const {
       return "its local variables and calls need more than the " + std::to_string(current_->stack.bytes / 1024) +
              " KiB of a simulated thread's stack (large arrays in registers, or a recursion) at " + line;
     case Fault::bad_address:
-      return "there is no memory at address " + hexadecimal(fault_address_) +
-             far_from_parameters(fault_address_, *kernel_) + " at " + line;
+      return "there is no memory at address " + hexadecimal(fault_address_) + far_from_parameters(fault_address_, *kernel_) +
+             " at " + line;
     default:
       return "it has done nothing but compute for seconds, with no access to memory and no barrier: an endless loop? at " +
              line;

@@ -47,7 +47,8 @@ void Worker::complete_barrier() {
     count += thread->result;
     ++arrived;
   }
-  for (const Thread* thread : scheduler.threads())  // who waits elsewhere, or came here before and did not leave the kernel early
+  for (const Thread* thread :
+       scheduler.threads())  // who waits elsewhere, or came here before and did not leave the kernel early
     apart = apart || (thread->site == first->site) == (thread->state == State::exited);
   if (apart && first->site != std::exchange(remarked_, first->site))
     add_remark({block.kernel->name, words(first->site),
@@ -96,8 +97,9 @@ std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
     simt::fail(RuleId::absent_lane, site, std::string(name_of(request.operation)) + ": " + why);
   };
   if ((mask >> self.lane() & 1u) == 0) {
-    refuse(request.mask == 0 ? "called with mask 0, which names no lane; the mask is the first argument"
-                             : "lane " + std::to_string(self.lane()) + " calls it with a mask that names only " + lanes_of(request.mask));
+    refuse(request.mask == 0
+               ? "called with mask 0, which names no lane; the mask is the first argument"
+               : "lane " + std::to_string(self.lane()) + " calls it with a mask that names only " + lanes_of(request.mask));
   }
   if ((mask & ~warp.present) != 0) {
     refuse("the mask names " + lanes_of(mask & ~warp.present) + ", which the block of " +

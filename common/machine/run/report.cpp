@@ -251,7 +251,8 @@ void wait_and_tell() {
   for (double next = 5;; next *= 3) {
     while (s.began == 0 || now() - first_began < next) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     const void* const at = machine::recent_access;
-    const std::string still = at == nullptr ? "" : ", and one still runs at " + machine::words(machine::source_line_of_call(at));
+    const std::string still =
+        at == nullptr ? "" : ", and one still runs at " + machine::words(machine::source_line_of_call(at));
     const double part = static_cast<double>(s.threads) / static_cast<double>(std::max<std::uint64_t>(s.all_threads, 1));
     std::fprintf(stderr, "after %.0f s: launch %d, of kernel %s, has started %.1f %% of its threads%s; %s\n",
                  now() - first_began, s.launches.load(), s.running.load(), 100 * part, still.c_str(),

@@ -408,6 +408,7 @@ def leave_out(file, line):
                 return
     raise Unsupported(f"{file.name}:{line}: nothing to leave out: no statement and no if begins on this line")
 
+
 TYPES = set("void bool char short int long unsigned signed float double size_t float2 float3 float4 int2 int3 int4 half __half".split())
 PLAIN = TYPES | {"static", "inline", "const", "*", "&"}
 
@@ -425,7 +426,9 @@ def functions_of(file, inside):
             function = k - 1 > start and code[k - 1].kind == "word" and code[k - 1].text not in ("__launch_bounds__", *ALIGNMENTS)
             if text == "(" and function and end < len(code) and code[end].text in ("{", ";"):
                 last, words = file.closing(end) if code[end].text == "{" else end, [t.text for t in code[start : k - 1]]
-                unsure = sum(c for at, c in changes if at < code[k].begin) or any(code[k].begin < at < code[last].begin for at, _ in changes)
+                unsure = sum(c for at, c in changes if at < code[k].begin) or any(
+                    code[k].begin < at < code[last].begin for at, _ in changes
+                )
                 if "__global__" in words or not {"=", "operator", "struct", "class", "using", "typedef"} & set(words):
                     found.append((code[k - 1], words, range(k, last), unsure))
                 end, start = last + 1, last + 1

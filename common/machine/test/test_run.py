@@ -34,7 +34,7 @@ class Rewriter(unittest.TestCase):
         return body
 
     def test_text_that_only_looks_like_a_launch(self):
-        text = 'auto s = "k<<<1, 2>>>(x);"; R"(k<<<1, 2>>>(x);)"; /* k<<<1, 2>>>(x); */ int n = 1\'000\'000; char c = \'<\'; // k<<<1, 2>>>(x);'
+        text = "auto s = \"k<<<1, 2>>>(x);\"; R\"(k<<<1, 2>>>(x);)\"; /* k<<<1, 2>>>(x); */ int n = 1'000'000; char c = '<'; // k<<<1, 2>>>(x);"
         self.assertEqual(self.rewritten(text), text)
 
     def test_launches(self):
