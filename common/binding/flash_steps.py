@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Optional
 
 import torch
+import torch.utils.flop_counter
 from torch import Tensor
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
@@ -148,7 +149,10 @@ def _run_forward(
 ) -> tuple[Tensor, Tensor]:
     """O and L, the log-sum-exp of each row. options: the problem's, as flash.h has them."""
     _check(q, k, v, bias)
+    _require(bias is not None or "--bias=" not in options, "options name a bias that is not there")
     O, L = _outputs(q)
+    if not q.numel() or not k.numel():  # no kernel takes an empty problem
+        return O.zero_(), L.fill_(-torch.inf)
     with _on(q.device):
         _run(stage, 0, _call(variant, options, Q=q, K=k, V=v, O=O, L=L, bias=bias), q.device)
     return O, L
@@ -183,9 +187,12 @@ def _run_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dQ, dK, dV, and the gradient of the bias, which is empty unless asked for."""
     _check_backward(dO, q, k, v, O, L, bias)
+    _require(bias is not None or "--bias=" not in options, "options name a bias that is not there")
     if not _taken(dO):  # such as the gradient of sum(), one number for all entries
         dO = dO.clone(memory_format=torch.contiguous_format)
     dQ, dK, dV, dBias = _gradients_of(q, k, v, bias, bias_gradient)
+    if not q.numel() or not k.numel():
+        return tuple(x.zero_() for x in (dQ, dK, dV, dBias))
     tensors = {"Q": q, "K": k, "V": v, "O": O, "L": L, "dO": dO, "dQ": dQ, "dK": dK, "dV": dV, "bias": bias}
     with _on(q.device):
         _run(stage, 1, _call(variant, options, deterministic, **tensors, dBias=dBias if bias_gradient else None), q.device)
@@ -229,6 +236,34 @@ def _no_vmap(*_):
 _forward.register_vmap(_no_vmap)
 
 
+@torch.utils.flop_counter.register_flop_formula(torch.ops.flash_steps.forward)
+def _forward_flops(q, k, v, *_, **__):
+    return 4 * q[0] * q[1] * q[2] * k[2] * q[3]
+
+
+@torch.utils.flop_counter.register_flop_formula(torch.ops.flash_steps.backward)
+def _backward_flops(dO, q, k, v, *_, **__):
+    return 10 * q[0] * q[1] * q[2] * k[2] * q[3]
+
+
+class _EagerBackward(torch.autograd.Function):
+    """The backward pass under create_graph and torch.func, which an operation without a formula does not take."""
+
+    vmap = staticmethod(_no_vmap)
+
+    @staticmethod
+    def forward(*inputs):
+        return _run_backward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("flash_steps: a gradient of a gradient is not supported")
+
+
 class _Eager(torch.autograd.Function):
     """The same for tensors that no compiler traces. The way through an operation takes 100 us more: longer than a short problem's kernels."""
 
@@ -243,11 +278,16 @@ class _Eager(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dO, _):
         # With create_graph the operation runs, and refuses a gradient of a gradient.
-        return _gradients(ctx, dO, None, _backward if torch.is_grad_enabled() else _run_backward)
+        return _gradients(
+            ctx, dO, None, _backward if _is_traced(dO) else _EagerBackward.apply if torch.is_grad_enabled() else _run_backward
+        )
 
 
-def _is_traced(x):
-    return torch.compiler.is_compiling() or type(x) not in (Tensor, torch.nn.Parameter)
+def _is_traced(*tensors):
+    """Also for a mode that watches operations: make_fx, selective checkpointing, FlopCounterMode."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return True
+    return any(x.is_meta or type(x) not in (Tensor, torch.nn.Parameter) for x in tensors if x is not None)
 
 
 def merge(O, L, part_O, part_L, *, stage="08"):
@@ -264,33 +304,38 @@ def merge(O, L, part_O, part_L, *, stage="08"):
 
 
 def _attention(q, k, v, bias, options, deterministic, stage, variant, backward_variant):
+    deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic
+    _require(all(isinstance(x, Tensor) for x in (q, k, v)), "q, k and v have to be tensors")
     kind = q.device.type
     if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
         q, k, v = (x.to(torch.get_autocast_dtype(kind)) for x in (q, k, v))
-    _check(q, k, v, bias)
+    _check(q, k, v, bias, fake=q.is_meta)
     variant = variant or ""
-    run = _forward if _is_traced(q) else _Eager.apply
+    run = _forward if _is_traced(q, k, v, bias) else _Eager.apply
     return run(q, k, v, bias, options, deterministic, stage, variant, backward_variant or variant)
 
 
 def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, seed=None, scale=None, **others):
     given = {"causal": "true" if causal else None, "scale": None if scale is None else float(scale), **others}
-    _require(len(window) == 2, "a window is (left, right), with -1 for no bound")
+    _require(isinstance(window, (tuple, list)) and len(window) == 2, "a window is (left, right), with -1 for no bound")
     if tuple(window) != (-1, -1):
         given["window"] = f"{window[0]},{window[1]}"
     if softcap:
         given["softcap"] = float(softcap)
     if dropout_p:
         given["dropout"] = float(dropout_p)
-        given["dropout-seed"] = int(torch.randint(2**62, ())) if seed is None else seed
+        given["dropout-seed"] = int(torch.randint(2**62, (), device="cpu")) if seed is None else seed
     return "\n".join(f"--{name}={value}" for name, value in given.items() if value is not None)
 
 
 def _bias(bias, q, k):
     """[B or 1, H or 1, N or 1, Nk] in fp32. If it needs a gradient it has all N rows, whose gradients autograd sums."""
+    _require(bias.dtype == torch.bool or bias.is_floating_point(), "a bias is bool, True where a query sees a key, or floating point")
     if bias.dtype == torch.bool:
         bias = torch.zeros_like(bias, dtype=torch.float32).masked_fill(~bias, -torch.inf)
     bias = bias.float()[(None,) * (4 - bias.dim())]
+    if bias.shape[3] == 1 != k.shape[2] or bias.stride(3) != 1:
+        bias = bias.expand(-1, -1, -1, k.shape[2]).contiguous()
     return bias.expand(-1, -1, q.shape[2], -1) if bias.requires_grad and bias.shape[2] == 1 else bias
 
 
@@ -306,7 +351,7 @@ def attention(
     alibi_slopes=None,
     dropout_p=0.0,
     seed=None,
-    deterministic=False,
+    deterministic=None,
     scale=None,
     return_lse=False,
     stage="08",
@@ -320,13 +365,14 @@ def attention(
     query's own that it sees; -1 for no bound. softcap: c > 0 makes c tanh(s / c) of scaled scores. bias: added to the scores, or bool, True
     where a query sees a key; any shape that broadcasts to [B, H, N, Nk], with a gradient. alibi_slopes: [H] or [B, H], in place of a bias.
     dropout_p: weights are dropped after the softmax, which ones depends on seed; a random one by default. scale: 1/sqrt(d) by default.
-    deterministic: gradients whose every bit is the same in each run. return_lse: also returns the log-sum-exp of each row, [B, H, N] in
+    deterministic: gradients whose every bit is the same in each run; by default as torch.use_deterministic_algorithms() says. return_lse: also returns the log-sum-exp of each row, [B, H, N] in
     fp32, without a gradient. variant: a step of the stage, as in --variant; by default the fastest for the problem and the GPU, or on the CPU
     the last that takes it. backward_variant: by default the same, or with no variant the fastest. ValueError: no kernel of the stage does it.
     """
     kind = None
     if alibi_slopes is not None:
         _require(bias is None, "a bias and alibi_slopes exclude each other")
+        _require(alibi_slopes.shape in ((q.shape[1],), (1, q.shape[1]), (q.shape[0], q.shape[1])), "alibi_slopes are [H] or [B, H]")
         bias, kind = alibi_slopes.detach().float().reshape(-1, q.shape[1], 1, 1), "alibi"
     elif bias is not None:
         bias = _bias(bias, q, k)
@@ -347,7 +393,7 @@ def attention_varlen(
     softcap=0.0,
     dropout_p=0.0,
     seed=None,
-    deterministic=False,
+    deterministic=None,
     scale=None,
     return_lse=False,
     stage="08",
@@ -384,7 +430,7 @@ def flash_attn_func(
     window_size=(-1, -1),
     softcap=0.0,
     alibi_slopes=None,
-    deterministic=False,
+    deterministic=None,
     return_attn_probs=False,
 ):
     """As flash_attn's function of this name: q [B, N, H, d], k and v [B, Nk, Hkv, d]. return_attn_probs gives O, L and None: nobody has P."""
@@ -407,7 +453,7 @@ def flash_attn_varlen_func(
     causal=False,
     window_size=(-1, -1),
     softcap=0.0,
-    deterministic=False,
+    deterministic=None,
     return_attn_probs=False,
 ):
     """As flash_attn's function of this name, without alibi_slopes and block_table. The greatest lengths are not needed."""

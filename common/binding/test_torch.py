@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 try:
     import flash_steps
     import torch
+    import torch.fx.experimental.proxy_tensor
+    import torch.utils.flop_counter
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
@@ -259,6 +261,31 @@ class OnCPU(unittest.TestCase):
             wanted = by_formula(*(x.transpose(1, 2) for x in (q, k, v)), **options).transpose(1, 2)
             self.close(O, wanted, tensors, dO, f"{causal} {window} {extra.keys()}")
 
+    def test_seen_by_modes(self):
+        """What make_fx records computes the same, FLOPs are counted, meta tensors have a shape, torch.func has gradients."""
+        q, k, v = self.tensors(*[(1, 2, 8, 16)] * 3, dtype=torch.float16)
+        recorded = torch.fx.experimental.proxy_tensor.make_fx(lambda *qkv: flash_steps.attention(*qkv, causal=True))(q, k, v)
+        self.assertTrue(torch.equal(recorded(q, k, v), flash_steps.attention(q, k, v, causal=True)))
+        with torch.utils.flop_counter.FlopCounterMode(display=False) as count:
+            flash_steps.attention(q, k, v)
+        self.assertEqual(count.get_total_flops(), 4 * 2 * 8 * 8 * 16)
+        self.assertEqual(flash_steps.attention(*(x.to("meta") for x in (q, k, v))).shape, q.shape)
+        found = torch.func.grad(lambda q: flash_steps.attention(q, k, v).float().sum())(q)
+        q.requires_grad_()
+        (wanted,) = torch.autograd.grad(flash_steps.attention(q, k, v).float().sum(), q)
+        self.assertTrue(torch.equal(found, wanted))
+
+    def test_empty_and_broadcast(self):
+        for shape in ((0, 2, 4, 16), (1, 2, 0, 16)):
+            qkv = self.alike(shape, dtype=torch.float16)
+            flash_steps.attention(*qkv).sum().backward()
+            self.assertEqual(qkv[0].grad.shape, shape)
+        q, k, v, dO = self.tensors(*[(1, 2, 9, 16)] * 4)
+        for shape in ((), (9, 1), (1, 1), (1, 2, 9, 1)):
+            (bias,) = self.tensors(shape)
+            O = flash_steps.attention(q.requires_grad_(), k, v, bias=bias.requires_grad_(), stage="07")
+            self.close(O, by_formula(q, k, v, bias=bias), [q, bias], dO, f"bias of {shape}")
+
     def test_lse_autocast_vmap(self):
         q, k, v = self.tensors(*[(1, 2, 9, 16)] * 3)
         O, L = flash_steps.attention(q, k, v, stage="07", scale=0.5, return_lse=True)
@@ -299,7 +326,9 @@ class OnCPU(unittest.TestCase):
             ("does not know --softcap; stage='08' takes fp16", half, {"stage": "04", "softcap": 1.0}),
             ("scale is '1e.300'; allowed", (q, k, v), {"scale": 1e300}),
             ("head-dim is '300'; allowed: whole numbers from 1 to 256", self.tensors(*[(1, 1, 2, 300)] * 3), {}),
-            ("tensors are on meta", [x.to("meta") for x in (q, k, v)], {}),
+            ("alibi_slopes are", half, {"alibi_slopes": torch.zeros(3, 2)}),
+            ("a bias is bool", half, {"bias": torch.ones(8, 8, dtype=torch.long)}),
+            ("have to be tensors", (1, 2, 3), {}),
         ]
         for why, tensors, options in cases:
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
@@ -342,7 +371,7 @@ class OnCPU(unittest.TestCase):
             O.sum().backward()
         qkv = self.alike()
         (dQ,) = torch.autograd.grad(flash_steps.attention(*qkv, stage="07").square().sum(), qkv[0], create_graph=True)
-        with self.assertRaisesRegex(RuntimeError, "no autograd formula was registered"):
+        with self.assertRaisesRegex(RuntimeError, "gradient of a gradient"):
             dQ.sum().backward()
 
 
