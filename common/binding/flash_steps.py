@@ -136,11 +136,24 @@ def _check_backward(dO, q, k, v, O, L, bias, fake=False):
     _require(alike, "L has to be [B, H, N] in fp32 on the device of q")
 
 
+def _with(options, seed, ends):
+    """The options that change from call to call are tensors, for which nothing is compiled anew."""
+    if seed is not None:
+        options += f"\n--dropout-seed={seed.item()}"
+    if ends is not None:
+        (a, c) = ends.tolist()
+        _require(a[0] == c[0] == 0, "cu_seqlens begin with 0")
+        options += "\n--lengths=" + ",".join(f"{y - x}:{w - z}" for x, y, z, w in zip(a, a[1:], c, c[1:]))
+    return options.strip()
+
+
 def _run_forward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     bias: Optional[Tensor],
+    seed: Optional[Tensor],
+    ends: Optional[Tensor],
     options: str,
     deterministic: bool,
     stage: str,
@@ -154,7 +167,7 @@ def _run_forward(
     if not q.numel() or not k.numel():  # no kernel takes an empty problem
         return O.zero_(), L.fill_(-torch.inf)
     with _on(q.device):
-        _run(stage, 0, _call(variant, options, Q=q, K=k, V=v, O=O, L=L, bias=bias), q.device)
+        _run(stage, 0, _call(variant, _with(options, seed, ends), Q=q, K=k, V=v, O=O, L=L, bias=bias), q.device)
     return O, L
 
 
@@ -180,6 +193,8 @@ def _run_backward(
     L: Tensor,
     bias: Optional[Tensor],
     bias_gradient: bool,
+    seed: Optional[Tensor],
+    ends: Optional[Tensor],
     options: str,
     deterministic: bool,
     stage: str,
@@ -195,7 +210,9 @@ def _run_backward(
         return tuple(x.zero_() for x in (dQ, dK, dV, dBias))
     tensors = {"Q": q, "K": k, "V": v, "O": O, "L": L, "dO": dO, "dQ": dQ, "dK": dK, "dV": dV, "bias": bias}
     with _on(q.device):
-        _run(stage, 1, _call(variant, options, deterministic, **tensors, dBias=dBias if bias_gradient else None), q.device)
+        _run(
+            stage, 1, _call(variant, _with(options, seed, ends), deterministic, **tensors, dBias=dBias if bias_gradient else None), q.device
+        )
     return dQ, dK, dV, dBias
 
 
@@ -213,17 +230,18 @@ def _fake_backward(dO, q, k, v, O, L, bias, bias_gradient, *how):
 
 
 def _save(ctx, inputs, output):
-    q, k, v, bias, ctx.options, ctx.deterministic, ctx.stage, _, ctx.variant = inputs
+    q, k, v, bias, seed, ends, ctx.options, ctx.deterministic, ctx.stage, _, ctx.variant = inputs
     O, L = output
-    ctx.save_for_backward(q, k, v, O, L, bias)  # (G.2)
+    ctx.save_for_backward(q, k, v, O, L, bias, seed, ends)  # (G.2)
     ctx.mark_non_differentiable(L)
 
 
 def _gradients(ctx, dO, _, backward=_backward):
     wanted = ctx.needs_input_grad[3]
     how = ctx.options, ctx.deterministic, ctx.stage, ctx.variant
-    dQ, dK, dV, dBias = backward(dO, *ctx.saved_tensors, wanted, *how)
-    return dQ, dK, dV, dBias if wanted else None, None, None, None, None, None
+    *tensors, seed, ends = ctx.saved_tensors  # once: a checkpoint unpacks once
+    dQ, dK, dV, dBias = backward(dO, *tensors, wanted, seed, ends, *how)
+    return dQ, dK, dV, dBias if wanted else None, *[None] * 7
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
@@ -303,7 +321,7 @@ def merge(O, L, part_O, part_L, *, stage="08"):
             _raise_for(_library(stage).flash_merge(int(O.is_cuda), DTYPES[part_O.dtype], ctypes.c_void_p(_stream(O)), *views), stage)
 
 
-def _attention(q, k, v, bias, options, deterministic, stage, variant, backward_variant):
+def _attention(q, k, v, bias, seed, ends, options, deterministic, stage, variant, backward_variant):
     deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic
     _require(all(isinstance(x, Tensor) for x in (q, k, v)), "q, k and v have to be tensors")
     kind = q.device.type
@@ -312,10 +330,17 @@ def _attention(q, k, v, bias, options, deterministic, stage, variant, backward_v
     _check(q, k, v, bias, fake=q.is_meta)
     variant = variant or ""
     run = _forward if _is_traced(q, k, v, bias) else _Eager.apply
-    return run(q, k, v, bias, options, deterministic, stage, variant, backward_variant or variant)
+    return run(q, k, v, bias, seed, ends, options, deterministic, stage, variant, backward_variant or variant)
 
 
-def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, seed=None, scale=None, **others):
+def _seed(dropout_p, seed):
+    """A tensor on the CPU, as a compiler would take a number for a constant."""
+    if not dropout_p or isinstance(seed, Tensor):
+        return seed if dropout_p else None
+    return torch.randint(2**62, (), device="cpu") if seed is None else torch.full((), seed, dtype=torch.int64, device="cpu")
+
+
+def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, **others):
     given = {"causal": "true" if causal else None, "scale": None if scale is None else float(scale), **others}
     _require(isinstance(window, (tuple, list)) and len(window) == 2, "a window is (left, right), with -1 for no bound")
     if tuple(window) != (-1, -1):
@@ -324,7 +349,6 @@ def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, seed=None, sca
         given["softcap"] = float(softcap)
     if dropout_p:
         given["dropout"] = float(dropout_p)
-        given["dropout-seed"] = int(torch.randint(2**62, (), device="cpu")) if seed is None else seed
     return "\n".join(f"--{name}={value}" for name, value in given.items() if value is not None)
 
 
@@ -376,8 +400,8 @@ def attention(
         bias, kind = alibi_slopes.detach().float().reshape(-1, q.shape[1], 1, 1), "alibi"
     elif bias is not None:
         bias = _bias(bias, q, k)
-    options = _options(causal, window, softcap, dropout_p, seed, scale, bias=kind)
-    O, L = _attention(q, k, v, bias, options, deterministic, stage, variant, backward_variant)
+    options = _options(causal, window, softcap, dropout_p, scale, bias=kind)
+    O, L = _attention(q, k, v, bias, _seed(dropout_p, seed), None, options, deterministic, stage, variant, backward_variant)
     return (O, L) if return_lse else O
 
 
@@ -405,17 +429,15 @@ def attention_varlen(
     tensors on the CPU: the CPU waits for those on a GPU. With return_lse also [H, total].
     """
     _require(q.dim() == k.dim() == v.dim() == 3, "q, k and v have to be [total, H, d]")
-    ends = [
-        x.tolist() if isinstance(x, Tensor) else list(x) for x in (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)
-    ]
+    ends = [torch.as_tensor(x, dtype=torch.int32) for x in (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)]
     _require(
-        len(ends[0]) == len(ends[1]) > 1 and ends[0][0] == ends[1][0] == 0,
-        "cu_seqlens begin with 0, and have as many entries for q as for k",
+        ends[0].dim() == 1 and ends[0].shape == ends[1].shape and ends[0].shape[0] > 1,
+        "cu_seqlens have as many entries for q as for k, and two at least",
     )
-    lengths = ",".join(f"{b - a}:{d - c}" for a, b, c, d in zip(ends[0], ends[0][1:], ends[1], ends[1][1:]))
-    options = _options(causal, window, softcap, dropout_p, seed, scale, lengths=lengths)
+    ends = torch.stack([x.to("cpu") for x in ends])
+    options = _options(causal, window, softcap, dropout_p, scale)
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    O, L = _attention(q, k, v, None, options, deterministic, stage, variant, backward_variant)
+    O, L = _attention(q, k, v, None, _seed(dropout_p, seed), ends, options, deterministic, stage, variant, backward_variant)
     O = O[0].transpose(0, 1)
     return (O, L[0]) if return_lse else O
 

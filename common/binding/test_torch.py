@@ -163,11 +163,13 @@ class OnCPU(unittest.TestCase):
             q, k, v = (x.transpose(1, 2).requires_grad_() for x in self.tensors(*[(1, 8, 2, 16)] * 3, dtype=dtype))
             (bias,) = self.tensors((1, 2, 8, 8))
             how = "--causal=true\n--scale=0.25", False, stage, ""
-            torch.library.opcheck(torch.ops.flash_steps.forward.default, (q, k, v, bias.requires_grad_(), *how, ""))
-            O, L = torch.ops.flash_steps.forward(q, k, v, bias, *how, "")
+            torch.library.opcheck(torch.ops.flash_steps.forward.default, (q, k, v, bias.requires_grad_(), None, None, *how, ""))
+            O, L = torch.ops.flash_steps.forward(q, k, v, bias, None, None, *how, "")
             q, k, v, O, bias = (x.detach() for x in (q, k, v, O, bias))
             for wanted in (True, False):
-                torch.library.opcheck(torch.ops.flash_steps.backward.default, (torch.ones_like(O), q, k, v, O, L, bias, wanted, *how))
+                torch.library.opcheck(
+                    torch.ops.flash_steps.backward.default, (torch.ones_like(O), q, k, v, O, L, bias, wanted, None, None, *how)
+                )
 
     def close(self, found, wanted, tensors, dO, name):
         """O and the gradients of `tensors`."""
@@ -308,6 +310,27 @@ class OnCPU(unittest.TestCase):
             for mine, wanted in zip(passes(compiled, qkv, dO), passes(layer, qkv, dO)):
                 self.assertTrue(torch.allclose(mine, wanted, atol=1e-6))
 
+    def test_compile_once(self):
+        """Other seeds and other lengths compile nothing anew."""
+        compiles = 0
+
+        def backend(graph, inputs):
+            nonlocal compiles
+            compiles += 1
+            return graph
+
+        q, k, v = self.tensors(*[(1, 2, 12, 16)] * 3, dtype=torch.float16)
+        dropped = torch.compile(lambda *qkv, seed: flash_steps.attention(*qkv, dropout_p=0.3, seed=seed), fullgraph=True, backend=backend)
+        for seed in range(4):
+            wanted = flash_steps.attention(q, k, v, dropout_p=0.3, seed=seed)
+            self.assertTrue(torch.equal(dropped(q, k, v, seed=torch.tensor(seed)), wanted))
+        packed = [x[0].transpose(0, 1) for x in (q, k, v)]
+        varlen = torch.compile(flash_steps.attention_varlen, fullgraph=True, backend=backend)
+        for end in (1, 5, 9, 12):
+            ends = torch.tensor([0, end, 12])
+            self.assertTrue(torch.equal(varlen(*packed, ends), flash_steps.attention_varlen(*packed, ends)))
+        self.assertEqual(compiles, 2)
+
     def test_refused(self):
         q, k, v = self.tensors(*[(1, 2, 8, 8)] * 3)
         half = [x.half() for x in (q, k, v)]
@@ -343,7 +366,7 @@ class OnCPU(unittest.TestCase):
         """The operations themselves, as export and compile call them: what they took would be read out of bounds."""
         q, k, v = self.tensors(*[(1, 2, 8, 8)] * 3)
         how = "--causal=true", False, "07", ""
-        O, L = torch.ops.flash_steps.forward(q, k, v, None, *how, "")
+        O, L = torch.ops.flash_steps.forward(q, k, v, None, None, None, *how, "")
         good = {"dO": torch.ones_like(O), "q": q, "k": k, "v": v, "O": O, "L": L}
         cases = [
             ("all fp32", {"k": k.half()}),
@@ -359,10 +382,10 @@ class OnCPU(unittest.TestCase):
         for why, change in cases:
             given = good | change
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
-                torch.ops.flash_steps.backward(*given.values(), None, False, *how)
+                torch.ops.flash_steps.backward(*given.values(), None, False, None, None, *how)
             if change.keys() & {"q", "k", "v"}:
                 with self.subTest(why), self.assertRaisesRegex(ValueError, why):
-                    torch.ops.flash_steps.forward(*(given[name] for name in "qkv"), None, *how, "")
+                    torch.ops.flash_steps.forward(*(given[name] for name in "qkv"), None, None, None, *how, "")
 
     def test_no_gradient(self):
         """Of a step that has no backward pass, and of a gradient."""
