@@ -1,5 +1,6 @@
 #include "common/binding/stream.hpp"
 
+#include "common/machine/error.hpp"
 #include "common/machine/gpu/check.cuh"
 #include "common/machine/gpu/launch.cuh"
 
@@ -15,6 +16,11 @@ OnStream::OnStream(void* stream) : before_(launch_stream()) { launch_stream() = 
 OnStream::~OnStream() { launch_stream() = static_cast<cudaStream_t>(before_); }
 
 void copy_to_gpu(void* to, const void* from, std::size_t bytes) {
+  cudaStreamCaptureStatus status{};
+  check_cuda(cudaStreamIsCapturing(launch_stream(), &status), "cudaStreamIsCapturing");
+  if (status != cudaStreamCaptureStatusNone)
+    throw UsageError(
+        "a CUDA graph cannot capture packed sequences: a replay would copy their offsets from memory that is gone");
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, launch_stream()), "cudaMemcpyAsync");
 }
 
