@@ -9,8 +9,8 @@
 //
 // Names that every kernel file uses:
 //   A B, A o B               matrix product, elementwise product
-//   B, H, Hkv; Nq, Nk, d     batch, query heads, key/value heads (H / Hkv query heads share a head of
-//                            K and V); queries, keys, columns of a head.  i: a query, j: a key,
+//   B, H, Hkv; Nq, Nk, d     batch, query heads, key/value heads (H / Hkv query heads share a head
+//                            of K and V); queries, keys, columns of a head.  i: a query, j: a key,
 //                            c: a column
 //   Tensor, Matrix, Vector   pointers with sizes and strides (common/machine/gpu/view.cuh):
 //                            Q_all.head(n) is the matrix of one of the B*H heads, and

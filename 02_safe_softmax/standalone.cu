@@ -20,8 +20,8 @@
 #include <vector>
 
 constexpr int d = 64;
-constexpr int T = 32;    // a block computes T x T elements of S or O, a thread one of them
-constexpr int ROWS = 4;  // of P in a block, a warp for each
+constexpr int T = 32;  // a block computes T x T elements of S or O, a thread one of them
+constexpr int ROWS_PER_BLOCK = 4;  // of P, a warp for each
 
 /// S = Q K^T / sqrt(d), tile by tile: T threads use each number that is loaded.
 __global__ void __launch_bounds__(1024)
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(1024)
 
 /// P = softmax(S), in place. A warp per row: lane x has the columns x, x + 32, x + 64, ...
 __global__ void softmax(int N, unsigned rows, float* S) {
-  const size_t row = size_t(blockIdx.x) * ROWS + threadIdx.y;
+  const size_t row = size_t(blockIdx.x) * ROWS_PER_BLOCK + threadIdx.y;
   if (row >= rows) return;
   S += row * N;
 
@@ -63,8 +63,7 @@ __global__ void softmax(int N, unsigned rows, float* S) {
 }
 
 /// O = P V, tile by tile, as above.
-__global__ void __launch_bounds__(1024)
-    weighted_sum(int N, const float* P, const float* V, float* O) {
+__global__ void __launch_bounds__(1024) output(int N, const float* P, const float* V, float* O) {
   __shared__ float P_smem[T][T], V_smem[T][T];
   const int x = threadIdx.x, y = threadIdx.y, row0 = blockIdx.y * T, col0 = blockIdx.x * T;
   P += size_t(blockIdx.z) * N * N;
@@ -99,10 +98,11 @@ static void attention(int N, int heads, bool causal, const float* Q, const float
                       float* O) {
   static float* S = nullptr;  // [heads, N, N], allocated by the first call
   if (S == nullptr) check(cudaMalloc(&S, sizeof(float) * heads * N * N), 3);
-  const unsigned tiles = (N + T - 1) / T, rows = unsigned(heads) * N;
+  const unsigned rows = unsigned(heads) * N, blocks = (rows + ROWS_PER_BLOCK - 1) / ROWS_PER_BLOCK;
+  const unsigned tiles = (N + T - 1) / T;
   scores<<<dim3(tiles, tiles, heads), dim3(T, T)>>>(N, causal, Q, K, S);
-  softmax<<<dim3((rows + ROWS - 1) / ROWS), dim3(32, ROWS)>>>(N, rows, S);
-  weighted_sum<<<dim3(d / T, tiles, heads), dim3(T, T)>>>(N, S, V, O);
+  softmax<<<dim3(blocks), dim3(32, ROWS_PER_BLOCK)>>>(N, rows, S);
+  output<<<dim3(d / T, tiles, heads), dim3(T, T)>>>(N, S, V, O);
 }
 
 // ==== Harness, the same text in all forward files: O against double precision, and the time. ====

@@ -6,7 +6,7 @@
 namespace flash::online_softmax {
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const TileChoice&, const DeviceLimits&) {
-  return v.name == std::string_view("warp_per_row") ? naive::predicted_forward(p, 2, /*warp_per_row=*/true) : Prediction{};
+  return v.name == std::string_view("one_pass") ? naive::predicted_forward(p, 2, /*warp_per_row=*/true) : Prediction{};
 }
 
 }  // namespace flash::online_softmax

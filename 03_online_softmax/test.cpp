@@ -1,5 +1,5 @@
 // What chapter 03 claims. The grid that every stage passes is in common/grid.
-#include "03_online_softmax/1_warp_per_row.cuh"
+#include "03_online_softmax/1_one_pass.cuh"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 

@@ -24,19 +24,12 @@
 // would take 256 registers, and a thread has at most 255.
 #pragma once
 
-#include "common/parts/kernel.cuh"
+#include "04_fa1_forward/thread_rows.cuh"
 
 namespace flash::fa1_forward::step_1 {
 namespace {
 
 constexpr int ROWS_PER_BLOCK = 64;  // one thread per row
-
-/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has
-/// (-inf, 0).
-struct RowStats {
-  float m;
-  float l;
-};
 
 /// (3.6)  Adds key j with the score S to (m, l) and to o.
 template <int Width>

@@ -25,26 +25,13 @@
 // [B, H, Nq, 1].
 #pragma once
 
-#include "common/parts/kernel.cuh"
+#include "04_fa1_forward/thread_rows.cuh"
 
 namespace flash::fa1_forward::step_2 {
 namespace {
 
 constexpr int Br = 64;  // queries at a time: one thread per row
 constexpr int Bc = 32;  // keys and values at a time
-
-/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has
-/// (-inf, 0).
-struct RowStats {
-  float m;
-  float l;
-};
-
-/// (4.3)  The statistics of the union of two sets: (3.4).
-__device__ inline RowStats merge(RowStats a, RowStats b) {
-  const float m = fmaxf(a.m, b.m);
-  return {m, expf(a.m - zero_if_empty(m)) * a.l + expf(b.m - zero_if_empty(m)) * b.l};
-}
 
 /// Copies rows row0, row0 + 1, ... of M to a tile. The whole block takes part: neighbouring threads
 /// copy neighbouring elements. Rows beyond the last one stay as they are: no query sees them.
@@ -138,21 +125,14 @@ void forward(const Attention& a) {
          view<float>(a.workspace("l")), view<float>(a.workspace("m")), view<float>(a.L));
 }
 
-/// l and m [B, H, Nq, 1].
-std::vector<WorkspaceSpec> workspace(const Problem& p, Pass) {
-  const std::array<std::int64_t, 4> rows{p.B, p.H, p.Nq, 1};
-  return {{"l", rows}, {"m", rows}};
-}
-
-const Variant variant{
-    .name = "key_tiles",
-    .idea = "K and V outside, tile by tile in shared memory: O, l, m wait in HBM",
-    .forward = forward,
-    .workspace = workspace,
-    .refuse = [](const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, 1, 1); },
-    .max_head_dim = 64,
-    .row_multiple = 32,
-    .takes = plain_problem};
+const Variant variant{.name = "key_tiles",
+                      .idea = "K and V outside, tile by tile in shared memory: O, l, m wait in HBM",
+                      .forward = forward,
+                      .workspace = workspace,
+                      .refuse = refuse,
+                      .max_head_dim = 64,
+                      .row_multiple = 32,
+                      .takes = plain_problem};
 
 }  // namespace
 }  // namespace flash::fa1_forward::step_2

@@ -3,7 +3,7 @@
 
 #include "common/attention/cost.hpp"
 #include "common/attention/prediction.hpp"
-#include "common/attention/variants.hpp"
+#include "common/attention/registry.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -46,13 +46,14 @@ inline Prediction predicted_forward(const FullProblem& p, const Tiles& tiles) {
   return {moved, sectors_of(moved, p), 2 * heads * v.tiles, 0};
 }
 
-/// Step 2: the same elements, with two barriers per tile of keys. Rows of Q and O belong to a thread each, as in step 1.
-inline Prediction predicted_key_tiles(const FullProblem& p) {
+/// Steps 2 and 3: the same elements, with two barriers per tile of keys. Rows of Q and O belong to a thread each, as in step 1, which
+/// reads and writes so many columns per access.
+inline Prediction predicted_key_tiles(const FullProblem& p, int columns) {
   constexpr Tiles tiles{.Br = 64, .Bc = 32};
   Prediction prediction = predicted_forward(p, tiles);
   for (const char* name : {"Q", "O"}) {
     Moved& moved = prediction.tensors[name];
-    moved.sectors = moved.read + moved.written;
+    moved.sectors = (moved.read + moved.written) / columns;
   }
   prediction.sectors = sectors_of(prediction.tensors, p);
   prediction.barriers = 2 * std::int64_t{p.B} * p.H * ((p.Nk + tiles.Bc - 1) / tiles.Bc);
@@ -61,7 +62,8 @@ inline Prediction predicted_key_tiles(const FullProblem& p) {
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const TileChoice&, const DeviceLimits& limits) {
   if (v.name == std::string_view("fused")) return predicted_fused(p);
-  if (v.name == std::string_view("key_tiles")) return predicted_key_tiles(p);
+  if (v.name == std::string_view("key_tiles")) return predicted_key_tiles(p, 1);
+  if (v.name == std::string_view("key_groups")) return predicted_key_tiles(p, 4);
   return v.name == std::string_view("tiled") ? predicted_forward(p, predicted_tiles(p, limits)) : Prediction{};
 }
 

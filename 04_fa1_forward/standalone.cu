@@ -25,12 +25,12 @@ constexpr int Br = 256, Bc = 64;  // rows of a tile of Q; of a tile of K and V
 constexpr int THREADS = Br;       // each has a row
 
 /// Of a part of a row of S: its maximum, and the sum of e^(S - m).
-struct MaxAndSum {
+struct RowStats {
   float m, l;
 };
 
 /// Of both parts together. The order in which parts merge does not matter, nor does their size.
-__device__ MaxAndSum merge(MaxAndSum a, MaxAndSum b) {
+__device__ RowStats merge(RowStats a, RowStats b) {
   const float m = fmaxf(a.m, b.m);
   return {m, expf(a.m - m) * a.l + expf(b.m - m) * b.l};
 }
@@ -48,18 +48,18 @@ __device__ void load_tile(float (&tile)[Rows][Cols], const float4* M, int row0, 
 /// Q, K, V, O: four numbers per float4, which one instruction loads.
 __global__ void __launch_bounds__(THREADS)
     fa1_forward(int N, bool causal, const float4* Q, const float4* K, const float4* V, float4* O,
-                MaxAndSum* stats) {
+                RowStats* stats) {
   __shared__ __align__(16) float K_smem[Bc][d], V_smem[Bc][d];
   const size_t head = size_t(blockIdx.x) * N * (d / 4);  // where it begins
 
-  for (int col0 = 0; col0 < N; col0 += Bc) {
-    load_tile(K_smem, K + head, col0, N);
-    load_tile(V_smem, V + head, col0, N);
+  for (int key0 = 0; key0 < N; key0 += Bc) {
+    load_tile(K_smem, K + head, key0, N);
+    load_tile(V_smem, V + head, key0, N);
     // Read after write: each thread reads all of K_j and V_j.
     __syncthreads();
 
     for (int i = threadIdx.x; i < N; i += Br) {      // this thread's row of each Q_i
-      const int keys = (causal ? i + 1 : N) - col0;  // that it sees, counted from col0
+      const int keys = (causal ? i + 1 : N) - key0;  // that it sees, counted from key0
       if (keys <= 0) continue;
 
       // A row of S = Q_i K_j^T / sqrt(d). It is in registers, as nvcc unrolls the loops over j.
@@ -72,31 +72,31 @@ __global__ void __launch_bounds__(THREADS)
       }
 
       // Its softmax: of this tile alone, then merged with the previous tiles.
-      MaxAndSum tile{-INFINITY, 0.0f};
+      RowStats tile_stats{-INFINITY, 0.0f};
       for (int j = 0; j < Bc; ++j) {
         S[j] = j < keys ? S[j] / sqrtf(d) : -INFINITY;
-        tile.m = fmaxf(tile.m, S[j]);
+        tile_stats.m = fmaxf(tile_stats.m, S[j]);
       }
       for (int j = 0; j < Bc; ++j) {
-        S[j] = expf(S[j] - tile.m);  // P
-        tile.l += S[j];
+        S[j] = expf(S[j] - tile_stats.m);  // P
+        tile_stats.l += S[j];
       }
-      MaxAndSum& row = stats[blockIdx.x * size_t(N) + i];
-      const MaxAndSum old = col0 > 0 ? row : MaxAndSum{-INFINITY, 0.0f};
-      const MaxAndSum both = merge(old, tile);
-      row = both;
+      RowStats& row = stats[blockIdx.x * size_t(N) + i];
+      const RowStats old_stats = key0 > 0 ? row : RowStats{-INFINITY, 0.0f};
+      const RowStats new_stats = merge(old_stats, tile_stats);
+      row = new_stats;
 
-      // O_i, four columns at a time: the old one and P V_j, each with its weight.
-      const float old_weight = expf(old.m - both.m) * old.l / both.l;
-      const float tile_weight = expf(tile.m - both.m) / both.l;
+      // O_i, four columns at a time: the old one and P V_j, each with its factor.
+      const float old_factor = expf(old_stats.m - new_stats.m) * old_stats.l / new_stats.l;
+      const float new_factor = expf(tile_stats.m - new_stats.m) / new_stats.l;
       for (int c = 0; c < d; c += 4) {
         float PV[4] = {};
         for (int j = 0; j < Bc; ++j)
           for (int e = 0; e < 4; ++e) PV[e] += S[j] * V_smem[j][c + e];
         float4& o = O[head + (i * d + c) / 4];
-        const float4 O_i = col0 > 0 ? o : float4{};
-        o = {old_weight * O_i.x + tile_weight * PV[0], old_weight * O_i.y + tile_weight * PV[1],
-             old_weight * O_i.z + tile_weight * PV[2], old_weight * O_i.w + tile_weight * PV[3]};
+        const float4 O_i = key0 > 0 ? o : float4{};
+        o = {old_factor * O_i.x + new_factor * PV[0], old_factor * O_i.y + new_factor * PV[1],
+             old_factor * O_i.z + new_factor * PV[2], old_factor * O_i.w + new_factor * PV[3]};
       }
     }
     // Write after read: the next K_j and V_j overwrite what slower threads still read.
@@ -117,8 +117,8 @@ constexpr double tolerance = 1e-5;  // sums of d and of N numbers of about 1, ro
 /// Computes O; all pointers are to HBM.
 static void attention(int N, int heads, bool causal, const float* Q, const float* K, const float* V,
                       float* O) {
-  static MaxAndSum* stats = nullptr;  // [heads, N], allocated by the first call
-  if (stats == nullptr) check(cudaMalloc(&stats, sizeof(MaxAndSum) * heads * N), 3);
+  static RowStats* stats = nullptr;  // [heads, N], allocated by the first call
+  if (stats == nullptr) check(cudaMalloc(&stats, sizeof(RowStats) * heads * N), 3);
   fa1_forward<<<dim3(heads), dim3(THREADS)>>>(N, causal, (const float4*)Q, (const float4*)K,
                                               (const float4*)V, (float4*)O, stats);
 }

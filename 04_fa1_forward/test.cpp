@@ -1,5 +1,5 @@
 // What chapter 04 claims. The grid that every stage passes is in common/grid.
-#include "04_fa1_forward/3_tiled.cuh"
+#include "04_fa1_forward/4_tiled.cuh"
 #include "04_fa1_forward/predicted.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
@@ -16,7 +16,7 @@
 namespace flash::fa1_forward {
 namespace {
 
-using namespace step_3;
+using namespace step_4;
 using grid::causal;
 using grid::Simulated;
 

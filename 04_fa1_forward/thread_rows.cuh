@@ -1,12 +1,27 @@
-// One thread owns a row: how its block loads tiles, and the thread's arithmetic, four columns at a
-// time. Step 3 of 04 introduces it; chapter 05 uses it, too, and step 1 of 06
-// the arithmetic.
+// 04 FlashAttention-1: the words in which its steps are written. One thread owns a row: the row's
+// statistics and, from step 3 on, tiles that a block loads and the thread's arithmetic, four
+// columns at a time. Chapter 05 uses all of it, step 1 of 06 the arithmetic.
 #pragma once
 
 #include "common/parts/kernel.cuh"
 
 namespace flash::fa1_forward {
 namespace {
+
+/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has
+/// (-inf, 0).
+struct RowStats {
+  float m;
+  float l;
+};
+
+/// (4.3)  The statistics of the union of two sets: (3.4).
+__device__ inline RowStats merge(RowStats a, RowStats b) {
+  const float m = fmaxf(a.m, b.m);
+  return {m, expf(a.m - zero_if_empty(m)) * a.l + expf(b.m - zero_if_empty(m)) * b.l};
+}
+
+// ---- From step 3 on -----------------------------------------------------------------------------
 
 // Keys per thread at a time: 8 independent sums hide the latency of each other's multiply-adds.
 constexpr int GROUP = 8;
@@ -79,6 +94,19 @@ __device__ void dot_products(float (&qk)[GROUP], const SharedMatrix<float>& Q_sm
 #pragma unroll
     for (int g = 0; g < GROUP; ++g) qk[g] = add_dot(qk[g], q, K_smem.as<const float4>(key + g, c));
   }
+}
+
+// ---- What the harness is told, from step 2 on ---------------------------------------------------
+
+/// l and m [B, H, Nq, 1], where a row waits for the next tile of keys.
+inline std::vector<WorkspaceSpec> workspace(const Problem& p, Pass) {
+  const std::array<std::int64_t, 4> rows{p.B, p.H, p.Nq, 1};
+  return {{"l", rows}, {"m", rows}};
+}
+
+/// "" or why a grid of one block per head cannot hold a problem.
+inline std::string refuse(const Problem& p) {
+  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, 1, 1);
 }
 
 }  // namespace

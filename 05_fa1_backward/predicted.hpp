@@ -16,9 +16,9 @@ inline Tiles predicted_tiles(const FullProblem& p, const DeviceLimits& limits) {
   return {32, 8};
 }
 
-/// (5.9)  With three barriers per pair of tiles.
+/// (5.9)  With three barriers per pair of tiles. The steps move the same.
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice&, const DeviceLimits& limits) {
-  if (v.name != std::string_view("thread_per_row")) return {};
+  if (v.name != std::string_view("phases") && v.name != std::string_view("grouped")) return {};
   if (pass == Pass::forward) return fa1_forward::predicted_forward(p, fa1_forward::predicted_tiles(p, limits));
   const Visits visited = visits(p, predicted_tiles(p, limits));
   const std::int64_t R = visited.queries;

@@ -49,19 +49,19 @@ __global__ void __launch_bounds__(THREADS)
   const size_t head = size_t(blockIdx.x) * N;  // its first row
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
-  for (int col0 = 0; col0 < N; col0 += Bc) {
-    load_tile(K_smem, K + head * d, col0, N);
-    load_tile(V_smem, V + head * d, col0, N);
+  for (int key0 = 0; key0 < N; key0 += Bc) {
+    load_tile(K_smem, K + head * d, key0, N);
+    load_tile(V_smem, V + head * d, key0, N);
     float dK_reg[COLS] = {}, dV_reg[COLS] = {};  // row `lane` of dK_j and dV_j, this warp's columns
 
-    for (int row0 = causal ? col0 : 0; row0 < N; row0 += Br) {
-      load_tile(Q_smem, Q + head * d, row0, N);
-      load_tile(dO_smem, dO + head * d, row0, N);
+    for (int query0 = causal ? key0 : 0; query0 < N; query0 += Br) {
+      load_tile(Q_smem, Q + head * d, query0, N);
+      load_tile(dO_smem, dO + head * d, query0, N);
       // Read after write: each thread reads rows of all four tiles that others have loaded.
       __syncthreads();
 
       // P and dS: row `lane` of the tile, this warp's keys.
-      const int i = row0 + lane;
+      const int i = query0 + lane;
       float S[KEYS] = {}, dP[KEYS] = {}, D = 0.0f;
       for (int c = 0; c < d; ++c) {
         for (int k = 0; k < KEYS; ++k) {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(THREADS)
         if (i < N) D += dO_smem[lane][c] * O[(head + i) * d + c];
       }
       for (int k = 0; k < KEYS; ++k) {
-        const int j = col0 + KEYS * warp + k;
+        const int j = key0 + KEYS * warp + k;
         const bool visible = i < N && j < N && (!causal || j <= i);
         const float P = visible ? expf(S[k] / sqrtf(d) - L[head + i]) : 0.0f;
         P_smem[lane][KEYS * warp + k] = P;
@@ -85,9 +85,9 @@ __global__ void __launch_bounds__(THREADS)
       float dQ_reg[ROWS] = {};
       for (int k = 0; k < Bc; ++k)
         for (int r = 0; r < ROWS; ++r) dQ_reg[r] += dS_smem[y + r][k] * K_smem[k][x];
-      for (int r = 0; r < ROWS && row0 + y + r < N; ++r) {
-        float& sum = dQ[(head + row0 + y + r) * d + x];
-        sum = (col0 > 0 ? sum : 0.0f) + dQ_reg[r];
+      for (int r = 0; r < ROWS && query0 + y + r < N; ++r) {
+        float& sum = dQ[(head + query0 + y + r) * d + x];
+        sum = (key0 > 0 ? sum : 0.0f) + dQ_reg[r];
       }
 
       // dV_j += P^T dO_i and dK_j += dS^T Q_i.
@@ -100,9 +100,9 @@ __global__ void __launch_bounds__(THREADS)
       // Write after read: the next tiles overwrite what slower threads still read.
       __syncthreads();
     }
-    for (int c = 0; c < COLS && col0 + lane < N; ++c) {
-      dK[(head + col0 + lane) * d + COLS * warp + c] = dK_reg[c];
-      dV[(head + col0 + lane) * d + COLS * warp + c] = dV_reg[c];
+    for (int c = 0; c < COLS && key0 + lane < N; ++c) {
+      dK[(head + key0 + lane) * d + COLS * warp + c] = dK_reg[c];
+      dV[(head + key0 + lane) * d + COLS * warp + c] = dV_reg[c];
     }
   }
 }

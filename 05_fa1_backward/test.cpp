@@ -1,6 +1,6 @@
 // What chapter 05 claims. The grid that every stage passes is in common/grid.
-#include "05_fa1_backward/kernel.cuh"
 #include "05_fa1_backward/predicted.hpp"
+#include "05_fa1_backward/tiles.cuh"
 #include "common/attention/cost.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
@@ -30,7 +30,7 @@ TEST_CASE("chapter: dS is the Jacobian of the softmax times dP (5.3)") {
   for (int j = 0; j < N; ++j) {
     for (int c = 0; c < N; ++c) inputs.K(0, 0, j, c) = inputs.V(0, 0, j, c) = j == c ? 1.0f : 0.0f;
   }
-  const Results<float> got = grid::run(grid::variants().front(), p, inputs, Pass::backward);
+  const Results<float> got = grid::run(grid::variant_named("grouped"), p, inputs, Pass::backward);
   for (int i = 0; i < p.Nq; ++i) {
     double P[N], l = 0;
     for (int j = 0; j < N; ++j) l += std::exp(static_cast<double>(inputs.Q(0, 0, i, j)));
@@ -64,7 +64,7 @@ TEST_CASE("chapter: tile sizes follow d and the shared memory (5.8)") {
         const Tiles got = tiles_of(grid::problem_of({.Nq = N, .Nk = N, .d = d}), limits);
         CHECK(4 * static_cast<std::size_t>(shared_floats(got, width_of(d))) <= limits.shared_bytes);
         CHECK((got.Br >= 2 * got.Bc && got.Br % 32 == 0 && got.Br <= MAX_Br));
-        CHECK((got.Bc % GROUP == 0 && got.Bc <= (N + 15) / 16 * 16));
+        CHECK((got.Bc % fa1_forward::GROUP == 0 && got.Bc <= (N + 15) / 16 * 16));
       }
     }
   }
@@ -91,11 +91,12 @@ TEST_CASE("cpu: the order of threads changes no bit") {
   const Simulated gpu({.target_sm = 75});
   const FullProblem p = many_tiles();
   const Inputs inputs = make_inputs(p, InputKind::normal, 52, Pass::backward);
-  const Variant& v = grid::variants().front();
-  const Results<float> first = grid::run(v, p, inputs, Pass::backward);
-  for (std::uint64_t seed = 0; seed < 4; ++seed) {
-    const Simulated order({.order = seed == 0 ? Order::reverse : Order::random, .seed = seed, .target_sm = 75});
-    CHECK(identical(first, grid::run(v, p, inputs, Pass::backward)));
+  for (const Variant& v : grid::variants()) {
+    const Results<float> first = grid::run(v, p, inputs, Pass::backward);
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      const Simulated order({.order = seed == 0 ? Order::reverse : Order::random, .seed = seed, .target_sm = 75});
+      CHECK_MESSAGE(identical(first, grid::run(v, p, inputs, Pass::backward)), v.name);
+    }
   }
 }
 
@@ -109,15 +110,15 @@ TEST_CASE("cpu: bytes are those of the formula (5.9), and sectors and barriers a
     for (const FullProblem& p : grid::counted(problems)) {
       CHECK(predicted_tiles(p, grid::device().limits()) == tiles_of(p, grid::device().limits()));
       if (sm == 90) continue;  // there the grid holds every problem to the predictions
-      grid::check_prediction(grid::variants().front(), p, Pass::backward);
-      grid::check_prediction(grid::variants().front(), p, Pass::forward);
+      for (const Variant& v : grid::variants()) grid::check_prediction(v, p, Pass::backward);
+      grid::check_prediction(grid::variant_named("grouped"), p, Pass::forward);
     }
   }
 }
 
 TEST_CASE("cpu: rows, columns and broadcasts of shared memory meet no bank twice") {
   const FullProblem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 66, .d = 64}));  // tiles of 128 x 64
-  Runner runner(grid::device(), grid::variants().front(), p, make_inputs(p, InputKind::normal, 1, Pass::backward),
+  Runner runner(grid::device(), grid::variant_named("grouped"), p, make_inputs(p, InputKind::normal, 1, Pass::backward),
                 Pass::backward);
   CHECK(runner.count().bank_conflicts == 0);
 }

@@ -1,4 +1,4 @@
-// 05: how large tiles are, and their loads to shared memory with several of them in flight.
+// 05: how large tiles are, and, from step 2 on, their loads with several in flight.
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"

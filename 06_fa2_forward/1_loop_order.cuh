@@ -142,8 +142,9 @@ void start(const Attention& a) {
          view<const float>(a.V), view<float>(a.O), view<float>(a.L));
 }
 
-template <class Shape>
+template <int... Sizes>
 constexpr CompiledShape compiled(const char* why) {
+  using Shape = ForwardShape<Sizes...>;
   return {.width = Shape::Width,
           .tiles = {Shape::Br, Shape::Bc},
           .threads = Shape::THREADS,
@@ -155,32 +156,22 @@ constexpr CompiledShape compiled(const char* why) {
 
 // Width, Br, Bc.
 constexpr CompiledShape shapes[] = {
-    compiled<ForwardShape<32, 128, 32>>("K and V move once for each 128 queries"),
-    compiled<ForwardShape<32, 64, 32>>("twice as many blocks"),
-    compiled<ForwardShape<32, 32, 32>>("little shared memory, most blocks"),
-    compiled<ForwardShape<64, 128, 32>>("K and V move once for each 128 queries"),
-    compiled<ForwardShape<64, 64, 32>>("twice as many blocks"),
-    compiled<ForwardShape<64, 32, 32>>("little shared memory, most blocks"),
-    compiled<ForwardShape<96, 128, 32>>("K and V move once for each 128 queries"),
-    compiled<ForwardShape<96, 64, 32>>("twice as many blocks"),
-    compiled<ForwardShape<96, 32, 32>>("little shared memory, most blocks"),
-    compiled<ForwardShape<128, 128, 32>>("K and V move once for each 128 queries"),
-    compiled<ForwardShape<128, 64, 32>>("twice as many blocks"),
-    compiled<ForwardShape<128, 32, 32>>("little shared memory, most blocks"),
+    compiled<32, 128, 32>("K and V move once for each 128 queries"),
+    compiled<32, 64, 32>("twice as many blocks"),
+    compiled<32, 32, 32>("little shared memory, most blocks"),
+    compiled<64, 128, 32>("K and V move once for each 128 queries"),
+    compiled<64, 64, 32>("twice as many blocks"),
+    compiled<64, 32, 32>("little shared memory, most blocks"),
+    compiled<96, 128, 32>("K and V move once for each 128 queries"),
+    compiled<96, 64, 32>("twice as many blocks"),
+    compiled<96, 32, 32>("little shared memory, most blocks"),
+    compiled<128, 128, 32>("K and V move once for each 128 queries"),
+    compiled<128, 64, 32>("twice as many blocks"),
+    compiled<128, 32, 32>("little shared memory, most blocks"),
 };
 
-std::string refuse(const Problem& p) {
-  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32);
-}
-
-const Variant variant{
-    .name = "loop_order",
-    .idea = "Q outer loop: a row's O, m, l stay in registers, a block for each tile of Q",
-    .forward = start_one_of<shapes>,
-    .refuse = refuse,
-    .tiles = choices_of<shapes>,
-    .row_multiple = 4,
-    .takes = plain_problem};
+const Variant variant = plain_step<shapes>(
+    "loop_order", "Q outer loop: a row's O, m, l stay in registers, a block for each tile of Q");
 
 }  // namespace
 }  // namespace flash::fa2_forward::step_1

@@ -46,6 +46,8 @@ struct ForwardShape {
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width,
                 "tiles are dealt out evenly");
   static_assert(Bc % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
+
+  static void start(const Attention& a);  // launches the kernel of these sizes
 };
 
 /// The transpose of a tile, for use as the right operand of a product.
@@ -127,45 +129,17 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l);
 }
 
-template <class Shape>
-void start(const Attention& a) {
+template <int Width, int Br, int Bc, int ThreadRows>
+void ForwardShape<Width, Br, Bc, ThreadRows>::start(const Attention& a) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
-  launch("fa2_register_tiles",
-         {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-         forward_kernel<Shape>, p, view<const float>(a.Q), view<const float>(a.K),
+  const unsigned blocks = blocks_for(p.Nq, Br) * static_cast<unsigned>(p.B * p.H);
+  launch("fa2_register_tiles", {dim3(blocks), dim3(THREADS), SHARED_FLOATS * sizeof(float)},
+         forward_kernel<ForwardShape>, p, view<const float>(a.Q), view<const float>(a.K),
          view<const float>(a.V), view<float>(a.O), view<float>(a.L));
 }
 
-template <class Shape>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<Shape>(why, start<Shape>);
-}
-
-// Width, Br, Bc, rows per thread.
-constexpr CompiledShape shapes[] = {
-    compiled<ForwardShape<32, 128, 64, 8>>("8 x 8 scores a thread"),
-    compiled<ForwardShape<32, 64, 32, 4>>("twice as many blocks, little shared memory"),
-    compiled<ForwardShape<64, 128, 64, 8>>("8 x 8 scores and outputs a thread"),
-    compiled<ForwardShape<64, 64, 32, 4>>("twice as many blocks, little shared memory"),
-    compiled<ForwardShape<96, 64, 64, 4>>("4 x 8 scores and 4 x 12 outputs a thread"),
-    compiled<ForwardShape<96, 32, 32, 4>>("twice as many blocks, little shared memory"),
-    compiled<ForwardShape<128, 64, 32, 4>>("4 x 4 scores and 4 x 16 outputs a thread"),
-    compiled<ForwardShape<128, 32, 32, 4>>("twice as many blocks, little shared memory"),
-};
-
-std::string refuse(const Problem& p) {
-  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32);
-}
-
-const Variant variant{
-    .name = "register_tiles",
-    .idea = "a thread holds a tile of S and of O, the lanes of a row meet in shuffles",
-    .forward = start_one_of<shapes>,
-    .refuse = refuse,
-    .tiles = choices_of<shapes>,
-    .row_multiple = 4,
-    .takes = plain_problem};
+const Variant variant = plain_step<sizes_of_steps<ForwardShape>>(
+    "register_tiles", "a thread holds a tile of S and of O, the lanes of a row meet in shuffles");
 
 }  // namespace
 }  // namespace flash::fa2_forward::step_2

@@ -3,7 +3,7 @@
 
 #include "common/attention/cost.hpp"
 #include "common/attention/prediction.hpp"
-#include "common/attention/variants.hpp"
+#include "common/attention/registry.hpp"
 
 #include <bit>
 #include <string_view>

@@ -10,9 +10,9 @@
 //
 // Q, K, V and O are [heads, N, d] in fp32, row after row, with d = 64. Keys beyond N are masked.
 // A warp computes 32 rows. Its lanes form a grid, y = 0..3 and x = 0..7: a lane has rows y, y + 4,
-// ..., y + 28 and keys x, x + 8, x + 16, x + 24 of S, and two runs of four columns of O. Its l is the
-// sum over its own keys; 8 lanes add theirs after the loop. It needs all keys of its rows, so P goes
-// through shared memory, within a warp. Br = 64, since Q, K, V and P then fill 45 of 48 KB.
+// ..., y + 28 and keys x, x + 8, x + 16, x + 24 of S, and two runs of four columns of O. Its l is
+// the sum over its own keys; 8 lanes add theirs after the loop. It needs all keys of its rows, so P
+// goes through shared memory, within a warp. Br = 64, since Q, K, V and P then fill 45 of 48 KB.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
 //   common/run standalone.cu -- 100 2 0
@@ -47,17 +47,17 @@ __global__ void __launch_bounds__(THREADS)
   __shared__ __align__(16) float Q_smem[Br][d + PAD], K_smem[Bc][d + PAD], V_smem[Bc][d + PAD];
   __shared__ float P_smem[Br][Bc + X];
   const size_t head = size_t(blockIdx.y) * N * (d / 4);  // where it begins
-  const int row0 = blockIdx.x * Br, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int query0 = blockIdx.x * Br, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int x = lane % X;                    // this thread's keys: x, x + X, x + 2 X, ...
   const int y = warp * Y * ROWS + lane / X;  // its rows: y, y + Y, y + 2 Y, ...
 
-  load_tile(Q_smem, Q + head, row0, N);
+  load_tile(Q_smem, Q + head, query0, N);
   float O_reg[ROWS][COLS] = {}, m[ROWS], l[ROWS] = {};  // l: of this thread's columns alone
   for (int r = 0; r < ROWS; ++r) m[r] = -INFINITY;
 
-  for (int col0 = 0; col0 < (causal ? min(N, row0 + Br) : N); col0 += Bc) {
-    load_tile(K_smem, K + head, col0, N);
-    load_tile(V_smem, V + head, col0, N);
+  for (int key0 = 0; key0 < (causal ? min(N, query0 + Br) : N); key0 += Bc) {
+    load_tile(K_smem, K + head, key0, N);
+    load_tile(V_smem, V + head, key0, N);
     // Read after write: each thread reads rows of Q, K and V that others have loaded.
     __syncthreads();
 
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int r = 0; r < ROWS; ++r) {
       float m_new = m[r];
       for (int c = 0; c < KEYS; ++c) {
-        const int i = row0 + y + Y * r, j = col0 + x + X * c;
+        const int i = query0 + y + Y * r, j = key0 + x + X * c;
         if (j >= N || (causal && j > i)) S[r][c] = -INFINITY;
         m_new = fmaxf(m_new, S[r][c]);
       }
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(THREADS)
 
   for (int r = 0; r < ROWS; ++r) {
     for (int other = 1; other < X; other *= 2) l[r] += __shfl_xor_sync(0xFFFFFFFFu, l[r], other);
-    const int i = row0 + y + Y * r;
+    const int i = query0 + y + Y * r;
     if (i >= N) continue;
     for (int c = 0; c < COLS; c += 4) {
       const float* const o = &O_reg[r][c];

@@ -20,8 +20,6 @@
 namespace flash::fa2_forward {
 namespace {
 
-constexpr float LOG2_E = 1.44269504f;
-
 // ---- A thread's part of a matrix --------------------------------------------------------------
 
 /// Rows x Cols elements of a matrix [HEIGHT, WIDTH], in registers. Lanes: lanes per row. Warps: the
@@ -150,8 +148,8 @@ __device__ void store_tile(const Matrix<float>& M, int row0, const SharedMatrix<
   }
 }
 
-/// From step 3 on: as load_tile(), but asynchronously, to a tile [Height, Width]. A thread keeps to its
-/// four columns, so that its addresses advance by a constant, which is worth 9 %.
+/// From step 3 on: as load_tile(), but asynchronously, to a tile [Height, Width]. A thread keeps to
+/// its four columns, so that its addresses advance by a constant, which is worth 9 %.
 template <class Shape, int Height>
 __device__ void load_async(const SharedMatrix<float>& tile, const Matrix<const float>& M,
                            int row0) {
@@ -229,7 +227,7 @@ template <class Shape>
 constexpr ThreadPart held_by_a_thread[] = {part_of<typename Shape::Scores>("S"),
                                            part_of<typename Shape::Output>("O")};
 
-/// speed, per_sm: as in CompiledShape (in step 8).
+/// One line of a table of sizes. speed, per_sm: as in CompiledShape (in step 8).
 template <class Shape>
 constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&),
                                        double speed = 0, int per_sm = 1) {
@@ -243,6 +241,40 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
           .thread = held_by_a_thread<Shape>,
           .per_sm = per_sm,
           .speed = speed};
+}
+template <class Shape>
+constexpr CompiledShape compiled_shape(const char* why) {
+  return compiled_shape<Shape>(why, Shape::start);
+}
+
+/// The sizes of steps 2 to 7: width, Br, Bc, rows per thread.
+template <template <int, int, int, int> class Shape>
+constexpr CompiledShape sizes_of_steps[] = {
+    compiled_shape<Shape<32, 128, 64, 8>>("8 x 8 scores a thread"),
+    compiled_shape<Shape<32, 64, 32, 4>>("twice as many blocks, little shared memory"),
+    compiled_shape<Shape<64, 128, 64, 8>>("8 x 8 scores and outputs a thread"),
+    compiled_shape<Shape<64, 64, 32, 4>>("twice as many blocks, little shared memory"),
+    compiled_shape<Shape<96, 64, 64, 4>>("4 x 8 scores and 4 x 12 outputs a thread"),
+    compiled_shape<Shape<96, 32, 32, 4>>("twice as many blocks, little shared memory"),
+    compiled_shape<Shape<128, 64, 32, 4>>("4 x 4 scores and 4 x 16 outputs a thread"),
+    compiled_shape<Shape<128, 32, 32, 4>>("twice as many blocks, little shared memory"),
+};
+
+/// "" or why a grid of one block per tile of Q, of at least 32 rows, cannot hold a problem.
+inline std::string refuse(const Problem& p) {
+  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32);
+}
+
+/// A step of the ladder, for the plain problem alone.
+template <const auto& shapes>
+Variant plain_step(const char* name, const char* idea) {
+  return {.name = name,
+          .idea = idea,
+          .forward = start_one_of<shapes>,
+          .refuse = refuse,
+          .tiles = choices_of<shapes>,
+          .row_multiple = 4,
+          .takes = plain_problem};
 }
 
 }  // namespace

@@ -161,39 +161,26 @@ void start(const Attention& a) {
          dq_kernel<Shape>, p, tensors_of(a));
 }
 
-template <class Shape>
+template <int... Sizes>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<Shape>(why, start<Shape>, speed);
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
 // Width, Br, Bc, lanes per row of scores, lanes per row of dK, warps that divide the rows, all of
 // the block's.
 constexpr CompiledShape shapes[] = {
-    compiled<BackwardShape<32, 64, 128, 16, 8, 8, 1>>("4 x 8 scores a thread"),
-    compiled<BackwardShape<32, 32, 64, 8, 8, 4, 1>>("little shared memory, twice as many blocks"),
-    compiled<BackwardShape<64, 64, 128, 16, 8, 8, 1>>("4 x 8 scores and gradients a thread"),
-    compiled<BackwardShape<64, 32, 32, 8, 16, 4, 1>>("little shared memory"),
-    compiled<BackwardShape<96, 32, 64, 8, 8, 4, 1>>("4 x 12 gradients a thread"),
-    compiled<BackwardShape<128, 64, 64, 8, 16, 8, 1>>("4 x 8 gradients a thread"),
-    compiled<BackwardShape<128, 32, 32, 8, 16, 4, 1>>("less shared memory"),
-    compiled<BackwardShape<128, 16, 32, 8, 16, 4, 1>>("little shared memory"),
+    compiled<32, 64, 128, 16, 8, 8, 1>("4 x 8 scores a thread"),
+    compiled<32, 32, 64, 8, 8, 4, 1>("little shared memory, twice as many blocks"),
+    compiled<64, 64, 128, 16, 8, 8, 1>("4 x 8 scores and gradients a thread"),
+    compiled<64, 32, 32, 8, 16, 4, 1>("little shared memory"),
+    compiled<96, 32, 64, 8, 8, 4, 1>("4 x 12 gradients a thread"),
+    compiled<128, 64, 64, 8, 16, 8, 1>("4 x 8 gradients a thread"),
+    compiled<128, 32, 32, 8, 16, 4, 1>("less shared memory"),
+    compiled<128, 16, 32, 8, 16, 4, 1>("little shared memory"),
 };
 
-std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
-                               : choices(shapes, p, pass, limits);
-}
-
-const Variant variant{
-    .name = "two_kernels",
-    .idea = "dK and dV over tiles of K, dQ over tiles of Q: deterministic, seven products",
-    .forward = run_forward_pass,
-    .backward = start_one_of<shapes>,
-    .workspace = workspace,
-    .refuse = refuse,
-    .tiles = tiles,
-    .row_multiple = 4,
-    .takes = plain_problem};
+const Variant variant = plain_step<shapes>(
+    "two_kernels", "dK and dV over tiles of K, dQ over tiles of Q: deterministic, seven products");
 
 }  // namespace
 }  // namespace flash::fa2_backward::step_1

@@ -113,42 +113,29 @@ void start(const Attention& a) {
          backward_kernel<Shape>, p, tensors_of(a));
 }
 
-template <class Shape>
+template <int... Sizes>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<Shape>(why, start<Shape>, speed);
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
 // Width, Br, Bc, lanes per row of scores, lanes per row of dK; speed relative to the first of the
 // width (left out: 3/4 of the line before), as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
-    compiled<BackwardShape<32, 64, 128, 16, 8>>("8 x 8 scores a thread"),
-    compiled<BackwardShape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),
-    compiled<BackwardShape<64, 64, 128, 16, 8>>("8 x 8 scores and gradients a thread"),
-    compiled<BackwardShape<64, 64, 64, 8, 16>>("twice as many blocks", 0.88),
-    compiled<BackwardShape<64, 32, 32, 8, 16>>("little shared memory", 0.62),
-    compiled<BackwardShape<96, 64, 64, 8, 8>>("4 x 12 gradients a thread"),
-    compiled<BackwardShape<96, 32, 64, 8, 8>>("less shared memory"),
-    compiled<BackwardShape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
-    compiled<BackwardShape<128, 32, 64, 8, 16>>("less shared memory", 0.74),
-    compiled<BackwardShape<128, 32, 32, 8, 16>>("twice as many blocks", 0.62),
-    compiled<BackwardShape<128, 16, 32, 8, 16>>("little shared memory", 0.43),
+    compiled<32, 64, 128, 16, 8>("8 x 8 scores a thread"),
+    compiled<32, 32, 64, 8, 8>("little shared memory, twice as many blocks"),
+    compiled<64, 64, 128, 16, 8>("8 x 8 scores and gradients a thread"),
+    compiled<64, 64, 64, 8, 16>("twice as many blocks", 0.88),
+    compiled<64, 32, 32, 8, 16>("little shared memory", 0.62),
+    compiled<96, 64, 64, 8, 8>("4 x 12 gradients a thread"),
+    compiled<96, 32, 64, 8, 8>("less shared memory"),
+    compiled<128, 64, 64, 8, 16>("8 x 8 gradients a thread"),
+    compiled<128, 32, 64, 8, 16>("less shared memory", 0.74),
+    compiled<128, 32, 32, 8, 16>("twice as many blocks", 0.62),
+    compiled<128, 16, 32, 8, 16>("little shared memory", 0.43),
 };
 
-std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
-                               : choices(shapes, p, pass, limits);
-}
-
-const Variant variant{.name = "one_kernel",
-                      .idea = "five products; dQ summed by atomics",
-                      .forward = run_forward_pass,
-                      .backward = start_one_of<shapes>,
-                      .workspace = workspace,
-                      .refuse = refuse,
-                      .tiles = tiles,
-                      .atomic_dQ = true,
-                      .row_multiple = 4,
-                      .takes = plain_problem};
+const Variant variant =
+    plain_step<shapes>("one_kernel", "five products; dQ summed by atomics", /*atomic_dQ=*/true);
 
 }  // namespace
 }  // namespace flash::fa2_backward::step_3

@@ -17,18 +17,18 @@
 namespace flash::fa2_backward {
 namespace {
 
-using fa2_forward::LOG2_E, fa2_forward::mask, fa2_forward::add_product, fa2_forward::KMajor,
-    fa2_forward::MnMajor, fa2_forward::load_async, fa2_forward::ThreadTile, fa2_forward::write_tile;
+using fa2_forward::mask, fa2_forward::add_product, fa2_forward::KMajor, fa2_forward::MnMajor,
+    fa2_forward::load_async, fa2_forward::ThreadTile, fa2_forward::write_tile;
 
 constexpr int HALF_THREADS = 4 * WARP;
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Warps:
 /// those that divide the rows of a product. Groups: of so many warps, each with a product of its
 /// own of a pair: 1 in step 1, and two halves from step 2 on.
-///   tile            elements per thread                         lanes per row   runs, rows x columns
-///   Scores          SCORE_ROWS x Bc / ScoreLanes                ScoreLanes      SCORE_RUN x 1
-///   KeyGradient     KEY_ROWS x Width / KeyLanes                 KeyLanes        4 x 4
-///   QueryGradient   QUERY_ROWS x Width / Groups / QUERY_LANES   QUERY_LANES     1 x 4
+///   tile           elements per thread                        lanes per row   runs, rows x columns
+///   Scores         SCORE_ROWS x Bc / ScoreLanes               ScoreLanes      SCORE_RUN x 1
+///   KeyGradient    KEY_ROWS x Width / KeyLanes                KeyLanes        4 x 4
+///   QueryGradient  QUERY_ROWS x Width / Groups / QUERY_LANES  QUERY_LANES     1 x 4
 template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes, int Warps = 4, int Groups = 2>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
@@ -226,6 +226,25 @@ std::string refuse(const Problem& p) {
   const std::string queries =
       refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 2 * HALF_THREADS / WARP);
   return queries.empty() ? refuse_row_of_blocks(std::int64_t{p.B} * p.Hkv, p.Nk, 32) : queries;
+}
+
+/// A step of the ladder, for the plain problem alone. Its forward pass has tile sizes of its own.
+template <const auto& shapes>
+Variant plain_step(const char* name, const char* idea, bool atomic_dQ = false) {
+  return {.name = name,
+          .idea = idea,
+          .forward = run_forward_pass,
+          .backward = start_one_of<shapes>,
+          .workspace = workspace,
+          .refuse = refuse,
+          .tiles =
+              [](const Problem& p, Pass pass, const DeviceLimits& limits) {
+                return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
+                                             : choices(shapes, p, pass, limits);
+              },
+          .atomic_dQ = atomic_dQ,
+          .row_multiple = 4,
+          .takes = plain_problem};
 }
 
 }  // namespace

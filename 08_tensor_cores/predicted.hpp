@@ -3,7 +3,7 @@
 
 #include "common/attention/cost.hpp"
 #include "common/attention/prediction.hpp"
-#include "common/attention/variants.hpp"
+#include "common/attention/registry.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -19,9 +19,30 @@ inline std::int64_t biases(const FullProblem& p, const Visits& v, int threads) {
   return p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? threads * v.tiles : v.pairs;
 }
 
+/// visits() of the TMA, which loads whole tiles: in a ragged batch they may reach into the next sequence.
+inline Visits visits_by_tma(const FullProblem& p, const Tiles& tiles) {
+  Visits v = visits(p, tiles);
+  if (p.sequences.empty()) return v;
+  v.queries = v.keys = v.seeing = v.seen = 0;
+  const auto [Br, Bc] = tiles;
+  for (int n = 0; n < p.sequences.count(); ++n) {
+    const OptionsProblem s = p.sequence(n);
+    const int queries = p.Nq - p.sequences.queries[n], keys = p.Nk - p.sequences.keys[n];  // from the sequence's first on
+    for (int i = 0; i < s.Nq; i += Br) {
+      const int first = s.first_key(i, Bc), end = s.end_key(std::min(i + Br, s.Nq) - 1), rows = std::min(Br, queries - i);
+      if (first < end) v.seeing += rows;
+      for (int j = first; j < end; j += Bc) v.queries += rows, v.keys += std::min(Bc, keys - j);
+    }
+    for (int j = 0; j < s.Nk; j += Bc) {
+      if (s.first_query(j) < s.end_query(std::min(j + Bc, s.Nk) - 1)) v.seen += std::min(Bc, keys - j);
+    }
+  }
+  return v;
+}
+
 /// (8.9)  Of tiles that a lazy maximum computes twice, which takes scores that grow on the way, the second time is left out.
-inline MovedTensors predicted_forward(const FullProblem& p, const TileChoice& choice) {
-  const Visits v = visits(p, choice.tiles);
+inline MovedTensors predicted_forward(const FullProblem& p, const TileChoice& choice, bool by_tma = false) {
+  const Visits v = by_tma ? visits_by_tma(p, choice.tiles) : visits(p, choice.tiles);
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   MovedTensors moved{{"O", {0, heads * p.Nq * p.d}}, {"L", {0, heads * p.Nq}}};
   moved["Q"].read = heads * v.seeing * p.d;
@@ -52,14 +73,17 @@ inline std::optional<std::int64_t> forward_barriers(std::string_view step, const
   return tiles_of_Q <= limits.multiprocessors ? std::optional(tiles_of_Q) : std::nullopt;  // else blocks take several tiles
 }
 
-/// The same where a warp only loads. Each warpgroup of 64 rows looks up biases of the tiles that it sees.
+/// The same where a warp only loads. Each warpgroup of 64 rows looks up biases of the tiles that it sees. In a ragged batch the consumers and
+/// the producer look up the tile and the ends of its sequence, the producer where Q, K and V begin, the consumers O and L.
 inline MovedTensors predicted_specialized(std::string_view step, const FullProblem& p, const TileChoice& choice) {
-  MovedTensors moved = predicted_forward(p, choice);
+  MovedTensors moved = predicted_forward(p, choice, /*by_tma=*/true);
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   if (p.bias != BiasKind::none) moved["bias"].read = heads * biases(p, visits(p, {64, choice.tiles.Bc}), 128);
   if (step == "scheduled" || step == "options_hopper") {
-    const std::int64_t work = heads * (up(p.Nq, choice.tiles.Br) / choice.tiles.Br);
+    const std::int64_t work = heads * visits(p, choice.tiles).query_tiles, consumers = choice.threads - 128;
     moved["counter"] = {work + 1, work + 1};  // drawn from once for each tile of Q, and set back
+    if (!p.sequences.empty())
+      moved["order"].read = work * 2 * (consumers + 1), moved["offsets"].read = work * (6 * consumers + 6);
   }
   return moved;
 }
@@ -112,11 +136,12 @@ inline std::int64_t subgroups_of(const Variant& v, const Problem& p) {
 inline MovedTensors predicted_backward(std::string_view step, const FullProblem& p, const TileChoice& choice,
                                        std::int64_t subgroups) {
   const auto [Br, Bc] = choice.tiles;
-  const bool two_kernels = step == "two_kernels", halved = step == "staggered";
+  const bool two_kernels = step == "two_kernels", halved = step == "halves" || step == "staggered";
   const bool divided = step == "divided", ordered = step == "ordered" || divided, relay = step == "relay";
-  const bool hopper =
-      step == "warpgroups" || step == "ring" || step == "bulk" || ordered || step == "lead" || step == "general";
-  const Visits v = visits(p, choice.tiles), of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
+  const bool hopper = step == "warpgroups" || step == "ring" || step == "bulk" || ordered || step == "lead" ||
+                      step == "general" || step == "options_lead";
+  const Visits v = hopper ? visits_by_tma(p, choice.tiles) : visits(p, choice.tiles),
+               of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t width = relay ? (d <= 160 ? 160 : d <= 192 ? 192 : 256) : d <= 128 ? up(d, 32) : 256;
   // Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
@@ -162,10 +187,11 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
 }
 
 /// The options backward. In a ragged batch L and D, and the sum of dQ, have up to 128 rows more per sequence. Each thread looks up its block's tile
-/// and the ends of the sequence, and where it begins: for K and V, dK and dV, and in each tile for Q, dO, dQ, and L and D. Threads of the
-/// kernels before and after look for the sequence of their row.
-inline MovedTensors predicted_options_backward(const FullProblem& p, const TileChoice& choice) {
-  MovedTensors moved = predicted_backward("one_kernel", p, choice, 1);
+/// and the ends of the sequence, and where it begins: for K and V, dK and dV, and in each tile for Q, dO, dQ, and L and D. On Hopper only
+/// consumers look for dK and dV, and the producer and the adder for the rest. Threads of the kernels before and after look for the sequence of
+/// their row.
+inline MovedTensors predicted_options_backward(const FullProblem& p, const TileChoice& choice, bool hopper = false) {
+  MovedTensors moved = predicted_backward(hopper ? "options_lead" : "one_kernel", p, choice, 1);
   if (p.sequences.empty()) return moved;
   const Visits v = visits(p, choice.tiles);
   const std::int64_t parts = p.d > 128 ? 2 : 1, kv_blocks = parts * p.Hkv, in_tiles = parts * p.H;
@@ -180,7 +206,9 @@ inline MovedTensors predicted_options_backward(const FullProblem& p, const TileC
   moved["order"].read = kv_blocks * v.key_tiles * 2 * threads;
   const std::int64_t to_find = std::bit_width(count - 1) + 1 + 3;
   const auto of_row = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(width / 8)));  // threads of prepare
-  moved["offsets"].read = kv_blocks * ((4 + 2) * v.key_tiles + 2 * v.seen_tiles) * threads + in_tiles * 4 * v.tiles * threads +
+  const std::int64_t of_blocks =
+      hopper ? v.key_tiles * (4 * threads + 2 * (threads - 128) + 2) : ((4 + 2) * v.key_tiles + 2 * v.seen_tiles) * threads;
+  moved["offsets"].read = kv_blocks * of_blocks + in_tiles * v.tiles * (hopper ? 2 : 4 * threads) +
                           p.H * (rows * of_row + up(rows / 2 * width / 8, 256)) * to_find +
                           p.H * (p.Nq * (2 * chunks + 1) + of_16 * chunks);
   return moved;
@@ -215,8 +243,10 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   for (const std::string_view step : {"specialized", "overlap", "ping_pong", "lazy", "tall", "scheduled", "options_hopper"}) {
     if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
-  for (const std::string_view step : {"two_kernels", "one_kernel", "staggered", "warpgroups", "ring", "bulk", "lead", "general",
-                                      "ordered", "relay", "divided"}) {
+  if (v.name == std::string_view("options_lead") && pass == Pass::backward)
+    return {predicted_options_backward(p, choice, /*hopper=*/true)};
+  for (const std::string_view step : {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "bulk", "lead",
+                                      "general", "options_lead", "ordered", "relay", "divided"}) {
     if (v.name != step) continue;
     if (pass == Pass::backward) return {predicted_backward(step, p, choice, subgroups_of(v, p))};
     return predicted_options(p, choice, limits);

@@ -29,8 +29,7 @@
 #include <cstring>
 #include <vector>
 
-constexpr int d = 128;
-constexpr int Br = 128, Bc = 128;  // rows of a tile of Q, 64 per consumer; of a tile of K and V
+constexpr int d = 128, Br = 128, Bc = 128;  // Br: rows of Q, 64 per consumer; Bc: of K and V
 constexpr int BUFFERS = 4, THREADS = 3 * 128;
 
 /// [Bc, d] as two panels of 64 columns. Chunk c of 16 bytes in row r of a panel is at c ^ r % 8,
@@ -221,10 +220,11 @@ static CUtensorMap tensor_map(int N, int heads, const half* M) {
   const cuuint64_t shape[] = {d, cuuint64_t(N), cuuint64_t(heads)}, bytes[] = {2 * d, 2ull * N * d};
   const cuuint32_t box[] = {64, Bc, 1}, steps[] = {1, 1, 1};
   CUtensorMap map;
-  reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode)(
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode)(
       &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3, (void*)M, shape, bytes, box, steps,
       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  check(cudaError_t(result));  // the runtime numbers errors as the driver does
   return map;
 }
 

@@ -40,7 +40,7 @@ fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
 compare() { "$build/bin/compare" --device gpu "${@:2}" --save "$output/$1.jsonl" 2>>"$output/compare.log" | tee -a "$output/$1.txt" || fail "compare $*"; }
 
 note "build"
-cmake -S . -B "$build" -G Ninja -DFLASH_CUDA=AUTO "$@" >"$output/configure.log" 2>&1 || { tail -n 20 "$output/configure.log"; exit 1; }
+cmake -S . -B "$build" -G Ninja -DFLASH_CUDA=AUTO -DFLASH_BINDING=ON "$@" >"$output/configure.log" 2>&1 || { tail -n 20 "$output/configure.log"; exit 1; }
 cmake --build "$build" >"$output/build.log" 2>&1 || { tail -n 40 "$output/build.log"; exit 1; }
 torch=no
 if python3 -c 'import torch; torch.empty(1, device="cuda")' 2>"$output/peers.log"; then torch=yes; else echo "no torch here: no peers"; fi

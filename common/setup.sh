@@ -12,7 +12,7 @@ usage: common/setup.sh [--check] [--dev] [--browser] [--help]
 
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
   --dev    also what .ci/run needs: clang with its sanitizers, clang-format 14, git, ccache,
-           Python with NumPy and matplotlib, shellcheck, ruff (by pip, into .tools), Chromium
+           Python with NumPy, shellcheck, ruff (by pip, into .tools), Chromium
            for the site; for the course bubblewrap (its grader) and pandoc (its slides)
   --browser  also emscripten and node, which build and run the stages as WebAssembly
   --help   this text
@@ -26,11 +26,11 @@ for argument in "$@"; do
   case $argument in
     --check) check_only=yes ;;
     --dev)
-      names="$names git ccache clang llvm-symbolizer clang-format shellcheck ruff venv numpy matplotlib chromium pandoc bwrap"
-      dev=("git ccache clang-14 libclang-rt-14-dev llvm clang-format-14 shellcheck chromium pandoc bubblewrap python3-venv python3-numpy python3-matplotlib"
-        "git ccache clang compiler-rt llvm ShellCheck chromium pandoc bubblewrap python3-numpy python3-matplotlib"
-        "git ccache clang compiler-rt llvm shellcheck chromium pandoc-cli bubblewrap python-numpy python-matplotlib"
-        "git ccache shellcheck pandoc numpy python-matplotlib")
+      names="$names git ccache clang llvm-symbolizer clang-format shellcheck ruff venv numpy chromium pandoc bwrap"
+      dev=("git ccache clang-14 libclang-rt-14-dev llvm clang-format-14 shellcheck chromium pandoc bubblewrap python3-venv python3-numpy"
+        "git ccache clang compiler-rt llvm ShellCheck chromium pandoc bubblewrap python3-numpy"
+        "git ccache clang compiler-rt llvm shellcheck chromium pandoc-cli bubblewrap python-numpy"
+        "git ccache shellcheck pandoc numpy")
       ;;
     --browser) names="$names em++ node" browser=("emscripten nodejs" "emscripten nodejs" "emscripten nodejs" "emscripten node") ;;
     --help | -h) usage && exit 0 ;;
@@ -69,7 +69,7 @@ is_there() {
     clang-format) { clang-format-14 --version || clang-format --version; } 2>/dev/null | grep -q 'version 14\.' ;;
     ruff) { "$project/.tools/bin/ruff" --version || ruff --version; } 2>/dev/null | grep -qx "ruff $ruff_version" ;;
     venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
-    numpy | matplotlib) python3 -c "import $1" 2>/dev/null ;;
+    numpy) python3 -c "import numpy" 2>/dev/null ;;
     chromium) has chromium || has chromium-browser || has google-chrome ;;
     bwrap) [ "$(uname)" != Linux ] || has bwrap ;;
     *) has "$1" ;;
@@ -101,8 +101,8 @@ install_packages() {
     say "no package manager that this script knows (apt, dnf, pacman, brew)" && return
   fi
   packages="$packages ${dev[$manager]-} ${browser[$manager]-}"
-  [ "$(id -u)" = 0 ] || [ $manager = 3 ] || install="sudo $install"
-  say "missing:$missing; to install: $install $packages"
+  [ "$(id -u)" = 0 ] || [ $manager = 3 ] || { install="sudo $install" && why=" for all users, for which sudo may want your password"; }
+  say "missing:$missing; to install${why:-}: $install $packages"
   if [ $check_only = yes ] || [ "$missing" = " ruff" ]; then return; fi
   case $install in sudo*) has sudo || { say "you are not root, and sudo is missing" && return; } ;; esac
   # shellcheck disable=SC2086  # lists of words
@@ -132,5 +132,9 @@ say "missing:${missing:- nothing}"
 case $missing in *Eigen3* | *doctest* | *CLI11* | *json*) say "CMake downloads missing libraries (offline: docs/howto/platforms.md)" ;; esac
 case "$missing " in
   *" compiler "*) say "needed: g++ 12, clang 14 or newer (on a Mac: xcode-select --install); CXX=... names one" && exit 1 ;;
-  *" cmake "* | *" ninja "*) say "without root: python3 -m pip install --user 'cmake>=3.25' ninja, first in PATH (docs/howto/platforms.md)" && exit 1 ;;
+  *" cmake "* | *" ninja "*)
+    old=$(cmake --version 2>/dev/null | sed -n '1s/.* /; this is CMake /p')
+    say "needed: CMake 3.25 and Ninja$old. To get them, also without root: python3 -m pip install --user 'cmake>=3.25' ninja," \
+      "then export PATH=~/.local/bin:\$PATH (docs/howto/platforms.md)" && exit 1
+    ;;
 esac

@@ -7,7 +7,7 @@ set -uo pipefail
 usage() {
   cat <<'TEXT'
 usage: common/try.sh [--all | --seconds N] STAGE [OPTION...]
-       common/try.sh STAGE --serve
+       common/try.sh STAGE --serve | --build
 
   Builds STAGE as it is now, runs it with these options, then runs its tests.
   Stops at the first thing that is wrong, and shows it.
@@ -18,11 +18,11 @@ usage: common/try.sh [--all | --seconds N] STAGE [OPTION...]
            runs its default problem, then two with odd lengths, one of them causal.
            --variant NAME has only that variant tested
   --all    every test case, however long they take. Otherwise the shortest come
-           first, and none goes on once 15 seconds are over in all
-  --seconds N
-           likewise, but none goes on after N seconds of tests
+           first, and none goes on once 15 seconds are over in all, or
+           with --seconds N, N seconds of tests
   --serve  instead of all this: a page with an editor for the stage's kernels, at an
            address of this machine alone. Each save compiles, runs and says what is wrong
+  --build  instead of all this: builds STAGE, or says why it does not compile
   --help   this text
 
 Exit code: 0 all that ran is right; 1 it does not compile, or a check or a test failed;
@@ -73,8 +73,9 @@ if [ "${1:-}" = --serve ]; then
   [ $# = 1 ] || refuse "--serve takes no other option; the page has a form for them"
   case $name in lab_*) refuse "--serve takes a stage, not the lab program $name" ;; esac
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || refuse "--serve needs Python 3.11 or newer"
-  serve=yes targets=$name
+  exec python3 -B -X utf8 "$root/docs/playground/serve.py" "$name"
 fi
+[ "${1:-}" != --build ] || targets=$name
 
 # --- Build ------------------------------------------------------------------------------------------------------------------
 
@@ -115,17 +116,17 @@ progress() {
 
 # shellcheck disable=SC2317  # called by the next one
 build_all() {
-  if [ -n "$stale" ] || { [ ! -e "$build/build.ninja" ] && [ ! -e "$build/Makefile" ]; }; then
-    (cd "$root" && cmake --preset demo ${stale:+--fresh}) || return 1
-  fi
+  if [ -n "$stale" ]; then (cd "$root" && cmake --preset demo --fresh) || return 1; fi
   # shellcheck disable=SC2086  # one or two words
   cmake --build "$build" --target $targets
 }
 
-command -v cmake >/dev/null || { echo "try: cmake is missing; common/setup.sh installs what a build needs" >&2 && exit 1; }
 stale=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/dev/null)
 if [ "$stale" -ef "$root" ]; then stale=""; fi
 [ -z "$stale" ] || echo "try: build/ builds another folder, $stale; configuring it anew for this one" >&2
+if [ -n "$stale" ] || { [ ! -e "$build/build.ninja" ] && [ ! -e "$build/Makefile" ]; }; then
+  stale=${stale:-none} check=$("$root/common/setup.sh" --check) || { echo "try: ${check##*setup: }" >&2 && exit 1; }
+fi
 logs=$(mktemp -d "${TMPDIR:-/tmp}/flash_try.XXXXXX") || exit 1
 trap 'rm -rf "$logs"' EXIT
 touch "$logs/began" "$logs/build"
@@ -135,7 +136,6 @@ if [ "${PIPESTATUS[0]}" != 0 ]; then
   first '(^|[^-W])[Ee]rror( |:|$)|undefined (reference|symbol)' <"$logs/build" >"$logs/first"
   [ -s "$logs/first" ] || tail -n 8 "$logs/build" >"$logs/first"
   cat "$logs/first"
-  if grep -q 'CMake Error' "$logs/first"; then echo "common/setup.sh says what a build needs and is missing here."; fi
   put_back
   echo "try: $name does not build; all of it: cmake --build $(printf %q "$build") --target $targets" >&2
   exit 1
@@ -143,10 +143,7 @@ fi
 first 'warning ?:' <"$logs/build" | tee "$logs/warning"
 built=$SECONDS
 
-if [ "${serve:-}" = yes ]; then
-  rm -rf "$logs"
-  exec python3 -B -X utf8 "$root/docs/playground/serve.py" "$name"
-fi
+[ "${1:-}" != --build ] || exit 0
 
 # --- Run --------------------------------------------------------------------------------------------------------------------
 

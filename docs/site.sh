@@ -74,6 +74,6 @@ echo "site: $folder/html/index.html"
 
 if [ $check = yes ]; then
   "$python" -m docs.site.walk "$folder/html"
-  "$python" -B -m common.compare plot --docs >/dev/null
-  git diff --exit-code --stat docs/plots || fail "docs/plots was not what compare plot --docs draws; it is now"
+  "$python" -B -m common.compare plot >/dev/null
+  git diff --exit-code --stat docs/plots || fail "docs/plots was not what compare plot draws; it is now"
 fi

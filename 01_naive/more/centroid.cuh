@@ -1,15 +1,16 @@
-// 01 naive, centroids: the kernels that options.cuh launches for --values centroid, after and between its own.
+// 01 naive, centroids: the kernels that options.cuh launches for --values centroid, after and
+// between its own.
 //
-//   Rows of V, and of O, are points of the hyperboloid, too; y = O_i, D = dO_i . y. (The D of dS_kernel, rowsum(P o dP), is 0
-//   for this dP by (9.29), and is subtracted all the same.)
-//   forward    o = sum_j P_ij v_j, with its time component;  n = sqrt(o0^2 - |o|^2);  y = o / n           (9.25)
-//              L = L + ln n, which makes P = e^(S - L) weights with y = sum_j P_ij v_j                    (9.26)
-//   backward   do_sum_i = dO_i + D y,  do_time_i = -D y0, the gradient of the weighted sum (o, o0)       (9.28)
-//              dP_ij = do_sum_i . v_j + do_time_i v0_j,  and rowsum(P dP) = 0                            (9.29)
-//              dV_j = sum_i P_ij (do_sum_i + do_time_i v_j / v0_j)                                       (9.29)
+//   Rows of V, and of O, are points of the hyperboloid, too; y = O_i, D = dO_i . y. (The D of
+//   dS_kernel, rowsum(P o dP), is 0 for this dP by (9.29), and is subtracted all the same.)
+//   forward    o = sum_j P_ij v_j and its time component; n = sqrt(o0^2 - |o|^2), y = o / n  (9.25)
+//              L = L + ln n, which makes P = e^(S - L) weights with y = sum_j P_ij v_j  (9.26)
+//   backward   do_sum_i = dO_i + D y, do_time_i = -D y0, gradient of (o, o0)  (9.28)
+//              dP_ij = do_sum_i . v_j + do_time_i v0_j,  and rowsum(P dP) = 0  (9.29)
+//              dV_j = sum_i P_ij (do_sum_i + do_time_i v_j / v0_j)  (9.29)
 //
-// HBM: the forward pass reads V once more per query, without tiles. The backward pass has do_sum where kernel.cuh has dO, and
-// each element of dV reads a column of P and do_time once more.
+// HBM: the forward pass reads V once more per query, without tiles. The backward pass has do_sum
+// where kernel.cuh has dO, and each element of dV reads a column of P and do_time once more.
 // Workspace: do_sum [B, H, Nq, d]; do_time [B, H, Nq].
 #pragma once
 
@@ -18,8 +19,8 @@
 namespace flash::centroid {
 namespace {
 
-/// (9.25), (9.26)  The weighted mean in O becomes the centroid, and P and L follow. The norm is at least 1, the sum of the
-/// weights (9.27). A thread owns a row.  Grid: (blocks of rows, 1, B*H).
+/// (9.25), (9.26)  The weighted mean in O becomes the centroid, and P and L follow. The norm is at
+/// least 1, the sum of the weights (9.27). A thread owns a row.  Grid: (blocks of rows, 1, B*H).
 __global__ void centroid_kernel(Problem problem, Tensor<const float> V_all, Tensor<float> P_all,
                                 Tensor<float> O_all, Tensor<float> L_all) {
   const int b = blockIdx.z / problem.H;
@@ -40,7 +41,8 @@ __global__ void centroid_kernel(Problem problem, Tensor<const float> V_all, Tens
   L_all.head_vector(b, h)(i) += logf(norm);
 }
 
-/// (9.28)  do_sum and do_time, the gradient of the weighted sum. A thread owns a row.  Grid: (blocks of rows, 1, B*H).
+/// (9.28)  do_sum and do_time, the gradient of the weighted sum. A thread owns a row.  Grid:
+/// (blocks of rows, 1, B*H).
 __global__ void sum_gradient_kernel(Problem problem, Tensor<const float> dO_all,
                                     Tensor<const float> O_all, Tensor<float> do_sum_all,
                                     Tensor<float> do_time_all) {

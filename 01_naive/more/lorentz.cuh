@@ -1,14 +1,15 @@
 // 01 naive, hyperbolic scores: the kernels that options.cuh launches for --score lorentz.
 //
 //   A row q is a point of the hyperboloid with the time component q0 = sqrt(1 + |q|^2).
-//   forward    theta = q0 - k0,   x = (|q - k|^2 - theta^2) / 2                          (9.18), (9.19)
+//   forward    theta = q0 - k0,   x = (|q - k|^2 - theta^2) / 2  (9.18), (9.19)
 //              s = -scale d,   d = 2 asinh(sqrt(x / 2))                                  (9.20)
 //   backward   G = -dS / sqrt(x (x + 2)),   or 0 where x = 0                             (9.21)
 //              dQ_i = scale sum_j G_ij (q_i - k_j - theta_ij q_i / q0_i)                 (9.22)
 //              dK_j = scale sum_i G_ij (k_j - q_i + theta_ij k_j / k0_j)                 (9.22)
 //
-// HBM: scores and slopes read Q and K as a product does. For an element of a gradient a thread reads a row or column of G, of
-// theta G and of the other matrix, and its own row once more for time_of(), without tiles.
+// HBM: scores and slopes read Q and K as a product does. For an element of a gradient a thread
+// reads a row or column of G, of theta G and of the other matrix, and its own row once more for
+// time_of(), without tiles.
 #pragma once
 
 #include "01_naive/kernel.cuh"
@@ -33,8 +34,9 @@ __device__ inline float time_of(const Matrix<const float>& M, int row) {
   return sqrtf(1.0f + square);
 }
 
-/// The pair of this thread's query row0 + threadIdx.y and key col0 + threadIdx.x, in tiles like tile_product().  Everything is
-/// made of differences, so that near points keep their digits.  All threads of the block must call it.
+/// The pair of this thread's query row0 + threadIdx.y and key col0 + threadIdx.x, in tiles like
+/// tile_product().  Everything is made of differences, so that near points keep their digits.  All
+/// threads of the block must call it.
 __device__ inline Pair tile_pair(const Matrix<const float>& Q, const Matrix<const float>& K,
                                  int row0, int col0, int d) {
   __shared__ Tile Q_tile;
@@ -64,7 +66,8 @@ __device__ inline Pair tile_pair(const Matrix<const float>& Q, const Matrix<cons
 /// (9.20)  The distance of two points.
 __device__ inline float distance(float x) { return 2.0f * asinhf(sqrtf(0.5f * x)); }
 
-/// (9.21)  Its derivative with respect to x; where the points coincide it has a kink, and 0 is a subgradient.
+/// (9.21)  Its derivative with respect to x; where the points coincide it has a kink, and 0 is a
+/// subgradient.
 __device__ inline float slope_of_distance(float x) {
   return x == 0.0f ? 0.0f : 1.0f / (sqrtf(x) * sqrtf(x + 2.0f));
 }
@@ -84,7 +87,8 @@ __global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q_all,
     S_all.head(b, h)(i, j) = score(problem, bias, b, h, i, j, -distance(pair.x));
 }
 
-/// (9.21)  dS becomes G, and theta G is written next to it.  Grid: (tiles of keys, tiles of queries, B*H).
+/// (9.21)  dS becomes G, and theta G is written next to it.  Grid: (tiles of keys, tiles of
+/// queries, B*H).
 __global__ void slope_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all,
                              Tensor<float> dS_all, Tensor<float> theta_G_all) {
   const int b = blockIdx.z / problem.H;
@@ -122,7 +126,8 @@ __global__ void dQ_kernel(Problem problem, Tensor<const float> G_all,
   dQ_all.head(b, h)(i, c) = problem.scale * (space_sum - time_sum * q / time_of(Q, i));
 }
 
-/// (9.22)  dK: the sum over a group's query heads. A thread owns an element.  Grid: (tiles of d, tiles of keys, B*Hkv).
+/// (9.22)  dK: the sum over a group's query heads. A thread owns an element.  Grid: (tiles of d,
+/// tiles of keys, B*Hkv).
 __global__ void dK_kernel(Problem problem, Tensor<const float> G_all,
                           Tensor<const float> theta_G_all, Tensor<const float> Q_all,
                           Tensor<const float> K_all, Tensor<float> dK_all) {

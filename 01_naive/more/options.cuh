@@ -1,37 +1,39 @@
-// 01 naive with the options of chapter 09: a sliding window, a softcap, ragged batches, dropout, the gradient of the bias,
-// hyperbolic scores (lorentz.cuh) and centroids (centroid.cuh).
+// 01 naive with the options of chapter 09: a sliding window, a softcap, ragged batches, dropout,
+// the gradient of the bias, hyperbolic scores (lorentz.cuh) and centroids (centroid.cuh).
 //
 //   forward    s = scale q_i . k_j                                                      (1.1)
-//              S_ij = c tanh(s / c) + bias, or -inf where the window hides key j        (9.1), (9.3), (9.7)
+//              S_ij = c tanh(s / c) + bias, -inf where the window hides key j  (9.1), (9.3), (9.7)
 //   backward   dS = P o (dP - rowsum(P o dP)) o (1 - (capped / c)^2)                    (9.2)
-//   dropout    O = (P o Z) V,   dV = (P o Z)^T dO,   dP = Z o dO V^T                   (9.12), (9.13)
+//   dropout    O = (P o Z) V,   dV = (P o Z)^T dO,   dP = Z o dO V^T  (9.12), (9.13)
 //   lorentz    s = -scale d(q_i, k_j), the distance on the hyperboloid                  (9.20)
 //   centroid   O = (P V) / N,  L = L + ln N,  N the Lorentz norm of P V             (9.25), (9.26)
 //   bias       dBias = sum of P o (dP - rowsum(P o dP)) over the heads that share it    (9.16)
 //
-// New since kernel.cuh: four kernels. The scores know who sees whom and what the cap does to them; all products and the
-// softmax stay as they are. dS is multiplied by the slope of the cap, for which its kernel reads S once more. Dropout
-// multiplies P, and in the backward pass dP, by Z in place. dS needs P as it was, so the backward pass runs the softmax
-// again. The gradient of the bias sums dS before the slope multiplies it.
+// New since kernel.cuh: four kernels. The scores know who sees whom and what the cap does to them;
+// all products and the softmax stay as they are. dS is multiplied by the slope of the cap, for
+// which its kernel reads S once more. Dropout multiplies P, and in the backward pass dP, by Z in
+// place. dS needs P as it was, so the backward pass runs the softmax again. The gradient of the
+// bias sums dS before the slope multiplies it.
 //
 // A ragged batch is a loop on the host: the kernels run once per sequence, on its rows alone.
 //
-// HBM: as kernel.cuh. Dropout reads and writes P, and in the backward pass dP, once more; with a softcap the backward pass
-//   also reads S, and the bias; the gradient of the bias reads dS once and is written once. S and P hold all pairs of a
-//   ragged batch, although only those within a sequence are used.
+// HBM: as kernel.cuh. Dropout reads and writes P, and in the backward pass dP, once more; with a
+//   softcap the backward pass also reads S, and the bias; the gradient of the bias reads dS once
+//   and is written once. S and P hold all pairs of a ragged batch, although only those within a
+//   sequence are used.
 #pragma once
 
 #include "01_naive/kernel.cuh"
 #include "01_naive/more/centroid.cuh"
 #include "01_naive/more/lorentz.cuh"
 #include "common/parts/bias_gradient.cuh"
-#include "common/parts/options.cuh"
-#include "common/parts/score.cuh"
+#include "common/parts/ragged.cuh"
 
 namespace flash::naive::more_options {
 namespace {
 
-/// (9.1)  S = scale Q K^T, capped, + bias, masked    [Nq, d] x [d, Nk].  Grid: (tiles of keys, tiles of queries, B*H).
+/// (9.1)  S = scale Q K^T, capped, + bias, masked    [Nq, d] x [d, Nk].
+/// Grid: (tiles of keys, tiles of queries, B*H).
 __global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q_all,
                               Tensor<const float> K_all, Bias bias, Tensor<float> S_all) {
   const int b = blockIdx.z / problem.H;
@@ -46,8 +48,9 @@ __global__ void scores_kernel(OptionsProblem problem, Tensor<const float> Q_all,
     S_all.head(b, h)(i, j) = score(problem, bias, b, h, i, j, dot);
 }
 
-/// (9.2)  Multiplies dS by the slope of the cap, in place. S - bias recovers the capped score, with fewer digits if the bias is
-/// much larger than the cap. A masked pair has S = -inf, P = 0 and dS = 0.  A thread owns a row.  Grid: (blocks of rows, 1, B*H).
+/// (9.2)  Multiplies dS by the slope of the cap, in place. S - bias recovers the capped score, with
+/// fewer digits if the bias is much larger than the cap. A masked pair has S = -inf, P = 0 and dS =
+/// 0.  A thread owns a row.  Grid: (blocks of rows, 1, B*H).
 __global__ void slope_kernel(OptionsProblem problem, Tensor<const float> S_all, Bias bias,
                              Tensor<float> dS_all) {
   const int b = blockIdx.z / problem.H;
@@ -63,7 +66,8 @@ __global__ void slope_kernel(OptionsProblem problem, Tensor<const float> S_all, 
   }
 }
 
-/// (9.12), (9.13)  A = A o Z, for A = P or dP. A thread owns the four elements that share a call of Philox.
+/// (9.12), (9.13)  A = A o Z, for A = P or dP. A thread owns the four elements that share a call of
+/// Philox.
 /// Grid: (tiles of 2 TILE keys, tiles of 2 TILE queries, B*H).
 __global__ void drop_kernel(Problem problem, DropMask mask, int sequence, Tensor<float> A_all) {
   constexpr int key_stride = DropMask::APART;
@@ -78,8 +82,9 @@ __global__ void drop_kernel(Problem problem, DropMask mask, int sequence, Tensor
   }
 }
 
-/// (9.16)  dBias = the sum of dS, before the slope, over the heads that share the bias, always in the same order.
-/// A thread owns an element.  Grid: (tiles of keys, tiles of queries, matrices of the bias).
+/// (9.16)  dBias = the sum of dS, before the slope, over the heads that share the bias, always in
+/// the same order. A thread owns an element.  Grid: (tiles of keys, tiles of queries, matrices of
+/// the bias).
 __global__ void bias_gradient_kernel(Problem problem, Tensor<const float> dS_all,
                                      Tensor<float> dBias_all) {
   const SharingHeads sharing = sharing_heads(problem, blockIdx.z);
@@ -107,14 +112,16 @@ struct SequenceRun {
   int sequence = 0;
 };
 
-/// [B, H, Nq, .]: the gradient of the weighted sum, of its space components and of its time component.
+/// [B, H, Nq, .]: the gradient of the weighted sum, of its space components and of its time
+/// component.
 std::vector<WorkspaceSpec> query_workspaces(const Problem& p, Pass pass) {
   if (pass == Pass::forward) return {};
   return {{.name = "do_sum", .shape = {p.B, p.H, p.Nq, p.d}, .only_for = Features::centroid},
           {.name = "do_time", .shape = {p.B, p.H, p.Nq, 1}, .only_for = Features::centroid}};
 }
 
-/// One run per sequence if the batch is ragged, with views of the sequence's rows of all tensors and workspaces; else one.
+/// One run per sequence if the batch is ragged, with views of the sequence's rows of all tensors
+/// and workspaces; else one.
 std::vector<SequenceRun> sequences_of(const Attention& a, Pass pass) {
   const Sequences& sequences = a.problem.sequences;
   if (sequences.empty()) return {{a}};
@@ -150,7 +157,8 @@ LaunchShape row_per_thread(const Problem& p) {
   return by_rows(p, ROWS_PER_BLOCK, dim3(ROWS_PER_BLOCK));
 }
 
-/// Launches unless there is nothing to compute: the grid of a result without elements would be empty.
+/// Launches unless there is nothing to compute: the grid of a result without elements would be
+/// empty.
 template <class... Arguments>
 void launch_unless_empty(const char* name, const LaunchShape& shape, Arguments&&... arguments) {
   if (shape.grid.x > 0 && shape.grid.y > 0 && shape.grid.z > 0) launch(name, shape, arguments...);
@@ -184,9 +192,10 @@ void forward_of_one(const SequenceRun& run) {
   }
 }
 
-/// Runs after forward_of_one(), which left S and P o Z in their workspaces, and leaves them there. Dropout multiplies P in
-/// place, and dS needs it as it was, hence 1 and 6 (1 writes the same L again). With --score lorentz dS becomes G in place,
-/// and theta G takes the place of dP, which has been used up.
+/// Runs after forward_of_one(), which left S and P o Z in their workspaces, and leaves them there.
+/// Dropout multiplies P in place, and dS needs it as it was, hence 1 and 6 (1 writes the same L
+/// again). With --score lorentz dS becomes G in place, and theta G takes the place of dP, which has
+/// been used up.
 void backward_of_one(const SequenceRun& run) {
   const Attention& a = run.a;
   const FullProblem& p = a.problem;

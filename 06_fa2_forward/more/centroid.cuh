@@ -8,7 +8,7 @@
 //     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
 //     o0 = alpha o0 + P v0                                  [Br, Bc] x [Bc]             (9.25)
 //     O = alpha O + P V_j                                   [Br, Bc] x [Bc, d]          (6.4)
-//   n = the Lorentz norm of (o0, O);   O = O / n,   L = scale m + ln n                  (9.25), (9.26)
+//   n = the Lorentz norm of (o0, O);   O = O / n,   L = scale m + ln n  (9.25), (9.26)
 //
 // New since lorentz: V's rows are points, too.
 // - Their time components v0 come with the tiles of K, and o0 is one more sum per row.
@@ -33,9 +33,23 @@ struct ForwardShape : more_lorentz::ForwardShape<Width, Br, Bc, ThreadRows, Lane
       more_lorentz::ForwardShape<Width, Br, Bc, ThreadRows, Lanes, Blocks>::SHARED_FLOATS + 2 * Bc;
 };
 
+/// (9.25)  o0 = alpha o0 + P v0, over this lane's columns. Nothing is subtracted from v0: its first
+/// float is enough.
+template <class Tile>
+__device__ void add_weighted_times(Rows<Tile::ROWS>& o0, const Rows<Tile::ROWS>& alpha,
+                                   const Tile& P, const SharedMatrix<float>& v0_smem) {
+  o0 = alpha * o0;
+#pragma unroll
+  for (int c = 0; c < Tile::COLS; ++c) {
+    const float v0 = time_of(v0_smem, Tile::col(c)).x;
+#pragma unroll
+    for (int r = 0; r < Tile::ROWS; ++r) o0[r] += P.elements[r][c] * v0;
+  }
+}
+
 /// (9.25), (9.27)  The sum of the weights in l becomes the Lorentz norm of the weighted sum (o0,
-/// O), in all lanes that share a row. The norm is at least that sum, whatever is left of a
-/// difference of rounded numbers.
+/// O), in the first lane of a row, since write_output() adds up what its lanes have. The norm is at
+/// least that sum, whatever is left of a difference of rounded numbers.
 template <class Tile>
 __device__ void lorentz_norm(Rows<Tile::ROWS>& l, Rows<Tile::ROWS> o0, const Tile& O) {
   Rows<Tile::ROWS> square(0.0f);
@@ -45,6 +59,7 @@ __device__ void lorentz_norm(Rows<Tile::ROWS>& l, Rows<Tile::ROWS> o0, const Til
     const float length = sqrtf(square[r]);
     sum = sqrtf(fmaxf(sum * sum, (o0[r] - length) * (o0[r] + length)));
   });
+  if (Tile::col(0) != 0) l = Rows<Tile::ROWS>(0.0f);
 }
 
 template <class Shape>
@@ -55,8 +70,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    Tensor<const float> v0_all) {
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  // Heads vary fastest, so that all heads' longest tiles start first: under a causal mask the last
-  // rows see the most keys.
+  // Heads vary fastest, so that all heads' longest tiles start first.
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   const int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
@@ -82,17 +96,15 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
-  const int key_end =
-      problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   if (key_end > 0) {
     load_keys(0);
     load_times<Shape, Shape::Br>(q0_smem, q0_all.head(b, h), query0);
   }
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
-  typename Shape::Output O(0.0f);      // not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
-  Rows<O.ROWS> o0(0.0f);               // over this lane's columns only
+  typename Shape::Output O(0.0f);                // not normalised
+  Rows<O.ROWS> m(-INFINITY), l(0.0f), o0(0.0f);  // l, o0: over this lane's columns only
   const float scale_log2 = rule.late_scale * LOG2_E;
   const auto power = [=](float x) { return exp2_approx(x * scale_log2); };
 
@@ -109,21 +121,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_squares(S, MnMajor{Qt_smem}, KMajor{K_smem});
     subtract_times(S, q0_smem, k0_smem);              // (9.19)
     S.each([](float& s, int) { s = -distance(s); });  // (9.20)
-    rule.apply(S, head, query0,
-               key0);  // scale and bias if they cannot wait; the mask if there is one
-    const Rows<O.ROWS> alpha = update_max(m, row_max(S), power);  // (6.2)
-    // (6.3)  S becomes P.
-    S.each([&](float& s, int r) { s = power(s - zero_if_empty(m[r])); });
+    rule.apply(S, head, query0, key0);  // the mask; scale and bias if they cannot wait
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S), power);           // (6.2)
+    S.each([&](float& s, int r) { s = power(s - zero_if_empty(m[r])); });  // (6.3)  S becomes P
     auto& P = S;
     l = alpha * l + lane_sum(P);
-    o0 = alpha * o0;  // (9.25)
-#pragma unroll
-    for (int c = 0; c < P.COLS; ++c) {
-      const float v0 =
-          time_of(v0_smem, P.col(c)).x;  // nothing is subtracted from it: its first float is enough
-#pragma unroll
-      for (int r = 0; r < P.ROWS; ++r) o0[r] += P.elements[r][c] * v0;
-    }
+    add_weighted_times(o0, alpha, P, v0_smem);
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
@@ -148,7 +151,6 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // 3. (9.26)
   lorentz_norm(l, o0, O);
-  if (O.col(0) != 0) l = Rows<O.ROWS>(0.0f);  // write_output() adds up what the lanes of a row have
   write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, rule.late_scale);
 }
 
@@ -166,22 +168,22 @@ void start(const Attention& a) {
          view<const float>(a.workspace("v0")));
 }
 
-template <class Shape>
-constexpr CompiledShape compiled(const char* why, double speed = 0, int per_sm = Shape::BLOCKS) {
-  return compiled_shape<Shape>(why, start<Shape>, speed, per_sm);
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why, double speed = 0,
+                                 int per_sm = ForwardShape<Sizes...>::BLOCKS) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed, per_sm);
 }
 
 // The tile sizes of lorentz.
 constexpr CompiledShape shapes[] = {
-    compiled<ForwardShape<32, 128, 64, 8, 8, 2>>("8 x 8 scores a thread, two blocks on an SM"),
-    compiled<ForwardShape<32, 64, 32, 4, 8, 4>>("twice as many blocks"),
-    compiled<ForwardShape<64, 128, 64, 8, 8, 2>>(
-        "8 x 8 scores and outputs a thread, two blocks on an SM"),
-    compiled<ForwardShape<64, 64, 32, 4, 8, 3>>("little shared memory"),
-    compiled<ForwardShape<96, 64, 64, 4, 8, 2>>("4 x 8 scores a thread, two blocks on an SM"),
-    compiled<ForwardShape<96, 64, 32, 4, 8, 3>>("little shared memory"),
-    compiled<ForwardShape<128, 128, 64, 8, 16>>("8 x 8 outputs a thread"),
-    compiled<ForwardShape<128, 32, 32, 4, 8>>("little shared memory"),
+    compiled<32, 128, 64, 8, 8, 2>("8 x 8 scores a thread, two blocks on an SM"),
+    compiled<32, 64, 32, 4, 8, 4>("twice as many blocks"),
+    compiled<64, 128, 64, 8, 8, 2>("8 x 8 scores and outputs a thread, two blocks on an SM"),
+    compiled<64, 64, 32, 4, 8, 3>("little shared memory"),
+    compiled<96, 64, 64, 4, 8, 2>("4 x 8 scores a thread, two blocks on an SM"),
+    compiled<96, 64, 32, 4, 8, 3>("little shared memory"),
+    compiled<128, 128, 64, 8, 16>("8 x 8 outputs a thread"),
+    compiled<128, 32, 32, 4, 8>("little shared memory"),
 };
 
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {

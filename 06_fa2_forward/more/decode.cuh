@@ -1,7 +1,8 @@
 // 06 FlashAttention-2, forward: decode. Few queries, many keys: every byte is read once
 // (docs/reference/decode.md).
 //
-//   for every tile of packed rows and every split of its keys (one block each), for every tile j of the split's keys:
+//   for every tile of packed rows and every split of its keys (one block each), for every tile j of
+//   the split's keys:
 //     each warp with its 16 keys of the tile, and an m, l and O of its own:
 //     S = scale Q K_j^T + bias, masked                      [Br, d] x [d, 16]           (6.1)
 //     m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                 (6.2)
@@ -64,6 +65,19 @@ __device__ void load_packed(const SharedMatrix<float>& Qt, const Tensor<const fl
     const int row = e % Shape::Br, k = e / Shape::Br;
     const bool exists = rows.exists(row) && k < Q_all.cols;
     Qt(k, row) = exists ? Q_all.head(rows.b, rows.head(row))(rows.query(row), k) : 0.0f;
+  }
+}
+
+/// Stores O in the rows of a tile from row0 on.
+template <class Tile>
+__device__ void store_rows(const SharedMatrix<float>& tile, int row0, const Tile& O) {
+#pragma unroll
+  for (int r = 0; r < Tile::ROWS; ++r) {
+#pragma unroll
+    for (int c = 0; c < Tile::COLS; c += 4) {
+      const float* const run = &O.elements[r][c];
+      tile.as<float4>(row0 + O.row(r), O.col(c)) = make_float4(run[0], run[1], run[2], run[3]);
+    }
   }
 }
 
@@ -148,15 +162,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     sum = sum == 0.0f ? 0.0f : 1.0f / sum;                         // and O = 0
   });
   O.scale_rows(l);
-#pragma unroll
-  for (int r = 0; r < O.ROWS; ++r) {
-#pragma unroll
-    for (int c = 0; c < O.COLS; c += 4) {
-      const float* const run = &O.elements[r][c];
-      O_smem.as<float4>(warp * Shape::Br + O.row(r), O.col(c)) =
-          make_float4(run[0], run[1], run[2], run[3]);
-    }
-  }
+  store_rows(O_smem, warp * Shape::Br, O);
 
   // 4. (K.3)  The split's O and L.
   // Read after write: O and L of all warps.
@@ -204,6 +210,7 @@ const Variant variant{
     .refuse = refuse_splits,
     .tiles = tiles,
     .row_multiple = 4,
+    .takes = general_problem,
     .fastest = is_decode,
     .only_if_fastest = true};
 

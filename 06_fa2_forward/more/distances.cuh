@@ -3,7 +3,7 @@
 // add_distance_gradient().
 //
 //   q0 = sqrt(1 + |q|^2), the time component, in two floats                              (9.18)
-//   x = (|q - k|^2 - (q0 - k0)^2) / 2,   d = 2 asinh(sqrt(x / 2))                        (9.19), (9.20)
+//   x = (|q - k|^2 - (q0 - k0)^2) / 2,   d = 2 asinh(sqrt(x / 2))  (9.19), (9.20)
 #pragma once
 
 #include "06_fa2_forward/operands.cuh"

@@ -23,7 +23,7 @@
 #pragma once
 
 #include "06_fa2_forward/more/distances.cuh"
-#include "common/parts/softmax.cuh"
+#include "common/parts/score_rule.cuh"
 
 namespace flash::fa2_forward::more_lorentz {
 namespace {
@@ -85,8 +85,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    Tensor<const float> k0_all, Tensor<float> O_all, Tensor<float> L_all) {
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  // Heads vary fastest, so that all heads' longest tiles start first: under a causal mask the last
-  // rows see the most keys.
+  // Heads vary fastest, so that all heads' longest tiles start first.
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   const int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
@@ -110,8 +109,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
-  const int key_end =
-      problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
+  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   if (key_end > 0) {
     load_keys(0);
     load_times<Shape, Shape::Br>(q0_smem, q0_all.head(b, h), query0);
@@ -136,8 +134,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_squares(S, MnMajor{Qt_smem}, KMajor{K_smem});
     subtract_times(S, q0_smem, k0_smem);              // (9.19)
     S.each([](float& s, int) { s = -distance(s); });  // (9.20)
-    rule.apply(S, head, query0,
-               key0);  // scale and bias if they cannot wait; the mask if there is one
+    rule.apply(S, head, query0, key0);  // the mask; scale and bias if they cannot wait
     const Rows<O.ROWS> alpha = update_max(m, row_max(S), power);  // (6.2)
     // (6.3)  S becomes P.
     S.each([&](float& s, int r) { s = power(s - zero_if_empty(m[r])); });
@@ -190,22 +187,22 @@ void start(const Attention& a) {
          view<const float>(a.workspace("k0")), view<float>(a.O), view<float>(a.L));
 }
 
-template <class Shape>
-constexpr CompiledShape compiled(const char* why, double speed = 0, int per_sm = Shape::BLOCKS) {
-  return compiled_shape<Shape>(why, start<Shape>, speed, per_sm);
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why, double speed = 0,
+                                 int per_sm = ForwardShape<Sizes...>::BLOCKS) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed, per_sm);
 }
 
 // The tile sizes of tuned that suit most problems, and the smallest.
 constexpr CompiledShape shapes[] = {
-    compiled<ForwardShape<32, 128, 64, 8, 8, 2>>("8 x 8 scores a thread, two blocks on an SM"),
-    compiled<ForwardShape<32, 64, 32, 4, 8, 4>>("twice as many blocks"),
-    compiled<ForwardShape<64, 128, 64, 8, 8, 2>>(
-        "8 x 8 scores and outputs a thread, two blocks on an SM"),
-    compiled<ForwardShape<64, 64, 32, 4, 8, 3>>("little shared memory"),
-    compiled<ForwardShape<96, 64, 64, 4, 8, 2>>("4 x 8 scores a thread, two blocks on an SM"),
-    compiled<ForwardShape<96, 64, 32, 4, 8, 3>>("little shared memory"),
-    compiled<ForwardShape<128, 128, 64, 8, 16>>("8 x 8 outputs a thread"),
-    compiled<ForwardShape<128, 32, 32, 4, 8>>("little shared memory"),
+    compiled<32, 128, 64, 8, 8, 2>("8 x 8 scores a thread, two blocks on an SM"),
+    compiled<32, 64, 32, 4, 8, 4>("twice as many blocks"),
+    compiled<64, 128, 64, 8, 8, 2>("8 x 8 scores and outputs a thread, two blocks on an SM"),
+    compiled<64, 64, 32, 4, 8, 3>("little shared memory"),
+    compiled<96, 64, 64, 4, 8, 2>("4 x 8 scores a thread, two blocks on an SM"),
+    compiled<96, 64, 32, 4, 8, 3>("little shared memory"),
+    compiled<128, 128, 64, 8, 16>("8 x 8 outputs a thread"),
+    compiled<128, 32, 32, 4, 8>("little shared memory"),
 };
 
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass) {

@@ -25,7 +25,7 @@
 #pragma once
 
 #include "06_fa2_forward/operands.cuh"
-#include "common/parts/options.cuh"
+#include "common/parts/ragged.cuh"
 
 namespace flash::fa2_forward::more_options {
 namespace {
@@ -153,32 +153,27 @@ void start(const Attention& a) {
   });
 }
 
-template <class Shape>
-constexpr CompiledShape compiled(const char* why, double speed = 0, int per_sm = Shape::BLOCKS) {
-  return compiled_shape<Shape>(why, start<Shape>, speed, per_sm);
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why, double speed = 0,
+                                 int per_sm = ForwardShape<Sizes...>::BLOCKS) {
+  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed, per_sm);
 }
 
 // The sizes of tuned, and their speeds.
 constexpr CompiledShape shapes[] = {
-    compiled<ForwardShape<32, 128, 64, 8, 8, 2>>("8 x 8 scores a thread, two blocks on an SM"),
-    compiled<ForwardShape<32, 64, 32, 4, 8, 4>>("twice as many blocks"),
-    compiled<ForwardShape<64, 128, 64, 8, 8, 2>>(
-        "8 x 8 scores and outputs a thread, two blocks on an SM"),
-    compiled<ForwardShape<64, 64, 64, 4, 8, 3>>("twice as many blocks, three on an SM", 0.92),
-    compiled<ForwardShape<64, 64, 32, 4, 8, 3>>("little shared memory", 0.86),
-    compiled<ForwardShape<96, 128, 64, 4, 8>>(
-        "4 x 12 outputs a thread; K and V move half as often"),
-    compiled<ForwardShape<96, 64, 64, 4, 8, 2>>("twice as many blocks, two blocks on an SM"),
-    compiled<ForwardShape<96, 64, 32, 4, 8, 3>>("little shared memory"),
-    compiled<ForwardShape<128, 128, 128, 8, 16>>("8 x 8 scores and outputs a thread"),
-    compiled<ForwardShape<128, 128, 64, 8, 16>>("less shared memory", 0.9),
-    compiled<ForwardShape<128, 64, 32, 4, 8, 2>>("twice as many blocks, three on an SM", 0.84, 3),
-    compiled<ForwardShape<128, 32, 32, 4, 8>>("little shared memory", 0.72, 4),
+    compiled<32, 128, 64, 8, 8, 2>("8 x 8 scores a thread, two blocks on an SM"),
+    compiled<32, 64, 32, 4, 8, 4>("twice as many blocks"),
+    compiled<64, 128, 64, 8, 8, 2>("8 x 8 scores and outputs a thread, two blocks on an SM"),
+    compiled<64, 64, 64, 4, 8, 3>("twice as many blocks, three on an SM", 0.92),
+    compiled<64, 64, 32, 4, 8, 3>("little shared memory", 0.86),
+    compiled<96, 128, 64, 4, 8>("4 x 12 outputs a thread; K and V move half as often"),
+    compiled<96, 64, 64, 4, 8, 2>("twice as many blocks, two blocks on an SM"),
+    compiled<96, 64, 32, 4, 8, 3>("little shared memory"),
+    compiled<128, 128, 128, 8, 16>("8 x 8 scores and outputs a thread"),
+    compiled<128, 128, 64, 8, 16>("less shared memory", 0.9),
+    compiled<128, 64, 32, 4, 8, 2>("twice as many blocks, three on an SM", 0.84, 3),
+    compiled<128, 32, 32, 4, 8>("little shared memory", 0.72, 4),
 };
-
-std::string refuse(const Problem& p) {
-  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32);
-}
 
 const Variant variant{.name = "options",
                       .idea =

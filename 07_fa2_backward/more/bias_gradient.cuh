@@ -1,6 +1,7 @@
 // 07 FlashAttention-2, backward: the gradient of the bias, by another kernel.
 //
-//   for every pair of tiles of a matrix of the bias (one block each), for every head that shares it:
+//   for every pair of tiles of a matrix of the bias (one block each), for every head that shares
+//   it:
 //     S = scale Q_i K_j^T, capped, + bias, masked;   P = e^(S - L_i)                    (7.1)
 //     dP = Z o (dO_i V_j^T)                                                      (7.2), (9.13)
 //     dBias_ij += P o (dP - D_i)                                                        (9.16)
@@ -92,25 +93,24 @@ void start(const Attention& a) {
   });
 }
 
-template <class Shape>
+template <int... Sizes>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<Shape>(why, start<Shape>, speed);
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
 // The tile sizes of options.
 constexpr CompiledShape shapes[] = {
-    compiled<BackwardShape<32, 64, 128, 16, 4>>(
-        "8 x 8 scores a thread; 4 x 8 gradients, since 8 x 4 would spill"),
-    compiled<BackwardShape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),
-    compiled<BackwardShape<64, 64, 128, 16, 8>>("8 x 8 scores and gradients a thread"),
-    compiled<BackwardShape<64, 64, 64, 8, 16>>("twice as many blocks", 0.88),
-    compiled<BackwardShape<64, 32, 32, 8, 16>>("little shared memory", 0.62),
-    compiled<BackwardShape<96, 64, 64, 8, 8>>("4 x 12 gradients a thread"),
-    compiled<BackwardShape<96, 32, 64, 8, 8>>("less shared memory"),
-    compiled<BackwardShape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
-    compiled<BackwardShape<128, 32, 64, 8, 16>>("less shared memory", 0.74),
-    compiled<BackwardShape<128, 32, 32, 8, 16>>("twice as many blocks", 0.62),
-    compiled<BackwardShape<128, 16, 32, 8, 16>>("little shared memory", 0.43),
+    compiled<32, 64, 128, 16, 4>("8 x 8 scores a thread; 4 x 8 gradients, since 8 x 4 would spill"),
+    compiled<32, 32, 64, 8, 8>("little shared memory, twice as many blocks"),
+    compiled<64, 64, 128, 16, 8>("8 x 8 scores and gradients a thread"),
+    compiled<64, 64, 64, 8, 16>("twice as many blocks", 0.88),
+    compiled<64, 32, 32, 8, 16>("little shared memory", 0.62),
+    compiled<96, 64, 64, 8, 8>("4 x 12 gradients a thread"),
+    compiled<96, 32, 64, 8, 8>("less shared memory"),
+    compiled<128, 64, 64, 8, 16>("8 x 8 gradients a thread"),
+    compiled<128, 32, 64, 8, 16>("less shared memory", 0.74),
+    compiled<128, 32, 32, 8, 16>("twice as many blocks", 0.62),
+    compiled<128, 16, 32, 8, 16>("little shared memory", 0.43),
 };
 
 const Variant variant{

@@ -1,7 +1,7 @@
 // 07 FlashAttention-2, backward: the centroid as the output of hyperbolic attention
 // (06_fa2_forward/more/hyperbolic.md).
 //
-//   do_sum_i = dO_i + D_i y_i,   do_time_i = -D_i y0_i   with y_i = O_i, from centroid_kernel   (9.28)
+//   do_sum_i = dO_i + D_i y_i, do_time_i = -D_i y0_i   with y_i = O_i, from centroid_kernel  (9.28)
 //   for every tile j of K, V (one block each), for every tile i of Q, do_sum that sees any of it:
 //     x = (|Q_i - K_j|^2 - (q0 - k0)^2) / 2                                             (9.19)
 //     S = -2 scale asinh(sqrt(x / 2)) + bias, masked;   P = e^(S - L_i)           (7.1), (9.20)
@@ -29,9 +29,8 @@
 namespace flash::fa2_backward::more_centroid {
 namespace {
 
-using fa2_forward::add_distance_gradient, fa2_forward::add_squares, fa2_forward::distance,
-    fa2_forward::load_times, fa2_forward::slope_of_distance, fa2_forward::subtract_times,
-    fa2_forward::time_of, fa2_forward::for_each_step;
+using fa2_forward::add_distance_gradient, fa2_forward::load_times, fa2_forward::time_of,
+    fa2_forward::for_each_step;
 
 /// The shape of lorentz, with room for v0 [Bc, 2].
 template <int Width, int Br, int Bc, int ScoreLanes, int KeyLanes>
@@ -65,6 +64,19 @@ __global__ void __launch_bounds__(2 * HALF_THREADS)
   // Write after read: all lanes have read D, which lane 0 overwrites.
   __syncwarp();
   if (lane == 0) D_all.head_vector(b, h)(i) = -D * sqrtf(1.0f + square);
+}
+
+/// dP += do_time v0, of which the first float is enough.
+template <class Tile>
+__device__ void add_time_products(Tile& dP, const SharedTiles& smem,
+                                  const SharedMatrix<float>& v0) {
+  const Rows<Tile::ROWS> do_time = of_rows<Tile>(smem.D);
+#pragma unroll
+  for (int c = 0; c < Tile::COLS; ++c) {
+    const float time = time_of(v0, Tile::col(c)).x;
+#pragma unroll
+    for (int r = 0; r < Tile::ROWS; ++r) dP.elements[r][c] += do_time[r] * time;
+  }
 }
 
 /// (9.29)  dV += P^T do_sum, for this thread's rows of V. do_time, in smem.D, acts along V / v0.
@@ -101,10 +113,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
-  const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2,
-                                   Shape::STRIDE};
-  const SharedMatrix<float> Q_half{smem.Q.data + half_col, Shape::Br, Shape::Width / 2,
-                                   Shape::STRIDE};
+  const SharedMatrix<float> K_half = more_lorentz::half_of_columns(smem.K, half_col);
+  const SharedMatrix<float> Q_half = more_lorentz::half_of_columns(smem.Q, half_col);
   // Time components in two floats each: [Br, 2] and [Bc, 2].
   const SharedMatrix<float> q0{smem.D + Shape::Br, Shape::Br, 2, 2},
       k0{q0.data + 2 * Shape::Br, Shape::Bc, 2, 2};
@@ -133,21 +143,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     typename Shape::KeyGradient gradient(0.0f);
     for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
       cp_async_wait<0>();
-      // Read after write: all tiles have landed. (The barrier after dQ separates the reads of dS
-      // from its next writes.)
+      // Read after write: all tiles have landed. (Write after read of dS: the barrier after dQ.)
       __syncthreads();
 
       // 2. Half 0: x, its slope, then P and slope o P. Half 1: dP = do_sum V^T.
       typename Shape::Scores S_or_dP(0.0f);
       if (first_half) {
-        add_squares(S_or_dP, KMajor{smem.Q}, KMajor{smem.K});
-        subtract_times(S_or_dP, q0, k0);
-        S_or_dP.each_at(
-            [&](float x, int row, int col) { smem.dS(row, col) = -slope_of_distance(x); });
-        S_or_dP.each([](float& s, int) { s = -distance(s); });
-        rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.late_scale);
-        S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
+        more_lorentz::store_P_and_slope(smem, rule, S_or_dP, b * problem.H + h, query0, key0, q0,
+                                        k0);
       } else {
         add_product(S_or_dP, KMajor{smem.dO}, KMajor{smem.V});
       }
@@ -156,14 +159,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
       // 3. Half 1: dP += do_time v0, and G = slope o P o dP.
       if (!first_half) {
-        const auto do_time = of_rows<typename Shape::Scores>(smem.D);
-#pragma unroll
-        for (int c = 0; c < S_or_dP.COLS; ++c) {
-          const float time = time_of(v0, S_or_dP.col(c))
-                                 .x;  // v0 of the thread's c-th key; its first float is enough
-#pragma unroll
-          for (int r = 0; r < S_or_dP.ROWS; ++r) S_or_dP.elements[r][c] += do_time[r] * time;
-        }
+        add_time_products(S_or_dP, smem, v0);
         S_or_dP.each_at([&](float dp, int row, int col) { smem.dS(row, col) *= dp; });
       }
       // Read after write: all threads read G.
@@ -214,20 +210,20 @@ void start(const Attention& a) {
          view<const float>(a.workspace("k0")), view<const float>(a.workspace("v0")));
 }
 
-template <class Shape>
+template <int... Sizes>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<Shape>(why, start<Shape>, speed);
+  return compiled_shape<DistanceShape<Sizes...>>(why, start<DistanceShape<Sizes...>>, speed);
 }
 
 // The tile sizes of lorentz.
 constexpr CompiledShape shapes[] = {
-    compiled<DistanceShape<32, 64, 128, 16, 8>>("8 x 8 scores a thread"),
-    compiled<DistanceShape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),
-    compiled<DistanceShape<64, 64, 128, 16, 8>>("8 x 8 scores and gradients a thread"),
-    compiled<DistanceShape<64, 32, 32, 8, 16>>("little shared memory"),
-    compiled<DistanceShape<96, 64, 64, 8, 8>>("4 x 12 gradients a thread"),
-    compiled<DistanceShape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
-    compiled<DistanceShape<128, 16, 32, 8, 16>>("little shared memory"),
+    compiled<32, 64, 128, 16, 8>("8 x 8 scores a thread"),
+    compiled<32, 32, 64, 8, 8>("little shared memory, twice as many blocks"),
+    compiled<64, 64, 128, 16, 8>("8 x 8 scores and gradients a thread"),
+    compiled<64, 32, 32, 8, 16>("little shared memory"),
+    compiled<96, 64, 64, 8, 8>("4 x 12 gradients a thread"),
+    compiled<128, 64, 64, 8, 16>("8 x 8 gradients a thread"),
+    compiled<128, 16, 32, 8, 16>("little shared memory"),
 };
 
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {

@@ -27,7 +27,7 @@
 #include "06_fa2_forward/more/distances.cuh"
 #include "07_fa2_backward/atomics.cuh"
 #include "common/parts/forward_pass_with.hpp"
-#include "common/parts/softmax.cuh"
+#include "common/parts/score_rule.cuh"
 
 namespace flash::fa2_backward::more_lorentz {
 namespace {
@@ -42,6 +42,25 @@ struct DistanceShape : BackwardShape<Width, Br, Bc, ScoreLanes, KeyLanes> {
       BackwardShape<Width, Br, Bc, ScoreLanes, KeyLanes>::SHARED_FLOATS + 2 * (Br + Bc);
 };
 
+/// Half of a tile's columns, from col0 on.
+__device__ inline SharedMatrix<float> half_of_columns(const SharedMatrix<float>& tile, int col0) {
+  return {tile.data + col0, tile.rows, tile.cols / 2, tile.stride};
+}
+
+/// Phase 2 of half 0: S becomes x, then P. smem.dS has the slope of x, then slope o P.
+template <class Tile>
+__device__ void store_P_and_slope(const SharedTiles& smem, const ScoreRule& rule, Tile& S, int head,
+                                  int query0, int key0, const SharedMatrix<float>& q0,
+                                  const SharedMatrix<float>& k0) {
+  add_squares(S, KMajor{smem.Q}, KMajor{smem.K});
+  subtract_times(S, q0, k0);
+  S.each_at([&](float x, int row, int col) { smem.dS(row, col) = -slope_of_distance(x); });
+  S.each([](float& s, int) { s = -distance(s); });
+  rule.apply(S, head, query0, key0);
+  store_P(smem, S, rule.late_scale);
+  S.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
+}
+
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, Tensors all, Tensor<const float> q0_all,
@@ -54,10 +73,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
-  const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2,
-                                   Shape::STRIDE};
-  const SharedMatrix<float> Q_half{smem.Q.data + half_col, Shape::Br, Shape::Width / 2,
-                                   Shape::STRIDE};
+  const SharedMatrix<float> K_half = half_of_columns(smem.K, half_col);
+  const SharedMatrix<float> Q_half = half_of_columns(smem.Q, half_col);
   // Time components in two floats each: [Br, 2] and [Bc, 2].
   const SharedMatrix<float> q0{smem.D + Shape::Br, Shape::Br, 2, 2},
       k0{q0.data + 2 * Shape::Br, Shape::Bc, 2, 2};
@@ -84,21 +101,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     typename Shape::KeyGradient gradient(0.0f);
     for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
       cp_async_wait<0>();
-      // Read after write: all tiles have landed. (The barrier after dQ separates the reads of dS
-      // from its next writes.)
+      // Read after write: all tiles have landed. (Write after read of dS: the barrier after dQ.)
       __syncthreads();
 
       // 2. Half 0: x, its slope, then P and slope o P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
       if (first_half) {
-        add_squares(S_or_dP, KMajor{smem.Q}, KMajor{smem.K});
-        subtract_times(S_or_dP, q0, k0);
-        S_or_dP.each_at(
-            [&](float x, int row, int col) { smem.dS(row, col) = -slope_of_distance(x); });
-        S_or_dP.each([](float& s, int) { s = -distance(s); });
-        rule.apply(S_or_dP, b * problem.H + h, query0, key0);
-        store_P(smem, S_or_dP, rule.late_scale);
-        S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
+        store_P_and_slope(smem, rule, S_or_dP, b * problem.H + h, query0, key0, q0, k0);
       } else {
         add_product(S_or_dP, KMajor{smem.dO}, KMajor{smem.V});
       }
@@ -109,8 +118,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       if (!first_half) {
         const auto D = of_rows<typename Shape::Scores>(smem.D);
         S_or_dP.each([&](float& dp, int r) { dp -= D[r]; });
-        S_or_dP.each_at(
-            [&](float difference, int row, int col) { smem.dS(row, col) *= difference; });
+        S_or_dP.each_at([&](float dp, int row, int col) { smem.dS(row, col) *= dp; });
       }
       // Read after write: all threads read G.
       __syncthreads();
@@ -153,20 +161,20 @@ void start(const Attention& a) {
          view<const float>(a.workspace("k0")));
 }
 
-template <class Shape>
+template <int... Sizes>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<Shape>(why, start<Shape>, speed);
+  return compiled_shape<DistanceShape<Sizes...>>(why, start<DistanceShape<Sizes...>>, speed);
 }
 
 // The tile sizes of one_kernel that suit most problems, and the smallest.
 constexpr CompiledShape shapes[] = {
-    compiled<DistanceShape<32, 64, 128, 16, 8>>("8 x 8 scores a thread"),
-    compiled<DistanceShape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),
-    compiled<DistanceShape<64, 64, 128, 16, 8>>("8 x 8 scores and gradients a thread"),
-    compiled<DistanceShape<64, 32, 32, 8, 16>>("little shared memory"),
-    compiled<DistanceShape<96, 64, 64, 8, 8>>("4 x 12 gradients a thread"),
-    compiled<DistanceShape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
-    compiled<DistanceShape<128, 16, 32, 8, 16>>("little shared memory"),
+    compiled<32, 64, 128, 16, 8>("8 x 8 scores a thread"),
+    compiled<32, 32, 64, 8, 8>("little shared memory, twice as many blocks"),
+    compiled<64, 64, 128, 16, 8>("8 x 8 scores and gradients a thread"),
+    compiled<64, 32, 32, 8, 16>("little shared memory"),
+    compiled<96, 64, 64, 8, 8>("4 x 12 gradients a thread"),
+    compiled<128, 64, 64, 8, 16>("8 x 8 gradients a thread"),
+    compiled<128, 16, 32, 8, 16>("little shared memory"),
 };
 
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {

@@ -30,7 +30,7 @@
 
 #include "07_fa2_backward/atomics.cuh"
 #include "common/parts/forward_pass_with.hpp"
-#include "common/parts/options.cuh"
+#include "common/parts/ragged.cuh"
 
 namespace flash::fa2_backward::more_options {
 namespace {
@@ -57,6 +57,27 @@ __device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b,
   }
 }
 
+/// Phase 2 of half 0: S becomes P. In phase 3 half 1 multiplies dP - D by weights from here. With
+/// options they wait in smem.dS, and dS replaces them:
+///   softcap   dropout   smem.dS holds in turn     smem.P, for dV
+///   no        no        dS                        P, which is also the weights
+///   yes       no        slope, slope o P, dS      P
+///   no        yes       P, dS                     P, then P o Z
+///   yes       yes       slope, slope o P, dS      P, then P o Z
+template <class Rule, class Tile>
+__device__ void store_P_and_weights(const SharedTiles& smem, const Rule& rule, Tile& S, int head,
+                                    int query0, int key0) {
+  const bool has_slope = rule.problem.softcap != 0.0f;
+  rule.apply(S, head, query0, key0, /*slope=*/smem.dS);
+  store_P(smem, S, rule.late_scale);
+  if (has_slope) S.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
+  if constexpr (Drops<Rule>) {
+    if (!has_slope) S.each_at([&](float p, int row, int col) { smem.dS(row, col) = p; });
+    drop(rule, S, head, query0, key0);  // (9.12)
+    S.each_at([&](float p, int row, int col) { smem.P(row, col) = p; });
+  }
+}
+
 /// (9.2)  dS = slope o P o (dP - D), to shared memory. `from`: the data of the tile with P, or with
 /// a softcap slope o P.
 template <class Tile>
@@ -76,8 +97,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, kv_head = blockIdx.x % heads % problem.Hkv;
   int key0 = blockIdx.x / heads * Shape::Bc;
-  if constexpr (Rule::RAGGED)
-    key0 = rule.enter(blockIdx.x / heads);  // from here on problem is the sequence's own
+  // From here on problem is the sequence's own.
+  if constexpr (Rule::RAGGED) key0 = rule.enter(blockIdx.x / heads);
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
   const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
@@ -88,15 +109,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   const auto K_or_V = of_half(first_half, smem.K, smem.V);
   const auto P_or_dS = of_half(first_half, smem.P, smem.dS);
   const auto dO_or_Q = of_half(first_half, smem.dO, smem.Q);
-  const bool has_slope = problem.softcap != 0.0f;
-  constexpr bool DROPS = Drops<Rule>;
+  const bool weights_in_dS = problem.softcap != 0.0f || Drops<Rule>;
 
   // The tiles of Q, starting at the first query that sees a key of this tile, for every query head
-  // of the group. There is at least one, because the last query sees every key; unless there is a
-  // window.
+  // of the group. Without a window there is at least one: the last query sees every key.
   const int first_query = problem.first_query(key0, Shape::Br);
-  const int end_query =
-      problem.end_query(min(key0 + Shape::Bc, problem.Nk) - 1);  // Nq without a window
+  const int end_query = problem.end_query(min(key0 + Shape::Bc, problem.Nk) - 1);
   const int first_head = kv_head * problem.group_size();
   const int end_head = first_head + problem.group_size();
 
@@ -118,30 +136,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
     for (int query0 = first_query; query0 < end_query; query0 += Shape::Br) {
       cp_async_wait<0>();
       // Read after write: all tiles have landed.
-      // Write after read: no thread still reads the previous dS, where half 0 is about to store its
-      // weights.
+      // Write after read: no thread still reads the previous dS, where half 0 stores its weights.
       __syncthreads();
 
       // 2. Half 0: S = Q K^T, then P. Half 1: dP = dO V^T.
       typename Shape::Scores S_or_dP(0.0f);
       add_product(S_or_dP, KMajor{Q_or_dO}, KMajor{K_or_V});
-      // In phase 3 half 1 multiplies dP - D by weights from half 0. With options they wait in
-      // smem.dS, and dS replaces them:
-      //   softcap   dropout   smem.dS holds in turn     smem.P, for dV
-      //   no        no        dS                        P, which is also the weights
-      //   yes       no        slope, slope o P, dS      P
-      //   no        yes       P, dS                     P, then P o Z
-      //   yes       yes       slope, slope o P, dS      P, then P o Z
       if (first_half) {
-        rule.apply(S_or_dP, b * problem.H + h, query0, key0, /*slope=*/smem.dS);
-        store_P(smem, S_or_dP, rule.late_scale);
-        if (has_slope) S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
-        if constexpr (DROPS) {
-          if (!has_slope)
-            S_or_dP.each_at([&](float p, int row, int col) { smem.dS(row, col) = p; });
-          drop(rule, S_or_dP, b * problem.H + h, query0, key0);  // (9.12)
-          S_or_dP.each_at([&](float p, int row, int col) { smem.P(row, col) = p; });
-        }
+        store_P_and_weights(smem, rule, S_or_dP, b * problem.H + h, query0, key0);
       } else {
         drop(rule, S_or_dP, b * problem.H + h, query0, key0);  // (9.13)
       }
@@ -150,7 +152,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
       __syncthreads();
 
       // 3. Half 1: dS = slope o P o (dP - D).
-      if (!first_half) store_dS(smem, S_or_dP, has_slope || DROPS ? smem.dS.data : smem.P.data);
+      if (!first_half) store_dS(smem, S_or_dP, weights_in_dS ? smem.dS.data : smem.P.data);
       // Read after write: all threads read dS.
       __syncthreads();
 
@@ -192,26 +194,25 @@ void start(const Attention& a) {
   });
 }
 
-template <class Shape>
+template <int... Sizes>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<Shape>(why, start<Shape>, speed);
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
 }
 
 // Width, Br, Bc, lanes per row of scores, lanes per row of dK; speed relative to the first of the
 // width (left out: 3/4 of the line before), as measured with --tune on an H200.
 constexpr CompiledShape shapes[] = {
-    compiled<BackwardShape<32, 64, 128, 16, 4>>(
-        "8 x 8 scores a thread; 4 x 8 gradients, since 8 x 4 would spill"),
-    compiled<BackwardShape<32, 32, 64, 8, 8>>("little shared memory, twice as many blocks"),
-    compiled<BackwardShape<64, 64, 128, 16, 8>>("8 x 8 scores and gradients a thread"),
-    compiled<BackwardShape<64, 64, 64, 8, 16>>("twice as many blocks", 0.88),
-    compiled<BackwardShape<64, 32, 32, 8, 16>>("little shared memory", 0.62),
-    compiled<BackwardShape<96, 64, 64, 8, 8>>("4 x 12 gradients a thread"),
-    compiled<BackwardShape<96, 32, 64, 8, 8>>("less shared memory"),
-    compiled<BackwardShape<128, 64, 64, 8, 16>>("8 x 8 gradients a thread"),
-    compiled<BackwardShape<128, 32, 64, 8, 16>>("less shared memory", 0.74),
-    compiled<BackwardShape<128, 32, 32, 8, 16>>("twice as many blocks", 0.62),
-    compiled<BackwardShape<128, 16, 32, 8, 16>>("little shared memory", 0.43),
+    compiled<32, 64, 128, 16, 4>("8 x 8 scores a thread; 4 x 8 gradients, since 8 x 4 would spill"),
+    compiled<32, 32, 64, 8, 8>("little shared memory, twice as many blocks"),
+    compiled<64, 64, 128, 16, 8>("8 x 8 scores and gradients a thread"),
+    compiled<64, 64, 64, 8, 16>("twice as many blocks", 0.88),
+    compiled<64, 32, 32, 8, 16>("little shared memory", 0.62),
+    compiled<96, 64, 64, 8, 8>("4 x 12 gradients a thread"),
+    compiled<96, 32, 64, 8, 8>("less shared memory"),
+    compiled<128, 64, 64, 8, 16>("8 x 8 gradients a thread"),
+    compiled<128, 32, 64, 8, 16>("less shared memory", 0.74),
+    compiled<128, 32, 32, 8, 16>("twice as many blocks", 0.62),
+    compiled<128, 16, 32, 8, 16>("little shared memory", 0.43),
 };
 
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {

@@ -12,7 +12,7 @@
 // New since chapter 07: 16-bit products on tensor cores, with P and dS rounded and fp32 sums.
 // dk_dv_kernel computes transposed scores, whose accumulators already have the layout of the left
 // operand of (8.14) and (8.15). A warp owns the same rows of scores and of gradients, so that warps
-// exchange no data.
+// exchange no data. Two tiles of Q and dO: one is in flight. The loops and phases are those of 07.
 //
 // Seven products; no two blocks add to the same element, so every run gives the same bits.
 //
@@ -24,10 +24,10 @@
 // Workspace: L and D.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 //
-// Map of this folder: steps 1, 2, 3 in their order; 3 is the fastest. more/ has the kernel for
+// Map of this folder: steps 1 to 4 in their order; 4 is the fastest. more/ has the kernel for
 // biases, any scale and options, and the gradient of the bias. In ../parts
 //   backward_tiles.cuh   first: all words of the steps, and who owns what
-//   prepare.cuh          the kernel that runs before: D, and L next to it; tiles of queries
+//   prepare.cuh          the kernel that runs before: D, and L next to it
 //   weights.cuh          P from scores and L
 //   sum_of_dQ.cuh        from step 2 on: the order of dQ_accum; the kernel that runs after
 //   accumulators.cuh, tile.cuh   as in ../forward
@@ -47,12 +47,11 @@ struct BackwardShape {
   static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows of transposed scores, per warp
   static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
   static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
-  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
-  static constexpr int STAGES = 2;       // tiles of Q and dO: one in flight
+  static constexpr int BLOCKS = Blocks;             // per SM (occupancy); they share its registers
+  static constexpr int STAGES = 2, PAIR_TILES = 0;  // tiles of Q and dO
   // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
   static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
-  // K, V; two tiles each of Q and dO; L and D: 2 stages of 2 rows of Br floats, or 8 Br elements.
-  static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + 2 * 4 * Br;
+  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PAIR_TILES);
   static constexpr int DQ_THREADS = Bc / 16 * WARP;  // dq_kernel: 16 queries per warp
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
@@ -65,77 +64,64 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     dk_dv_kernel(Problem problem, BackwardTensors<T> all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
-  // The first keys, visible to the most queries under a causal mask, start first.
+  // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::COLUMN_BLOCKS,
                          problem.B * problem.Hkv, heads_at_once);
-  const int key0 = order.tile / Shape::COLUMN_BLOCKS * Shape::Bc,
-            col0 = order.tile % Shape::COLUMN_BLOCKS * Shape::COLS;
   const int b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
-
-  const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc),
-      V_smem(K_smem.end(), Shape::Bc);
-  const auto Q_smem = [&](int stage) {  // the tiles of Q, then those of dO
-    return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
-  };
-  const auto dO_smem = [&](int stage) { return Q_smem(Shape::STAGES + stage); };
-  const auto stats_smem = [&](int stage) {
-    return QueryStats{
-        {reinterpret_cast<float*>(dO_smem(Shape::STAGES - 1).end()) + stage * 2 * Shape::Br, 2,
-         Shape::Br, Shape::Br}};
-  };
+  const int key0 = order.tile / Shape::COLUMN_BLOCKS * Shape::Bc;
+  const int col0 = order.tile % Shape::COLUMN_BLOCKS * Shape::COLS;
+  const SharedTiles<T, Shape> smem;
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row
 
-  // [16 ROW_FRAGMENTS, COLS]; dK without the scale.
-  Accumulators<Shape::ROW_FRAGMENTS, Shape::COLS / 8> dK(0.0f), dV(0.0f);
+  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head
+  // of the group. There is at least one: the last query sees every key.
+  const int first_query = problem.first_query(key0, Shape::Br);
+  const int first_head = kv_head * problem.group_size();
+  const int end_head = first_head + problem.group_size();
 
-  const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
-  const auto load_tile = [&](int iteration, QueryTile at) {
-    const int stage = iteration % Shape::STAGES;
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0)
-        .load_async(Q_smem(stage));
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0)
-        .load_async(dO_smem(stage));
-    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
-  };
-  QueryTile at = queries.first(problem);  // its head h and its first query, query0
+  // 1. K, V, and the first tile of Q, dO, L, D.
+  load_async<Shape::THREADS, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
+  load_async<Shape::THREADS, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
+  load_queries<Shape>(smem, 0, all, b, first_head, first_query);
+  int stage = 0;  // of this tile of queries
 
-  // 1. K, V, and the first tiles of Q, dO.
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0)
-      .load_async(K_smem);
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0)
-      .load_async(V_smem);
-  load_tile(0, at);
+  // [16 ROW_FRAGMENTS, COLS]; dK not scaled.
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::COLS / 8> dV(0.0f), dK(0.0f);
+  for (int h = first_head; h < end_head; ++h) {
+    for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
+      cp_async_wait_all();
+      // Read after write: the tiles of all threads have landed.
+      // Write after read: no warp still reads the previous ones.
+      __syncthreads();
+      const bool last_tile = query0 + Shape::Br >= problem.Nq;
+      if (!last_tile || h + 1 < end_head)
+        load_queries<Shape>(smem, 1 - stage, all, b, last_tile ? h + 1 : h,
+                            last_tile ? first_query : query0 + Shape::Br);
 
-  for (int iteration = 0; iteration < queries.iterations; ++iteration) {
-    cp_async_wait_all();
-    // Read after write: the tiles of all threads have landed.
-    // Write after read: no warp still reads the previous ones.
-    __syncthreads();
-    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
-    const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
-    const QueryStats stats = stats_smem(iteration % 2);
+      // 2. S^T = K Q^T and dP^T = V dO^T. A lane has the same elements of both.
+      // [16 ROW_FRAGMENTS, Br]
+      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);
+      add_product(St, smem.K.left(warp_row), smem.Q(stage).transposed());  // (8.11)
+      mask</*Transposed=*/true>(problem, St, query0, key0 + warp_row);
+      add_product(dPt, smem.V.left(warp_row), smem.dO(stage).transposed());  // (8.12)
 
-    // 2. P^T, and dV.
-    // Transposed: [16 ROW_FRAGMENTS, Br].
-    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);
-    add_product(St, K_smem.left(warp_row), Q.transposed());  // (8.11)
-    mask</*Transposed=*/true>(problem, St, at.query0, key0 + warp_row);
-    exponentiate(St, stats, problem.scale, /*subtract_first=*/false);
-    auto& Pt = St;                                    // in the same registers
-    add_product(dV, rounded<T>(Pt), dO.right(col0));  // (8.14)
+      // 3. P^T, and dS^T = P^T o (dP^T - D), in the same registers.
+      exponentiate(St, smem.stats(stage), problem.scale);
+      auto& Pt = St;
+      softmax_backward(dPt, Pt, smem.stats(stage));  // (8.13)
+      auto& dSt = dPt;
 
-    // 3. dS^T, and dK.
-    add_product(dPt, V_smem.left(warp_row), dO.transposed());  // (8.12)
-    softmax_backward(dPt, Pt, stats);
-    auto& dSt = dPt;
-    add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
-    at = queries.after(problem, at);
+      // 4. dV += P^T dO, dK += dS^T Q.
+      add_product(dV, rounded<T>(Pt), smem.dO(stage).right(col0));  // (8.14)
+      add_product(dK, rounded<T>(dSt), smem.Q(stage).right(col0));  // (8.15)
+      stage = 1 - stage;
+    }
   }
+  // 5. The gradients are staged in the warp's rows of V and K, which no other warp reads: no
+  // barrier needed.
   dK.each([&](float& x, int) { x *= problem.scale; });
-  // The gradients are staged in the warp's rows of V and K, which no other warp reads: no barrier
-  // needed.
-  write_rows(all.dV.head(b, kv_head), key0 + warp_row, dV, V_smem.below(warp_row), col0);
-  write_rows(all.dK.head(b, kv_head), key0 + warp_row, dK, K_smem.below(warp_row), col0);
+  write_rows(all.dV.head(b, kv_head), key0 + warp_row, dV, smem.V.below(warp_row), col0);
+  write_rows(all.dK.head(b, kv_head), key0 + warp_row, dK, smem.K.below(warp_row), col0);
 }
 
 template <class T, class Shape>
@@ -143,12 +129,14 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     dq_kernel(Problem problem, BackwardTensors<T> all, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
   // The tiles of dk_dv_kernel with their roles exchanged: the same shared memory.
-  constexpr int QUERIES = Shape::Bc, KEYS = Shape::Br;
-  // The last queries, which see the most keys under a causal mask, start first.
+  constexpr int QUERIES = Shape::Bc, KEYS = Shape::Br, THREADS = Shape::DQ_THREADS;
+  // Under a causal mask the last queries see the most keys: their blocks start first.
   const BlockOrder order((problem.Nq + QUERIES - 1) / QUERIES, problem.B * problem.H,
                          heads_at_once);
-  const int query0 = (order.tiles_of_head - 1 - order.tile) * QUERIES, b = order.head / problem.H,
-            h = order.head % problem.H;
+  const int b = order.head / problem.H, h = order.head % problem.H;
+  const int query0 = (order.tiles_of_head - 1 - order.tile) * QUERIES;
+  const Matrix<const T> K = all.K.head(b, problem.kv_head(h));
+  const Matrix<const T> V = all.V.head(b, problem.kv_head(h));
 
   const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), QUERIES),
       dO_smem(Q_smem.end(), QUERIES);
@@ -157,55 +145,56 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   };
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
+  Rows<2> L(0.0f), D(0.0f);                      // of this lane's queries
+  const auto stat = [&](int which, int r) {
+    const int query = query0 + warp_row + 8 * r + threadIdx.x % WARP / 4;
+    return all.L_and_D.head(b, h)(which, query);
+  };
+  L.each([&](float& x, int r) { x = stat(0, r); });
+  D.each([&](float& x, int r) { x = stat(1, r); });
 
-  Accumulators<1, Shape::Width / 8> dQ(0.0f);  // [16, Width], without the scale
-  const Matrix<const float> L_and_D = all.L_and_D.head(b, h);
-  Rows<2> L(0.0f), D(0.0f);
-  L.each(
-      [&](float& x, int r) { x = L_and_D(0, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
-  D.each(
-      [&](float& x, int r) { x = L_and_D(1, query0 + warp_row + 8 * r + threadIdx.x % WARP / 4); });
-
+  Accumulators<1, Shape::Width / 8> dQ(0.0f);  // [16, Width], not scaled
   const int key_end = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);
-  const int visible_tiles = (key_end + KEYS - 1) / KEYS;
-  Copier<T, Shape::Width, KEYS, Shape::DQ_THREADS> copy_K(all.K.head(b, problem.kv_head(h)), 0),
-      copy_V(all.V.head(b, problem.kv_head(h)), 0);
-  const auto load_tile = [&](int j) {
-    copy_K.load_async(K_smem(j % 2), KEYS);
-    copy_V.load_async(V_smem(j % 2), KEYS);
+  Copier<T, Shape::Width, KEYS, THREADS> copy_K(K, 0), copy_V(V, 0);
+  const auto load_tile = [&](int stage) {
+    copy_K.load_async(K_smem(stage), KEYS);
+    copy_V.load_async(V_smem(stage), KEYS);
   };
 
-  // 1. Q, dO, and the first tiles of K, V.
-  Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.Q.head(b, h), query0).load_async(Q_smem);
-  Copier<T, Shape::Width, QUERIES, Shape::DQ_THREADS>(all.dO.head(b, h), query0)
-      .load_async(dO_smem);
-  if (visible_tiles > 0) load_tile(0);
+  // 1. Q, dO, and the first tile of K, V.
+  load_async<THREADS, QUERIES>(Q_smem, all.Q.head(b, h), query0);
+  load_async<THREADS, QUERIES>(dO_smem, all.dO.head(b, h), query0);
+  if (key_end > 0) load_tile(0);
+  int stage = 0;
 
-  for (int j = 0; j < visible_tiles; ++j) {
+  for (int key0 = 0; key0 < key_end; key0 += KEYS) {
     cp_async_wait_all();
     // Read after write: the tiles of all threads have landed.
     // Write after read: no warp still reads the previous ones.
     __syncthreads();
-    if (j + 1 < visible_tiles) load_tile(j + 1);
+    if (key0 + KEYS < key_end) load_tile(1 - stage);
 
-    // 2. P and dS, not transposed: rows are queries.
+    // 2. S = Q K^T and dP = dO V^T, not transposed: rows are queries.
     Accumulators<1, KEYS / 8> S(0.0f), dP(0.0f);                        // [16, KEYS]
-    add_product(S, Q_smem.left(warp_row), K_smem(j % 2).transposed());  // (8.11)
-    mask(problem, S, query0 + warp_row, j * KEYS);
+    add_product(S, Q_smem.left(warp_row), K_smem(stage).transposed());  // (8.11)
+    mask(problem, S, query0 + warp_row, key0);
+    add_product(dP, dO_smem.left(warp_row), V_smem(stage).transposed());  // (8.12)
+
+    // 3. P, and dS = P o (dP - D), in the same registers.
     exponentiate_rows(S, L, problem.scale);
-    auto& P = S;                                                          // in the same registers
-    add_product(dP, dO_smem.left(warp_row), V_smem(j % 2).transposed());  // (8.12)
-    dP.each([&](float& dp, int r) { dp -= D[r]; });                       // (8.13)
+    auto& P = S;
+    dP.each([&](float& dp, int r) { dp -= D[r]; });  // (8.13)
     dP.multiply(P);
     auto& dS = dP;
 
-    // 3. dQ += dS K.
-    add_product(dQ, rounded<T>(dS), K_smem(j % 2).right());  // (8.16)
+    // 4. dQ += dS K.
+    add_product(dQ, rounded<T>(dS), K_smem(stage).right());  // (8.16)
+    stage = 1 - stage;
   }
-  // Write after write: if there was no tile of K, copies to Q's buffer, where dQ is staged, may
-  // still be in flight.
+  // Write after write: without a tile of K nothing has waited for the copies to Q's buffer, where
+  // dQ is staged.
   cp_async_wait_all();
-  // Write after write: so may those of other threads.
+  // Write after write: nor for those of other threads.
   __syncthreads();
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dQ.head(b, h), query0 + warp_row, dQ, Q_smem.below(warp_row));

@@ -22,7 +22,7 @@
 // fastest. more/ has decoding, and the kernel for biases, any scale and options. In ../parts
 //   accumulators.cuh   first: a matrix in a warp's registers, add_product(), write_rows()
 //   epilogue.cuh       O / l and L; mask.cuh: the mask
-//   tile.cuh           from step 2 on: swizzled tiles; from step 6 on their operands
+//   tile.cuh           from step 2 on: swizzled tiles; addresses.cuh: from step 6 on, operands
 //   softmax.cuh        from step 5 on: update_max(), exponentiate()
 //   launch.cuh         last: the order of blocks, what a Variant says; architectures.cuh: min_sm()
 #pragma once

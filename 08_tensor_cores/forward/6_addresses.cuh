@@ -8,7 +8,7 @@
 //
 // New since step 5, with the same tiles: fewer instructions around the products. Each takes an
 // issue slot, and no registers are free for precomputed addresses (chapter 08, section 2). Both
-// types are in parts/tile.cuh, as all later steps and the backward pass use them.
+// types are in parts/addresses.cuh, as all later steps and the backward pass use them.
 // - Operand keeps a single offset, of its lane's chunk in block (0, 0). 16 rows down, the swizzle
 //   repeats, so the offset grows by a constant; 16 columns on, some of its bits flip, because the
 //   swizzle is an XOR.
@@ -21,10 +21,10 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
+#include "08_tensor_cores/parts/addresses.cuh"
 #include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/softmax.cuh"
-#include "08_tensor_cores/parts/tile.cuh"
 
 namespace flash::tensor_cores::forward_6 {
 namespace {

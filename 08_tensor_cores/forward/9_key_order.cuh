@@ -15,10 +15,10 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
+#include "08_tensor_cores/parts/addresses.cuh"
 #include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/softmax.cuh"
-#include "08_tensor_cores/parts/tile.cuh"
 
 namespace flash::tensor_cores::forward_9 {
 namespace {

@@ -29,8 +29,9 @@
 //   dV. more/relay.cuh takes wider heads. Needs sm_90a.
 //
 // Map of this folder: after ../backward and ../hopper_forward, steps 1 to 4 in their order; 4 is
-// the fastest. In more/, general is step 4 for biases and any scale, ordered is step 3 by turns,
-// divided is ordered for few blocks, relay is for wide heads. In ../parts
+// the fastest. In more/, general is step 4 for biases and any scale, options for windows, softcaps
+// and sequences, ordered is step 3 by turns, divided is ordered for few blocks, relay is for wide
+// heads. In ../parts
 //   panels_backward.cuh   first: a block's KeyWork, shared memory and loads; P
 //   share_of_dQ.cuh       steps 1 to 3: dQ by all warpgroups; whole_dQ.cuh: step 4, dQ by one
 //   panels.cuh            tiles, products, rings, as in ../hopper_forward
@@ -50,8 +51,9 @@ struct BackwardShape {
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
   static constexpr int STAGES = 2, DS_STAGES = 1;  // tiles of Q and dO, and of dS in shared memory
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, THREADS = CONSUMERS * WARPGROUP;
-  using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  template <class T>
+  using Shared = BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % WARPGROUP_ROWS == 0 && Br % WARPGROUP_ROWS == 0 && Width % 16 == 0,
@@ -63,15 +65,13 @@ template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
                     BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA)
-    return __trap();  // no wgmma on this architecture: never launched
-  const BackwardShared<T, Shape> shared;
-  auto& storage = shared.storage;
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
+  auto& shared = shared_of_block<T, Shape>();
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS),
-             V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
-  const auto dSt_smem = shared.dSt(0);
+  const auto K_rows = shared.K.below(warpgroup() * WARPGROUP_ROWS),
+             V_rows = shared.V.below(warpgroup() * WARPGROUP_ROWS);
+  auto& dSt_smem = shared.dSt[0];
   const ShareOfDQ<Shape> dQ_share;
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // Read after write: all threads see the initialised mbarriers.
   __syncthreads();
   // Read after write: K and V have landed.
-  wait_full(storage.full_K, 0);
-  wait_full(storage.full_V, 0);
+  wait_full(shared.full_K, 0);
+  wait_full(shared.full_V, 0);
 
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // 2. The prefetch of the next tiles starts.
@@ -106,17 +106,17 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
     // Read after write: Q_i and L_i have landed.
-    wait_full(storage.full_Q[stage], parity);
+    wait_full(shared.full_Q[stage], parity);
     // Write after read: P^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
-    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), shared.Q(stage).k_major(),
+    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), shared.Q[stage].k_major(),
                                    /*add=*/false);  // (8.11)
     wgmma_commit();
     // Read after write: dO_i and D_i have landed.
-    wait_full(storage.full_dO[stage], parity);
+    wait_full(shared.full_dO[stage], parity);
     // Write after read: dS^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
-    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), shared.dO(stage).k_major(),
+    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), shared.dO[stage].k_major(),
                                    /*add=*/false);  // (8.12)
     wgmma_commit();
     // Read after write: S^T is complete, dP^T may not be.
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
     // Read after write: P^T has been packed.
     wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dV, Pt_reg, shared.dO(stage).mn_major(),
+    issue_product<T, Shape::Br / 16>(dV, Pt_reg, shared.dO[stage].mn_major(),
                                      /*add=*/true);  // (8.14)
     wgmma_commit();
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
@@ -148,11 +148,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Accumulators<1, dQ_share.COLS / 8> dQ;
     // Write after read: the previous dQ, in the same registers, has been added.
     wgmma_fence();
-    dQ_share.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
+    dQ_share.template issue<T>(dQ, dSt_smem, shared.K);  // (8.16)
     wgmma_commit();
     // Read after write: dS^T has been packed.
     wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dK, dSt_reg, shared.Q(stage).mn_major(),
+    issue_product<T, Shape::Br / 16>(dK, dSt_reg, shared.Q[stage].mn_major(),
                                      /*add=*/true);  // (8.15)
     wgmma_commit();
     // Read after write: dV and dQ are complete, dK may not be.
@@ -165,10 +165,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // finished reading.
   __syncthreads();
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV,
-             shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK,
-             shared.K().below(warp_row));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K.below(warp_row));
 }
 
 template <class Shape>

@@ -42,8 +42,9 @@ struct BackwardShape {
   // consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  using Storage = BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES>;
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  template <class T>
+  using Shared = BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
@@ -59,38 +60,37 @@ constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is tha
 
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& problem,
+__device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
                         const BackwardTensors<T>& all, const Tensor<float>& dQ_accum,
                         const KeyWork<Shape>& work) {
-  auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS),
-             V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
+  const auto K_rows = shared.K.below(warpgroup() * WARPGROUP_ROWS),
+             V_rows = shared.V.below(warpgroup() * WARPGROUP_ROWS);
   const ShareOfDQ<Shape> dQ_share;
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
   // Read after write: K and V have landed.
-  wait_full(storage.full_K, 0);
-  wait_full(storage.full_V, 0);
+  wait_full(shared.full_K, 0);
+  wait_full(shared.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations;
        ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    const auto Q = shared.Q(stage), dO = shared.dO(stage);
-    const auto dSt_smem = shared.dSt(stage);
+    auto &Q = shared.Q[stage], &dO = shared.dO[stage];
+    auto& dSt_smem = shared.dSt[stage];
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
     // Read after write: Q_i and L_i have landed.
-    wait_full(storage.full_Q[stage], parity);
+    wait_full(shared.full_Q[stage], parity);
     // Write after read: P^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
     // Read after write: dO_i and D_i have landed.
-    wait_full(storage.full_dO[stage], parity);
+    wait_full(shared.full_dO[stage], parity);
     // Write after read: dS^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
@@ -124,7 +124,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& p
     Accumulators<1, dQ_share.COLS / 8> dQ;
     // Write after read: the previous dQ, in the same registers, has been added.
     wgmma_fence();
-    dQ_share.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
+    dQ_share.template issue<T>(dQ, dSt_smem, shared.K);  // (8.16)
     wgmma_commit();
     // Read after write: dS^T has been packed.
     wgmma_fence();
@@ -135,25 +135,22 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& p
     dQ_share.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
     // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
-    release(storage.empty[stage]);
+    release(shared.empty[stage]);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have
   // finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV,
-             shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK,
-             shared.K().below(warp_row));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K.below(warp_row));
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
                     BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA)
-    return __trap();  // no wgmma on this architecture: never launched
-  const BackwardShared<T, Shape> shared;
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
+  auto& shared = shared_of_block<T, Shape>();
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
@@ -164,10 +161,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one())
       return;  // one thread of the first warp goes on
-    produce(shared, maps, problem, all.L_and_D, work);
+    produce<T, Shape>(shared, maps, problem, all.L_and_D, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, problem, all, dQ_accum, work);
+    consume<T>(shared, problem, all, dQ_accum, work);
   }
 }
 

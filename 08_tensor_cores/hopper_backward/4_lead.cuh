@@ -53,11 +53,12 @@ struct BackwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = Width == 128 ? 256 : 240,
                        RUNNER_REGISTERS = Width == 128 ? 224 : 240;
-  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+  template <class T>
+  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
     alignas(128) float dQ[Br * Width];  // in the layout of dQ_accum
     Mbarrier full_dSt[DS_STAGES], full_dQ, empty_dQ;
   };
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
@@ -72,57 +73,96 @@ struct BackwardShape {
 
 /// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it.
 template <class T, class Shape>
-__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem,
+__device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
                        const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  auto& storage = shared.storage;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // Read after write: dQ_i is complete.
-    wait_full(storage.full_dQ, iteration % 2);
+    wait_full(shared.full_dQ, iteration % 2);
     const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
-    bulk_reduce_add(target, storage.dQ, BYTES);
+    bulk_reduce_add(target, shared.dQ, BYTES);
     bulk_commit();
     // Write after read: the TMA has read dQ_i, whose buffer the maker fills next.
     bulk_wait_read<0>();
-    mbarrier_arrive(storage.empty_dQ);
+    mbarrier_arrive(shared.empty_dQ);
   }
+}
+
+/// (8.16)  The maker: dQ = dS K starts.
+template <class T, class Shape>
+__device__ void issue_dQ(Shared<T, Shape>& shared, WholeDQ<Shape>& dQ, int stage, int parity) {
+  // Read after write: both warpgroups have stored dS^T.
+  wait_full(shared.full_dSt[stage], parity);
+  // Write after read: the previous dQ, in the same registers, has been stored.
+  wgmma_fence();
+  dQ.template issue<T>(shared.dSt[stage], shared.K);
+  wgmma_commit();
+}
+
+/// The maker: dQ ends, and so does dV, which started before; dQ goes to the adder.
+template <class T, class Shape>
+__device__ void finish_dQ(Shared<T, Shape>& shared, WholeDQ<Shape>& dQ,
+                          Accumulators<1, Shape::COL_FRAGMENTS>& dV, int parity) {
+  // Read after write: dV and dQ (its first part is also its last, or it has two) are complete.
+  wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
+  // Write after read: the TMA has read the previous dQ.
+  wait_empty(shared.empty_dQ, parity);
+  dQ.store(shared.dQ);
+  // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
+  fence_proxy_async();
+  commit(shared.full_dQ);
+}
+
+/// The end of a consumer warpgroup, number `index`: its rows of dK and dV.
+template <class T, class Shape, class Gradient>
+__device__ void write_gradients(Shared<T, Shape>& shared, const Problem& problem,
+                                const BackwardTensors<T>& all, int index, int heads_at_once,
+                                Gradient& dK, Gradient& dV) {
+  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
+  // finished reading.
+  named_barrier_sync(1 + index, WARPGROUP);
+  const int warp_row = threadIdx.x / WARP * 16;
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  // Computed again, so that no register keeps it through the loop.
+  const KeyWork<Shape> work(problem, heads_at_once, opaque(blockIdx.x));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.V.below(warp_row));
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the
 /// runner: ptxas serialises products that are in flight across a branch.
 template <bool MakesDQ, class T, class Shape>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& problem,
+__device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
                         const BackwardTensors<T>& all, const KeyWork<Shape>& work,
                         int heads_at_once) {
-  auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   constexpr int WARPGROUP_INDEX = MakesDQ ? 0 : 1;
-  const auto K_rows = shared.K().below(WARPGROUP_INDEX * WARPGROUP_ROWS),
-             V_rows = shared.V().below(WARPGROUP_INDEX * WARPGROUP_ROWS);
+  const auto K_rows = shared.K.below(WARPGROUP_INDEX * WARPGROUP_ROWS),
+             V_rows = shared.V.below(WARPGROUP_INDEX * WARPGROUP_ROWS);
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
   // Read after write: K and V have landed.
-  wait_full(storage.full_K, 0);
-  wait_full(storage.full_V, 0);
+  wait_full(shared.full_K, 0);
+  wait_full(shared.full_V, 0);
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    const int stage = iteration % Shape::STAGES,
-              parity = iteration / Shape::STAGES % 2;  // from iteration: no register for a state
-    const auto Q = shared.Q(stage), dO = shared.dO(stage);
-    const auto dSt_smem = shared.dSt(stage);
+    // From iteration: no register for a state.
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
+    auto &Q = shared.Q[stage], &dO = shared.dO[stage];
+    auto& dSt_smem = shared.dSt[stage];
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
     // Read after write: Q_i and L_i have landed.
-    wait_full(storage.full_Q[stage], parity);
+    wait_full(shared.full_Q[stage], parity);
     // Write after read: P^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
     // Read after write: dO_i and D_i have landed.
-    wait_full(storage.full_dO[stage], parity);
+    wait_full(shared.full_dO[stage], parity);
     // Write after read: dS^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
@@ -144,7 +184,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& p
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
     // through the async proxy.
     fence_proxy_async();
-    commit(storage.full_dSt[stage]);
+    commit(shared.full_dSt[stage]);
 
     // 3. dV += P^T dO; the maker: dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
     // Read after write: P^T has been packed.
@@ -152,58 +192,31 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const Problem& p
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
     WholeDQ<Shape> dQ;  // in the runner unused
-    if constexpr (MakesDQ) {
-      // Read after write: both warpgroups have stored dS^T.
-      wait_full(storage.full_dSt[stage], parity);
-      // Write after read: the previous dQ, in the same registers, has been stored.
-      wgmma_fence();
-      dQ.template issue<T>(dSt_smem, shared.K());  // (8.16)
-      wgmma_commit();
-    }
+    if constexpr (MakesDQ) issue_dQ<T>(shared, dQ, stage, parity);
     // Read after write: dS^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
-    if constexpr (MakesDQ) {
-      // Read after write: dV and dQ are complete, dK may not be.
-      wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
-      // Write after read: the TMA has read the previous dQ.
-      wait_empty(storage.empty_dQ, iteration % 2);
-      dQ.store(storage.dQ);
-      // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
-      fence_proxy_async();
-      commit(storage.full_dQ);
-    }
+    if constexpr (MakesDQ) finish_dQ<T>(shared, dQ, dV, iteration % 2);
     // Write after read: this warp's products have read the tiles, dS^T included.
     wgmma_wait<0>(registers(dV), registers(dK));
-    release(storage.empty[stage]);
+    release(shared.empty[stage]);
   }
-  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
-  // finished reading.
-  named_barrier_sync(1 + WARPGROUP_INDEX, WARPGROUP);
-  dK.each([&](float& x, int) { x *= problem.scale; });
-  // Computed again, so that no register keeps it through the loop.
-  const KeyWork<Shape> done(problem, heads_at_once, opaque(blockIdx.x));
-  write_rows(all.dV.head(done.b, done.kv_head), done.key0 + warp_row, dV,
-             shared.V().below(warp_row));
-  write_rows(all.dK.head(done.b, done.kv_head), done.key0 + warp_row, dK,
-             shared.V().below(warp_row));
+  write_gradients<T, Shape>(shared, problem, all, WARPGROUP_INDEX, heads_at_once, dK, dV);
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
                     BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA)
-    return __trap();  // no wgmma on this architecture: never launched
-  const BackwardShared<T, Shape> shared;
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
+  auto& shared = shared_of_block<T, Shape>();
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
-  auto& storage = shared.storage;
   if (threadIdx.x == 0) {
     // Before initialize(), whose fence publishes these mbarriers too.
-    for (Mbarrier& full : storage.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
-    init_for_warps(storage.full_dQ, 4);
-    mbarrier_init(storage.empty_dQ, 1);  // one arrival, by the adder
+    for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
+    init_for_warps(shared.full_dQ, 4);
+    mbarrier_init(shared.empty_dQ, 1);  // one arrival, by the adder
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
@@ -215,16 +228,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
-      produce(shared, maps, problem, all.L_and_D, work);
+      produce<T, Shape>(shared, maps, problem, all.L_and_D, work);
     } else {
-      add_dQ(shared, problem, dQ_accum, work);
+      add_dQ<T>(shared, problem, dQ_accum, work);
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
-    consume</*MakesDQ=*/true>(shared, problem, all, work, heads_at_once);
+    consume</*MakesDQ=*/true, T>(shared, problem, all, work, heads_at_once);
   } else if constexpr (Shape::CONSUMERS > 1) {
     setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
-    consume</*MakesDQ=*/false>(shared, problem, all, work, heads_at_once);
+    consume</*MakesDQ=*/false, T>(shared, problem, all, work, heads_at_once);
   }
 }
 

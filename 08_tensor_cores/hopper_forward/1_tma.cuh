@@ -45,12 +45,13 @@ struct ForwardShape {
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   static constexpr bool Q_STAYS = Width / 16 * ROW_FRAGMENTS * 4 <= 32;  // in registers
-  struct Storage {  // shared memory: elements of 16 bits; tiles begin at multiples of 1024 bytes
-    unsigned short Q[tile_elements(Br, Width)];
-    unsigned short K[2][tile_elements(Bc, Width)], V[2][tile_elements(Bc, Width)];
+  template <class T>
+  struct Shared {  // the memory of a block: tiles, then mbarriers
+    PanelTile<T, Br, Width> Q;
+    PanelTile<T, Bc, Width> K[2], V[2];
     alignas(256) Mbarrier full_Q, full_K[2], full_V[2];
   };
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % (16 * ROW_FRAGMENTS) == 0 && Bc % 16 == 0 && Width % 16 == 0,
@@ -81,12 +82,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int visible_tiles = (key_end + Shape::Bc - 1) / Shape::Bc;
 
-  auto& storage =
-      reinterpret_cast<typename Shape::Storage&>(*dynamic_shared<T>(Shape::SHARED_ELEMENTS));
-  using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  const PanelTile<T, Shape::Br, Shape::Width> Q_smem(reinterpret_cast<T*>(storage.Q));
-  const auto K_smem = [&](int stage) { return KTile(reinterpret_cast<T*>(storage.K[stage])); };
-  const auto V_smem = [&](int stage) { return KTile(reinterpret_cast<T*>(storage.V[stage])); };
+  auto& shared = shared_of_block<T, Shape>();
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first
   const float scale_log2 = problem.scale * LOG2_E;                      // c
 
@@ -96,24 +92,24 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // Called by one thread. A phase of an mbarrier ends after its arrival and the bytes it announced.
   const auto load_tile = [&](int j) {
-    mbarrier_arrive_expect_tx(storage.full_K[j % 2], KTile::BYTES);
-    K_smem(j % 2).load(maps.K, storage.full_K[j % 2], j * Shape::Bc, kv_head, b);
-    mbarrier_arrive_expect_tx(storage.full_V[j % 2], KTile::BYTES);
-    V_smem(j % 2).load(maps.V, storage.full_V[j % 2], j * Shape::Bc, kv_head, b);
+    mbarrier_arrive_expect_tx(shared.full_K[j % 2], shared.K[0].BYTES);
+    shared.K[j % 2].load(maps.K, shared.full_K[j % 2], j * Shape::Bc, kv_head, b);
+    mbarrier_arrive_expect_tx(shared.full_V[j % 2], shared.V[0].BYTES);
+    shared.V[j % 2].load(maps.V, shared.full_V[j % 2], j * Shape::Bc, kv_head, b);
   };
 
   // 1. Q and the first tiles of K and V.
   if (threadIdx.x == 0) {
-    mbarrier_init(storage.full_Q, 1);
+    mbarrier_init(shared.full_Q, 1);
     for (int stage = 0; stage < 2; ++stage) {
-      mbarrier_init(storage.full_K[stage], 1);
-      mbarrier_init(storage.full_V[stage], 1);
+      mbarrier_init(shared.full_K[stage], 1);
+      mbarrier_init(shared.full_V[stage], 1);
     }
     // Read after write: the TMA sees the initialised mbarriers.
     fence_mbarrier_init();
     if (visible_tiles > 0) {
-      mbarrier_arrive_expect_tx(storage.full_Q, Q_smem.BYTES);
-      Q_smem.load(maps.Q, storage.full_Q, query0, h, b);
+      mbarrier_arrive_expect_tx(shared.full_Q, shared.Q.BYTES);
+      shared.Q.load(maps.Q, shared.full_Q, query0, h, b);
       load_tile(0);
     }
   }
@@ -121,9 +117,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   __syncthreads();
   // Read after write: Q has landed. Without a visible tile it was not copied, and nobody uses
   // what the operand below then holds.
-  if (visible_tiles > 0) wait_full(storage.full_Q, 0);
+  if (visible_tiles > 0) wait_full(shared.full_Q, 0);
 
-  const auto Q = operand_of_Q<Shape>(Q_smem.below(warp_row));
+  const auto Q = operand_of_Q<Shape>(shared.Q.below(warp_row));
   for (int j = 0; j < visible_tiles; ++j) {
     // 2. The prefetch of the next tiles starts.
     // Write after read: no warp still reads K_(j-1), V_(j-1).
@@ -134,8 +130,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
     const int parity = j / 2 % 2;  // each stage has one phase per two tiles
     // Read after write: K_j has landed.
-    wait_full(storage.full_K[j % 2], parity);
-    add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
+    wait_full(shared.full_K[j % 2], parity);
+    add_product(S, Q, shared.K[j % 2].transposed());  // (8.1)
     mask(problem, S, query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
     exponentiate(S, m, scale_log2);                            // (8.2)
@@ -146,13 +142,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 4. O += P V.
     const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::Bc / 16> P_reg(P);
     // Read after write: V_j has landed.
-    wait_full(storage.full_V[j % 2], parity);
-    add_product(O, P_reg, V_smem(j % 2).right());  // (6.4)
+    wait_full(shared.full_V[j % 2], parity);
+    add_product(O, P_reg, shared.V[j % 2].right());  // (6.4)
   }
   // Write after read: all lanes have read Q. O is staged in its buffer, in rows of this warp alone.
   __syncwarp();
   write_by_tma(O, m, l, problem.scale, maps.O, L_all, b, h, query0 + warp_row,
-               Q_smem.below(warp_row));  // (8.5)
+               shared.Q.below(warp_row));  // (8.5)
 }
 
 template <class Shape>

@@ -31,12 +31,13 @@ struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
   static constexpr int THREADS = Br / WARPGROUP_ROWS * WARPGROUP;
-  struct Storage {  // shared memory: elements of 16 bits; tiles begin at multiples of 1024 bytes
-    unsigned short Q[tile_elements(Br, Width)];
-    unsigned short K[2][tile_elements(Bc, Width)], V[2][tile_elements(Bc, Width)];
+  template <class T>
+  struct Shared {  // the memory of a block: tiles, then mbarriers
+    PanelTile<T, Br, Width> Q;
+    PanelTile<T, Bc, Width> K[2], V[2];
     alignas(256) Mbarrier full_Q, full_K[2], full_V[2];
   };
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -56,15 +57,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
   const int visible_tiles = (key_end + Shape::Bc - 1) / Shape::Bc;
 
-  auto& storage =
-      reinterpret_cast<typename Shape::Storage&>(*dynamic_shared<T>(Shape::SHARED_ELEMENTS));
-  using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  const PanelTile<T, Shape::Br, Shape::Width> Q_smem(reinterpret_cast<T*>(storage.Q));
-  const auto K_smem = [&](int stage) { return KTile(reinterpret_cast<T*>(storage.K[stage])); };
-  const auto V_smem = [&](int stage) { return KTile(reinterpret_cast<T*>(storage.V[stage])); };
-  const int warp_row = threadIdx.x / WARP * 16;                    // the warp's first
-  const auto Q_rows = Q_smem.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
-  const float scale_log2 = problem.scale * LOG2_E;                 // c
+  auto& shared = shared_of_block<T, Shape>();
+  const int warp_row = threadIdx.x / WARP * 16;                      // the warp's first
+  const auto Q_rows = shared.Q.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
+  const float scale_log2 = problem.scale * LOG2_E;                   // c
 
   // In each warp: O, not normalised, is [16, Width]; l is of this lane's columns only.
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
@@ -72,31 +68,31 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   // Called by one thread. A phase of an mbarrier ends after its arrival and the bytes it announced.
   const auto load_tile = [&](int j) {
-    mbarrier_arrive_expect_tx(storage.full_K[j % 2], KTile::BYTES);
-    K_smem(j % 2).load(maps.K, storage.full_K[j % 2], j * Shape::Bc, kv_head, b);
-    mbarrier_arrive_expect_tx(storage.full_V[j % 2], KTile::BYTES);
-    V_smem(j % 2).load(maps.V, storage.full_V[j % 2], j * Shape::Bc, kv_head, b);
+    mbarrier_arrive_expect_tx(shared.full_K[j % 2], shared.K[0].BYTES);
+    shared.K[j % 2].load(maps.K, shared.full_K[j % 2], j * Shape::Bc, kv_head, b);
+    mbarrier_arrive_expect_tx(shared.full_V[j % 2], shared.V[0].BYTES);
+    shared.V[j % 2].load(maps.V, shared.full_V[j % 2], j * Shape::Bc, kv_head, b);
   };
 
   // 1. Q and the first tiles of K and V.
   if (threadIdx.x == 0) {
-    mbarrier_init(storage.full_Q, 1);
+    mbarrier_init(shared.full_Q, 1);
     for (int stage = 0; stage < 2; ++stage) {
-      mbarrier_init(storage.full_K[stage], 1);
-      mbarrier_init(storage.full_V[stage], 1);
+      mbarrier_init(shared.full_K[stage], 1);
+      mbarrier_init(shared.full_V[stage], 1);
     }
     // Read after write: the TMA sees the initialised mbarriers.
     fence_mbarrier_init();
     if (visible_tiles > 0) {
-      mbarrier_arrive_expect_tx(storage.full_Q, Q_smem.BYTES);
-      Q_smem.load(maps.Q, storage.full_Q, query0, h, b);
+      mbarrier_arrive_expect_tx(shared.full_Q, shared.Q.BYTES);
+      shared.Q.load(maps.Q, shared.full_Q, query0, h, b);
       load_tile(0);
     }
   }
   // Read after write: all threads see the initialised mbarriers.
   __syncthreads();
   // Read after write: Q has landed.
-  if (visible_tiles > 0) wait_full(storage.full_Q, 0);
+  if (visible_tiles > 0) wait_full(shared.full_Q, 0);
 
   for (int j = 0; j < visible_tiles; ++j) {
     // 2. The prefetch of the next tiles starts.
@@ -108,11 +104,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc]
     const int parity = j / 2 % 2;             // each stage has one phase per two tiles
     // Read after write: K_j has landed.
-    wait_full(storage.full_K[j % 2], parity);
+    wait_full(shared.full_K[j % 2], parity);
     // Write after read: P of the previous tile, in the registers of S, has been packed.
     wgmma_fence();
     // (8.1)
-    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), K_smem(j % 2).k_major(), /*add=*/false);
+    issue_product<T, Q_rows.DEPTH>(S, Q_rows.k_major(), shared.K[j % 2].k_major(), /*add=*/false);
     wgmma_commit();
     // Read after write: S is complete.
     wgmma_wait<0>(registers(S));
@@ -126,10 +122,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // 4. O += P V.
     const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
     // Read after write: V_j has landed.
-    wait_full(storage.full_V[j % 2], parity);
+    wait_full(shared.full_V[j % 2], parity);
     // Read after write: O has been rescaled and P packed.
     wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P_reg, V_smem(j % 2).mn_major(), /*add=*/true);  // (6.4)
+    issue_product<T, Shape::Bc / 16>(O, P_reg, shared.V[j % 2].mn_major(), /*add=*/true);  // (6.4)
     wgmma_commit();
     // Read after write: O is complete.
     // Write after read: this warp's part of the product has read V_j.
@@ -138,7 +134,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
   write_by_tma(O, m, l, problem.scale, maps.O, L_all, b, h, query0 + warp_row,
-               Q_smem.below(warp_row));  // (8.5)
+               shared.Q.below(warp_row));  // (8.5)
 }
 
 template <class Shape>

@@ -36,8 +36,9 @@ struct ForwardShape {
   // consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  using Storage = SharedStorage<Width, Br, Bc, STAGES>;
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  template <class T>
+  using Shared = ForwardShared<T, Width, Br, Bc, STAGES>;
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -47,62 +48,70 @@ struct ForwardShape {
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
-__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
+__device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work) {
   if (work.visible_tiles == 0) return;
-  auto& storage = shared.storage;
-  mbarrier_arrive_expect_tx(storage.full_Q[0], shared.Q().BYTES);
-  shared.Q().load(maps.Q, storage.full_Q[0], work.query0, work.h, work.b);
-  PipelineState<Shape::STAGES> KV;
-  for (int j = 0; j < work.visible_tiles; ++j, KV.next()) {
-    const int stage = KV.stage(), key0 = j * Shape::Bc;
+  mbarrier_arrive_expect_tx(shared.full_Q[0], shared.Q[0].BYTES);
+  shared.Q[0].load(maps.Q, shared.full_Q[0], work.query0, work.h, work.b);
+  PipelineState<Shape::STAGES> KV_ring;
+  for (int j = 0; j < work.visible_tiles; ++j, KV_ring.next()) {
+    const int stage = KV_ring.stage(), key0 = j * Shape::Bc;
     // Write after read: all consumers have read the previous K of this stage.
-    wait_empty(storage.empty_K[stage], KV.parity());
-    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, storage.full_K[stage], key0, work.kv_head, work.b);
+    wait_empty(shared.empty_K[stage], KV_ring.parity());
+    mbarrier_arrive_expect_tx(shared.full_K[stage], shared.K[stage].BYTES);
+    shared.K[stage].load(maps.K, shared.full_K[stage], key0, work.kv_head, work.b);
     // Write after read: all consumers have read the previous V of this stage.
-    wait_empty(storage.empty_V[stage], KV.parity());
-    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, storage.full_V[stage], key0, work.kv_head, work.b);
+    wait_empty(shared.empty_V[stage], KV_ring.parity());
+    mbarrier_arrive_expect_tx(shared.full_V[stage], shared.V[stage].BYTES);
+    shared.V[stage].load(maps.V, shared.full_V[stage], key0, work.kv_head, work.b);
   }
 }
 
-/// What a consumer warpgroup does with its rows of a tile of Q. The matrices are variables of
+/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of
 /// consume(): as members they would make one object, which nvcc takes apart so late that each tile
 /// computes the addresses of Q again.
 template <class T, class Shape>
-struct Consumer {
-  const Shared<T, Shape>& shared;
+struct QueryRows {
+  Shared<T, Shape>& shared;
   const Problem& problem;
-  int query0;  // the warp's first
+  int warp_query0;  // the warp's first
+  PanelTile<T, Shape::Br, Shape::Width>& Q_tile;
   Accumulators<1, Shape::KEY_FRAGMENTS>& S;
   InRegisters<T, 1, Shape::Bc / 16>& P;
   Accumulators<1, Shape::COL_FRAGMENTS>& O;
   Rows<2>&m, &l;
-  PanelTile<T, Shape::Br, Shape::Width, false> Q = shared.Q().below(warpgroup() * WARPGROUP_ROWS);
+  PanelRows<T, Shape::Br, Shape::Width> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
   float scale_log2 = problem.scale * LOG2_E;  // c
 
   /// (8.1)  S = Q K^T starts.
   __device__ void issue_S(PipelineState<Shape::STAGES> at) {
     // Read after write: K has landed.
-    wait_full(shared.storage.full_K[at.stage()], at.parity());
+    wait_full(shared.full_K[at.stage()], at.parity());
     // Write after read: P of the previous tile, in the registers of S, has been packed.
     wgmma_fence();
-    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K(at.stage()).k_major(),
+    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K[at.stage()].k_major(),
                                         /*add=*/false);
     wgmma_commit();
   }
 
   /// (6.4)  O += P V starts.
-  __device__ void issue_PV(int stage) {
-    // Read after write: O has been rescaled and P packed.
+  __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
+    // Read after write: O has been rescaled and P packed. V has been waited for.
     wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(stage).mn_major(), /*add=*/true);
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V[at.stage()].mn_major(), /*add=*/true);
     wgmma_commit();
+  }
+
+  /// O += P V ends, and V is released.
+  __device__ void finish_PV(PipelineState<Shape::STAGES> at) {
+    // Read after write: O is complete.
+    // Write after read: this warp's part of the product has read P and V.
+    wgmma_wait<0>(registers(O));
+    release(shared.empty_V[at.stage()]);
   }
 
   /// (6.2), (8.2)  S of tile j becomes P. Returns the factor by which O has to be rescaled.
   __device__ Rows<2> softmax(int j) {
-    mask(problem, S, query0, j * Shape::Bc);
+    mask(problem, S, warp_query0, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);
     exponentiate(S, m, scale_log2);
     l = alpha * l + lane_sum(S);
@@ -112,9 +121,8 @@ struct Consumer {
 
 /// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape>
-__device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
+__device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
-  auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first
   // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
   // normalised; l is of this lane's columns only.
@@ -122,56 +130,50 @@ __device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, 
   InRegisters<T, 1, Shape::Bc / 16> P;
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
   Rows<2> m(-INFINITY), l(0.0f);
-  Consumer<T, Shape> rows{shared, problem, work.query0 + warp_row, S, P, O, m, l};
+  QueryRows<T, Shape> rows{shared, problem, work.query0 + warp_row, shared.Q[0], S, P, O, m, l};
 
   if (work.visible_tiles > 0) {
     // 1. S of the first tile, and P. O is still 0: nothing to rescale.
     // Read after write: Q has landed.
-    wait_full(storage.full_Q[0], 0);
-    PipelineState<Shape::STAGES> KV;
-    rows.issue_S(KV);
+    wait_full(shared.full_Q[0], 0);
+    PipelineState<Shape::STAGES> KV_ring;
+    rows.issue_S(KV_ring);
     // Read after write: S is complete.
     // Write after read: this warp's part of the product has read K.
     wgmma_wait<0>(registers(S));
-    release(storage.empty_K[KV.stage()]);
+    release(shared.empty_K[KV_ring.stage()]);
     rows.softmax(0);
     // Read after write: V has landed.
-    wait_full(storage.full_V[KV.stage()], KV.parity());
+    wait_full(shared.full_V[KV_ring.stage()], KV_ring.parity());
     P = InRegisters<T, 1, Shape::Bc / 16>(S);
     for (int j = 1; j < work.visible_tiles; ++j) {
       // 2. S = Q K_j^T and O += P V_(j-1) start.
-      const auto previous = KV;
-      KV.next();
-      rows.issue_S(KV);
-      rows.issue_PV(previous.stage());
+      const auto previous = KV_ring;
+      KV_ring.next();
+      rows.issue_S(KV_ring);
+      rows.issue_PV(previous);
 
       // 3. The softmax of S, while P V is in flight.
       // Read after write: S is complete, O may not be.
       // Write after read: this warp's part of the product has read K_j.
       wgmma_wait<1>(registers(S));
-      release(storage.empty_K[KV.stage()]);
+      release(shared.empty_K[KV_ring.stage()]);
       const auto alpha = rows.softmax(j);
       // Read after write: V_j has landed. The wait stands here as a branch, without which ptxas
       // moves the exponentials behind the wait for P V.
-      wait_full(storage.full_V[KV.stage()], KV.parity());
-      // Read after write: O is complete.
-      // Write after read: this warp's part of the product has read P and V_(j-1).
-      wgmma_wait<0>(registers(O));
-      release(storage.empty_V[previous.stage()]);
+      wait_full(shared.full_V[KV_ring.stage()], KV_ring.parity());
+      rows.finish_PV(previous);
       O.scale_rows(alpha);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
     // 4. O += P V of the last tile.
-    rows.issue_PV(KV.stage());
-    // Read after write: O is complete.
-    // Write after read: this warp's part of the product has read V.
-    wgmma_wait<0>(registers(O));
-    release(storage.empty_V[KV.stage()]);
+    rows.issue_PV(KV_ring);
+    rows.finish_PV(KV_ring);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
   write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, work.query0 + warp_row,
-               shared.Q().below(warp_row));  // (8.5)
+               shared.Q[0].below(warp_row));  // (8.5)
 }
 
 template <class T, class Shape>
@@ -179,7 +181,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, const __grid_constant__ Maps maps, Tensor<float> L_all,
                    Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
-  const Shared<T, Shape> shared;
+  auto& shared = shared_of_block<T, Shape>();
   if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
   // block-wide barriers.
@@ -189,10 +191,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     // One thread.
-    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce(shared, maps, work);
+    if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce<T>(shared, maps, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, problem, maps, L_all, work);
+    consume<T>(shared, problem, maps, L_all, work);
   }
 }
 

@@ -36,11 +36,12 @@ struct ForwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
-  struct Storage : SharedStorage<Width, Br, Bc, STAGES, Q_STAGES> {
+  template <class T>
+  struct Shared : ForwardShared<T, Width, Br, Bc, STAGES, Q_STAGES> {
     Mbarrier empty_Q[Q_STAGES];
     int work_id[Q_STAGES];  // which work Q belongs to
   };
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -52,46 +53,45 @@ constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one tha
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
-__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work,
+__device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work,
                         int work_id, PipelineState<Shape::Q_STAGES>& Q_ring,
                         PipelineState<Shape::STAGES>& KV_ring) {
-  auto& storage = shared.storage;
-  Mbarrier& full_Q = storage.full_Q[Q_ring.stage()];
+  Mbarrier& full_Q = shared.full_Q[Q_ring.stage()];
   const bool any = work.visible_tiles > 0;
   // Write after read: the TMA has read the O staged in this buffer.
   // Write after read: the consumers have read the previous index.
-  wait_empty(storage.empty_Q[Q_ring.stage()], Q_ring.parity());
-  storage.work_id[Q_ring.stage()] = work_id;
-  mbarrier_arrive_expect_tx(full_Q, any ? shared.Q().BYTES : 0);
-  if (any) shared.Q(Q_ring.stage()).load(maps.Q, full_Q, work.query0, work.h, work.b);
+  wait_empty(shared.empty_Q[Q_ring.stage()], Q_ring.parity());
+  shared.work_id[Q_ring.stage()] = work_id;
+  mbarrier_arrive_expect_tx(full_Q, any ? shared.Q[0].BYTES : 0);
+  if (any) shared.Q[Q_ring.stage()].load(maps.Q, full_Q, work.query0, work.h, work.b);
   Q_ring.next();
   for (int j = work.visible_tiles - 1; j >= 0; --j, KV_ring.next()) {
     const int stage = KV_ring.stage(), key0 = j * Shape::Bc;
     // Write after read: all consumers have read the previous K of this stage.
-    wait_empty(storage.empty_K[stage], KV_ring.parity());
-    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, storage.full_K[stage], key0, work.kv_head, work.b);
+    wait_empty(shared.empty_K[stage], KV_ring.parity());
+    mbarrier_arrive_expect_tx(shared.full_K[stage], shared.K[stage].BYTES);
+    shared.K[stage].load(maps.K, shared.full_K[stage], key0, work.kv_head, work.b);
     // Write after read: all consumers have read the previous V of this stage.
-    wait_empty(storage.empty_V[stage], KV_ring.parity());
-    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, storage.full_V[stage], key0, work.kv_head, work.b);
+    wait_empty(shared.empty_V[stage], KV_ring.parity());
+    mbarrier_arrive_expect_tx(shared.full_V[stage], shared.V[stage].BYTES);
+    shared.V[stage].load(maps.V, shared.full_V[stage], key0, work.kv_head, work.b);
   }
 }
 
-/// What a consumer warpgroup does with its rows of a tile of Q. The matrices are variables of
+/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of
 /// consume(): as members they would make one object, which nvcc takes apart so late that each tile
 /// computes the addresses of Q again.
 template <class T, class Shape>
-struct Consumer {
-  const Shared<T, Shape>& shared;
+struct QueryRows {
+  Shared<T, Shape>& shared;
   const Problem& problem;
   int warp_query0;  // the warp's first
-  PanelTile<T, Shape::Br, Shape::Width> Q_tile;
+  PanelTile<T, Shape::Br, Shape::Width>& Q_tile;
   Accumulators<1, Shape::KEY_FRAGMENTS>& S;
   InRegisters<T, 1, Shape::Bc / 16>& P;
   Accumulators<1, Shape::COL_FRAGMENTS>& O;
   Rows<2>&m, &l;
-  PanelTile<T, Shape::Br, Shape::Width, false> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
+  PanelRows<T, Shape::Br, Shape::Width> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
   float scale_log2 = problem.scale * LOG2_E;  // c
 
   // Each warp decides for itself how S of tile j becomes P. lazy_end begins as the number of tiles
@@ -105,10 +105,10 @@ struct Consumer {
   /// (8.1)  S = Q K^T starts.
   __device__ void issue_S(PipelineState<Shape::STAGES> at) {
     // Read after write: K has landed.
-    wait_full(shared.storage.full_K[at.stage()], at.parity());
+    wait_full(shared.full_K[at.stage()], at.parity());
     // Write after read: P of the previous tile, in the registers of S, has been packed.
     wgmma_fence();
-    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K(at.stage()).k_major(),
+    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K[at.stage()].k_major(),
                                         /*add=*/false);
     wgmma_commit();
   }
@@ -116,11 +116,19 @@ struct Consumer {
   /// (8.4)  O += P V starts.
   __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
     // Read after write: V has landed.
-    wait_full(shared.storage.full_V[at.stage()], at.parity());
+    wait_full(shared.full_V[at.stage()], at.parity());
     // Read after write: O has been rescaled and P packed.
     wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(at.stage()).mn_major(), /*add=*/true);
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V[at.stage()].mn_major(), /*add=*/true);
     wgmma_commit();
+  }
+
+  /// O += P V ends, and V is released.
+  __device__ void finish_PV(PipelineState<Shape::STAGES> at) {
+    // Read after write: O is complete.
+    // Write after read: this warp's part of the product has read P and V.
+    wgmma_wait<0>(registers(O));
+    release(shared.empty_V[at.stage()]);
   }
 
   /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
@@ -139,7 +147,7 @@ struct Consumer {
   __device__ void repair(int stage, int j) {
     S.each([](float& s, int) { s = 0.0f; });
     const auto Q_rows = Q_tile.below(threadIdx.x / WARP * 16);
-    add_product(S, Q_rows.left(), shared.K(stage).transposed());
+    add_product(S, Q_rows.left(), shared.K[stage].transposed());
     lazy_end = j - BACKOFF_TILES;
   }
 
@@ -156,84 +164,66 @@ struct Consumer {
   }
 };
 
-/// A consumer warpgroup: work after work.
+/// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape>
-__device__ void consume(const Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
-                        const Tensor<float>& L_all, const Schedule& schedule) {
-  auto& storage = shared.storage;
-  PipelineState<Shape::Q_STAGES> Q_ring;
-  PipelineState<Shape::STAGES> KV_ring;
-  for (;; Q_ring.next()) {
-    // Read after write: Q has landed, and the producer has stored the index of the work.
-    wait_full(storage.full_Q[Q_ring.stage()], Q_ring.parity());
-    // The shuffle makes the index uniform: see warpgroup().
-    const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q_ring.stage()], 0);
-    if (work_id >= schedule.end) break;
-    const Work<Shape> work(problem, schedule, work_id);
-    const auto Q_tile = shared.Q(Q_ring.stage());
-    // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
-    // normalised; l is of this lane's columns only.
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;
-    InRegisters<T, 1, Shape::Bc / 16> P;
-    Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
-    Rows<2> m(-INFINITY), l(0.0f);
-    const int first = work.query0 + static_cast<int>(threadIdx.x) / WARP * 16;
-    Consumer<T, Shape> rows{shared, problem, first, Q_tile, S, P, O, m, l};
-    const int own_tiles = work.tiles_visible_to(problem, work.query0 + rows.Q.row0, WARPGROUP_ROWS);
+__device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
+                        const Tensor<float>& L_all, const Work<Shape>& work,
+                        PanelTile<T, Shape::Br, Shape::Width>& Q_tile,
+                        PipelineState<Shape::STAGES>& KV_ring) {
+  // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
+  // normalised; l is of this lane's columns only.
+  Accumulators<1, Shape::KEY_FRAGMENTS> S;
+  InRegisters<T, 1, Shape::Bc / 16> P;
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
+  Rows<2> m(-INFINITY), l(0.0f);
+  // opaque(): computed per tile of Q. A register that keeps it through all tiles would be spilled.
+  const int first = work.query0 + static_cast<int>(opaque(threadIdx.x)) / WARP * 16;
+  QueryRows<T, Shape> rows{shared, problem, first, Q_tile, S, P, O, m, l};
+  const int own_tiles = work.tiles_visible_to(problem, work.query0 + rows.Q.row0, WARPGROUP_ROWS);
 
-    // Tiles that only other warpgroups see are released unread: skip() of parts/panels_forward.cuh.
-    for (int j = work.visible_tiles - 1; j >= own_tiles; --j, KV_ring.next())
-      skip(storage, KV_ring);
-    if (own_tiles > 0) {
-      // 1. S of the last tile, and P. O is still 0: nothing to rescale.
-      rows.issue_S(KV_ring);
-      // Read after write: S is complete.
-      // Write after read: this warp's part of the product has read K.
-      wgmma_wait<0>(registers(S));
-      release(storage.empty_K[KV_ring.stage()]);
-      rows.exact(own_tiles - 1);
-      P = InRegisters<T, 1, Shape::Bc / 16>(S);
-      for (int j = own_tiles - 2; j >= 0; --j) {
-        // 2. S = Q K_j^T and O += P V_(j+1) start.
-        const auto previous = KV_ring;
-        KV_ring.next();
-        rows.issue_S(KV_ring);
-        rows.issue_PV(previous);
-
-        // 3. P with the current m, while the previous tile's P V is in flight.
-        // Read after write: S is complete, O may not be.
-        wgmma_wait<1>(registers(S));
-        const bool is_lazy = j < rows.lazy_end, P_is_final = is_lazy && rows.lazy();
-        // Read after write: O is complete.
-        // Write after read: this warp's part of the product has read P and V_(j+1).
-        wgmma_wait<0>(registers(O));
-        release(storage.empty_V[previous.stage()]);
-
-        // 4. P with the true maximum.
-        if (!P_is_final) {
-          if (is_lazy) rows.repair(KV_ring.stage(), j);  // rare
-          O.scale_rows(rows.exact(j));
-        }
-        // Write after read: this warp will not read K_j again.
-        release(storage.empty_K[KV_ring.stage()]);
-        P = InRegisters<T, 1, Shape::Bc / 16>(S);
-      }
-      // 5. O += P V_0.
-      rows.issue_PV(KV_ring);
-      // Read after write: O is complete.
-      // Write after read: this warp's part of the product has read V_0.
-      wgmma_wait<0>(registers(O));
-      release(storage.empty_V[KV_ring.stage()]);
+  // Tiles that only other warpgroups see are released unread: skip() of parts/panels_forward.cuh.
+  for (int j = work.visible_tiles - 1; j >= own_tiles; --j, KV_ring.next()) skip(shared, KV_ring);
+  if (own_tiles > 0) {
+    // 1. S of the last tile, and P. O is still 0: nothing to rescale.
+    rows.issue_S(KV_ring);
+    // Read after write: S is complete.
+    // Write after read: this warp's part of the product has read K.
+    wgmma_wait<0>(registers(S));
+    release(shared.empty_K[KV_ring.stage()]);
+    rows.exact(own_tiles - 1);
+    P = InRegisters<T, 1, Shape::Bc / 16>(S);
+    for (int j = own_tiles - 2; j >= 0; --j) {
+      // 2. S = Q K_j^T and O += P V_(j+1) start.
+      const auto previous = KV_ring;
       KV_ring.next();
+      rows.issue_S(KV_ring);
+      rows.issue_PV(previous);
+
+      // 3. P with the current m, while the previous tile's P V is in flight.
+      // Read after write: S is complete, O may not be.
+      wgmma_wait<1>(registers(S));
+      const bool is_lazy = j < rows.lazy_end, P_is_final = is_lazy && rows.lazy();
+      rows.finish_PV(previous);
+
+      // 4. P with the true maximum.
+      if (!P_is_final) {
+        if (is_lazy) rows.repair(KV_ring.stage(), j);  // rare
+        O.scale_rows(rows.exact(j));
+      }
+      // Write after read: this warp will not read K_j again.
+      release(shared.empty_K[KV_ring.stage()]);
+      P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
-    // Write after read: the products of all four warps have read Q; O is staged in its buffer.
-    named_barrier_sync(1 + warpgroup(), WARPGROUP);
-    const int warp_row = opaque(threadIdx.x) / WARP * 16, head = opaque(work.head);
-    write_by_tma(O, m, l, problem.scale, maps.O, L_all, head / problem.H, head % problem.H,
-                 work.query0 + warp_row, Q_tile.below(warp_row));  // (8.5)
-    // Write after read: the TMA has read this warp's rows of O; the next Q may land there.
-    release(storage.empty_Q[Q_ring.stage()]);
+    // 5. O += P V_0.
+    rows.issue_PV(KV_ring);
+    rows.finish_PV(KV_ring);
+    KV_ring.next();
   }
+  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  named_barrier_sync(1 + warpgroup(), WARPGROUP);
+  const int warp_row = opaque(threadIdx.x) / WARP * 16, head = opaque(work.head);
+  write_by_tma(O, m, l, problem.scale, maps.O, L_all, head / problem.H, head % problem.H,
+               work.query0 + warp_row, Q_tile.below(warp_row));  // (8.5)
 }
 
 template <class T, class Shape>
@@ -241,11 +231,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     forward_kernel(Problem problem, const __grid_constant__ Maps maps, Tensor<float> L_all,
                    Tensor<int> counter, Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
-  const Shared<T, Shape> shared;
-  auto& storage = shared.storage;
+  auto& shared = shared_of_block<T, Shape>();
   if (threadIdx.x == 0) {
     // Before initialize(), whose fence publishes these mbarriers too.
-    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
+    for (Mbarrier& empty : shared.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
@@ -259,7 +248,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     PipelineState<Shape::STAGES> KV_ring;
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
-      produce(shared, maps, Work<Shape>(problem, schedule, work_id), work_id, Q_ring, KV_ring);
+      produce<T>(shared, maps, Work<Shape>(problem, schedule, work_id), work_id, Q_ring, KV_ring);
       // Drawn earlier, the work would wait here while another block is idle.
       const int ticket = atomicAdd(next_ticket, 1);
       // The last ticket of all: the counter is 0 again for the next launch.
@@ -267,13 +256,25 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       work_id = static_cast<int>(gridDim.x) + ticket;
     }
     // Write after read: the consumers have read the previous index.
-    wait_empty(storage.empty_Q[Q_ring.stage()], Q_ring.parity());
-    storage.work_id[Q_ring.stage()] = schedule.end;  // no work left
+    wait_empty(shared.empty_Q[Q_ring.stage()], Q_ring.parity());
+    shared.work_id[Q_ring.stage()] = schedule.end;  // no work left
     // Read after write: the consumers see that index.
-    mbarrier_arrive(storage.full_Q[Q_ring.stage()]);
+    mbarrier_arrive(shared.full_Q[Q_ring.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, problem, maps, L_all, schedule);
+    PipelineState<Shape::Q_STAGES> Q_ring;
+    PipelineState<Shape::STAGES> KV_ring;
+    for (;; Q_ring.next()) {
+      // Read after write: Q has landed, and the producer has stored the index of the work.
+      wait_full(shared.full_Q[Q_ring.stage()], Q_ring.parity());
+      // The shuffle makes the index uniform: see warpgroup().
+      const int work_id = __shfl_sync(ALL_LANES, shared.work_id[Q_ring.stage()], 0);
+      if (work_id >= schedule.end) break;
+      consume<T>(shared, problem, maps, L_all, Work<Shape>(problem, schedule, work_id),
+                 shared.Q[Q_ring.stage()], KV_ring);
+      // Write after read: the TMA has read this warp's rows of O; the next Q may land there.
+      release(shared.empty_Q[Q_ring.stage()]);
+    }
   }
 }
 

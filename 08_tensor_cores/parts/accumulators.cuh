@@ -142,7 +142,7 @@ __device__ void add_product(Accumulators<RowFragments, ColFragments>& C, const L
 template <class T_, int RowFragments, int Depth>
 struct InRegisters {
   using T = T_;
-  static constexpr int DEPTH = Depth;
+  static constexpr int DEPTH = Depth, ROW_FRAGMENTS = RowFragments;
   unsigned blocks_reg[Depth][RowFragments][4];
 
   __device__ InRegisters() {}

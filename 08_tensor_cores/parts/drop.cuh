@@ -3,7 +3,7 @@
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
-#include "common/parts/options.cuh"
+#include "common/parts/ragged.cuh"
 
 namespace flash::tensor_cores {
 namespace {

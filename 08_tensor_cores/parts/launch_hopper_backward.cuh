@@ -17,10 +17,10 @@ inline std::string refuse_wide_heads(const Problem& p) {
          "--variant relay takes 256";
 }
 
-/// Which of the kernels for Hopper is the fastest, as measured (H200); more/divided.cuh knows
-/// itself where blocks are few.
+/// The fastest kernel for Hopper, as measured (H200), but where blocks are few: more/divided.cuh.
 inline std::string_view which_backward(const FullProblem& p) {
   if (p.d > 128) return "relay";
+  if (!p.is_plain()) return "options_lead";
   const bool shared_keys = p.causal && p.group_size() > 1;  // whether heads share keys under a mask
   if (p.d > 64 && shared_keys) return "ordered";
   return (features_of(p) & ~plain_problem) == Features::none ? "lead" : "general";

@@ -20,12 +20,16 @@ __device__ inline int warpgroup() {
   return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x / WARPGROUP), 0);
 }
 
-/// A tile as operand of mma.sync, like Operand of parts/tile.cuh. Trans: ldmatrix transposes it.
+/// The offset in bytes of a chunk, 8 columns, in the first panel.
+__device__ inline int chunk_offset(int row, int chunk) {
+  return 2 * PANEL * row + 16 * swizzled_chunk(PANEL, row, chunk);
+}
+
+/// A tile as operand of mma.sync, like Operand of parts/addresses.cuh. Trans: ldmatrix transposes it.
 template <class T_, int Height, bool Trans, int Depth>
 struct PanelOperand {
   using T = T_;
-  static constexpr int DEPTH =
-      Depth;  // of a left operand: how many blocks of 16 its inner dimension has
+  static constexpr int DEPTH = Depth;  // of a left operand: its inner dimension in blocks of 16
   SharedMatrix<T> panels;
   int offset;  // in bytes, of this lane's chunk in block (0, 0)
 
@@ -43,25 +47,16 @@ struct PanelOperand {
   }
 };
 
-/// The elements of a tile's panels.
-constexpr int tile_elements(int rows, int cols) {
-  return (cols + PANEL - 1) / PANEL * PANEL * rows;
-}
-
-/// A tile [Height, Width] of T, or a view of it from one of its rows on.
-template <class T_, int Height, int Width, bool Whole = true>
-struct PanelTile {
+/// Rows of a tile, from row0 on.
+template <class T_, int Height, int Width>
+struct PanelRows {
   using T = T_;
-  static constexpr int PANELS = (Width + PANEL - 1) / PANEL,
-                       ELEMENTS = tile_elements(Height, Width), DEPTH = Width / 16;
+  static constexpr int PANELS = (Width + PANEL - 1) / PANEL, DEPTH = Width / 16;
   SharedMatrix<T> panels;  // [PANELS * Height, 64], one below the other
-  int row0;                // first row of this view; a multiple of 8
+  int row0;                // a multiple of 8
 
-  __device__ explicit PanelTile(T* start, int first = 0)
-      : panels{start, PANELS * Height, PANEL, PANEL}, row0(first) {}
-  __device__ auto below(int row) const {
-    return PanelTile<T, Height, Width, false>(panels.data, row0 + row);
-  }
+  __device__ PanelRows(T* tile, int first)
+      : panels{tile, PANELS * Height, PANEL, PANEL}, row0(first) {}
 
   /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
@@ -70,48 +65,66 @@ struct PanelTile {
                                     swizzled_col(PANEL, row, col % PANEL));
   }
 
-  // Called by one thread: one box per panel. The mbarrier has to expect BYTES.
-  static constexpr int BYTES = 2 * ELEMENTS;
-  __device__ void load(const TensorMap& map, Mbarrier& full, int row, int head,
-                       int batch) const requires Whole {
-#pragma unroll
-    for (int p = 0; p < PANELS; ++p)
-      tma_load(panels.data + p * Height * PANEL, map, full, p * PANEL, row, head, batch);
-  }
-
-  /// Stores rows from row0 on, as many as the map's boxes have. Called by one thread, in its bulk
-  /// group.
+  /// Stores as many rows as the map's boxes have. Called by one thread, in its bulk group.
   __device__ void store(const TensorMap& map, int row, int head, int batch) const {
 #pragma unroll
     for (int p = 0; p < PANELS; ++p)
       tma_store(map, panels.data + (p * Height + row0) * PANEL, p * PANEL, row, head, batch);
   }
 
-  // Operands of wgmma, left or right. K-major: the sum runs along the rows, from row0 on. MN-major:
-  // it runs down all rows, in the columns from col0 on.
+  // Operands, as those of a tile.
   __device__ KMajor<Height> k_major() const { return flash::k_major<Height>(panels.data, row0); }
-  __device__ MnMajor<Height> mn_major(int col0 = 0) const requires Whole {
-    return flash::mn_major<Height>(panels.data, col0);
+  __device__ PanelOperand<T, Height, false, DEPTH> left() const {
+    const int lane = threadIdx.x % WARP;
+    return {panels, chunk_offset(row0 + lane % 16, lane / 16)};
+  }
+};
+
+/// A tile [Height, Width] of T in shared memory, at a multiple of 1024 bytes, which its size is too.
+template <class T_, int Height, int Width>
+struct PanelTile {
+  using T = T_;
+  using View = PanelRows<T, Height, Width>;
+  static constexpr int DEPTH = Width / 16, ELEMENTS = View::PANELS * Height * PANEL;
+  static constexpr int BYTES = 2 * ELEMENTS;  // which the mbarrier of a load has to expect
+  unsigned short bits[ELEMENTS];              // of T, which may have constructors
+
+  __device__ T* elements() { return reinterpret_cast<T*>(bits); }
+  __device__ View below(int row) { return {elements(), row}; }
+
+  /// Called by one thread: one box per panel.
+  __device__ void load(const TensorMap& map, Mbarrier& full, int row, int head, int batch) {
+#pragma unroll
+    for (int p = 0; p < View::PANELS; ++p)
+      tma_load(elements() + p * Height * PANEL, map, full, p * PANEL, row, head, batch);
+  }
+
+  // Operands of wgmma, left or right. K-major: the sum runs along the rows. MN-major: it runs down
+  // all rows, in the columns from col0 on.
+  __device__ KMajor<Height> k_major() { return flash::k_major<Height>(elements(), 0); }
+  __device__ MnMajor<Height> mn_major(int col0 = 0) {
+    return flash::mn_major<Height>(elements(), col0);
   }
 
   // Operands of mma.sync. Lanes point to the chunks of a 16 x 16 block as in the table of
   // parts/tile.cuh.
-  __device__ PanelOperand<T, Height, false, DEPTH> left() const {
-    return {panels, offset(row0 + lane() % 16, lane() / 16)};
+  __device__ PanelOperand<T, Height, true, DEPTH> right() {
+    const int lane = threadIdx.x % WARP;
+    return {below(0).panels, chunk_offset(lane % 16, lane / 16)};
   }
-  __device__ PanelOperand<T, Height, true, DEPTH> right() const requires Whole {
-    return {panels, offset(lane() % 16, lane() / 16)};
-  }
-  __device__ PanelOperand<T, Height, false, DEPTH> transposed() const requires Whole {
-    return {panels, offset(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2)};
-  }
-
- private:
-  __device__ static int lane() { return threadIdx.x % WARP; }
-  __device__ static int offset(int row, int chunk) {
-    return 2 * PANEL * row + 16 * swizzled_chunk(PANEL, row, chunk);
+  __device__ PanelOperand<T, Height, false, DEPTH> transposed() {
+    const int lane = threadIdx.x % WARP;
+    return {below(0).panels, chunk_offset(lane / 16 * 8 + lane % 8, lane / 8 % 2)};
   }
 };
+
+/// The shared memory of a block, as its shape lays it out: tiles, then mbarriers.
+template <class T, class Shape>
+using Shared = typename Shape::template Shared<T>;
+template <class T, class Shape>
+__device__ Shared<T, Shape>& shared_of_block() {
+  return reinterpret_cast<Shared<T, Shape>&>(*dynamic_shared<T>(Shape::SHARED_ELEMENTS));
+}
 
 /// A warp's accumulators in the form that wgmma takes: the warpgroup has [64, 8 ColFragments], each
 /// warp 16 rows of it.

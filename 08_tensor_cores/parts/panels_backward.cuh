@@ -42,90 +42,69 @@ BackwardMaps backward_maps(const Attention& a) {
 
 // ---- Tiles -------------------------------------------------------------------------------------
 
-/// The layout of a block's shared memory. Tiles of 16-bit elements begin at multiples of 1024
-/// bytes. L is loaded with Q and D with dO, on the same mbarriers. `warpgroups` initialises `empty`
-/// too, but nobody waits for it: there a barrier says so.
-template <int Width, int Br, int Bc, int Stages, int DSStages>
-struct BackwardStorage {
-  unsigned short K[tile_elements(Bc, Width)], V[tile_elements(Bc, Width)];
-  unsigned short Q[Stages][tile_elements(Br, Width)], dO[Stages][tile_elements(Br, Width)];
-  unsigned short dSt[DSStages][tile_elements(Bc, Br)];  // dS^T: rows are keys
-  float L_and_D[Stages][2 * Br];                        // L of a tile's queries, followed by D
+/// The shared memory of a block: tiles, then mbarriers. L is loaded with Q and D with dO, on the
+/// same mbarriers. `warpgroups` initialises `empty` too, but nobody waits for it: there a barrier
+/// says so.
+template <class T, int Width, int Br, int Bc, int Stages, int DSStages>
+struct BackwardShared {
+  using QTile = PanelTile<T, Br, Width>;
+  PanelTile<T, Bc, Width> K, V;
+  QTile Q[Stages], dO[Stages];
+  PanelTile<T, Bc, Br> dSt[DSStages];  // dS^T: rows are keys
+  float L_and_D[Stages][2 * Br];       // L of a tile's queries, followed by D
   alignas(256) Mbarrier full_K, full_V;
   Mbarrier full_Q[Stages], full_dO[Stages], empty[Stages];
-};
 
-/// The shared memory of a block, with tiles of T.
-template <class T, class Shape>
-struct BackwardShared {
-  using Storage = typename Shape::Storage;
-  using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  using QTile = PanelTile<T, Shape::Br, Shape::Width>;
-  using StTile = PanelTile<T, Shape::Bc, Shape::Br>;
-  Storage& storage = reinterpret_cast<Storage&>(*dynamic_shared<T>(Shape::SHARED_ELEMENTS));
-
-  __device__ KTile K() const { return KTile(reinterpret_cast<T*>(storage.K)); }
-  __device__ KTile V() const { return KTile(reinterpret_cast<T*>(storage.V)); }
-  __device__ QTile Q(int stage) const { return QTile(reinterpret_cast<T*>(storage.Q[stage])); }
-  __device__ QTile dO(int stage) const { return QTile(reinterpret_cast<T*>(storage.dO[stage])); }
-  __device__ StTile dSt(int stage) const {
-    return StTile(reinterpret_cast<T*>(storage.dSt[stage]));
-  }
-  __device__ QueryStats stats(int stage) const {
-    return {{storage.L_and_D[stage], 2, Shape::Br, Shape::Br}};
-  }
+  __device__ QueryStats stats(int stage) { return {{L_and_D[stage], 2, Br, Br}}; }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of
   /// the warps that read Q and dO, which are those of all consumers except in `relay`.
-  __device__ void initialize(int releasing_warps = Shape::CONSUMERS * 4) const {
-    mbarrier_init(storage.full_K, 1);
-    mbarrier_init(storage.full_V, 1);
-    for (int stage = 0; stage < Shape::STAGES; ++stage) {
-      mbarrier_init(storage.full_Q[stage], 1);
-      mbarrier_init(storage.full_dO[stage], 1);
-      init_for_warps(storage.empty[stage], releasing_warps);
+  __device__ void initialize(int releasing_warps = Bc / 16) {
+    mbarrier_init(full_K, 1);
+    mbarrier_init(full_V, 1);
+    for (int stage = 0; stage < Stages; ++stage) {
+      mbarrier_init(full_Q[stage], 1);
+      mbarrier_init(full_dO[stage], 1);
+      init_for_warps(empty[stage], releasing_warps);
     }
     // Read after write: the TMA sees the initialised mbarriers.
     fence_mbarrier_init();
   }
 
   // Called by one thread.
-  __device__ void load_KV(const BackwardMaps& maps, int b, int kv_head, int key0) const {
-    mbarrier_arrive_expect_tx(storage.full_K, KTile::BYTES);
-    K().load(maps.K, storage.full_K, key0, kv_head, b);
-    mbarrier_arrive_expect_tx(storage.full_V, KTile::BYTES);
-    V().load(maps.V, storage.full_V, key0, kv_head, b);
+  __device__ void load_KV(const BackwardMaps& maps, int b, int kv_head, int key0) {
+    mbarrier_arrive_expect_tx(full_K, K.BYTES);
+    K.load(maps.K, full_K, key0, kv_head, b);
+    mbarrier_arrive_expect_tx(full_V, V.BYTES);
+    V.load(maps.V, full_V, key0, kv_head, b);
   }
   __device__ void load_Q(int stage, const BackwardMaps& maps,
-                         const Tensor<const float>& L_and_D_all, int b, int h, int query0) const {
-    Mbarrier& full = storage.full_Q[stage];
-    mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
-    Q(stage).load(maps.Q, full, query0, h, b);
-    bulk_load(stats(stage).rows.data, L_and_D_all.head(b, h).address(0, query0), 4 * Shape::Br,
-              full);
+                         const Tensor<const float>& L_and_D_all, int b, int h, int query0) {
+    Mbarrier& full = full_Q[stage];
+    mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Br);
+    Q[stage].load(maps.Q, full, query0, h, b);
+    bulk_load(L_and_D[stage], L_and_D_all.head(b, h).address(0, query0), 4 * Br, full);
   }
   __device__ void load_dO(int stage, const BackwardMaps& maps,
-                          const Tensor<const float>& L_and_D_all, int b, int h, int query0) const {
-    Mbarrier& full = storage.full_dO[stage];
-    mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Shape::Br);
-    dO(stage).load(maps.dO, full, query0, h, b);
-    bulk_load(stats(stage).rows.data + Shape::Br, L_and_D_all.head(b, h).address(1, query0),
-              4 * Shape::Br, full);
+                          const Tensor<const float>& L_and_D_all, int b, int h, int query0) {
+    Mbarrier& full = full_dO[stage];
+    mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Br);
+    dO[stage].load(maps.dO, full, query0, h, b);
+    bulk_load(L_and_D[stage] + Br, L_and_D_all.head(b, h).address(1, query0), 4 * Br, full);
   }
 };
 
 /// One thread: loads tiles of queries, each as soon as its buffer is empty.
 template <class T, class Shape, class Work>
-__device__ void produce_queries(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps,
+__device__ void produce_queries(Shared<T, Shape>& shared, const BackwardMaps& maps,
                                 const Problem& problem, const Tensor<const float>& L_and_D,
                                 const Work& work) {
-  auto& storage = shared.storage;
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations;
        ++iteration, at = work.after(problem, at), state.next()) {
     // Write after read: no consumer still reads the previous tiles.
-    wait_empty(storage.empty[state.stage()], state.parity());
+    wait_empty(shared.empty[state.stage()], state.parity());
     shared.load_Q(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
     shared.load_dO(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
   }
@@ -133,11 +112,10 @@ __device__ void produce_queries(const BackwardShared<T, Shape>& shared, const Ba
 
 /// From `ring` on, one thread: K and V, then the queries.
 template <class T, class Shape, class Work>
-__device__ void produce(const BackwardShared<T, Shape>& shared, const BackwardMaps& maps,
-                        const Problem& problem, const Tensor<const float>& L_and_D,
-                        const Work& work) {
+__device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& L_and_D, const Work& work) {
   shared.load_KV(maps, work.b, work.kv_head, work.key0);
-  produce_queries(shared, maps, problem, L_and_D, work);
+  produce_queries<T, Shape>(shared, maps, problem, L_and_D, work);
 }
 
 /// Stores a left operand from registers to 16 rows of a tile: four 8 x 8 matrices at a time,

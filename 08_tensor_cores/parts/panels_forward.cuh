@@ -13,38 +13,23 @@ namespace {
 
 // ---- Shared memory -----------------------------------------------------------------------------
 
-/// The layout of a block's shared memory: tiles of 16-bit elements, which begin at multiples of
-/// 1024 bytes, then mbarriers.
-template <int Width, int Br, int Bc, int Stages, int QStages = 1>
-struct SharedStorage {
-  unsigned short Q[QStages][tile_elements(Br, Width)];
-  unsigned short K[Stages][tile_elements(Bc, Width)], V[Stages][tile_elements(Bc, Width)];
+/// The shared memory of a block: tiles, then mbarriers.
+template <class T, int Width, int Br, int Bc, int Stages, int QStages = 1>
+struct ForwardShared {
+  PanelTile<T, Br, Width> Q[QStages];
+  PanelTile<T, Bc, Width> K[Stages], V[Stages];
   alignas(256) Mbarrier full_Q[QStages];
   Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
-};
-
-/// The shared memory of a block, with tiles of T.
-template <class T, class Shape>
-struct Shared {
-  using Storage = typename Shape::Storage;
-  using QTile = PanelTile<T, Shape::Br, Shape::Width>;
-  using KTile = PanelTile<T, Shape::Bc, Shape::Width>;
-  Storage& storage = reinterpret_cast<Storage&>(*dynamic_shared<T>(Shape::SHARED_ELEMENTS));
-
-  __device__ QTile Q(int stage = 0) const { return QTile(reinterpret_cast<T*>(storage.Q[stage])); }
-  __device__ KTile K(int stage) const { return KTile(reinterpret_cast<T*>(storage.K[stage])); }
-  __device__ KTile V(int stage) const { return KTile(reinterpret_cast<T*>(storage.V[stage])); }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of
   /// all consumer warps.
-  __device__ void initialize() const {
-    constexpr int warps = Shape::CONSUMERS * 4;
-    for (Mbarrier& full : storage.full_Q) mbarrier_init(full, 1);
-    for (int stage = 0; stage < Shape::STAGES; ++stage) {
-      mbarrier_init(storage.full_K[stage], 1);
-      mbarrier_init(storage.full_V[stage], 1);
-      init_for_warps(storage.empty_K[stage], warps);
-      init_for_warps(storage.empty_V[stage], warps);
+  __device__ void initialize() {
+    for (Mbarrier& full : full_Q) mbarrier_init(full, 1);
+    for (int stage = 0; stage < Stages; ++stage) {
+      mbarrier_init(full_K[stage], 1);
+      mbarrier_init(full_V[stage], 1);
+      init_for_warps(empty_K[stage], Br / 16);
+      init_for_warps(empty_V[stage], Br / 16);
     }
     // Read after write: the TMA sees the initialised mbarriers.
     fence_mbarrier_init();
@@ -53,12 +38,12 @@ struct Shared {
 
 /// From `tall` on: releases K and V without reading them. Waits until they are full first: an
 /// arrival counts for the current phase, which could otherwise still be the previous tile's.
-template <class Storage, int Stages>
-__device__ void skip(Storage& storage, const PipelineState<Stages>& state) {
-  wait_full(storage.full_K[state.stage()], state.parity());
-  release(storage.empty_K[state.stage()]);
-  wait_full(storage.full_V[state.stage()], state.parity());
-  release(storage.empty_V[state.stage()]);
+template <class Shared, int Stages>
+__device__ void skip(Shared& shared, const PipelineState<Stages>& state) {
+  wait_full(shared.full_K[state.stage()], state.parity());
+  release(shared.empty_K[state.stage()]);
+  wait_full(shared.full_V[state.stage()], state.parity());
+  release(shared.empty_V[state.stage()]);
 }
 
 // ---- Work --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ struct ShareOfDQ {
   /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs
   /// down them: MN-major. Row row0 of dQ is column row0 of dS^T.
   template <class T, class StTile, class KTile>
-  __device__ void issue(Accumulators<1, COLS / 8>& dQ, const StTile& dSt, const KTile& K) const {
+  __device__ void issue(Accumulators<1, COLS / 8>& dQ, StTile& dSt, KTile& K) const {
     issue_product<T, Shape::Bc / 16>(dQ, dSt.mn_major(row0), K.mn_major(col0), /*add=*/false);
   }
 

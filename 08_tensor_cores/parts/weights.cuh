@@ -26,7 +26,7 @@ __device__ bool any_large(const QueryStats& stats) {
 /// before the factor log2(e).
 template <class Scores>
 __device__ void exponentiate(Scores& St, const QueryStats& stats, float late_scale,
-                             bool subtract_first) {
+                             bool subtract_first = false) {
   const float scale_log2 = late_scale * LOG2_E;
   // The large-L rule: L is subtracted first also if any |L| of the tile exceeds LARGE_L, since
   // log2(e) L would lose precision, or overflow.

@@ -14,7 +14,7 @@ struct WholeDQ {
 
   /// (8.16)  Issues dQ = dS K, as ShareOfDQ does.
   template <class T, class StTile, class KTile>
-  __device__ void issue(const StTile& dSt, const KTile& K) {
+  __device__ void issue(StTile& dSt, KTile& K) {
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
       issue_product<T, Shape::Bc / 16>(parts[part], dSt.mn_major(part * WARPGROUP_ROWS),

@@ -23,14 +23,14 @@ using namespace tensor_test;
 /// Several tiles along both axes, the first 65 queries see no key, and two query heads share a key/value head.
 FullProblem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 300, .Nk = 235, .d = d})); }
 
-const char* const names[] = {"two_kernels", "one_kernel", "staggered", "options_backward"};
+const char* const names[] = {"two_kernels", "one_kernel", "halves", "staggered", "options_backward"};
 
 bool takes(const char* name, const FullProblem& p) { return refusal(grid::variant_named(name), p).empty(); }
 
 /// Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
 std::int64_t parts(const Variant& v, const FullProblem& p) {
   const std::string name = v.name;
-  return name != "staggered" && p.d > 128 ? 2 : 1;
+  return name != "halves" && name != "staggered" && p.d > 128 ? 2 : 1;
 }
 
 std::int64_t width_of(int d) { return d <= 128 ? (d + 31) / 32 * 32 : 256; }

@@ -208,6 +208,10 @@ TEST_CASE("chapter: the fastest step is one that the device can run") {
   CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1, /*causal=*/false) == "lead");
   CHECK(name(64, Pass::backward, hopper, 4096, 2, true, BiasKind::alibi) == "general");
   CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1, true, BiasKind::alibi) == "ordered");
+  FullProblem windowed = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .d = 128}));
+  windowed.dtype = Dtype::fp16;
+  windowed.window.left = 64;
+  CHECK(fastest_variant(Backend::cpu, windowed, Pass::backward, hopper)->name == std::string("options_lead"));
   FullProblem few_blocks = grid::problem_of({.H = 64, .Hkv = 8, .Nq = 1024, .Nk = 1024, .d = 64});
   few_blocks.dtype = Dtype::fp16;
   CHECK(fastest_variant(Backend::cpu, few_blocks, Pass::backward, hopper)->name == std::string("divided"));

@@ -27,7 +27,7 @@ using namespace tensor_test;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-const std::string names[] = {"warpgroups", "ring", "bulk", "lead", "general", "ordered", "relay", "divided"};
+const std::string names[] = {"warpgroups", "ring", "bulk", "lead", "general", "options_lead", "ordered", "relay", "divided"};
 
 /// Columns that a step computes with.
 std::int64_t width_of(const std::string& step, int d) {
@@ -69,8 +69,8 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
         const Counters got = Runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles).count();
         const std::int64_t visited = p.H * visits(p, choice.tiles).tiles, width = width_of(step, p.d);
         // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not; relay takes 64 or 128 at a time. In `lead`
-        // and `general` one warpgroup has all columns.
-        const bool one_makes_dQ = step == "lead" || step == "general";
+        // and what builds on it one warpgroup has all columns.
+        const bool one_makes_dQ = step == "lead" || step == "general" || step == "options_lead";
         const bool whole_panels = step == "relay" || (!one_makes_dQ && Bc / 64 == 2 && Br == 64);
         const std::int64_t of_dQ = whole_panels ? (width + 63) / 64 * 64 : width;
         CHECK(got.tensor_core_products == static_cast<std::uint64_t>(visited * Br * Bc * (4 * width + of_dQ)));
@@ -131,6 +131,18 @@ TEST_CASE("cpu: half a tile of keys is missing, and every L far below -88 or far
       check_on(p, with_level(p, level));
     }
   }
+}
+
+TEST_CASE("cpu: windows, softcaps and sequences that end within tiles") {
+  std::vector<FullProblem> problems;
+  for (const char* const d : {"64", "96", "128"}) {
+    for (const char* const options :
+         {"--seq-q 300 --seq-k 235 --window 40,20", "--seq-q 64 --seq-k 400 --window 100,0 --softcap 0.5 --scale -1",
+          "--lengths 129:130,1,64:200,0:5,7:0,127 --softcap 0.5",
+          "--lengths 70,200:150,128 --causal --window 64,-1 --layout bnhd"})
+      problems.push_back(grid::parsed(std::string("--dtype fp16 --heads 2 --kv-heads 1 --head-dim ") + d + " " + options));
+  }
+  for (const FullProblem& p : grid::counted(problems)) check_on(p);
 }
 
 TEST_CASE("cpu: a tile of keys that no query sees, and queries that see no key, by a bias of -inf") {

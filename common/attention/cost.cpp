@@ -1,6 +1,6 @@
 #include "common/attention/cost.hpp"
 
-#include "common/attention/placement.hpp"
+#include "common/attention/tensor_table.hpp"
 
 #include <algorithm>
 
@@ -48,10 +48,10 @@ Visits visits(const FullProblem& p, const Tiles& t) {
   return sum;
 }
 
-std::vector<TileOfSequence> longest_first(const FullProblem& p, Pass pass, const Tiles& t) {
+std::vector<int> longest_first(const FullProblem& p, Pass pass, const Tiles& t) {
   struct Work {
     std::int64_t rows;  // of the other operand, in whole tiles
-    TileOfSequence tile;
+    int sequence, first;
   };
   const bool forward = pass == Pass::forward;
   const int step = forward ? t.Br : t.Bc, other = forward ? t.Bc : t.Br;
@@ -63,13 +63,20 @@ std::vector<TileOfSequence> longest_first(const FullProblem& p, Pass pass, const
       const int last = std::min(first + step, rows) - 1;
       const int begin = forward ? one.first_key(first, other) : one.first_query(first, other);
       const int end = forward ? one.end_key(last) : one.end_query(last);
-      all.push_back({std::max(0, end - begin + other - 1) / other, {s, first}});
+      all.push_back({std::max(0, end - begin + other - 1) / other, s, first});
     }
   }
   std::stable_sort(all.begin(), all.end(), [](const Work& a, const Work& b) { return a.rows > b.rows; });
-  std::vector<TileOfSequence> tiles;
-  for (const Work& work : all) tiles.push_back(work.tile);
-  return tiles;
+  std::vector<int> pairs;
+  for (const Work& work : all) pairs.insert(pairs.end(), {work.sequence, work.first});
+  return pairs;
+}
+
+std::vector<int> offsets_of(const Sequences& sequences) {
+  std::vector<int> pairs;
+  for (std::size_t s = 0; s < sequences.queries.size(); ++s)
+    pairs.insert(pairs.end(), {sequences.queries[s], sequences.keys[s]});
+  return pairs;
 }
 
 SplitVisits split_visits(const Problem& p, const Tiles& t, int step) {
@@ -99,21 +106,11 @@ double flops(const FullProblem& p, Pass pass) {
 }
 
 double compulsory_bytes(const FullProblem& p, Pass pass) {
-  const auto elements = [](const std::array<std::int64_t, 4>& shape) {
-    return static_cast<double>(shape[0] * shape[1] * shape[2] * shape[3]);
-  };
-  const double element = static_cast<double>(size_of(p.dtype));
-  const double q_bytes = element * elements(shape_of(p, Role::q));  // also O, dO, dQ
-  const double k_bytes = element * elements(shape_of(p, Role::k));  // also V, dK, dV
-  const double lse_bytes = 4.0 * p.B * p.H * p.Nq;
-  const double bias_bytes = 4.0 * elements(bias_shape(p));
-
-  const double forward = q_bytes + 2 * k_bytes + bias_bytes  // Q, K, V, bias in
-                         + q_bytes + lse_bytes;              // O, LSE out
-  if (pass == Pass::forward) return forward;
-  return forward + q_bytes        // all of these are inputs now, and dO
-         + q_bytes + 2 * k_bytes  // dQ, dK, dV out
-         + (p.bias_gradient ? bias_bytes : 0.0);
+  double bytes = 0;
+  each_tensor(p, pass, [&](const ProblemTensor& tensor) {
+    bytes += static_cast<double>(elements_of(tensor.shape(p)) * size_of(tensor.dtype(p)));
+  });
+  return bytes;
 }
 
 }  // namespace flash

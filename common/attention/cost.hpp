@@ -32,14 +32,12 @@ struct Visits {
 };
 Visits visits(const FullProblem&, const Tiles&);
 
-/// A tile of a ragged batch: it begins at row `first` of a sequence's queries or keys.
-struct TileOfSequence {
-  int sequence, first;
-};
+/// What kernels read of a ragged batch, two numbers each: the queries and keys before each sequence and after the last.
+std::vector<int> offsets_of(const Sequences&);
 
-/// The tiles of all sequences, of queries or in a backward pass of keys. Those that visit most tiles of the other operand come first; tiles
-/// that visit none are last, but must be there, since somebody has to write their zeros.
-std::vector<TileOfSequence> longest_first(const FullProblem&, Pass, const Tiles&);
+/// Likewise the tiles of all sequences, of queries or in a backward pass of keys: a sequence, and the first of its rows. Those that visit most
+/// tiles of the other operand come first; tiles that visit none are last, but must be there, since somebody has to write their zeros.
+std::vector<int> longest_first(const FullProblem&, Pass, const Tiles&);
 
 /// Of one batch and key/value head, where the queries of its group are packed into tiles of Br rows and the keys are split into parts of Bc:
 /// a block per tile and part, which visits its keys `step` at a time.

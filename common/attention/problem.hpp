@@ -145,12 +145,8 @@ struct FullProblem : OptionsProblem {
   /// The attention of one sequence as a problem of its own, in which Nq or Nk may be 0.
   OptionsProblem sequence(int s) const;
 
-  /// The sequence of query i; of key j.
-  int of_query(int i) const;
-  int of_key(int j) const;
-
   /// Keys of the sequence of query i.
-  int keys_around(int i) const { return sequences.empty() ? Nk : sequence(of_query(i)).Nk; }
+  int keys_around(int i) const;
 
   /// The key at which query i stands, which the causal mask, windows and ALiBi count from.
   int own_key(int i) const;

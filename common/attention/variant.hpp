@@ -36,9 +36,9 @@ struct Variant {
   bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
   std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take; a run without --dtype takes the first
   int max_head_dim = 128;                     ///< the largest d that the kernels take
-  int row_multiple = 1;              ///< kernels get tensors whose d is a multiple of it: others are padded (padding.hpp)
-  Features takes = general_problem;  ///< what it knows of problems; others are refused
-  Features needs = Features::none;   ///< what a problem must have for it; others are refused
+  int row_multiple = 1;                       ///< kernels get tensors whose d is a multiple of it: others are padded
+  Features takes = plain_problem;             ///< what it knows of problems; others are refused
+  Features needs = Features::none;            ///< what a problem must have for it; others are refused
   /// "" or why a device cannot run a problem, which another one could: "bf16 needs compute capability 8.0". Null: every device can.
   std::string (*refuse_on)(const Problem&, const DeviceLimits&) = nullptr;
   /// Is it the fastest of its stage for such a problem, wherever a device can run it? A run on a GPU that names no variant takes it.

@@ -2,8 +2,8 @@
 
 #include "common/attention/cost.hpp"
 #include "common/attention/option_table.hpp"
-#include "common/attention/padding.hpp"
 #include "common/attention/registry.hpp"
+#include "common/attention/tensor_table.hpp"
 #include "common/binding/stream.hpp"
 #include "common/machine/device.hpp"
 #include "common/machine/error.hpp"
@@ -79,69 +79,56 @@ FullProblem problem_of(const flash_call& call, Pass pass) {
 }
 
 const Variant& choose(const flash_call& call, const FullProblem& problem, Pass pass, Device& device) {
-  const std::vector<Variant>& all = variants(device.info().kind);
-  const std::string_view wanted = call.variant == nullptr ? "" : call.variant;
-  const bool any_backward = std::any_of(all.begin(), all.end(), [](const Variant& v) { return v.backward != nullptr; });
-  const auto varies = [&](const Variant& v) { return call.deterministic != 0 && pass == Pass::backward && v.atomic_dQ; };
-  if (wanted.empty() && call.on_gpu != 0) {
-    const Variant* const fastest = fastest_variant(device.info().kind, problem, pass, device.limits());
-    if (fastest != nullptr && !varies(*fastest)) return *fastest;
+  const Backend backend = device.info().kind;
+  const std::vector<Variant>& all = variants(backend);
+  const std::string wanted = call.variant == nullptr ? "" : call.variant;
+  const Variant* const named = find_variant(backend, wanted);
+  if (!wanted.empty() && named == nullptr)
+    throw UsageError("there is no variant '" + wanted +
+                     "'; there are: " + joined(all, [](const Variant& v) { return v.name; }));
+  if (named == nullptr) {
+    const Variant* const best = best_variant(backend, problem, pass, device.limits(), call.deterministic != 0);
+    if (best != nullptr) return *best;
+    if (call.deterministic != 0 && pass == Pass::backward)
+      throw UsageError(
+          "no variant that takes this has a dQ of the same bits in each run; leave out deterministic, or window, softcap, "
+          "dropout and lengths");
   }
-  std::string why, names;
-  const Variant* found = nullptr;
-  // The last default one, else the last of those for some problems only. A deterministic dQ is the other way round on a GPU: Hopper's is one.
-  const bool first = call.on_gpu == 0 || call.deterministic == 0 || pass == Pass::forward;
-  for (const bool defaults : {first, !first}) {
-    for (auto variant = all.rbegin(); variant != all.rend() && found == nullptr; ++variant) {
-      if (defaults == first) names = variant->name + (names.empty() ? "" : ", " + names);
-      const bool default_one = !variant->only_if_fastest && (!any_backward || variant->backward != nullptr);
-      if (wanted.empty() ? default_one != defaults : wanted != variant->name) continue;
-      const std::string refused =
-          varies(*variant) ? "its dQ differs between runs" : cannot_run(*variant, problem, pass, device.limits());
-      if (refused.empty()) found = &*variant;
-      if (why.empty()) why = std::string("variant ") + variant->name + " cannot run this: " + refused;
-    }
-  }
-  if (found != nullptr) return *found;
-  if (wanted.empty() && call.deterministic != 0 && pass == Pass::backward)
-    throw UsageError("no variant that takes this has a dQ of the same bits in each run; leave out deterministic");
-  const auto takes_dtype = [&](const Variant& v) { return std::ranges::find(v.dtypes, problem.dtype) != v.dtypes.end(); };
-  if (!why.empty() && std::none_of(all.begin(), all.end(), takes_dtype))
+  const auto usual = std::find_if(all.rbegin(), all.rend(), [&](const Variant& v) {
+    return !v.only_if_fastest && (pass == Pass::forward || v.backward != nullptr);
+  });
+  const Variant& told = named != nullptr ? *named : usual != all.rend() ? *usual : all.back();  // runs, or says why not
+  const bool varies = call.deterministic != 0 && pass == Pass::backward && told.atomic_dQ;
+  std::string why = varies ? "its dQ differs between runs" : cannot_run(told, problem, pass, device.limits());
+  if (why.empty()) return told;
+  if (std::ranges::find(told.dtypes, problem.dtype) == told.dtypes.end())
     why += problem.dtype == Dtype::fp32 ? "; stage='07' takes fp32" : "; stage='08' takes fp16 and bf16";
-  throw UsageError(why.empty() ? "there is no variant '" + std::string(wanted) + "'; there are: " + names : why);
+  throw UsageError(std::string("variant ") + told.name + " cannot run this: " + why);
 }
 
-/// The tensor, of which an extent of 1 has a stride of 0: what it has otherwise is never used and need not be aligned.
-TensorRef tensor_of(const flash_tensor& given, const char* name, Dtype dtype, const std::array<std::int64_t, 4>& shape) {
-  TensorRef tensor{given.data, name, dtype, shape, {}};
-  const auto refuse = [&](const std::string& why) { throw UsageError(std::string(name) + ' ' + why); };
-  if (!std::equal(shape.begin(), shape.end(), given.shape)) refuse("does not have the shape that Q and K ask for");
+/// Where a call has the tensors, in the order of problem_tensors().
+constexpr std::array given_tensors{&flash_call::Q,  &flash_call::K,  &flash_call::V,    &flash_call::bias,
+                                   &flash_call::O,  &flash_call::L,  &flash_call::dO,   &flash_call::dQ,
+                                   &flash_call::dK, &flash_call::dV, &flash_call::dBias};
+
+/// The tensor as kernels see it: an extent of 1 has a stride of 0, since what it has otherwise is never used and need not be aligned.
+/// `shape`: what is given. A tensor that `repeats` may share its entries.
+TensorRef tensor_of(const flash_tensor& given, TensorRef seen, const Extents& shape, bool repeats = false) {
+  const auto refuse = [&](const std::string& why) { throw UsageError(std::string(seen.name) + ' ' + why); };
+  if (!std::equal(shape.begin(), shape.end(), given.shape))
+    refuse(repeats ? "is neither [B or 1, H or 1, N or 1, Nk] nor slopes [B or 1, H or 1, 1, 1]"
+                   : "does not have the shape that Q and K ask for");
   if (given.data == nullptr) refuse("has no data");
+  seen.data = given.data;
   for (std::size_t axis = 0; axis < 4; ++axis) {
-    if (shape[axis] == 1) continue;
-    if (given.stride[axis] < 1) refuse("repeats entries or runs backwards; make it contiguous");
-    tensor.stride[axis] = given.stride[axis];
+    seen.stride[axis] = shape[axis] == 1 ? 0 : given.stride[axis];
+    if (shape[axis] > 1 && given.stride[axis] < (repeats ? 0 : 1))
+      refuse("repeats entries or runs backwards; make it contiguous");
   }
   if (shape[3] > 1 && given.stride[3] != 1) refuse("does not have adjacent columns; make it contiguous");
-  if (shape[3] % (16 / size_of(dtype)) == 0 && !rows_are_aligned({tensor})) {
+  if (!repeats && shape[3] % (16 / size_of(seen.dtype)) == 0 && !rows_are_aligned({seen}))
     refuse("has rows that do not begin at multiples of 16 bytes; make it contiguous");
-  }
-  return tensor;
-}
-
-/// A bias as kernels see it: at its full extents, with strides of 0 where it is shared. With `rows` of Nq and Nk, or of 1 and 1 for slopes.
-TensorRef bias_of(const flash_tensor& given, const char* name, const FullProblem& p) {
-  const bool slopes = p.bias == BiasKind::alibi;
-  TensorRef bias{given.data, name, Dtype::fp32, {p.B, p.H, slopes ? 1 : p.Nq, slopes ? 1 : p.Nk}, {}};
-  for (std::size_t axis = 0; axis < 4; ++axis) {
-    if (given.shape[axis] != bias.shape[axis] && (given.shape[axis] != 1 || axis == 3)) {
-      throw UsageError(std::string(name) + " is neither [B or 1, H or 1, N or 1, Nk] nor slopes [B or 1, H or 1, 1, 1]");
-    }
-    bias.stride[axis] = given.shape[axis] == 1 ? 0 : given.stride[axis];
-  }
-  if (given.shape[3] > 1 && given.stride[3] != 1) throw UsageError(std::string(name) + " does not have adjacent columns");
-  if (given.data == nullptr) throw UsageError(std::string(name) + " has no data");
-  return bias;
+  return seen;
 }
 
 /// A backward kernel may use what its forward pass has left in workspaces. O and L are all that callers keep, so that pass runs again then.
@@ -149,18 +136,11 @@ bool runs_forward_again(const Variant& variant, const FullProblem& problem) {
   return workspaces_of(variant, problem, Pass::forward).size() > padded_copies(variant, problem, Pass::forward).size();
 }
 
-/// What a kernel reads of a ragged batch: the offsets of its sequences, and the order of its tiles.
-struct Tables {
-  std::vector<int> offsets, order;
-
-  Tables(const Variant& variant, const FullProblem& p, Pass pass, const DeviceLimits& limits) {
-    const Sequences& of = p.sequences;
-    for (std::size_t s = 0; s < of.queries.size(); ++s) offsets.insert(offsets.end(), {of.queries[s], of.keys[s]});
-    if (of.empty() || variant.tiles == nullptr) return;
-    for (const TileOfSequence& tile : longest_first(p, pass, variant.tiles(p, pass, limits).front().tiles))
-      order.insert(order.end(), {tile.sequence, tile.first});
-  }
-};
+/// The order of a ragged batch's tiles; none in another one.
+std::vector<int> order_of(const Variant& variant, const FullProblem& p, Pass pass, const DeviceLimits& limits) {
+  if (p.sequences.empty() || variant.tiles == nullptr) return {};
+  return longest_first(p, pass, variant.tiles(p, pass, limits).front().tiles);
+}
 
 /// The workspaces of a pass, one after the other in the caller's block, those that have to be zero first.
 struct Block {
@@ -175,13 +155,13 @@ struct Block {
       specs.push_back({"O", {p.B, p.H, p.Nq, p.d}, p.dtype});  // as it was, but the caller's is not written
       specs.push_back({"L", {p.B, p.H, p.Nq, 1}});
     }
-    for (const Pass each : {pass, Pass::forward}) {  // a forward pass may run again
-      const Tables tables(variant, p, each, limits);
-      const auto pairs = [](const std::vector<int>& of) { return static_cast<std::int64_t>(of.size() / 2); };
-      if (!tables.offsets.empty() && each == pass) specs.push_back({"offsets", {1, 1, pairs(tables.offsets), 2}});
-      if (!tables.order.empty() && (each == pass || runs_forward_again(variant, p)))
-        specs.push_back({each == Pass::forward ? "forward order" : "order", {1, 1, pairs(tables.order), 2}});
-    }
+    const auto add_pairs = [&](const char* name, const std::vector<int>& pairs) {
+      if (!pairs.empty()) specs.push_back({name, {1, 1, static_cast<std::int64_t>(pairs.size() / 2), 2}});
+    };
+    add_pairs("offsets", offsets_of(p.sequences));
+    if (pass == Pass::backward) add_pairs("order", order_of(variant, p, pass, limits));
+    if (pass == Pass::forward || runs_forward_again(variant, p))
+      add_pairs("forward order", order_of(variant, p, Pass::forward, limits));
     std::stable_partition(specs.begin(), specs.end(), [](const WorkspaceSpec& spec) { return spec.zeroed; });
     for (const WorkspaceSpec& spec : specs) {
       tensors.push_back({nullptr, spec.name, spec.dtype, spec.shape, dense_strides(spec.shape)});
@@ -226,15 +206,14 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
 
 void launch(const Variant& variant, Attention a, Pass pass, bool on_gpu) {
   if (variant.tiles != nullptr) a.tiles = variant.tiles(a.problem, pass, a.limits).front().tiles;
-  const Tables tables(variant, a.problem, pass, a.limits);
   const auto put = [&](const char* name, const std::vector<int>& values, TensorRef& tensor) {
     if (values.empty()) return;
     tensor = a.workspace(name);
     const std::size_t bytes = values.size() * sizeof(int);
     on_gpu ? copy_to_gpu(tensor.data, values.data(), bytes) : static_cast<void>(std::memcpy(tensor.data, values.data(), bytes));
   };
-  put("offsets", tables.offsets, a.offsets);
-  put(pass == Pass::forward ? "forward order" : "order", tables.order, a.order);
+  put("offsets", offsets_of(a.problem.sequences), a.offsets);
+  put(pass == Pass::forward ? "forward order" : "order", order_of(variant, a.problem, pass, a.limits), a.order);
   launch_pass(variant, a, pass);
 }
 
@@ -245,20 +224,11 @@ void run(const flash_call& call, Pass pass) {
   const Variant& variant = *chosen;
   a.problem = problem;
   a.limits = device.limits();
-  const auto query_side = shape_of(a.problem, Role::q), key_side = shape_of(a.problem, Role::k);
-  a.Q = tensor_of(call.Q, "Q", a.problem.dtype, query_side);
-  a.K = tensor_of(call.K, "K", a.problem.dtype, key_side);
-  a.V = tensor_of(call.V, "V", a.problem.dtype, key_side);
-  if (exists(call.bias)) a.bias = bias_of(call.bias, "bias", a.problem);
-  a.O = tensor_of(call.O, "O", a.problem.dtype, query_side);
-  a.L = tensor_of(call.L, "L", Dtype::fp32, {a.problem.B, a.problem.H, a.problem.Nq, 1});
-  if (pass == Pass::backward) {
-    a.dO = tensor_of(call.dO, "dO", a.problem.dtype, query_side);
-    a.dQ = tensor_of(call.dQ, "dQ", a.problem.dtype, query_side);
-    a.dK = tensor_of(call.dK, "dK", a.problem.dtype, key_side);
-    a.dV = tensor_of(call.dV, "dV", a.problem.dtype, key_side);
-    if (a.problem.bias_gradient) a.dBias = tensor_of(call.dBias, "dBias", Dtype::fp32, bias_shape(a.problem));
-  }
+  each_tensor(a.problem, pass, [&](const ProblemTensor& each) {
+    const auto place = static_cast<std::size_t>(&each - problem_tensors().data());
+    const bool repeats = each.input != nullptr && !each.role;  // a bias, by all heads
+    a.*each.on_device = tensor_of(call.*given_tensors.at(place), each.seen(a.problem), each.shape(a.problem), repeats);
+  });
   if (block.bytes > 0 && reinterpret_cast<std::uintptr_t>(call.workspace) % Block::alignment != 0) {
     throw UsageError("the workspace is not aligned to 256 bytes");
   }
@@ -280,16 +250,18 @@ void run(const flash_call& call, Pass pass) {
 void merge(bool on_gpu, Dtype part_dtype, void* stream, const flash_tensor& O, const flash_tensor& L,
            const flash_tensor& part_O, const flash_tensor& part_L) {
   device_of(on_gpu);
-  const std::array<std::int64_t, 4> shape{O.shape[0], O.shape[1], O.shape[2], O.shape[3]},
-      rows{shape[0], shape[1], shape[2], 1};
+  const Extents shape{O.shape[0], O.shape[1], O.shape[2], O.shape[3]}, rows{shape[0], shape[1], shape[2], 1};
   constexpr std::int64_t MOST = 65535;  // blocks in y and in z
   if (*std::min_element(shape.begin(), shape.end()) < 1 || shape[0] > MOST || shape[1] > MOST || shape[2] > INT32_MAX) {
     throw UsageError("O is empty or too large for a grid");
   }
   Attention a;
-  a.O = tensor_of(O, "O", Dtype::fp32, shape);
-  a.L = tensor_of(L, "L", Dtype::fp32, rows);
-  a.workspaces = {tensor_of(part_O, "part_O", part_dtype, shape), tensor_of(part_L, "part_L", Dtype::fp32, rows)};
+  const auto tensor = [](const flash_tensor& given, const char* name, Dtype dtype, const Extents& extents) {
+    return tensor_of(given, {nullptr, name, dtype, extents, {}}, extents);
+  };
+  a.O = tensor(O, "O", Dtype::fp32, shape);
+  a.L = tensor(L, "L", Dtype::fp32, rows);
+  a.workspaces = {tensor(part_O, "part_O", part_dtype, shape), tensor(part_L, "part_L", Dtype::fp32, rows)};
   const OnStream queue(stream);
   on_gpu ? merge_on_gpu(a) : merge_on_cpu(a);
 }

@@ -11,6 +11,7 @@ the libraries of the stages; use(FOLDER) says where they are, if not in build-bi
 import contextlib
 import ctypes
 import functools
+import inspect
 from pathlib import Path
 from typing import Optional
 
@@ -20,8 +21,8 @@ from torch import Tensor
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
 _here = Path(__file__).resolve()
-_installed = _here.with_name("flash_steps_lib")
-_libraries = _installed if _installed.is_dir() else _here.parents[2] / "build-binding/lib"
+_is_clone = _here.parent.name == "binding"
+_libraries = _here.parents[2] / "build-binding/lib" if _is_clone else _here.with_name("flash_steps_lib")
 
 
 class _View(ctypes.Structure):  # flash_tensor
@@ -46,6 +47,7 @@ def use(build):
     global _libraries
     _libraries = Path(build) / "lib"
     _library.cache_clear()
+    _plans.clear()
 
 
 @functools.cache
@@ -54,7 +56,8 @@ def _library(stage):
     if len(found) != 1:
         what = "there is no library" if not found else f"{len(found)} libraries match"
         there = sorted(path.stem.removeprefix("libflash_") for path in _libraries.glob("libflash_*"))
-        instead = f"there are: {', '.join(there)}" if there else "docs/howto/pytorch.md says how to build them"
+        instead = "docs/howto/pytorch.md says how to build them" if _is_clone else "install flash_steps from a clone: pip install ."
+        instead = f"there are: {', '.join(there)}" if there else instead
         raise RuntimeError(f"stage '{stage}': {what} in {_libraries}; {instead}")
     library = ctypes.CDLL(str(found[0]))
     library.flash_error.restype = ctypes.c_char_p
@@ -67,38 +70,61 @@ def _raise_for(code, stage):
         raise error(f"stage {stage}: {_library(stage).flash_error().decode()}")
 
 
-def _run(stage, backward, call, device):
-    """Runs a pass with the workspace that it asks for."""
-    library = _library(stage)
-    size, zeroed = ctypes.c_int64(), ctypes.c_int64()
-    _raise_for(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)), stage)
-    block = torch.empty(size.value + 255 if size.value else 0, dtype=torch.uint8, device=device)
-    start = -block.data_ptr() % 256
-    if zeroed.value:
-        block[start : start + zeroed.value].zero_()
-    call.workspace = block.data_ptr() + start if size.value else None
-    _raise_for((library.flash_backward if backward else library.flash_forward)(ctypes.byref(call)), stage)
-
-
-def _view(x):
-    x = x if x.dim() == 4 else x[..., None]  # L
-    return _View(x.data_ptr(), x.shape, x.stride())
+def _view(x, data=None):
+    shape, stride = (x.shape, x.stride()) if x.dim() == 4 else ((*x.shape, 1), (*x.stride(), 1))  # L
+    return _View(data, shape, stride)
 
 
 def _stream(x):
-    return torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
+    return torch._C._cuda_getCurrentRawStream(x.device.index) if x.is_cuda else None
 
 
-def _call(variant, options, deterministic=False, **tensors):
-    q = tensors["Q"]
-    views = {name: _view(x) for name, x in tensors.items() if x is not None}
-    how = {"variant": variant.encode(), "options": options.encode(), "deterministic": deterministic}
-    return _Call(on_gpu=q.is_cuda, dtype=DTYPES[q.dtype], stream=_stream(q), **how, **views)
+_plans = {}  # by all that a call depends on but pointers
+
+
+def _plan(backward, stage, variant, options, deterministic, given, made):
+    """The call of a pass without its pointers, and how many bytes of workspace it asks for, and how many of these are zero first."""
+    key = backward, stage, variant, options, deterministic, len(made), *((x.shape, x.stride(), x.dtype, x.device) for x in given.values())
+    plan = _plans.get(key)
+    if plan is None:
+        q, library = given["Q"], _library(stage)
+        _check(q, given["K"], given["V"], given.get("bias"))
+        _require("bias" in given or "--bias=" not in options, "options name a bias that is not there")
+        how = {"variant": variant.encode(), "options": options.encode(), "on_gpu": q.is_cuda, "dtype": DTYPES[q.dtype]}
+        call = _Call(**how, deterministic=deterministic, **{name: _view(x) for name, x in (given | made).items()})
+        size, zeroed = ctypes.c_int64(), ctypes.c_int64()
+        with _on(q.device):
+            _raise_for(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)), stage)
+        if len(_plans) >= 256:  # lengths of packed sequences may never come again
+            _plans.clear()
+        plan = _plans[key] = call, size.value, zeroed.value
+    return plan
+
+
+def _run(backward, stage, variant, options, deterministic, given, made):
+    """A pass, in the workspace that it asks for. What is made follows from what is given in shape and strides."""
+    plan, size, zeroed = _plan(backward, stage, variant, options, deterministic, given, made)
+    call, q, library = _Call.from_buffer_copy(plan), given["Q"], _library(stage)  # a copy, as other threads may run the same
+    for tensors in given, made:
+        for name, x in tensors.items():
+            getattr(call, name).data = x.data_ptr()
+    call.stream = _stream(q)
+    if size:
+        block = torch.empty(size + 255, dtype=torch.uint8, device=q.device)
+        start = -block.data_ptr() % 256
+        call.workspace = block.data_ptr() + start
+        if zeroed:
+            block[start : start + zeroed].zero_()
+    with _on(q.device):
+        _raise_for((library.flash_backward if backward else library.flash_forward)(ctypes.byref(call)), stage)
+
+
+_anywhere = contextlib.nullcontext()
 
 
 def _on(device):
     """While it lasts, the GPU of `device` is the current one; the CPU has no such thing."""
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+    return torch.cuda.device(device) if device.type == "cuda" else _anywhere
 
 
 def _taken(x):
@@ -147,6 +173,10 @@ def _with(options, seed, ends):
     return options.strip()
 
 
+def _inputs(q, k, v, bias):
+    return {"Q": q, "K": k, "V": v} if bias is None else {"Q": q, "K": k, "V": v, "bias": bias}
+
+
 def _run_forward(
     q: Tensor,
     k: Tensor,
@@ -161,13 +191,11 @@ def _run_forward(
     backward_variant: str,
 ) -> tuple[Tensor, Tensor]:
     """O and L, the log-sum-exp of each row. options: the problem's, as flash.h has them."""
-    _check(q, k, v, bias)
-    _require(bias is not None or "--bias=" not in options, "options name a bias that is not there")
     O, L = _outputs(q)
     if not q.numel() or not k.numel():  # no kernel takes an empty problem
+        _check(q, k, v, bias)
         return O.zero_(), L.fill_(-torch.inf)
-    with _on(q.device):
-        _run(stage, 0, _call(variant, _with(options, seed, ends), Q=q, K=k, V=v, O=O, L=L, bias=bias), q.device)
+    _run(0, stage, variant, _with(options, seed, ends), False, _inputs(q, k, v, bias), {"O": O, "L": L})
     return O, L
 
 
@@ -202,17 +230,13 @@ def _run_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dQ, dK, dV, and the gradient of the bias, which is empty unless asked for."""
     _check_backward(dO, q, k, v, O, L, bias)
-    _require(bias is not None or "--bias=" not in options, "options name a bias that is not there")
     if not _taken(dO):  # such as the gradient of sum(), one number for all entries
         dO = dO.clone(memory_format=torch.contiguous_format)
     dQ, dK, dV, dBias = _gradients_of(q, k, v, bias, bias_gradient)
     if not q.numel() or not k.numel():
         return tuple(x.zero_() for x in (dQ, dK, dV, dBias))
-    tensors = {"Q": q, "K": k, "V": v, "O": O, "L": L, "dO": dO, "dQ": dQ, "dK": dK, "dV": dV, "bias": bias}
-    with _on(q.device):
-        _run(
-            stage, 1, _call(variant, _with(options, seed, ends), deterministic, **tensors, dBias=dBias if bias_gradient else None), q.device
-        )
+    given, made = _inputs(q, k, v, bias) | {"O": O, "L": L, "dO": dO}, {"dQ": dQ, "dK": dK, "dV": dV}
+    _run(1, stage, variant, _with(options, seed, ends), deterministic, given, made | ({"dBias": dBias} if bias_gradient else {}))
     return dQ, dK, dV, dBias
 
 
@@ -301,11 +325,28 @@ class _Eager(torch.autograd.Function):
         )
 
 
+_Eager.forward.__signature__ = inspect.Signature([inspect.Parameter("inputs", inspect.Parameter.VAR_POSITIONAL)])  # or apply() asks for it
+
+
 def _is_traced(*tensors):
     """Also for a mode that watches operations: make_fx, selective checkpointing, FlopCounterMode."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return True
     return any(x.is_meta or type(x) not in (Tensor, torch.nn.Parameter) for x in tensors if x is not None)
+
+
+def _is_differentiated(*tensors):
+    """Also by torch.func and in forward mode, which _Eager refuses."""
+    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+        return True
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors if x is not None)
+
+
+def _check_that_backward_runs(q, k, v, bias, seed, ends, options, deterministic, stage, _, variant):
+    """So that a call is refused, instead of its gradient later."""
+    if q.numel() and k.numel():
+        made = {"dBias": bias} if bias is not None and bias.requires_grad else {}
+        _plan(1, stage, variant, _with(options, seed, ends), deterministic, _inputs(q, k, v, bias), made)
 
 
 def merge(O, L, part_O, part_L, *, stage="08"):
@@ -316,21 +357,9 @@ def merge(O, L, part_O, part_L, *, stage="08"):
     _require(O.shape == part_O.shape and L.shape == part_L.shape == O.shape[:3], "the parts differ in shape")
     _require(O.device == L.device == part_O.device == part_L.device, "the parts have to be on one device")
     if O.numel():
-        views = [ctypes.byref(_view(x)) for x in (O, L, part_O, part_L)]
+        views = [ctypes.byref(_view(x, x.data_ptr())) for x in (O, L, part_O, part_L)]
         with _on(O.device):
             _raise_for(_library(stage).flash_merge(int(O.is_cuda), DTYPES[part_O.dtype], ctypes.c_void_p(_stream(O)), *views), stage)
-
-
-def _attention(q, k, v, bias, seed, ends, options, deterministic, stage, variant, backward_variant):
-    deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic
-    _require(all(isinstance(x, Tensor) for x in (q, k, v)), "q, k and v have to be tensors")
-    kind = q.device.type
-    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
-        q, k, v = (x.to(torch.get_autocast_dtype(kind)) for x in (q, k, v))
-    _check(q, k, v, bias, fake=q.is_meta)
-    variant = variant or ""
-    run = _forward if _is_traced(q, k, v, bias) else _Eager.apply
-    return run(q, k, v, bias, seed, ends, options, deterministic, stage, variant, backward_variant or variant)
 
 
 def _seed(dropout_p, seed):
@@ -381,6 +410,7 @@ def attention(
     stage="08",
     variant=None,
     backward_variant=None,
+    _ends=None,
 ):
     """softmax(scale * q k^T + bias, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
     innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. The gradients come from the stage's backward pass.
@@ -389,10 +419,11 @@ def attention(
     query's own that it sees; -1 for no bound. softcap: c > 0 makes c tanh(s / c) of scaled scores. bias: added to the scores, or bool, True
     where a query sees a key; any shape that broadcasts to [B, H, N, Nk], with a gradient. alibi_slopes: [H] or [B, H], in place of a bias.
     dropout_p: weights are dropped after the softmax, which ones depends on seed; a random one by default. scale: 1/sqrt(d) by default.
-    deterministic: gradients whose every bit is the same in each run; by default as torch.use_deterministic_algorithms() says. return_lse: also returns the log-sum-exp of each row, [B, H, N] in
-    fp32, without a gradient. variant: a step of the stage, as in --variant; by default the fastest for the problem and the GPU, or on the CPU
+    deterministic: gradients whose every bit is the same in each run; by default as torch.use_deterministic_algorithms() says. return_lse: also
+    returns the log-sum-exp of each row, [B, H, N] in fp32, without a gradient. variant: a step of the stage, as in --variant; by default the fastest for the problem and the GPU, or on the CPU
     the last that takes it. backward_variant: by default the same, or with no variant the fastest. ValueError: no kernel of the stage does it.
     """
+    _require(isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor), "q, k and v have to be tensors")
     kind = None
     if alibi_slopes is not None:
         _require(bias is None, "a bias and alibi_slopes exclude each other")
@@ -400,85 +431,110 @@ def attention(
         bias, kind = alibi_slopes.detach().float().reshape(-1, q.shape[1], 1, 1), "alibi"
     elif bias is not None:
         bias = _bias(bias, q, k)
-    options = _options(causal, window, softcap, dropout_p, scale, bias=kind)
-    O, L = _attention(q, k, v, bias, _seed(dropout_p, seed), None, options, deterministic, stage, variant, backward_variant)
+    device = q.device.type
+    if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
+        q, k, v = (x.to(torch.get_autocast_dtype(device)) for x in (q, k, v))
+    deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic
+    variant, backward = variant or "", backward_variant or variant or ""
+    how = _options(causal, window, softcap, dropout_p, scale, bias=kind), deterministic, stage, variant, backward
+    inputs = q, k, v, bias, _seed(dropout_p, seed), _ends
+    if _is_traced(*inputs[:4]):
+        _check(*inputs[:4], fake=q.is_meta)
+        O, L = _forward(*inputs, *how)
+    elif _is_differentiated(*inputs[:4]):
+        if backward_variant or deterministic:
+            _check_that_backward_runs(*inputs, *how)
+        O, L = _Eager.apply(*inputs, *how)
+    else:
+        O, L = _run_forward(*inputs, *how)
     return (O, L) if return_lse else O
 
 
-def attention_varlen(
-    q,
-    k,
-    v,
-    cu_seqlens_q,
-    cu_seqlens_k=None,
-    *,
-    causal=False,
-    window=(-1, -1),
-    softcap=0.0,
-    dropout_p=0.0,
-    seed=None,
-    deterministic=None,
-    scale=None,
-    return_lse=False,
-    stage="08",
-    variant=None,
-    backward_variant=None,
-):
+def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, return_lse=False, **options):
     """attention() of sequences of unequal lengths, packed one after another: q [total, H, d], k and v [total_k, Hkv, d]. Sequence s has the
     queries cu_seqlens_q[s] to cu_seqlens_q[s + 1], and keys likewise; without cu_seqlens_k, those of its queries. They are best lists, or
-    tensors on the CPU: the CPU waits for those on a GPU. With return_lse also [H, total].
+    tensors on the CPU: the CPU waits for those on a GPU. With return_lse also [H, total]. options: attention()'s, but for a bias; alibi_slopes
+    are [H].
     """
     _require(q.dim() == k.dim() == v.dim() == 3, "q, k and v have to be [total, H, d]")
+    _require(options.get("bias") is None, "packed sequences have no bias; alibi_slopes are allowed")
     ends = [torch.as_tensor(x, dtype=torch.int32) for x in (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)]
     _require(
         ends[0].dim() == 1 and ends[0].shape == ends[1].shape and ends[0].shape[0] > 1,
         "cu_seqlens have as many entries for q as for k, and two at least",
     )
     ends = torch.stack([x.to("cpu") for x in ends])
-    options = _options(causal, window, softcap, dropout_p, scale)
-    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    O, L = _attention(q, k, v, None, _seed(dropout_p, seed), ends, options, deterministic, stage, variant, backward_variant)
+    O, L = attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), return_lse=True, **options, _ends=ends)
     O = O[0].transpose(0, 1)
     return (O, L[0]) if return_lse else O
 
 
-def flash_attn_func(
-    q,
-    k,
-    v,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    alibi_slopes=None,
-    deterministic=None,
-    return_attn_probs=False,
-):
-    """As flash_attn's function of this name: q [B, N, H, d], k and v [B, Nk, Hkv, d]. return_attn_probs gives O, L and None: nobody has P."""
-    how = {"causal": causal, "window": window_size, "softcap": softcap, "dropout_p": dropout_p, "scale": softmax_scale}
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    O, L = attention(q, k, v, **how, alibi_slopes=alibi_slopes, deterministic=deterministic, return_lse=True)
+# ---- The functions of the library flash_attn. args: dropout_p, softmax_scale, causal, window_size; options: also softcap, alibi_slopes,
+# deterministic, and what attention() alone has; with return_attn_probs they return O, L and None: nobody has P ----
+
+
+def _renamed(dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), **options):
+    for name in ("rotary_cos", "rotary_sin", "cache_batch_idx", "cache_leftpad", "block_table"):
+        _require(options.pop(name, None) is None, f"{name} is not supported: keys are rotated, in the order of q, and not in pages")
+    return {"dropout_p": dropout_p, "scale": softmax_scale, "causal": causal, "window": window_size, "return_lse": True, **options}
+
+
+def flash_attn_func(q, k, v, *args, return_attn_probs=False, **options):
+    """q [B, N, H, d], k and v [B, Nk, Hkv, d]."""
+    O, L = attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **_renamed(*args, **options))
     return (O.transpose(1, 2), L, None) if return_attn_probs else O.transpose(1, 2)
 
 
+def flash_attn_qkvpacked_func(qkv, *args, **options):
+    """qkv [B, N, 3, H, d]."""
+    return flash_attn_func(*qkv.unbind(2), *args, **options)
+
+
+def flash_attn_kvpacked_func(q, kv, *args, **options):
+    """q [B, N, H, d], kv [B, Nk, 2, Hkv, d]."""
+    return flash_attn_func(q, *kv.unbind(2), *args, **options)
+
+
 def flash_attn_varlen_func(
-    q,
-    k,
-    v,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    max_seqlen_q=None,
-    max_seqlen_k=None,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    deterministic=None,
-    return_attn_probs=False,
+    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, return_attn_probs=False, **options
 ):
-    """As flash_attn's function of this name, without alibi_slopes and block_table. The greatest lengths are not needed."""
-    how = {"causal": causal, "window": window_size, "softcap": softcap, "dropout_p": dropout_p, "scale": softmax_scale}
-    O, L = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, **how, deterministic=deterministic, return_lse=True)
+    """q [total, H, d], k and v [total_k, Hkv, d]. The greatest lengths are not needed."""
+    O, L = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, **_renamed(*args, **options))
     return (O, L, None) if return_attn_probs else O
+
+
+def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen=None, *args, **options):
+    """qkv [total, 3, H, d]."""
+    return flash_attn_varlen_func(*qkv.unbind(1), cu_seqlens, cu_seqlens, None, None, *args, **options)
+
+
+def flash_attn_varlen_kvpacked_func(q, kv, *args, **options):
+    """q [total, H, d], kv [total_k, 2, Hkv, d]."""
+    return flash_attn_varlen_func(q, *kv.unbind(1), *args, **options)
+
+
+@torch.no_grad()
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlens=None, return_softmax_lse=False, num_splits=0, **options):
+    """q [B, N, H, d] sees the first cache_seqlens keys of k_cache and v_cache [B, M, Hkv, d], a number or one per sequence, best on the CPU, and
+    then those of k and v [B, n, Hkv, d], which are first written into the cache, behind the others. Without a gradient. num_splits is ignored."""
+    how = _renamed(**options)
+    (B, M), N = k_cache.shape[:2], q.shape[1]
+    known = torch.as_tensor(M if cache_seqlens is None else cache_seqlens).reshape(-1).tolist()
+    known = known * B if len(known) == 1 else known
+    new = None if k is None else k.shape
+    _require(new == (None if v is None else v.shape), "k and v have to be alike")
+    _require(new is None or new == (B, new[1], *k_cache.shape[2:]), f"k has to be [{B}, n, Hkv, d], like the cache")
+    ends = [n + (new[1] if new else 0) for n in known]
+    _require(len(ends) == B and min(known) >= 0 and max(ends) <= M, f"cache_seqlens are {known}; allowed: {B} from 0, with k up to {M}")
+    for cache, x in ((k_cache, k), (v_cache, v)) if new else ():
+        for s in range(B):
+            cache[s, known[s] : ends[s]] = x[s]
+    if len(set(ends)) == 1:
+        O, L = attention(*(x.transpose(1, 2) for x in (q, k_cache[:, : ends[0]], v_cache[:, : ends[0]])), **how)
+        O = O.transpose(1, 2)
+    else:  # what is left of each cache is a sequence without queries
+        queries = [N * s + n for s in range(B) for n in (0, N)] + [N * B]
+        keys = [M * s + n for s in range(B) for n in (0, ends[s])] + [M * B]
+        O, L = attention_varlen(q.flatten(0, 1), *(x.view(B * M, *x.shape[2:]) for x in (k_cache, v_cache)), queries, keys, **how)
+        O, L = O.unflatten(0, (B, N)), L.unflatten(1, (B, N)).transpose(0, 1)
+    return (O, L) if return_softmax_lse else O

@@ -16,7 +16,7 @@ left out, and named.
 
 A sweep, which may be interrupted (the same command with --resume goes on):
   compare --sweep d=64,128 --sweep seq=512,4096 --save sweep.jsonl
-Pictures of saved rows, and what Nsight Compute says of them:
+The pictures of the pages, and what Nsight Compute says of saved rows:
   compare plot --help      compare profile --help"""
 EXIT_CODES = """\
 Exit codes: 0 good; 1 a check failed, or a variant crashed or finished no run

@@ -18,27 +18,27 @@ def library():
 
 class Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, scale, causal):
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, N, H, d); the strides say how they lie in memory
-        O, L, *_ = torch.ops.flash_attn_3.fwd(q, k, v, softmax_scale=scale, is_causal=causal)
+    def forward(ctx, q, k, v, how):
+        q, k, v = (x.transpose(-3, -2) for x in (q, k, v))  # (B, N, H, d); the strides say how they lie in memory
+        O, L, *_ = torch.ops.flash_attn_3.fwd(q, k, v, **how)
         ctx.save_for_backward(q, k, v, O, L)
-        ctx.how = {"softmax_scale": scale, "is_causal": causal}
-        return O.transpose(1, 2)
+        ctx.how = how
+        return O.transpose(-3, -2)
 
     @staticmethod
     def backward(ctx, dO):
         q, k, v, O, L = ctx.saved_tensors
         gradients = [torch.empty_like(x) for x in (q, k, v)]
-        torch.ops.flash_attn_3.bwd(dO.transpose(1, 2), q, k, v, O, L, *gradients, **ctx.how)
-        return (*(x.transpose(1, 2) for x in gradients), None, None)
+        torch.ops.flash_attn_3.bwd(dO.transpose(-3, -2), q, k, v, O, L, *gradients, **ctx.how)
+        return *(x.transpose(-3, -2) for x in gradients), None
 
 
-def attention(scale, causal):
-    """A function of Q, K, V of shape (B, H, N, d). RuntimeError if FlashAttention-3 is not there."""
+def attention(scale, causal, **packed):
+    """A function of Q, K, V of shape (B, H, N, d), or with `packed` arguments (H, tokens, d). RuntimeError if FlashAttention-3 is not there."""
     if not hasattr(torch.ops.flash_attn_3, "fwd"):
         file = library()
         try:
             torch.ops.load_library(file)
         except OSError as error:
             raise RuntimeError(f"FlashAttention-3 cannot be loaded ({error})") from None
-    return lambda q, k, v: Attention.apply(q, k, v, scale, causal)
+    return lambda q, k, v: Attention.apply(q, k, v, {"softmax_scale": scale, "is_causal": causal, **packed})

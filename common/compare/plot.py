@@ -1,30 +1,23 @@
-"""Draws saved rows of `compare --save` as SVG pictures for light and dark pages;
-with --docs those in docs/plots again, of docs/results.
-
-A plot shows certain problems, named in plots.py; --where names others, such as
---where "head_dim == 64 and not causal", in columns of the rows. Writes
-DIR/NAME.svg for each plot that the rows suffice for, and says of the others why
-not. Needs matplotlib; with the version of docs/site/plots.txt the same rows
-give the same bytes.
-Exit codes: 0 good; 2 bad usage or input, or nothing to draw; 3 no matplotlib.
-"""
+"""Draws the plots of the pages again, docs/plots, of the rows that `compare --save`
+wrote into docs/results: SVG for light and dark pages. Needs matplotlib; with the
+version of docs/site/plots.txt the same rows give the same bytes."""
 
 import math
-import pathlib
 import re
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Callable
 
 from . import plot_style, rows
 from .options import Parser
 from .plot_style import ink, line_look
-from .plots import PLOTS
 from .rows import Failure, grouped, size
 
 try:
     from matplotlib import rc_context, rcParamsDefault
     from matplotlib.figure import Figure
 except ImportError as missing:
-    raise Failure(3, f"{missing}: python3 -m pip install matplotlib, or common/setup.sh --dev") from None
+    raise Failure(3, f"{missing}: python3 -m pip install matplotlib") from None
 
 PEERS = {
     "plain": "torch plain",
@@ -35,14 +28,60 @@ PEERS = {
     "triton": "Triton",
 }
 DOCS, DEVICE = rows.ROOT / "docs", "nvidia_h200"
-RESULTS = ("ms", "tflops", "extra_bytes_of_a_head", "least_bytes_of_a_head", "counted_bytes_of_a_head", "sectors")
-
-
-class Unfit(Exception):
-    """The rows do not suffice for a picture; the text says why."""
 
 
 # ---- what plots compare --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plot:
+    title: str
+    note: str  # below the plot; {device} is filled in
+    shows: Callable  # mark: is it in the plot?
+    panels: dict  # title: mark: is it in this panel?
+    y: str  # of a mark
+    files: str  # of docs/results
+    fastest: bool = False  # of a stage the step that is the fastest at the longest N, else the last
+
+
+def speed(which):
+    def shows(one):
+        is_far_behind = one.series in ("peer_plain", "peer_memory_efficient")
+        of_papers = one.batch * one.seq_q == 16384 and one.heads * one.head_dim == 2048
+        return one.dtype == "fp16" and one.direction == which and of_papers and not is_far_behind
+
+    return Plot(
+        files="sweep_peers sweep16",  # what was run in turns comes last
+        title=f"{which.capitalize()} pass: TFLOP/s against the length N, tensor cores",
+        note="{device}, fp16, B·N = 16,384, H·d = 2,048; medians with a cold L2, of each stage the step that is fastest at the longest N.",
+        shows=shows,
+        panels={
+            f"d = {d}, {'causal' if causal else 'no mask'}": lambda one, d=d, causal=causal: (one.head_dim, one.causal) == (d, causal)
+            for d in (64, 128)
+            for causal in (False, True)
+        },
+        y="tflops",
+        fastest=True,
+    )
+
+
+PLOTS = {
+    "tflops_forward": speed("forward"),
+    "tflops_backward": speed("backward"),
+    "memory": Plot(
+        files="counted_problem sweep compare16 tensor_steps sweep16 sweep_peers",
+        title="Extra memory of one head: N² in plain attention, N or nothing when fused",
+        note="{device}, d = 64, causal; beyond Q, K, V, O and their gradients, of each stage the last step.\n"
+        "Stages 01 to 07 in fp32, all others in 16 bits. Both axes logarithmic.",
+        shows=lambda one: (
+            (one.head_dim, one.causal) == (64, True)
+            and (one.dtype != "fp32" or not one.is_peer)
+            and one.variant not in ("relay", "divided")  # which are made for wider heads and for few
+        ),
+        panels={which: lambda one, which=which: one.direction == which for which in rows.PASSES},
+        y="extra_bytes_of_a_head",
+    ),
+}
 
 
 def is_plain(row):
@@ -53,73 +92,41 @@ def is_plain(row):
 
 
 def mark(row):
-    """The columns of a row, which queries ask for: its series, its step, its results."""
+    """A row as plots ask for it: its series, its step, its results."""
     p, stage = row.problem, row.stage[:2]
-    one = SimpleNamespace(**{**dict.fromkeys(RESULTS), **p, **(row.counters or {})})
-    for name in ("variant", "torch", "device_name", "flops", "is_peer", "is_gpu"):
-        setattr(one, name, getattr(row, name))
+    one = SimpleNamespace(**p, variant=row.variant, is_peer=row.is_peer, device=row.device_name, ms=None, tflops=None)
     one.direction, one.series, one.step = row["pass"], f"peer_{row.variant}", PEERS.get(row.variant, row.variant)
     if not row.is_peer:
         one.series, one.step = stage, f"{stage} {row.variant}"
     heads, n = p["batch"] * p["heads"], p["seq_q"]
     if row.is_good and row.time:
         one.ms, one.tflops = row.time["median_ms"], (row.flops or 0) / row.time["median_ms"] / 1e9
-    if row.is_good and "extra_memory_bytes" in row:
-        # Peers count L, which rows of stages count as an output. Whole bytes per row, because a counter of 4 bytes for all heads is none.
-        one.extra_bytes_of_a_head = (row.extra_memory_bytes // (heads * n) + 4 * (not row.is_peer)) * n
-    if row.is_good and one.sectors is not None:
-        one.least_bytes_of_a_head, one.counted_bytes_of_a_head = row.compulsory_bytes / heads, row.moved_bytes / heads
+    # Peers count L, which rows of stages count as an output. Whole bytes per row, because a counter of 4 bytes for all heads is none.
+    known = row.is_good and "extra_memory_bytes" in row
+    one.extra_bytes_of_a_head = (row.extra_memory_bytes // (heads * n) + 4 * (not row.is_peer)) * n if known else None
     return one
 
 
-def marks_of(found):
-    """The marks of the rows that plots compare, stages in the order of the ladder, then peers."""
+def marks_of(plot):
+    """The marks that a plot shows, of the same problem the latest, stages in the order of the ladder, then peers."""
 
     def place(row):
         step = re.sub(r"\d+", lambda number: number[0].zfill(2), row.kernel or row.stage)  # 9_key_order before 10_lazy_maximum
         return row["pass"] == "backward", row.is_peer, step, [*PEERS, row.variant].index(row.variant)
 
-    marks = list(map(mark, sorted(filter(is_plain, found), key=place)))
-    devices = sorted({one.device_name for one in marks})
-    if len(devices) != 1:
-        raise Failure(2, f"the rows are of {' and '.join(devices) or 'no self-attention'}; allowed: self-attention on one device")
-    return marks
-
-
-def query(marks, *texts):
-    return [one for one in marks if all(eval(text, {"__builtins__": {}}, vars(one)) for text in texts if text)]
-
-
-def figure(plot, marks, where=None):
-    """The picture as a matplotlib figure, its title and its note. Unfit if the marks do not suffice."""
-    where_words = plot.where if where is None else where
-    shown = query(marks, plot.rows, where_words)
-    if not any(getattr(one, plot.y) is not None and not one.is_peer for one in shown):
-        raise Unfit(f"no row has {' and '.join(filter(None, [plot.y, where_words]))}; --where names other problems")
-
-    def place(one):
-        return one.step, one.direction, one.seq_q
-
     def problem(one):
-        return *place(one), one.seq_q, one.head_dim, one.causal, one.dtype, *[one.batch, one.heads] * (not plot.y.endswith("of_a_head"))
+        shape = () if plot.y.endswith("of_a_head") else (one.batch, one.heads)
+        return one.step, one.direction, one.seq_q, one.head_dim, one.causal, one.dtype, *shape
 
+    found = rows.read(*(DOCS / "results" / DEVICE / f"{file}.jsonl" for file in plot.files.split()))
+    shown = [one for one in map(mark, sorted(filter(is_plain, found), key=place)) if plot.shows(one)]
     latest = {problem(one): one for one in shown}
-    shown = [one for one in shown if latest[problem(one)] is one]
-    for title, what in plot.panels.items():
-        part = query(shown, what)
-        if len({*map(place, part)}) < len(part):
-            raise Unfit(f"its panel '{title}' has one place for several problems of a step; --where chooses")
-    note = plot.note.format(device=shown[0].device_name, problem=plot.problem if where is None else where or "all rows")
-    drawn = Figure(layout="constrained")
-    drawn.suptitle(plot.title, x=0.01, ha="left")
-    drawn.supxlabel(note, x=0.01, ha="left", size=9, color=ink("dim"))
-    lines(plot, shown, drawn)
-    return drawn, plot.title, note
+    return [one for one in shown if latest[problem(one)] is one]
 
 
-def chosen(marks, how):
+def chosen(marks, fastest):
     """One step per stage and peer: that which is fastest at the largest N, or the last."""
-    best = sorted((one for one in marks if one.ms), key=lambda one: (-one.seq_q, one.ms)) if how == "fastest" else marks[::-1]
+    best = sorted((one for one in marks if one.ms), key=lambda one: (-one.seq_q, one.ms)) if fastest else marks[::-1]
     steps = {}
     for one in best:
         steps.setdefault((one.series, one.direction), one.step)
@@ -129,32 +136,29 @@ def chosen(marks, how):
 # ---- lines against N, two panels next to each other ----------------------------------------------------------------------------
 
 
-def lines(plot, marks, drawn):
-    panels = []
-    for title, text in plot.panels.items():
-        known = [one for one in query(marks, text) if getattr(one, plot.y) is not None]
-        if len({one.seq_q for one in known}) > 1:
-            panels.append((title, sorted(chosen(known, plot.series), key=lambda one: one.seq_q)))
-    if not panels:
-        raise Unfit("no panel has two lengths")
-    high = math.ceil(len(panels) / 2)
+def figure(plot):
+    """The picture as a matplotlib figure, its title and its note."""
+    marks = marks_of(plot)
+    note = plot.note.format(device=marks[0].device)
+    drawn = Figure(layout="constrained")
+    drawn.suptitle(plot.title, x=0.01, ha="left")
+    drawn.supxlabel(note, x=0.01, ha="left", size=9, color=ink("dim"))
+    high = len(plot.panels) // 2
     drawn.set_size_inches(600 / 72, (235 * high + 55) / 72)
     all_axes = drawn.subplots(high, 2, squeeze=False, sharey="row")
-    for axes in all_axes.flat[len(panels) :]:
-        axes.remove()
-    for axes, (title, part) in zip(all_axes.flat, panels):
+    for axes, (title, is_in) in zip(all_axes.flat, plot.panels.items()):
+        known = [one for one in marks if is_in(one) and getattr(one, plot.y) is not None]
+        part = sorted(chosen(known, plot.fastest), key=lambda one: one.seq_q)
         axes.set_title(title)
         axes.set_xscale("log", base=2)
         lengths = sorted({one.seq_q for one in part})
         axes.set_xticks(lengths, [f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else f"{n}" for n in lengths])
         for step, line in grouped(part, lambda one: one.step).items():
             axes.plot([one.seq_q for one in line], [getattr(one, plot.y) for one in line], label=step, **line_look(line[0].series))
-        if plot.least:
-            least = {one.seq_q: getattr(one, plot.least) for one in part}
-            axes.plot([*least], [*least.values()], label="must move", color=ink("fg"), linewidth=2.4)
         axes.legend(fontsize=7.5, loc="center left", bbox_to_anchor=(1, 0.5))
     for row in all_axes:
         scale(row, plot.y)
+    return drawn, plot.title, note
 
 
 def scale(row, y):
@@ -173,42 +177,11 @@ def scale(row, y):
         axes.minorticks_off()
 
 
-# ---- the program ---------------------------------------------------------------------------------------------------------------
-
-
-def draw(names, sources, folder, where=None):
-    """Writes the pictures and says which, and why others are not there."""
-    marks, drawn = marks_of(rows.read(*sources)), 0
-    try:
-        query(marks, where)
-    except Exception as error:  # of any kind, as the text is the user's
-        raise Failure(2, f"--where is '{where}': {error}; columns: {', '.join(vars(marks[0]))}") from None
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        with rc_context({**rcParamsDefault, **plot_style.SETTINGS}):
-            try:
-                text = plot_style.svg(*figure(PLOTS[name], marks, where))
-            except Unfit as unfit:
-                print(f"no {name}: {unfit}")
-                continue
-        (folder / f"{name}.svg").write_text(text, encoding="utf-8")
-        print(folder / f"{name}.svg")
-        drawn += 1
-    if not drawn:
-        raise Failure(2, "nothing to draw: the rows do not suffice")
-
-
 def main(arguments, _):
-    parser = Parser("compare plot", __doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROWS")
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR")
-    parser.add_argument("--where", metavar="QUERY")
-    parser.add_argument("--docs", action="store_true")
-    options = parser.parse_args(arguments)
-    if options.docs == bool(options.rows or options.out or options.where) or bool(options.rows) != bool(options.out):
-        parser.error("needs ROWS and --out, or --docs alone")
-    if options.rows:
-        draw(PLOTS, options.rows, options.out, options.where)
-    for name, plot in PLOTS.items() if options.docs else ():
-        if files := plot.files.split():
-            draw([name], [DOCS / "results" / DEVICE / f"{file}.jsonl" for file in files], DOCS / "plots" / DEVICE)
+    Parser("compare plot", __doc__).parse_args(arguments)
+    for name, plot in PLOTS.items():
+        with rc_context({**rcParamsDefault, **plot_style.SETTINGS}):
+            text = plot_style.svg(*figure(plot))
+        path = DOCS / "plots" / DEVICE / f"{name}.svg"
+        path.write_text(text, encoding="utf-8")
+        print(path)

@@ -119,7 +119,7 @@ def make_row(known, ended):
     try:
         return saved.make(row)
     except ValueError as wrong:
-        return saved.make({**known, "verdict": "CRASHED", "message": f"its report is no row: {wrong}"})
+        return saved.make({**known, "verdict": "CRASHED", "message": f"its report is {wrong}"})
 
 
 def median_of(rounds):

@@ -72,18 +72,18 @@ class Compare(unittest.TestCase):
     def test_how_a_run_ends_is_its_verdict(self):
         for before, verdict, said, code in (
             (f"'{BIN}/03_online_softmax' \"$@\"; exit 1", "WRONG", "", 1),
-            ("echo a race >&2; exit 1", "STOPPED", "03_online_softmax/warp_per_row: a race", 1),
+            ("echo a race >&2; exit 1", "STOPPED", "03_online_softmax/one_pass: a race", 1),
             ("kill -SEGV $$", "CRASHED", "ended by signal 11", 1),
             ("sleep 100", "TIMED OUT", "it took too long", 1),
-            ('echo \'{"flops": "many"}\'; exit', "CRASHED", "its report is no row: 'flops' is \"many\"", 1),
-            ("echo 2 >&2; exit 2", "refused", "03_online_softmax/warp_per_row: 2", 0),
+            ('echo \'{"flops": "many"}\'; exit', "CRASHED", "its report is no row: ", 1),
+            ("echo 2 >&2; exit 2", "refused", "03_online_softmax/one_pass: 2", 0),
             ("exit 3", "cannot run", "it ended with exit code 3", 0),
         ):
             with self.subTest(before):
                 self.stage()
                 self.stage("03_online_softmax", before)
                 out = self.compare(*ON_CPU, "--seq", "8", "--variant", "last", "--time-limit", "3", code=code)
-                self.assertRegex(out, f"02_safe_softmax/warp_per_row .*  ok\n03_online_softmax/warp_per_row .*  {verdict}\n")
+                self.assertRegex(out, f"02_safe_softmax/warp_per_row .*  ok\n03_online_softmax/one_pass .*  {verdict}\n")
                 self.assertIn(said, out)
                 self.assertEqual("FAILED" in out, code == 1)
         self.compare(*ON_CPU, "--only", "03", code=3)
@@ -161,13 +161,13 @@ class Compare(unittest.TestCase):
         program = self.stage()
         self.compare(*ON_CPU, "--variant", "last", "--seq", "8", "--save", str(self.file))
         whole = self.file.read_text()
-        for text, said in (("my notes\n", ":1: "), (whole[:-1], ":1: the line has no end"), (whole + "[1]\n", ":2: no JSON object"),
-                           (whole.replace('"ok"', '"fine"'), "'verdict' is 'fine'"), (whole.replace('"head_dim":64', '"head_dim":0'), "not above 0")):  # fmt: skip
+        for text, said in (("my notes\n", ":1: "), (whole[:-1], ":1: the line has no end"), (whole + "[1]\n", ":2: no row"),
+                           (whole.replace('"ok"', '"fine"'), "no row"), (whole.replace('"head_dim":64', '"head_dim":0'), "no row")):  # fmt: skip
             self.file.write_text(text)
             with self.assertRaisesRegex(rows.Failure, said):
                 rows.read(self.file)
         self.ran(program)
-        self.refused("not above 0", *ON_CPU, "--save", str(self.file))
+        self.refused("no row", *ON_CPU, "--save", str(self.file))
         self.assertEqual((self.ran(program), self.file.read_text()), ([], text))
 
 

@@ -1,6 +1,6 @@
 // Tensors of more than 2^32 elements: an offset in 32 bits, signed or not, reads or writes another row. On the simulator the same
 // test runs at a small size.
-#include "common/attention/padding.hpp"
+#include "common/attention/registry.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/runner.hpp"

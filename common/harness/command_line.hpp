@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/attention/option_table.hpp"
-#include "common/attention/variants.hpp"
+#include "common/attention/registry.hpp"
 
 #include <functional>
 #include <optional>

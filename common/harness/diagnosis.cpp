@@ -1,5 +1,6 @@
 #include "common/harness/diagnosis.hpp"
 
+#include "common/attention/tensor_table.hpp"
 #include "common/harness/hypotheses.hpp"
 #include "common/machine/cpu/findings.hpp"
 #include "common/machine/cpu/options.hpp"
@@ -81,14 +82,11 @@ std::string unwritten_of(const TensorRef& t) {
 std::string only_wrong(const FullProblem& p, const TensorCheck& tensor) {
   std::set<int> batches, heads;
   for (const auto& [b, h, row] : tensor.wrong_rows) batches.insert(b), heads.insert(h);
-  const bool of_keys = tensor.tensor == "dk" || tensor.tensor == "dv";
-  const std::size_t rows = batches.size() * heads.size() * static_cast<std::size_t>(of_keys ? p.Nk : p.Nq);
-  if (2 * tensor.wrong_rows.size() < rows) return "";
+  const auto [all_batches, all_heads, all_rows, columns] = find_tensor(tensor.tensor)->shape(p);
+  if (2 * tensor.wrong_rows.size() < batches.size() * heads.size() * static_cast<std::size_t>(all_rows)) return "";
   std::string where;
-  const bool of_bias = tensor.tensor == "dbias";  // has its own batches and heads
-  if ((of_bias && !p.bias_per_batch ? 1 : p.B) > 1 && batches.size() == 1) where = "batch " + std::to_string(*batches.begin());
-  if ((of_keys ? p.Hkv : of_bias && !p.bias_per_head ? 1 : p.H) > 1 && heads.size() == 1)
-    where += (where.empty() ? "head " : ", head ") + std::to_string(*heads.begin());
+  if (all_batches > 1 && batches.size() == 1) where = "batch " + std::to_string(*batches.begin());
+  if (all_heads > 1 && heads.size() == 1) where += (where.empty() ? "head " : ", head ") + std::to_string(*heads.begin());
   if (where.empty()) return "";
   return "only " + where + " of " + tensor.tensor + " is wrong: are batch and head in every index, that of a bias too?";
 }
@@ -141,10 +139,7 @@ std::string order_that_differs(Runner& runner, const Variant& variant, const Res
 
 /// Where the worst element of a tensor lies.
 const void* address_of(const Attention& a, const TensorCheck& check) {
-  const std::pair<const char*, const TensorRef*> tensors[] = {{"o", &a.O},   {"lse", &a.L}, {"dq", &a.dQ},
-                                                              {"dk", &a.dK}, {"dv", &a.dV}, {"dbias", &a.dBias}};
-  const auto found = std::ranges::find(tensors, check.tensor, [](const auto& pair) { return std::string(pair.first); });
-  const TensorRef& t = *found->second;
+  const TensorRef& t = a.*find_tensor(check.tensor)->on_device;
   const auto& [b, h, row, col, got, expected] = check.worst;
   const std::int64_t at = b * t.stride[0] + h * t.stride[1] + row * t.stride[2] + col * t.stride[3];
   return static_cast<const char*>(t.data) + at * size_of(t.dtype);
@@ -153,7 +148,10 @@ const void* address_of(const Attention& a, const TensorCheck& check) {
 }  // namespace
 
 std::vector<std::string> never_written(const Attention& a) {
-  std::vector<TensorRef> looked_at{a.O, a.L, a.dQ, a.dK, a.dV, a.dBias};
+  std::vector<TensorRef> looked_at;
+  for (const ProblemTensor& each : problem_tensors()) {
+    if (each.result != nullptr) looked_at.push_back(a.*each.on_device);
+  }
   const simt::Findings reads = simt::findings();
   for (const TensorRef& workspace : a.workspaces) {
     const auto begin = reinterpret_cast<std::uintptr_t>(workspace.data);

@@ -1,6 +1,5 @@
 #include "common/harness/files.hpp"
 
-#include "common/attention/placement.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/npy.hpp"
 #include "common/machine/error.hpp"
@@ -11,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <optional>
+#include <map>
 
 namespace flash {
 namespace {
@@ -26,6 +25,8 @@ struct Source {
   std::int64_t extent(std::size_t axis) const { return array.shape[axis]; }
   std::string text() const { return file.string() + " has shape " + shape_text(array.shape); }
 };
+
+fs::path file_of(const fs::path& folder, const char* tensor) { return folder / (std::string(tensor) + ".npy"); }
 
 Source read_source(const fs::path& file) { return {file, read_npy<float>(file, 4)}; }
 
@@ -114,7 +115,9 @@ std::string protects(const fs::path& file, bool beside_inputs) {
 
 LoadedInputs load_inputs(const std::string& folder, Given given, Pass pass) {
   const fs::path in(folder);
-  Source q = read_source(in / "q.npy"), k = read_source(in / "k.npy"), v = read_source(in / "v.npy");
+  std::map<std::string, Source> files;  // by the name of their tensor
+  for (const char* name : {"q", "k", "v"}) files[name] = read_source(file_of(in, name));
+  const Source &q = files["q"], &k = files["k"], &v = files["v"];
   require(k.array.shape == v.array.shape, k.text() + " but " + v.text() + "; they must be equal");
   require(q.extent(0) == k.extent(0) && q.extent(3) == k.extent(3),
           q.text() + " but " + k.text() + "; batch and head dimension must be equal");
@@ -126,64 +129,66 @@ LoadedInputs load_inputs(const std::string& folder, Given given, Pass pass) {
   LoadedInputs loaded;
   FullProblem& problem = loaded.problem;
   const std::string lengths = given["--lengths"], gradient = given["--bias-gradient"];
-  given.erase("--lengths"),
-      given.erase("--bias-gradient");  // the files have the first, and decide about the bias of the second
+  given.erase("--lengths"), given.erase("--bias-gradient");  // the files have the first, and the bias of the second
   problem = make_problem(given);
   problem.sequences = read_sequences(in, q, k);
   problem.bias_gradient = gradient == "true";
   require(lengths.empty() || problem.sequences == parse_lengths(lengths),
           "--lengths is given with --load; allowed: cu_seqlens_q.npy in " + folder);
-  std::optional<Source> bias;
-  if (is_there(in / "bias.npy")) bias = read_source(in / "bias.npy");
-  if (bias) set_bias(problem, *bias, given);
-  require(bias || problem.bias == BiasKind::none || problem.bias == BiasKind::alibi,
+  const bool has_bias = is_there(file_of(in, "bias"));
+  if (has_bias) set_bias(problem, files["bias"] = read_source(file_of(in, "bias")), given);
+  require(has_bias || problem.bias == BiasKind::none || problem.bias == BiasKind::alibi,
           std::string("--bias ") + to_string(problem.bias) + " with --load needs " + folder + "/bias.npy; there is none");
   check_problem(problem);
 
-  Inputs& inputs = loaded.inputs;
-  if (pass == Pass::backward && is_there(in / "do.npy")) {
-    Source dO = read_source(in / "do.npy");
-    require(dO.array.shape == q.array.shape, dO.text() + " but " + q.text() + "; they must be equal");
-    inputs.dO = to_tensor(std::move(dO), problem.dtype, false);
-  } else if (pass == Pass::backward) {
-    inputs.dO = make_input(problem, InputKind::normal, problem.seed, InputTensor::dO);
-    loaded.note = "no do.npy: dO is random, seed " + std::to_string(problem.seed);
-  }
-  inputs.Q = to_tensor(std::move(q), problem.dtype, false);
-  inputs.K = to_tensor(std::move(k), problem.dtype, false);
-  inputs.V = to_tensor(std::move(v), problem.dtype, false);
-  inputs.bias = bias ? to_tensor(std::move(*bias), Dtype::fp32, true)
-                     : make_input(problem, problem.input, problem.seed, InputTensor::bias);  // ALiBi slopes, or nothing
+  std::vector<std::pair<const ProblemTensor*, Source*>> found;
+  each_tensor(problem, pass, [&](const ProblemTensor& each) {
+    if (each.input == nullptr) return;
+    const fs::path file = file_of(in, each.file);
+    if (!files.contains(each.file) && is_there(file)) files[each.file] = read_source(file);
+    if (!files.contains(each.file)) {  // ALiBi's slopes, or dO
+      loaded.inputs.*each.input = make_input(problem, problem.input, problem.seed, each);
+      if (each.backward)
+        loaded.note = "no " + file.filename().string() + ": " + each.name + " is random, seed " + std::to_string(problem.seed);
+      return;
+    }
+    const Extents shape = each.shape(problem);
+    const std::vector<std::int64_t>& found_shape = files[each.file].array.shape;
+    require(std::equal(shape.begin(), shape.end(), found_shape.begin(), found_shape.end()),
+            files[each.file].text() + " but " + q.text() + "; allowed: " + shape_text({shape.begin(), shape.end()}));
+    found.emplace_back(&each, &files[each.file]);
+  });
+  for (const auto& [tensor, source] : found)
+    loaded.inputs.*tensor->input = to_tensor(std::move(*source), tensor->dtype(problem), !tensor->role);
   return loaded;
 }
 
-std::vector<std::string> saved_files(const std::string& folder, Pass pass, bool bias_gradient) {
-  std::vector<std::string> files{"o.npy", "lse.npy"};
-  if (pass == Pass::backward) files.insert(files.end(), {"dq.npy", "dk.npy", "dv.npy"});
-  if (bias_gradient) files.emplace_back("dbias.npy");
-  for (std::string& file : files) file = (fs::path(folder) / file).string();
+std::vector<std::string> saved_files(const std::string& folder, const FullProblem& problem, Pass pass) {
+  std::vector<std::string> files;
+  each_tensor(problem, pass, [&](const ProblemTensor& each) {
+    if (each.result != nullptr) files.push_back(file_of(folder, each.file).string());
+  });
   return files;
 }
 
-void prepare_output_folder(const std::string& folder, Pass pass, const std::string& load, bool bias_gradient) {
+void prepare_output_folder(const std::string& folder, const FullProblem& problem, Pass pass, const std::string& load) {
   std::error_code error;
   fs::create_directories(folder, error);
   require(!error && fs::is_directory(folder), "--save is '" + folder + "', which is no folder and cannot be made");
   require(access(folder.c_str(), W_OK) == 0, "--save is '" + folder + "', which cannot be written: it is read-only");
   const bool with_inputs = !load.empty() && fs::equivalent(folder, load, error);
-  for (const std::string& file : saved_files(folder, pass, bias_gradient)) {
+  for (const std::string& file : saved_files(folder, problem, pass)) {
     const std::string why = protects(file, with_inputs);
     require(why.empty(), file + " " + why);
   }
 }
 
-void save_results(const std::string& folder, Pass pass, const Results<float>& results) {
-  const HostTensor<float>* tensor[]{&results.O, &results.L, &results.dQ, &results.dK, &results.dV, &results.dBias};
-  std::size_t n = 0;
-  for (const std::string& file : saved_files(folder, pass, !results.dBias.empty())) {
-    const HostTensor<float>& saved = *tensor[n++];
+void save_results(const std::string& folder, const Results<float>& results) {
+  for (const ProblemTensor& each : problem_tensors()) {
+    if (each.result == nullptr || (results.*each.result).empty()) continue;
+    const HostTensor<float>& saved = results.*each.result;
     const std::ptrdiff_t rank = &saved == &results.L ? 3 : 4;  // L is (B,H,Nq)
-    write_npy(file, {saved.shape.begin(), saved.shape.begin() + rank}, saved.values);
+    write_npy(file_of(folder, each.file), {saved.shape.begin(), saved.shape.begin() + rank}, saved.values);
   }
 }
 

@@ -20,15 +20,15 @@ struct LoadedInputs {
 /// other value may be infinite or NaN. A backward pass without do.npy gets a random dO. UsageError: one line with the names of the files.
 LoadedInputs load_inputs(const std::string& folder, Given, Pass);
 
-/// The files of save_results(), in the order of Results.
-std::vector<std::string> saved_files(const std::string& folder, Pass, bool bias_gradient = false);
+/// The files of save_results().
+std::vector<std::string> saved_files(const std::string& folder, const FullProblem&, Pass);
 
 /// Makes the folder if there is none, and looks whether results can be written there, so that a kernel does not run in vain. UsageError if
 /// something that may be the user's lies where a result would go: what is no .npy file, or any file beside the inputs of --load.
-void prepare_output_folder(const std::string& folder, Pass, const std::string& load, bool bias_gradient = false);
+void prepare_output_folder(const std::string& folder, const FullProblem&, Pass, const std::string& load);
 
 /// Writes o.npy (B,H,Nq,d), lse.npy (B,H,Nq) and, after a backward pass, dq.npy, dk.npy, dv.npy and the bias's gradient, if there is one,
 /// as dbias.npy. Replaces earlier results.
-void save_results(const std::string& folder, Pass, const Results<float>&);
+void save_results(const std::string& folder, const Results<float>&);
 
 }  // namespace flash

@@ -2,7 +2,7 @@
 // rows are right. Explanations by the simulator are in diagnosis.hpp.
 #pragma once
 
-#include "common/attention/variants.hpp"
+#include "common/attention/registry.hpp"
 #include "common/reference/reference.hpp"
 
 #include <optional>

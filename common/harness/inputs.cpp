@@ -1,6 +1,5 @@
 #include "common/harness/inputs.hpp"
 
-#include "common/attention/placement.hpp"
 #include "common/machine/isa/float16.hpp"
 #include "common/reference/parallel.hpp"
 
@@ -32,8 +31,8 @@ void in_parts(std::size_t count, Work&& work) {
 
 /// Box-Muller in double precision, two values from each 64 random bits. std::normal_distribution would give other values with
 /// another standard library.
-void fill_normal(std::vector<float>& values, std::uint64_t seed, InputTensor which, float factor) {
-  const std::uint64_t stream = random_bits(seed, static_cast<std::uint64_t>(which));
+void fill_normal(std::vector<float>& values, std::uint64_t seed, const ProblemTensor& of, float factor) {
+  const std::uint64_t stream = random_bits(seed, static_cast<std::uint64_t>(of.stream));
   in_parts(values.size(), [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; i += 2) {
       const std::uint64_t bits = random_bits(stream, i / 2);
@@ -58,32 +57,22 @@ void fill_rows(HostTensor<float>& tensor, Value&& value) {
   }
 }
 
-HostTensor<float> make_bias(const FullProblem& problem, std::uint64_t seed) {
-  if (problem.bias == BiasKind::none) return {};
-  HostTensor<float> bias(bias_shape(problem));
-  if (problem.bias != BiasKind::alibi) {
-    fill_normal(bias.values, seed, InputTensor::bias, 1);
-    return bias;
+/// Press, Smith, Lewis: Train short, test long (ALiBi), ICLR 2022: a geometric sequence that starts at 2^(-8/H).
+void fill_slopes(HostTensor<float>& slopes, int H) {
+  for (std::size_t i = 0; i < slopes.values.size(); ++i) {
+    const double h = static_cast<double>(static_cast<std::int64_t>(i) % slopes.shape[1]);
+    slopes.values[i] = static_cast<float>(std::exp2(-8 * (h + 1) / H));
   }
-  // Press, Smith, Lewis: Train short, test long (ALiBi), ICLR 2022: a geometric sequence that starts at 2^(-8/H).
-  const std::int64_t heads = bias.shape[1];
-  for (std::size_t i = 0; i < bias.values.size(); ++i) {
-    const double h = static_cast<double>(static_cast<std::int64_t>(i) % heads);
-    bias.values[i] = static_cast<float>(std::exp2(-8 * (h + 1) / problem.H));
-  }
-  return bias;
 }
 
 }  // namespace
 
-HostTensor<float> make_input(const FullProblem& problem, InputKind kind, std::uint64_t seed, InputTensor which) {
-  if (which == InputTensor::bias) return make_bias(problem, seed);
-  const bool is_value = which == InputTensor::v;
-  const bool is_gradient = which == InputTensor::dO;
-  const Role role = which == InputTensor::k ? Role::k : is_value ? Role::v : Role::q;
-  HostTensor<float> tensor(shape_of(problem, role));
-
-  if (is_gradient || kind == InputKind::normal || (kind == InputKind::large && is_value)) {
+HostTensor<float> make_input(const FullProblem& problem, InputKind kind, std::uint64_t seed, const ProblemTensor& which) {
+  HostTensor<float> tensor(which.shape(problem));
+  const bool is_value = which.role == Role::v;
+  if (which.input == &Inputs::bias && problem.bias == BiasKind::alibi) {
+    fill_slopes(tensor, problem.H);
+  } else if (!which.role || which.backward || kind == InputKind::normal || (kind == InputKind::large && is_value)) {
     fill_normal(tensor.values, seed, which, 1);
   } else if (kind == InputKind::large) {
     // A score is a sum of d products of two normals, times scale = 1/sqrt(d): standard deviation factor^2.
@@ -96,7 +85,7 @@ HostTensor<float> make_input(const FullProblem& problem, InputKind kind, std::ui
   } else {
     fill_rows(tensor, [](std::int64_t, std::int64_t) { return 1.0f; });
   }
-  if (problem.dtype != Dtype::fp32) {
+  if (which.dtype(problem) != Dtype::fp32) {
     in_parts(tensor.values.size(), [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i) tensor.values[i] = round_to(problem.dtype, tensor.values[i]);
     });
@@ -106,11 +95,9 @@ HostTensor<float> make_input(const FullProblem& problem, InputKind kind, std::ui
 
 Inputs make_inputs(const FullProblem& problem, InputKind kind, std::uint64_t seed, Pass pass) {
   Inputs inputs;
-  inputs.Q = make_input(problem, kind, seed, InputTensor::q);
-  inputs.K = make_input(problem, kind, seed, InputTensor::k);
-  inputs.V = make_input(problem, kind, seed, InputTensor::v);
-  if (pass == Pass::backward) inputs.dO = make_input(problem, kind, seed, InputTensor::dO);
-  inputs.bias = make_input(problem, kind, seed, InputTensor::bias);
+  each_tensor(problem, pass, [&](const ProblemTensor& each) {
+    if (each.input != nullptr) inputs.*each.input = make_input(problem, kind, seed, each);
+  });
   inputs.kind = kind;
   inputs.seed = seed;
   return inputs;

@@ -1,21 +1,18 @@
 // Inputs made from a seed: random ones, and simple ones that make a wrong index visible at a glance.
 #pragma once
 
-#include "common/attention/host_tensor.hpp"
-#include "common/attention/problem.hpp"
+#include "common/attention/tensor_table.hpp"
 
 #include <cstdint>
 
 namespace flash {
 
-/// The tensors that can be made from a seed. Each has a random stream of its own, so that one does not depend on another's size.
-enum class InputTensor { q, k, v, dO, bias };
-
-/// One input tensor, rounded to the problem's dtype (bias: fp32). The same seed gives the same values at any layout and device.
+/// One input tensor, rounded to its dtype. The same seed gives the same values at any layout and device. Each tensor has a random stream of its
+/// own, so that one does not depend on another's size.
 /// dO is standard normal for every kind: with a dO of ones all columns of dV are alike, and with a V of ones too dS = 0, so that
 /// wrong gradients would go unseen.
-/// bias is standard normal, or the ALiBi slopes 2^(-8(h+1)/H); empty for BiasKind::none.
-HostTensor<float> make_input(const FullProblem&, InputKind, std::uint64_t seed, InputTensor);
+/// bias is standard normal, or the ALiBi slopes 2^(-8(h+1)/H).
+HostTensor<float> make_input(const FullProblem&, InputKind, std::uint64_t seed, const ProblemTensor&);
 
 /// All inputs that the pass needs.
 Inputs make_inputs(const FullProblem&, InputKind, std::uint64_t seed, Pass);

@@ -16,7 +16,7 @@ namespace flash {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TensorTraffic, read_bytes, written_bytes, read_sectors, written_sectors)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Counters, bank_conflicts, tensor_core_products, barriers, warp_operations, atomics, launches,
                                    blocks, threads)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Timing, median_ms, min_ms, max_ms, iterations, cold_l2, enqueue_ms, first_enqueue_ms)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Timing, median_ms, min_ms, max_ms, iterations, cold_l2)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Diagnosis, complete, mistakes, rules, hints)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ThreadPart, rows, cols, lanes, row_run, col_run)
 

@@ -93,8 +93,7 @@ std::string time_text(const RunRecord& run) {
   const Timing& time = *run.timing;
   const std::optional<double> percent = run.percent_of_peak();
   return line("time", number_text(time.median_ms, 4) + " ms (median of " + to_string(time.iterations) + "; min " +
-                          number_text(time.min_ms, 4) + ", max " + number_text(time.max_ms, 4) +
-                          (time.cold_l2 ? "; cold L2)" : "; warm L2)")) +
+                          number_text(time.min_ms, 4) + ", max " + number_text(time.max_ms, 4) + "; cold L2)") +
          line("speed",
               number_text(run.tflops()) + " TFLOP/s" +
                   (percent ? ", " + number_text(*percent) + " % of this device's peak for " + to_string(run.problem.dtype)

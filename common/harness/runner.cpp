@@ -1,13 +1,13 @@
 #include "common/harness/runner.hpp"
 
 #include "common/attention/cost.hpp"
-#include "common/attention/padding.hpp"
+#include "common/attention/registry.hpp"
+#include "common/attention/tensor_table.hpp"
 #include "common/harness/select.hpp"
 #include "common/machine/cpu/options.hpp"
 #include "common/machine/isa/float16.hpp"
 #include "common/reference/parallel.hpp"
 
-#include <chrono>
 #include <stdexcept>
 #include <utility>
 
@@ -41,6 +41,11 @@ Role home_of(Layout layout, Role role) {
   return role;
 }
 
+bool holds_data(const Buffer& buffer, const TensorRef& tensor) {
+  const auto at = reinterpret_cast<std::uintptr_t>(tensor.data) - reinterpret_cast<std::uintptr_t>(buffer.data());
+  return tensor.exists() && at < buffer.bytes();
+}
+
 }  // namespace
 
 std::vector<TensorRef> make_workspaces(Device& device, const Variant& variant, const FullProblem& problem, Pass pass,
@@ -63,59 +68,35 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
   attention_.limits = device.limits();
 
   // A buffer for each home; tensors that are packed together share one.
-  using Homes = std::map<Role, void*>;
-  const auto place = [&](std::vector<Buffer>& owners, Homes& homes, Role role, const char* name) {
-    const Role home = home_of(problem.layout, role);
-    if (!homes.contains(home)) {
-      owners.emplace_back(device_, static_cast<std::size_t>(allocation_elements(problem, role) * size_of(problem.dtype)));
-      homes[home] = owners.back().data();
+  std::map<std::pair<bool, Role>, void*> homes;
+  each_tensor(problem, pass, [&](const ProblemTensor& each) {
+    const bool is_input = each.input != nullptr;
+    std::vector<Buffer>& owners = is_input ? inputs_ : outputs_;
+    TensorRef& tensor = attention_.*each.on_device = each.seen(problem);
+    const std::int64_t bytes = size_of(tensor.dtype);
+    if (!each.role) {
+      tensor.data = owners.emplace_back(device_, static_cast<std::size_t>(elements_of(each.shape(problem)) * bytes)).data();
+      return;
     }
-    const Placement at = placement_of(problem, role);
-    return TensorRef{static_cast<char*>(homes[home]) + at.offset * size_of(problem.dtype), name, problem.dtype,
-                     shape_of(problem, role), at.stride};
-  };
-  const auto place_fp32 = [&](std::vector<Buffer>& owners, const char* name, const std::array<std::int64_t, 4>& shape) {
-    TensorRef tensor = dense_tensor(name, Dtype::fp32, shape);
-    tensor.data = owners.emplace_back(device_, bytes_of(tensor)).data();
-    return tensor;
-  };
-  Homes in, out;
-  attention_.Q = place(inputs_, in, Role::q, "Q");
-  attention_.K = place(inputs_, in, Role::k, "K");
-  attention_.V = place(inputs_, in, Role::v, "V");
-  attention_.bias = dense_tensor("bias", Dtype::fp32, bias_shape(problem));
-  if (problem.bias != BiasKind::none) attention_.bias = place_fp32(inputs_, "bias", bias_shape(problem));
-  attention_.O = place(outputs_, out, Role::o, "O");
-  attention_.L = place_fp32(outputs_, "L", {problem.B, problem.H, problem.Nq, 1});
-  if (pass == Pass::backward) {
-    attention_.dO = place(inputs_, in, Role::o, "dO");
-    attention_.dQ = place(outputs_, out, Role::q, "dQ");
-    attention_.dK = place(outputs_, out, Role::k, "dK");
-    attention_.dV = place(outputs_, out, Role::v, "dV");
-    if (problem.bias_gradient) attention_.dBias = place_fp32(outputs_, "dBias", bias_shape(problem));
-  }
+    void*& home = homes[{is_input, home_of(problem.layout, *each.role)}];
+    if (home == nullptr) {
+      const auto size = static_cast<std::size_t>(allocation_elements(problem, *each.role) * bytes);
+      home = owners.emplace_back(device_, size).data();
+    }
+    tensor.data = static_cast<char*>(home) + placement_of(problem, *each.role).offset * bytes;
+  });
   attention_.workspaces = make_workspaces(device, variant, problem, pass, workspaces_, zeroed_);
 
   upload_all(inputs);
-  if (const Sequences& of = problem.sequences; !of.empty()) {
-    std::vector<int> pairs;
-    for (std::size_t s = 0; s < of.queries.size(); ++s) pairs.insert(pairs.end(), {of.queries[s], of.keys[s]});
+  if (const std::vector<int> pairs = offsets_of(problem.sequences); !pairs.empty())
     upload_pairs("offsets", pairs, attention_.offsets, offsets_);
-  }
-
-  std::vector<TensorRef> all{attention_.Q,  attention_.K,  attention_.V,  attention_.bias, attention_.O,    attention_.L,
-                             attention_.dO, attention_.dQ, attention_.dK, attention_.dV,   attention_.dBias};
-  all.insert(all.end(), attention_.workspaces.begin(), attention_.workspaces.end());
-  for (const TensorRef& tensor : all) {
-    if (tensor.data != nullptr) simt::name_tensor(tensor);
-  }
-
-  // Kernels see a broadcast bias at its full extents, with strides of 0.
-  if (problem.bias == BiasKind::vector || problem.bias == BiasKind::matrix) {
-    attention_.bias.shape = {problem.B, problem.H, problem.Nq, problem.Nk};
-  } else if (problem.bias == BiasKind::alibi) {
-    attention_.bias.shape = {problem.B, problem.H, 1, 1};
-  }
+  // The simulator counts by these names: a bias by what is stored of it.
+  each_tensor(problem, pass, [&](const ProblemTensor& each) {
+    TensorRef stored = attention_.*each.on_device;
+    stored.shape = each.shape(problem);
+    simt::name_tensor(stored);
+  });
+  for (const TensorRef& workspace : attention_.workspaces) simt::name_tensor(workspace);
 }
 
 void Runner::upload_pairs(const char* name, const std::vector<int>& pairs, TensorRef& tensor, Buffer& buffer) {
@@ -127,9 +108,7 @@ void Runner::upload_pairs(const char* name, const std::vector<int>& pairs, Tenso
 
 void Runner::order_tiles(Pass pass) {
   if (attention_.problem.sequences.empty() || variant_.tiles == nullptr) return;
-  std::vector<int> pairs;
-  for (const TileOfSequence& tile : longest_first(attention_.problem, pass, *chosen_tiles(pass)))
-    pairs.insert(pairs.end(), {tile.sequence, tile.first});
+  const std::vector<int> pairs = longest_first(attention_.problem, pass, *chosen_tiles(pass));
   Order& order = orders_[pass];
   upload_pairs("order", pairs, order.tensor, order.buffer);
 }
@@ -140,27 +119,20 @@ std::optional<Tiles> Runner::chosen_tiles(Pass pass) const {
 }
 
 void Runner::upload_all(const Inputs& inputs) {
-  const std::array<std::pair<const HostTensor<float>*, const TensorRef*>, 5> all{{{&inputs.Q, &attention_.Q},
-                                                                                  {&inputs.K, &attention_.K},
-                                                                                  {&inputs.V, &attention_.V},
-                                                                                  {&inputs.bias, &attention_.bias},
-                                                                                  {&inputs.dO, &attention_.dO}}};
   for (const Buffer& buffer : inputs_) {
     std::vector<char> staging(buffer.bytes(), '\xff');
-    const char* begin = static_cast<const char*>(buffer.data());
-    for (const auto& pair : all) {
-      const HostTensor<float>* const host = pair.first;  // clang 14: a lambda cannot capture a structured binding
-      const TensorRef* const tensor = pair.second;
-      const char* data = static_cast<const char*>(tensor->data);
-      if (data == nullptr || data < begin || data >= begin + buffer.bytes()) continue;  // lies in another buffer
-      if (static_cast<std::int64_t>(host->values.size()) != tensor->elements()) {
-        throw std::logic_error(std::string("input ") + tensor->name + " does not have the problem's shape");
-      }
-      char* first = staging.data() + (data - begin);
-      for_each_element(tensor->shape, tensor->stride, [&](std::size_t dense, std::int64_t offset) {
-        store(tensor->dtype, first + offset * size_of(tensor->dtype), host->values[dense]);
+    each_tensor(attention_.problem, pass_, [&](const ProblemTensor& each) {
+      const TensorRef& tensor = attention_.*each.on_device;
+      if (each.input == nullptr || !holds_data(buffer, tensor)) return;
+      const HostTensor<float>& host = inputs.*each.input;
+      const Extents shape = each.shape(attention_.problem);
+      if (static_cast<std::int64_t>(host.values.size()) != elements_of(shape))
+        throw std::logic_error(std::string("input ") + tensor.name + " does not have the problem's shape");
+      char* const first = staging.data() + (static_cast<const char*>(tensor.data) - static_cast<const char*>(buffer.data()));
+      for_each_element(shape, tensor.stride, [&](std::size_t dense, std::int64_t offset) {
+        store(tensor.dtype, first + offset * size_of(tensor.dtype), host.values[dense]);
       });
-    }
+    });
     device_.upload(buffer.data(), staging.data(), staging.size());
   }
 }
@@ -181,28 +153,17 @@ void Runner::launch(Pass pass) {
   launch_pass(variant_, attention_, pass);
 }
 
-double Runner::enqueue(Pass pass) {
-  const auto start = std::chrono::steady_clock::now();
-  launch(pass);
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
-
 void Runner::run() {
   begin();
   device_.run([&] {
     if (pass_ == Pass::backward) launch(Pass::forward);
-    const double ms = enqueue(pass_);
-    if (!first_enqueue_ms_) first_enqueue_ms_ = ms;
+    launch(pass_);
   });
 }
 
-Timing Runner::time(int iterations, bool cold_l2) {
+Timing Runner::time(int iterations) {
   run();
-  std::vector<double> enqueue_ms;
-  Timing timing = device_.time([&] { enqueue_ms.push_back(enqueue(pass_)); }, iterations, cold_l2);
-  timing.enqueue_ms = median(enqueue_ms);
-  timing.first_enqueue_ms = *first_enqueue_ms_;
-  return timing;
+  return device_.time([&] { launch(pass_); }, iterations);
 }
 
 Counters Runner::count(Counters* before) {
@@ -216,28 +177,20 @@ Counters Runner::count(Counters* before) {
 }
 
 Results<float> Runner::results() const {
-  const auto fetch = [&](const TensorRef& tensor) {
-    HostTensor<float> host(tensor.shape);
-    // One copy of the whole buffer: packed tensors lie between their neighbours.
-    for (const Buffer& buffer : outputs_) {
-      const char* begin = static_cast<const char*>(buffer.data());
-      const char* data = static_cast<const char*>(tensor.data);
-      if (data < begin || data >= begin + buffer.bytes()) continue;
-      std::vector<char> staging(buffer.bytes());
-      device_.download(staging.data(), buffer.data(), staging.size());
-      const char* first = staging.data() + (data - begin);
+  Results<float> results;
+  for (const Buffer& buffer : outputs_) {  // one copy of each: packed tensors lie between their neighbours
+    std::vector<char> staging(buffer.bytes());
+    device_.download(staging.data(), buffer.data(), staging.size());
+    each_tensor(attention_.problem, pass_, [&](const ProblemTensor& each) {
+      const TensorRef& tensor = attention_.*each.on_device;
+      if (each.result == nullptr || !holds_data(buffer, tensor)) return;
+      HostTensor<float>& host = results.*each.result = HostTensor<float>(tensor.shape);
+      const char* const first =
+          staging.data() + (static_cast<const char*>(tensor.data) - static_cast<const char*>(buffer.data()));
       for_each_element(tensor.shape, tensor.stride, [&](std::size_t dense, std::int64_t offset) {
         host.values[dense] = load(tensor.dtype, first + offset * size_of(tensor.dtype));
       });
-    }
-    return host;
-  };
-  Results<float> results{fetch(attention_.O), fetch(attention_.L), {}, {}, {}};
-  if (pass_ == Pass::backward) {
-    results.dQ = fetch(attention_.dQ);
-    results.dK = fetch(attention_.dK);
-    results.dV = fetch(attention_.dV);
-    if (attention_.dBias.exists()) results.dBias = fetch(attention_.dBias);
+    });
   }
   return results;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/attention/host_tensor.hpp"
-#include "common/attention/variants.hpp"
+#include "common/attention/registry.hpp"
 #include "common/machine/device.hpp"
 
 #include <map>
@@ -41,8 +41,8 @@ class Runner {
   /// The outputs of the last run.
   Results<float> results() const;
 
-  /// Times the pass alone (backward without its forward, which has run before), by the GPU's clock and by the host's. GPU only.
-  Timing time(int iterations, bool cold_l2);
+  /// Times the pass alone (backward without its forward, which has run before). GPU only.
+  Timing time(int iterations);
 
   /// run(), and the simulator's counts of the pass alone; those of the forward pass before a backward one go to `before`. CPU only.
   Counters count(Counters* before = nullptr);
@@ -52,7 +52,6 @@ class Runner {
  private:
   void launch(Pass);
   void order_tiles(Pass);  ///< of a ragged batch, where the variant has tiles
-  double enqueue(Pass);    ///< launches; returns the milliseconds on the host's clock until that was done
   void upload_all(const Inputs&);
   void upload_pairs(const char* name, const std::vector<int>& pairs, TensorRef&, Buffer&);
   std::optional<Tiles> chosen_tiles(Pass) const;
@@ -63,7 +62,6 @@ class Runner {
   Pass pass_;
   Attention attention_;
   std::optional<Tiles> tiles_;
-  std::optional<double> first_enqueue_ms_;  ///< of the pass; known after the first run
   std::vector<Buffer> inputs_, outputs_, workspaces_;
   std::vector<Buffer> zeroed_;  ///< workspaces that kernels leave as they found them
   Buffer offsets_;

@@ -3,22 +3,13 @@
 #include "common/attention/cost.hpp"
 #include "common/attention/option_table.hpp"
 #include "common/attention/registry.hpp"
+#include "common/attention/tensor_table.hpp"
 #include "common/machine/error.hpp"
 #include "common/machine/host_memory.hpp"
 
 #include <algorithm>
 
 namespace flash {
-namespace {
-
-double elements(const std::array<std::int64_t, 4>& shape) {
-  double product = 1;
-  for (const std::int64_t extent : shape) product *= static_cast<double>(extent);
-  return product;
-}
-
-}  // namespace
-
 std::unique_ptr<Device> choose_device(const Request& request) {
   std::string why_not;
   if (request.device != DeviceChoice::cpu) {
@@ -35,32 +26,20 @@ std::unique_ptr<Device> choose_device(const Request& request) {
 }
 
 const Variant& choose_variant(const StageInfo& stage, const Request& request, Backend backend, const FullProblem* problem,
-                              DeviceLimits limits) {
+                              const DeviceLimits& limits) {
   const std::vector<Variant>& list = variants(backend);
-  if (list.empty()) throw std::logic_error(stage.name + " has no kernels");
-  const auto is_general = [](const Variant& variant) { return !variant.only_if_fastest; };
-  const auto dtype = request.problem.find("--dtype");
   const auto has_pass = [&](const Variant& variant) { return request.pass == Pass::forward || variant.backward != nullptr; };
-  const auto takes = [&](const Variant& variant) {
-    return is_general(variant) && has_pass(variant) &&
-           (dtype == request.problem.end() ||
-            std::ranges::find(variant.dtypes, dtype->second, to_string<Dtype>) != variant.dtypes.end());
-  };
   const Variant* chosen = find_variant(backend, request.variant);
-  if (!request.variant.empty()) {
-    if (chosen == nullptr)
-      throw UsageError("--variant is '" + request.variant +
-                       "'; allowed: " + joined(list, [](const Variant& each) { return each.name; }));
-  } else if (problem == nullptr || backend == Backend::cpu ||
-             (chosen = fastest_variant(backend, *problem, request.pass, limits)) == nullptr) {
-    auto found = std::find_if(list.rbegin(), list.rend(), takes);
-    if (found == list.rend()) found = std::find_if(list.rbegin(), std::prev(list.rend()), is_general);
+  if (!request.variant.empty() && chosen == nullptr)
+    throw UsageError("--variant is '" + request.variant +
+                     "'; allowed: " + joined(list, [](const Variant& each) { return each.name; }));
+  if (chosen == nullptr && problem != nullptr) chosen = best_variant(backend, *problem, request.pass, limits);
+  if (chosen == nullptr) {  // the last one for general use says what it refuses
+    const auto general = [](const Variant& variant) { return !variant.only_if_fastest; };
+    auto found = std::find_if(list.rbegin(), list.rend(), [&](const Variant& v) { return general(v) && has_pass(v); });
+    if (found == list.rend()) found = std::find_if(list.rbegin(), list.rend(), general);
+    if (found == list.rend()) throw std::logic_error(stage.name + " has no kernels for general use");
     chosen = &*found;
-    if (problem != nullptr && !knows(*chosen, *problem)) {
-      const auto knowing = [&](const Variant& variant) { return knows(variant, *problem) && has_pass(variant); };
-      found = std::find_if(list.rbegin(), list.rend(), knowing);
-      if (found != list.rend()) chosen = &*found;
-    }
   }
   if (has_pass(*chosen)) return *chosen;
   throw UsageError("--pass is backward, but " + stage.name + " variant " + chosen->name + " has none; allowed: forward" +
@@ -90,18 +69,16 @@ void check_variant(const Variant& variant, const FullProblem& problem, const Dev
 }
 
 void check_memory(const DeviceInfo& device, const Variant& variant, const FullProblem& problem, Pass pass, bool loaded) {
-  const double q = elements(shape_of(problem, Role::q)), kv = 2 * elements(shape_of(problem, Role::k));
-  const double bias = elements(bias_shape(problem)), lse = q / problem.d;
-  const double bias_gradient = problem.bias_gradient ? bias : 0;
-  const bool backward = pass == Pass::backward;
-  const double inputs = q + kv + (backward ? q : 0);   // Q, K, V, dO
-  const double outputs = q + (backward ? q + kv : 0);  // O, dQ, dK, dV
-  double on_device = (inputs + outputs) * static_cast<double>(size_of(problem.dtype)) + (bias + bias_gradient + lse) * 4;
-  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass)) {
-    on_device += elements(spec.shape) * static_cast<double>(size_of(spec.dtype));
-  }
-  // The host keeps everything as fp32, and stages the largest tensor for each copy.
-  double on_host = (outputs + bias_gradient + lse + std::max({q, kv, bias}) + (loaded ? 0 : inputs + bias)) * 4;
+  double on_device = 0, on_host = 0, staged = 0;  // the host keeps tensors as fp32, and stages the largest buffer for each copy
+  each_tensor(problem, pass, [&](const ProblemTensor& each) {
+    const double elements = static_cast<double>(elements_of(each.shape(problem)));
+    on_device += elements * static_cast<double>(size_of(each.dtype(problem)));
+    if (each.result != nullptr || !loaded) on_host += 4 * elements;
+    staged = std::max(staged, 4 * (each.role ? static_cast<double>(allocation_elements(problem, *each.role)) : elements));
+  });
+  on_host += staged;
+  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass))
+    on_device += static_cast<double>(elements_of(spec.shape)) * static_cast<double>(size_of(spec.dtype));
   if (device.kind == Backend::cpu) {
     on_host += on_device;
   } else if (on_device > static_cast<double>(device.memory_free)) {

@@ -14,10 +14,9 @@ namespace flash {
 /// reason if a GPU is demanded and there is none; UsageError if --bench would have to time the CPU.
 std::unique_ptr<Device> choose_device(const Request&);
 
-/// The variant of --variant. Without one: on a GPU the fastest for the problem, else the last one for general use that has the pass and the dtype,
-/// or if that does not know what the problem has, the last one that does. `problem`: null while it is not known. UsageError if there is none of
-/// that name, or none with the pass.
-const Variant& choose_variant(const StageInfo&, const Request&, Backend, const FullProblem* problem, DeviceLimits);
+/// The variant of --variant. Without one best_variant(), or if none can run the problem, or that is not known yet (null), the last one for general
+/// use that has the pass. UsageError if there is none of that name, or none with the pass.
+const Variant& choose_variant(const StageInfo&, const Request&, Backend, const FullProblem* problem, const DeviceLimits&);
 
 /// UsageError if the variant cannot take the problem (refusal()); DeviceError if it could, but not on this device.
 void check_variant(const Variant&, const FullProblem&, const DeviceLimits&);

@@ -50,7 +50,7 @@ Task prepare(const StageInfo& stage, Request request) {
   check_memory(run.device, variant, run.problem, request.pass, load);
   const std::string note = run.device.kind == Backend::cpu ? simulation_note(run.problem, request.pass) : "";
   if (!note.empty()) std::cerr << stage.name << ": " << note << std::endl;
-  if (!request.save.empty()) prepare_output_folder(request.save, request.pass, request.load, run.problem.bias_gradient);
+  if (!request.save.empty()) prepare_output_folder(request.save, run.problem, run.pass, request.load);
   if (!load) task.inputs = make_inputs(run.problem, run.problem.input, run.problem.seed, run.pass);
 
   run.stage = stage;
@@ -88,12 +88,12 @@ ExitCode run_problem(const StageInfo& stage, const Request& request) {
   }
   const Results<float> results = runner.results();
   if (!request.save.empty()) {
-    save_results(request.save, run.pass, results);
-    run.saved = saved_files(request.save, run.pass, run.problem.bias_gradient);
+    save_results(request.save, results);
+    run.saved = saved_files(request.save, run.problem, run.pass);
   }
   if (request.check) check(run, runner, inputs, results, request.watch);
   const bool passed = run.passed();
-  if (request.bench && passed) run.timing = runner.time(request.iterations, true);  // a wrong kernel's speed is of no interest
+  if (request.bench && passed) run.timing = runner.time(request.iterations);  // a wrong kernel's speed is of no interest
   print(request.json ? json_of(run) : text_of(run));
   return passed ? good : check_failed;
 }

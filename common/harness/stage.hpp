@@ -1,7 +1,7 @@
 // The program around a stage's kernels. A stage's main.cpp calls run_stage() and does nothing else.
 #pragma once
 
-#include "common/attention/variants.hpp"
+#include "common/attention/registry.hpp"
 
 namespace flash {
 

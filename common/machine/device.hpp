@@ -29,9 +29,6 @@ struct Timing {
   double median_ms = 0, min_ms = 0, max_ms = 0;
   int iterations = 0;
   bool cold_l2 = true;
-  /// Host time until the launches of a pass had returned, of which a GPU knows nothing yet: what a timer reads that does not wait for
-  /// it. The median of the iterations, and that of the very first pass, which loads the kernels.
-  double enqueue_ms = 0, first_enqueue_ms = 0;
 };
 
 /// Of an even number of times, the mean of the two in the middle. There is at least one.
@@ -51,11 +48,11 @@ class Device {
   virtual void poison(void* device, std::size_t bytes) = 0;
   /// Runs launches to their end; an error of any of them is thrown here.
   virtual void run(const std::function<void()>& launches) = 0;
-  /// Device events around the launches alone, after warm-up; L2 flushed before each iteration if cold. GPU only.
-  virtual Timing time(const std::function<void()>& launches, int iterations, bool cold_l2) = 0;
+  /// Device events around the launches alone, after warm-up; L2 flushed before each iteration. GPU only.
+  virtual Timing time(const std::function<void()>& launches, int iterations) = 0;
   /// Zeroes, and returns, what the simulator counted. Empty on a GPU.
   virtual void reset_counters() = 0;
-  virtual Counters counters() const = 0;
+  virtual Counters counters() = 0;
 };
 
 /// The GPU that is current for this thread, the first one unless cudaSetDevice() has said otherwise; or null with the reason in `why_not` ("holds no GPU code: ...", "no CUDA device answers: ...").

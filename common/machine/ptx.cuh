@@ -31,17 +31,8 @@ __device__ inline unsigned shared_address(const void* pointer) {
 __device__ inline void ldmatrix_x1(unsigned (&r)[1], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(shared_address(row)) : "memory");
 }
-__device__ inline void ldmatrix_x1_trans(unsigned (&r)[1], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(shared_address(row)) : "memory");
-}
 __device__ inline void ldmatrix_x2(unsigned (&r)[2], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(shared_address(row))
-               : "memory");
-}
-__device__ inline void ldmatrix_x2_trans(unsigned (&r)[2], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                : "=r"(r[0]), "=r"(r[1])
                : "r"(shared_address(row))
                : "memory");
@@ -66,17 +57,6 @@ __device__ inline void mma_m16n8k8_f16(float (&d)[4], const unsigned (&a)[2], co
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
                : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(b[0]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
-}
-
-/// bf16 inputs, D [16, 8] = A [16, 8] B [8, 8] + C. From sm_80 on; traps on an older GPU.
-__device__ inline void mma_m16n8k8_bf16(float (&d)[4], const unsigned (&a)[2], const unsigned (&b)[1], const float (&c)[4]) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
-               : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(b[0]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
-#else
-  __trap();
-#endif
 }
 
 /// fp16 inputs, D [16, 8] = A [16, 16] B [16, 8] + C. On sm_75 two products of half the depth.
@@ -183,17 +163,6 @@ __device__ inline void atomic_add4(float* address, const float4& values) {
   atomicAdd(address + 1, values.y);
   atomicAdd(address + 2, values.z);
   atomicAdd(address + 3, values.w);
-#endif
-}
-
-/// The same for two neighbours, aligned to 8 bytes.
-__device__ inline void atomic_add2(float* address, const float2& values) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(address)), "f"(values.x), "f"(values.y)
-               : "memory");
-#else
-  atomicAdd(address, values.x);
-  atomicAdd(address + 1, values.y);
 #endif
 }
 

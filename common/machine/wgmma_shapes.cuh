@@ -97,28 +97,5 @@ FLASH_SHAPE(160, 80, 80, 81, 82, 83, 84, 85, 86)
 FLASH_SHAPE(192, 96, 96, 97, 98, 99, 100, 101, 102)
 FLASH_SHAPE(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
-#undef FLASH_SHAPE
-#undef FLASH_REGISTERS
-#undef FLASH_SHARED
-#undef FLASH_D_128
-#undef FLASH_D_96
-#undef FLASH_D_80
-#undef FLASH_D_64
-#undef FLASH_D_56
-#undef FLASH_D_48
-#undef FLASH_D_40
-#undef FLASH_D_32
-#undef FLASH_D_16
-#undef FLASH_NAMES_128
-#undef FLASH_NAMES_96
-#undef FLASH_NAMES_80
-#undef FLASH_NAMES_64
-#undef FLASH_NAMES_56
-#undef FLASH_NAMES_48
-#undef FLASH_NAMES_40
-#undef FLASH_NAMES_32
-#undef FLASH_NAMES_16
-#undef FLASH_8
-
 }  // namespace gpu
 }  // namespace flash

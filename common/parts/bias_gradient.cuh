@@ -1,4 +1,4 @@
-// Which heads share a matrix of the bias: its gradient is the sum of theirs.
+// Which heads share a matrix of the bias: its gradient is the sum of theirs. For the bias gradients in more/ of 01, 07 and 08.
 #pragma once
 
 #include "common/parts/kernel.cuh"

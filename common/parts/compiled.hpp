@@ -1,4 +1,5 @@
 // The tile sizes that a kernel file has compiled: which ones a device can run, which one is the default, and how to start one.
+// For the tables of sizes of 06, 07 and 08.
 #pragma once
 
 #include "common/attention/variant.hpp"

@@ -1,5 +1,6 @@
 // Copies of tensors whose rows are longer or shorter: with zeros at the end, or without. Kernels move rows 16 bytes at a time.
-// A row of 59 elements begins where no such access can, so launch_pass() gives them copies in which rows are whole chunks.
+// A row of 59 elements begins where no such access can, so launch_pass() gives them copies in which rows are whole chunks. For the
+// variants of 04 to 08 (Variant::row_multiple).
 #pragma once
 
 #include "common/machine/float16.cuh"

@@ -1,4 +1,4 @@
-// What exponents need: the factor from e to 2, and a maximum that may be -inf.
+// What exponents need: the factor from e to 2, and a maximum that may be -inf. From 04 on, by kernel.cuh.
 #pragma once
 
 #include "common/machine/cuda.cuh"

@@ -1,4 +1,4 @@
-// As forward_pass.hpp, for the backward kernels in more/: the forward pass that knows what they know.
+// As forward_pass.hpp, for the backward kernels in more/ of 07 and 08: the forward pass that knows what they know.
 #pragma once
 
 #include "common/attention/variant.hpp"

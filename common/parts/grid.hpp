@@ -1,4 +1,4 @@
-// Arithmetic of launch shapes.
+// Arithmetic of launch shapes, and what a CUDA grid cannot hold. For all stages.
 #pragma once
 
 #include "common/attention/problem.hpp"

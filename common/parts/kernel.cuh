@@ -1,4 +1,4 @@
-// The one include of a kernel file of a stage: CUDA, or its twin on the CPU, and the problem.
+// What every kernel file of a stage includes first: CUDA, or its twin on the CPU, and the problem.
 #pragma once
 
 #include "common/attention/problem.hpp"

@@ -1,4 +1,5 @@
-// scale * q.k + bias, masked: the scores as the problem defines them, for kernels that have the dot product at hand.
+// The bias as a kernel parameter, and the score as the problem defines it: scale * q.k + bias, masked. For the kernels in more/ of
+// 01, the decode steps of 06 and 08, and score_rule.cuh.
 #pragma once
 
 #include "common/parts/kernel.cuh"

@@ -1,4 +1,4 @@
-// Attention whose keys are split over blocks: what the decode steps of chapters 06 and 08 share (docs/reference/decode.md).
+// Attention whose keys are split over blocks: what the decode steps of 06 and 08 share (docs/reference/decode.md).
 //
 // A row's keys are cut into parts a = 0, 1, ... Attention over one part alone gives an output and the log-sum-exp of its scores,
 // (O_a, L_a). Of the whole row

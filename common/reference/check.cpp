@@ -1,4 +1,3 @@
-#include "common/attention/placement.hpp"
 #include "common/machine/isa/float16.hpp"
 #include "common/reference/bias_gradient.hpp"
 #include "common/reference/reference.hpp"
@@ -34,7 +33,7 @@ std::optional<double> factor_of(double got_got, double got_expected, double expe
 Checker::Checker(const FullProblem& p, const Inputs& inputs, Pass pass, const Sample& sample) : sampled_(!sample.whole) {
   Measured measured = sample.whole ? Measured{exact_results(p, inputs, pass), naive_same_precision(p, inputs, pass)}
                                    : measure_sample(p, inputs, pass, sample);
-  Tolerances tolerated = tolerances(p, inputs, measured);
+  Results<double> tolerated = tolerances(p, inputs, measured);
 
   // The rows, in the order in which exact_results() and measure_sample() give them.
   std::vector<Row> queries, keys;
@@ -53,31 +52,27 @@ Checker::Checker(const FullProblem& p, const Inputs& inputs, Pass pass, const Sa
     for (const int j : slice.keys) keys.push_back({slice.b, p.kv_head(slice.h), j});
   }
 
-  Results<double>& exact = measured.exact.results;
-  const std::array<std::int64_t, 4> query_shape{p.B, p.H, p.Nq, p.d}, key_shape{p.B, p.Hkv, p.Nk, p.d};
-  const std::array<std::int64_t, 4> lse_shape{p.B, p.H, p.Nq, 1};
-  const auto expect = [&](const char* name, HostTensor<float> Results<float>::*of, Dtype dtype, const auto& shape,
-                          const std::vector<Row>& rows, HostTensor<double>& values, std::vector<double>& row_tolerances) {
-    if (!rows.empty()) expected_.push_back({name, of, dtype, shape, rows, std::move(values.values), std::move(row_tolerances)});
-  };
-  expect("o", &Results<float>::O, p.dtype, query_shape, queries, exact.O, tolerated.O);
-  expect("lse", &Results<float>::L, Dtype::fp32, lse_shape, queries, exact.L, tolerated.L);
-  if (pass == Pass::forward) return;
-  expect("dq", &Results<float>::dQ, p.dtype, query_shape, queries, exact.dQ, tolerated.dQ);
-  expect("dk", &Results<float>::dK, p.dtype, key_shape, keys, exact.dK, tolerated.dK);
-  expect("dv", &Results<float>::dV, p.dtype, key_shape, keys, exact.dV, tolerated.dV);
   std::vector<Row> biases;
   for (const BiasRows& rows : bias_rows(p, pass, sample)) {
     for (const int i : rows.queries) biases.push_back({rows.b, rows.h, i});
   }
-  expect("dbias", &Results<float>::dBias, Dtype::fp32, bias_shape(p), biases, exact.dBias, tolerated.dBias);
+
+  each_tensor(p, pass, [&](const ProblemTensor& each) {
+    if (each.result == nullptr) return;
+    const bool of_keys = each.role == Role::k || each.role == Role::v;
+    const std::vector<Row>& rows = of_keys ? keys : each.exact == &Results<double>::dBias ? biases : queries;
+    if (rows.empty()) return;
+    std::vector<double>& values = (measured.exact.results.*each.exact).values;
+    expected_.push_back(
+        {&each, each.dtype(p), each.shape(p), rows, std::move(values), std::move((tolerated.*each.exact).values)});
+  });
 }
 
 TensorCheck Checker::compare(const Expected& expected, const HostTensor<float>& got) {
   TensorCheck check;
-  check.tensor = expected.tensor;
+  check.tensor = expected.tensor->file;
   if (got.shape != expected.shape) {
-    throw std::logic_error(std::string("result ") + expected.tensor + " does not have the problem's shape");
+    throw std::logic_error(std::string("result ") + expected.tensor->file + " does not have the problem's shape");
   }
   const std::size_t cols = static_cast<std::size_t>(expected.shape[3]);
   double error_squared = 0, expected_squared = 0, got_squared = 0, got_expected = 0;
@@ -122,7 +117,7 @@ CheckReport Checker::check(const Results<float>& got) const {
   report.passed = true;
   report.sampled = sampled_;
   for (const Expected& expected : expected_) {
-    report.tensors.push_back(compare(expected, got.*expected.of));
+    report.tensors.push_back(compare(expected, got.*expected.tensor->result));
     report.passed = report.passed && report.tensors.back().passed;
   }
   return report;

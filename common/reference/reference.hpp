@@ -1,8 +1,7 @@
 // The yardstick: attention in double precision, and the results of a plain implementation of the same precision.
 #pragma once
 
-#include "common/attention/host_tensor.hpp"
-#include "common/attention/problem.hpp"
+#include "common/attention/tensor_table.hpp"
 
 #include <array>
 #include <cstdint>
@@ -79,10 +78,9 @@ class Checker {
     int b, h, row;
   };
   struct Expected {
-    const char* tensor;
-    HostTensor<float> Results<float>::*of;  ///< the results' tensor that is compared
-    Dtype dtype;                            ///< the type that holds the results
-    std::array<std::int64_t, 4> shape;      ///< of the whole tensor
+    const ProblemTensor* tensor;
+    Dtype dtype;    ///< the type that holds the results
+    Extents shape;  ///< of the whole tensor
     std::vector<Row> rows;
     std::vector<double> values;      ///< row by row, in the order of `rows`
     std::vector<double> tolerances;  ///< of each row

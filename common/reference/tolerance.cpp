@@ -70,7 +70,7 @@ std::vector<double> naive_errors(const HostTensor<float>& naive, const HostTenso
 
 }  // namespace
 
-Tolerances tolerances(const FullProblem& problem, const Inputs& inputs, const Measured& measured) {
+Results<double> tolerances(const FullProblem& problem, const Inputs& inputs, const Measured& measured) {
   const double u = exact::unit_32(problem.dtype), u16 = exact::unit_16(problem.dtype),
                scale = std::abs(static_cast<double>(problem.scale));
   const double smallest = problem.dtype == Dtype::fp16 ? std::ldexp(1.0, -25) : 0.0;
@@ -82,9 +82,10 @@ Tolerances tolerances(const FullProblem& problem, const Inputs& inputs, const Me
   const std::vector<double> e_key = score_errors(problem, keys, exact::hopeless_score);
 
   // factor * naive error + tiny, row by row
-  const auto rows = [](double factor, std::vector<double> errors, const auto& tiny) {
-    for (std::size_t n = 0; n < errors.size(); ++n) errors[n] = factor * errors[n] + tiny(n);
-    return errors;
+  const auto rows = [](double factor, const std::vector<double>& errors, const auto& tiny) {
+    HostTensor<double> result({1, 1, static_cast<std::int64_t>(errors.size()), 1});
+    for (std::size_t n = 0; n < errors.size(); ++n) result.values[n] = factor * errors[n] + tiny(n);
+    return result;
   };
   // The rounding of a product with P or dS in 16 bits, whose row has this sum of squares, with rows of values up to `most`; and of its result.
   const auto rounding = [&](double squares, double most, double result) {
@@ -93,7 +94,7 @@ Tolerances tolerances(const FullProblem& problem, const Inputs& inputs, const Me
   const std::vector<double>&s_query = queries.sum.values, &s_key = keys.sum.values;
   const double V = largest(inputs.V), O = largest(exact.O);
   const std::vector<double> O_row = row_largest(exact.O);
-  Tolerances t;
+  Results<double> t;
   t.L = rows(2, naive_errors(naive.L, exact.L, e_L), [&](std::size_t i) { return e_L[i] + s_query[i]; });
   t.O = rows(2, naive_errors(naive.O, exact.O, e_L), [&](std::size_t i) {
     return (e_query[i] + s_query[i]) * O_row[i] + (e_query[i] / 4 + u) * V + rounding(queries.P2.values[i], V, O);

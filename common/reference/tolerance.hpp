@@ -42,15 +42,9 @@
 
 #include "common/reference/measure.hpp"
 
-#include <vector>
-
 namespace flash {
 
 /// One tolerance for each row of a result, in the order of its rows.
-struct Tolerances {
-  std::vector<double> O, L, dQ, dK, dV, dBias;
-};
-
-Tolerances tolerances(const FullProblem&, const Inputs&, const Measured&);
+Results<double> tolerances(const FullProblem&, const Inputs&, const Measured&);
 
 }  // namespace flash

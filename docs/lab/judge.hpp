@@ -22,9 +22,9 @@ inline void judge(const char* puzzle, float* out, const std::vector<float>& expe
   if (ended && !right) {
     std::printf("  yours    ");
     for (std::size_t i = 0; i < expected.size(); ++i)  // + 0: no -0
-      std::isnan(out[i]) ? std::printf("      -") : std::printf(" %6.3g", out[i] + 0);
+      std::isnan(out[i]) ? std::printf("      -") : std::printf(" %6.5g", out[i] + 0);
     std::printf("\n  expected ");
-    for (const float x : expected) std::printf(" %6.3g", x);
+    for (const float x : expected) std::printf(" %6.5g", x);
     std::printf("\n");
   }
   if (!right || !clean) {

@@ -83,7 +83,7 @@ class Recorder:
         self.page.wait_for_timeout(300)  # the listing's marks
 
     def record(self, url):
-        self.page.goto(url)
+        self.page.goto(url, timeout=600_000)  # builds first
         self.until("Right, without a race")
         self.page.locator("#files button", has_text="products.cuh").click()
         self.page.add_style_tag(content=LOOK)

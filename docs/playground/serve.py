@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The playground's page with an editor, for the kernels of one stage: common/try.sh STAGE --serve, which has built the stage, runs it.
+"""The playground's page with an editor, for the kernels of one stage: common/try.sh STAGE --serve runs it.
 
 A save compiles with the compiler of this machine and runs the native program. The server listens on 127.0.0.1 alone, and answers those who know
 the token in its address. It writes to no file but the stage's kernels, and runs nothing but the build and the stage's program, which gets the
@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ from kernels import ROOT
 from kit import sandbox
 from make import HERE, filled, start_of
 
-BUILD = ROOT / "build"
+TRY = ROOT / "common/try.sh"
 BUILDING = {"seconds": 120, "memory": 4096, "file_size": 512}  # seconds of processor time of each compiler, megabytes
 RUNNING = {"seconds": 8, "memory": 1536, "file_size": 32}
 ABOUT = """Edit a kernel of the stage. Saving writes the file, compiles it with the compiler of this machine and runs it on the simulator.
@@ -42,12 +43,6 @@ def ended(said, err, began, code=1, out=""):
 def readable(text):
     """With paths that begin in the project; ccache may have made them relative to the build folder."""
     return re.sub(r"(?<![\w./])(build/)?(\.\./)+", "", text.replace(f"{ROOT}/", ""))
-
-
-def first_error(text):
-    """The first message of a compiler, or else the last lines."""
-    found = re.search(r"^\S+:\d+:\d+: (?:fatal )?error: .*(?:\n +.*){0,3}", text, re.MULTILINE)
-    return found[0] if found else "\n".join(text.strip().splitlines()[-8:])
 
 
 def limited(command, settings, limits):
@@ -73,11 +68,10 @@ class Stage:
 
     def run(self, arguments, settings):
         began = time.monotonic()
-        jobs = min(os.cpu_count() or 2, 8)  # a compiler takes up to a gigabyte
-        built = limited(["cmake", "--build", BUILD, "-j", jobs, "--target", self.name], dict(os.environ), BUILDING)
+        built = limited([TRY, self.name, "--build"], dict(os.environ), BUILDING)
         if built.code:
-            return ended("It does not compile", first_error(readable(built.out + built.err)), began)
-        done = limited([BUILD / "bin" / self.name, *arguments], settings, RUNNING)
+            return ended("It does not compile", built.out or built.err, began)
+        done = limited([ROOT / "build/bin" / self.name, *arguments], settings, RUNNING)
         if done.code == 124:
             return ended(f"Ended after {RUNNING['seconds']} s of computing", "Does a loop never end? Or is the problem too large?", began)
         if done.code < 0:
@@ -85,7 +79,7 @@ class Stage:
         return ended("", readable(done.err), began, done.code, readable(done.out))
 
     def page(self):
-        done = limited([BUILD / "bin" / self.name, "--list", "--device", "cpu", "--json"], {}, RUNNING)
+        done = limited([ROOT / "build/bin" / self.name, "--list", "--device", "cpu", "--json"], {}, RUNNING)
         listed = json.loads(done.out)["variants"]
         first = next((variant for variant in listed if variant["name"] != "options"), listed[0])  # which is chapter 09's
         texts = {file: (ROOT / file).read_text() for file in self.own}
@@ -149,7 +143,15 @@ def main(name):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads, server.stage, server.token = True, Stage(name), secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{server.server_port}/{server.token}/"
-    print(f"try: open {address} in a browser of this machine; Ctrl-C ends it", flush=True)
+    print(f"try: open {address} in a browser of this machine; it answers once {name} is built. Ctrl-C ends it", flush=True)
+    build = subprocess.Popen([TRY, name, "--build"], start_new_session=True)
+    try:
+        if code := build.wait():
+            sys.exit(code)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(build.pid, signal.SIGTERM)  # with its compilers, if we end before it
+    print(f"try: {name} is built", flush=True)
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
         webbrowser.open(address)
     server.serve_forever()

@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE = "04_fa1_forward/3_tiled.cuh"
+FILE = "04_fa1_forward/4_tiled.cuh"
 RUN = {
     "args": "--device cpu --variant tiled --seq-q 80 --seq-k 80 --head-dim 40 --heads 1 --json".split(),
     "env": {"FLASH_SIMT_ORDER": "forward", "FLASH_SIMT_TARGET": "90"},
@@ -32,6 +32,7 @@ class Serve(unittest.TestCase):
         cls.addClassCleanup(cls.server.communicate)
         cls.addClassCleanup(cls.server.terminate)
         cls.url = re.search(r"http://127.0.0.1:\d+/\S+/", cls.server.stdout.readline())[0]
+        cls.server.stdout.readline()  # once it is built
         _, _, cls.host, cls.token, _ = cls.url.split("/")
         cls.kernel = (cls.root / FILE).read_text()
 

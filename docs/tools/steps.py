@@ -28,8 +28,8 @@ STEPS = {
         Step("01_naive/naive"),
         Step("02_safe_softmax/thread_per_row", "01_naive/naive", None, 1),
         Step("02_safe_softmax/warp_per_row", "02_safe_softmax/thread_per_row", None, 1),
-        Step("03_online_softmax/warp_per_row", "02_safe_softmax/warp_per_row", None, 1),
-        Step("04_fa1_forward/tiled", "03_online_softmax/warp_per_row", None, 5.45),
+        Step("03_online_softmax/one_pass", "02_safe_softmax/warp_per_row", None, 1),
+        Step("04_fa1_forward/tiled", "03_online_softmax/one_pass", None, 5.45),
         Step("06_fa2_forward/loop_order", "04_fa1_forward/tiled", 1.5, 1.38),
         Step("06_fa2_forward/register_tiles", "06_fa2_forward/loop_order", 4.5, 1.78),
         Step("06_fa2_forward/async_copies", "06_fa2_forward/register_tiles", 1.3, 1),
@@ -41,8 +41,8 @@ STEPS = {
     ],
     "backward": [
         Step("01_naive/naive"),
-        Step("05_fa1_backward/thread_per_row", "01_naive/naive", None, 4.26),
-        Step("07_fa2_backward/two_kernels", "05_fa1_backward/thread_per_row", 10, 1.95),
+        Step("05_fa1_backward/grouped", "01_naive/naive", None, 4.26),
+        Step("07_fa2_backward/two_kernels", "05_fa1_backward/grouped", 10, 1.95),
         Step("07_fa2_backward/two_halves", "07_fa2_backward/two_kernels", None, 1.03),
         Step("07_fa2_backward/one_kernel", "07_fa2_backward/two_halves", 1.4, 1.41),
     ],
@@ -68,6 +68,7 @@ STEPS = {
     "tensor_backward": [
         Step("08_tensor_cores/two_kernels", "07_fa2_backward/one_kernel", 5),
         Step("08_tensor_cores/one_kernel", "08_tensor_cores/two_kernels", 1.4),
+        Step("08_tensor_cores/halves", "08_tensor_cores/one_kernel", (0.9, 1.2)),
         Step("08_tensor_cores/staggered", "08_tensor_cores/one_kernel", (1.07, 1.38)),
         Step("08_tensor_cores/warpgroups", "08_tensor_cores/staggered", 1.4),
         Step("08_tensor_cores/ring", "08_tensor_cores/warpgroups", (1.17, 1.13)),
@@ -77,4 +78,4 @@ STEPS = {
 }
 STAGE = "08_tensor_cores"
 # Of these the steps that run on every GPU since Ampere; the others: Hopper
-PORTABLE = {which: [step.variant for step in STEPS[f"tensor_{which}"][:count]] for which, count in (("forward", 10), ("backward", 3))}
+PORTABLE = {which: [step.variant for step in STEPS[f"tensor_{which}"][:count]] for which, count in (("forward", 10), ("backward", 4))}

@@ -73,13 +73,13 @@ def front_rates():
     return [(line, [best(stage, which, line[2]) for stage, which in zip(line, PASSES)]) for line in FRONT], peers
 
 
-def times_least(label):
-    """How many times the bytes that must move a forward step moves on the problem of the demo."""
+def counted(label):
+    """The row of a forward step on the problem of the demo."""
     for row in newest("cpu", "io.jsonl", "tensor_io.jsonl", direction="forward"):
         p = row["problem"]
         if row.label == label and (p["seq_q"], p["head_dim"], p["causal"], p["dtype"] == "bf16") == (1024, 64, False, False):
-            return (row["counters"]["read_bytes"] + row["counters"]["written_bytes"]) / row["compulsory_bytes"]
-    return None
+            return row
+    raise LookupError(f"docs/results/cpu has no row of {label}: docs/save_results.sh counts it")
 
 
 def front():
@@ -88,14 +88,15 @@ def front():
     for (*stages, _, name, idea), of_passes in front_rates()[0]:
         folders = ", ".join(f"[{stage[:2]}]({stage})" for stage in dict.fromkeys(stages))
         rates = (number(row["tflops"]) for row in of_passes)
-        lines.append([folders, f"{name}: {idea}", number(times_least(of_passes[0].label)), *rates])
-        rows += of_passes
+        io = counted(of_passes[0].label)
+        lines.append([folders, f"{name}: {idea}", number(io.moved_bytes / io.compulsory_bytes), *rates])
+        rows += [*of_passes, io]
     p = rows[0]["problem"]
     mask = ", causal" if p["causal"] else ""
     size = f"batch {p['batch']}, {p['heads']} heads, {p['seq_q']:,} tokens, head size {p['head_dim']}{mask}"
     edited = ", ".join(sorted({path.split("/")[0] for path in changed_since(rows)}))
     since = f" Edited since, and not measured again: kernels of {edited}." if edited else ""
-    day = max(row["date"][:10] for row in rows)
+    day = max(row["date"][:10] for row in rows if row.is_gpu)
     problem = f"Forward and backward: TFLOP/s on one {rows[0].device_name} ({size}). Measured on {day}.{since}"
     return f"{table('stage | what is new | bytes moved | forward | backward', lines)}\n\n{problem}"
 

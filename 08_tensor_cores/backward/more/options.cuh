@@ -5,9 +5,10 @@
 //     P^T = e^(scale K_j Q_i^T, capped, + bias - L_i), masked   [Bc, d] x [d, Br]        (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
 //     dS^T = slope o P^T o (dP^T - D_i)   with D = rowsum(dO o O) from prepare_kernel    (8.13),
-//     (9.2) dV_j += P^T dO_i                                       [Bc, Br] x [Br, d] (8.14) dK_j
-//     += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15) dQ_i +=
-//     scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//                                                                                        (9.2)
+//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
+//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
 // New since step 2:
 // - The rule of the scores is a parameter of the kernel. OptionsRule adds a bias to scaled scores,
@@ -44,9 +45,8 @@ struct BackwardShape {
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
   static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
-  // K, V; two tiles each of Q and dO; dS; L and D: 2 stages of 2 rows of Br floats, or 8 Br
-  // elements.
-  static constexpr int SHARED_ELEMENTS = Width * (2 * Bc + 4 * Br) + Bc * Br + 2 * 4 * Br;
+  static constexpr int STAGES = 2, PAIR_TILES = 1;  // tiles of Q and dO; of dS^T
+  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PAIR_TILES);
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
@@ -55,34 +55,16 @@ struct BackwardShape {
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a share of dQ");
 };
 
-/// (8.16)  The warp's share of dQ = dS K [Br, COLS], added to dQ_accum, whose order is in
-/// parts/sum_of_dQ.cuh. col0: the block's first column.
-template <class Shape, class T>
-__device__ void add_to_dQ(const Matrix<float>& dQ_accum, int row0, int col0,
-                          const Tile<T, Shape::Br>& dSt_smem, const Tile<T, Shape::Width>& K_smem) {
-  constexpr int row_fragments = Shape::Br / 16 / Shape::DQ_WARPS.rows,
-                col_fragments = Shape::COLS / 8 / Shape::DQ_WARPS.cols;
-  const int thread =
-      opaque(threadIdx.x);  // no register keeps what follows from it through the loop
-  const int warp = thread / WARP, warp_row = warp % Shape::DQ_WARPS.rows * 16 * row_fragments;
-  const int warp_col = warp / Shape::DQ_WARPS.rows * 8 * col_fragments;
-  // A warp could have no share. Here each has one, as asserted above, but without this test
-  // nvcc 13.0 spills five shapes on sm_90a: 116 bytes per thread at Width 32, Br 64.
-  if (warp_col >= Shape::COLS) return;
-  Accumulators<row_fragments, col_fragments> dQ(0.0f);
-  add_product(dQ, dSt_smem.template left_transposed<Shape::Bc>(warp_row),
-              K_smem.right(col0 + warp_col));
-  const int offset =
-      ((row0 + warp_row) / 16 * (Shape::Width / 8) + (col0 + warp_col) / 8) * WARP + thread % WARP;
-#pragma unroll
-  for (int i = 0; i < row_fragments; ++i) {
-#pragma unroll
-    for (int n = 0; n < col_fragments; ++n) {
-      const float(&dq)[4] = dQ.elements[i][n];
-      atomic_add4(dQ_accum.address(0, 4 * (offset + (i * Shape::Width / 8 + n) * WARP)),
-                  make_float4(dq[0], dq[1], dq[2], dq[3]));
-    }
-  }
+/// As load_queries(), of a batch that may be ragged.
+template <class Shape, class T, class Rule>
+__device__ void load_queries_of(const Rule& rule, const SharedTiles<T, Shape>& smem, int stage,
+                                const BackwardTensors<T>& all, int b, QueryTile at) {
+  load_async<Shape::THREADS, Shape::Br>(smem.Q(stage), queries_of(rule, all.Q).head(b, at.h),
+                                        at.query0);
+  load_async<Shape::THREADS, Shape::Br>(smem.dO(stage), queries_of(rule, all.dO).head(b, at.h),
+                                        at.query0);
+  smem.stats(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h),
+                                                   row_of(rule, at.query0));
 }
 
 template <class T, class Shape, class Rule>
@@ -102,47 +84,24 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int b = Rule::RAGGED ? 0 : order.head / problem.Hkv;  // a ragged batch has one element
   const int kv_head = order.head % problem.Hkv;
 
-  const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc),
-      V_smem(K_smem.end(), Shape::Bc);
-  const auto Q_smem = [&](int stage) {  // two tiles of Q, then two of dO
-    return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
-  };
-  const auto dO_smem = [&](int stage) { return Q_smem(2 + stage); };
-  const Tile<T, Shape::Br> dSt_smem(dO_smem(1).end(), Shape::Bc);
-  const auto stats_smem = [&](int stage) {
-    return QueryStats{{reinterpret_cast<float*>(dSt_smem.end()) + stage * 2 * Shape::Br, 2,
-                       Shape::Br, Shape::Br}};
-  };
+  const SharedTiles<T, Shape> smem;
   // The warp's first row of the tile. opaque(): else nvcc spills 8 bytes per thread at Width 64 in
   // a ragged batch with dropout.
   const int warp_row = opaque(threadIdx.x) / WARP * 16 * Shape::ROW_FRAGMENTS;
-  const Slopes<T, Shape> slopes{dSt_smem.below(warp_row)};
+  const Slopes<T, Shape> slopes{smem.Pt_or_dSt().below(warp_row)};
 
   // [16 ROW_FRAGMENTS, COLS]; dK without the scale.
   Accumulators<Shape::ROW_FRAGMENTS, Shape::COLS / 8> dK(0.0f), dV(0.0f);
 
   const TilesInWindow<Shape> queries(problem, kv_head, key0);
-  const auto load_tile = [&](int iteration, QueryTile at) {
-    const int stage = iteration % 2;
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(queries_of(rule, all.Q).head(b, at.h),
-                                                       at.query0)
-        .load_async(Q_smem(stage));
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(queries_of(rule, all.dO).head(b, at.h),
-                                                       at.query0)
-        .load_async(dO_smem(stage));
-    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h),
-                                                     row_of(rule, at.query0));
-  };
   QueryTile at = queries.first(problem);
 
   // 1. K, V, and the first tiles of Q, dO; nothing where no query sees the keys, whose gradients
   // are 0.
   if (queries.iterations > 0) {
-    Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(keys_of(rule, all.K).head(b, kv_head), key0)
-        .load_async(K_smem);
-    Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(keys_of(rule, all.V).head(b, kv_head), key0)
-        .load_async(V_smem);
-    load_tile(0, at);
+    load_async<Shape::THREADS, Shape::Bc>(smem.K, keys_of(rule, all.K).head(b, kv_head), key0);
+    load_async<Shape::THREADS, Shape::Bc>(smem.V, keys_of(rule, all.V).head(b, kv_head), key0);
+    load_queries_of<Shape>(rule, smem, 0, all, b, at);
   }
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
@@ -150,14 +109,15 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // Read after write: the tiles of all threads have landed.
     // Write after read: no warp still reads the previous ones, nor dS^T.
     __syncthreads();
-    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(at));
-    const auto Q = Q_smem(iteration % 2), dO = dO_smem(iteration % 2);
-    const QueryStats stats = stats_smem(iteration % 2);
+    if (iteration + 1 < queries.iterations)
+      load_queries_of<Shape>(rule, smem, (iteration + 1) % 2, all, b, queries.after(at));
+    const auto Q = smem.Q(iteration % 2), dO = smem.dO(iteration % 2);
+    const QueryStats stats = smem.stats(iteration % 2);
 
     // 2. P^T, and dV.
     // Transposed: [16 ROW_FRAGMENTS, Br].
     Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);
-    add_product(St, K_smem.left(warp_row), Q.transposed());  // (8.11)
+    add_product(St, smem.K.left(warp_row), Q.transposed());  // (8.11)
     // Write after read: the barrier at the top also lets the slopes overwrite the previous dS^T.
     rule.template apply</*Transposed=*/true>(St, b * problem.H + at.h, at.query0, key0 + warp_row,
                                              slopes);
@@ -167,21 +127,23 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dV, rounded<T>(kept_weights(rule, Pt)), dO.right(col0));  // (8.14), (9.12)
 
     // 3. dS^T, and dK.
-    add_product(dPt, V_smem.left(warp_row), dO.transposed());  // (8.12)
+    add_product(dPt, smem.V.left(warp_row), dO.transposed());  // (8.12)
     keep_gradients(rule, dPt, Pt);                             // (9.13); Pt loses its marks
     softmax_backward(dPt, Pt, stats);
     auto& dSt = dPt;
     // No barrier: each lane reads the slopes that it wrote itself, and then store() puts dS^T in
     // their place.
     if (problem.softcap != 0.0f) slopes.multiply_into(dSt);
-    store(dSt_smem.below(warp_row), dSt);
+    store(smem.Pt_or_dSt().below(warp_row), dSt);
     add_product(dK, rounded<T>(dSt), Q.right(col0));  // (8.15)
 
     // 4. dQ, by all warps.
     // Read after write: dS^T of all warps. The barrier at the top of the loop separates it from the
     // next tile's dS^T.
     __syncthreads();
-    add_to_dQ<Shape>(dQ_accum.head(b, at.h), row_of(rule, at.query0), col0, dSt_smem, K_smem);
+    // opaque(): else nvcc spills 4 bytes per thread at Width 64 in a ragged batch.
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), row_of(rule, at.query0), smem.Pt_or_dSt(), smem.K,
+                     col0, opaque(threadIdx.x));
     if (iteration + 1 < queries.iterations) at = queries.after(at);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have
@@ -190,20 +152,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   dK.each([&](float& x, int) { x *= problem.scale; });
   const int of_group =
       problem.kv_head(at.h);  // kv_head again, which no register keeps through the loop
-  write_rows(keys_of(rule, all.dV).head(b, of_group), key0 + warp_row, dV, V_smem.below(warp_row),
+  write_rows(keys_of(rule, all.dV).head(b, of_group), key0 + warp_row, dV, smem.V.below(warp_row),
              col0);
-  write_rows(keys_of(rule, all.dK).head(b, of_group), key0 + warp_row, dK, K_smem.below(warp_row),
+  write_rows(keys_of(rule, all.dK).head(b, of_group), key0 + warp_row, dK, smem.K.below(warp_row),
              col0);
-}
-
-/// That of step 2, with padding for each sequence of a ragged batch.
-std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
-  std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
-  for (WorkspaceSpec& spec : list) {
-    if (spec.name == std::string_view("LD")) spec.per_sequence = ROW_BLOCK;
-    if (spec.name == std::string_view("dQ_accum")) spec.per_sequence = ROW_BLOCK * width_of_sum(p);
-  }
-  return list;
 }
 
 template <class Shape>
@@ -263,7 +215,7 @@ const Variant variant = [] {
   Variant step = backward_step<shapes, true>(
       "options_backward", "biases, any scale, a window, a softcap, dropout; ragged batches");
   step.forward = run_forward_pass_with_options;
-  step.workspace = workspace;
+  step.workspace = options_workspace;
   step.tiles = tiles;
   step.takes = general_problem | all_options;
   step.only_if_fastest = true;

@@ -5,7 +5,7 @@
 
 #include "08_tensor_cores/parts/sum_of_dQ.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
-#include "common/parts/options.cuh"
+#include "common/parts/ragged.cuh"
 
 namespace flash::tensor_cores {
 namespace {
@@ -126,6 +126,16 @@ void convert_ragged(const Attention& a, const TensorRef& dQ_accum, const RaggedR
   const unsigned blocks = blocks_of_convert(a, Width) * static_cast<unsigned>(a.problem.H);
   launch("convert_ragged", {dim3(blocks), dim3(PREPARE_THREADS)}, convert_ragged_kernel<T, Width>,
          rule, view<const float>(dQ_accum), view<T>(a.dQ));
+}
+
+/// L, D and the sum of dQ, with padding for each sequence of a ragged batch.
+inline std::vector<WorkspaceSpec> options_workspace(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> list = summing_workspace(p, pass);
+  for (WorkspaceSpec& spec : list) {
+    if (spec.name == std::string_view("LD")) spec.per_sequence = ROW_BLOCK;
+    if (spec.name == std::string_view("dQ_accum")) spec.per_sequence = ROW_BLOCK * width_of_sum(p);
+  }
+  return list;
 }
 
 }  // namespace

@@ -31,10 +31,10 @@
 //   is nothing to train.
 #pragma once
 
+#include "08_tensor_cores/parts/addresses.cuh"
 #include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/softmax.cuh"
-#include "08_tensor_cores/parts/tile.cuh"
 #include "common/parts/score.cuh"
 #include "common/parts/split_keys.cuh"
 
@@ -219,6 +219,7 @@ const Variant variant = {
     .dtypes = {Dtype::fp16, Dtype::bf16},
     .max_head_dim = 256,
     .row_multiple = 8,
+    .takes = general_problem,
     .refuse_on = refuse_on,
     .fastest = is_decode,
     .only_if_fastest = true};

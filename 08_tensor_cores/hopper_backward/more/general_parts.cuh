@@ -4,7 +4,7 @@
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 #include "08_tensor_cores/parts/weights.cuh"
-#include "common/parts/softmax.cuh"
+#include "common/parts/score_rule.cuh"
 
 namespace flash::tensor_cores {
 namespace {

@@ -40,23 +40,22 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
                     Tensor<int> turns, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA)
     return __trap();  // no wgmma on this architecture: never launched
-  const BackwardShared<T, Shape> shared;
-  auto& storage = shared.storage;
+  auto& shared = shared_of_block<T, Shape>();
   if (threadIdx.x == 0) {
     // Before initialize(), whose fence publishes these mbarriers too.
-    for (Mbarrier& full : storage.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
-    for (Mbarrier& empty : storage.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
+    for (Mbarrier& full : shared.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
+    for (Mbarrier& empty : shared.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
     shared.initialize();
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
-    storage.ticket = atomicAdd(next_ticket, 1);
-    if (storage.ticket == end - 1)
+    shared.ticket = atomicAdd(next_ticket, 1);
+    if (shared.ticket == end - 1)
       atomicSub(next_ticket, end);  // the last of all: reset for the next launch
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
   // block-wide barriers. Read after write: all threads see the ticket.
   __syncthreads();
-  const int work_id = __shfl_sync(ALL_LANES, storage.ticket, 0);
+  const int work_id = __shfl_sync(ALL_LANES, shared.ticket, 0);
   const OrderedWork<Shape> work(rule.problem, heads_at_once, work_id);
 
   if (warpgroup() == Shape::CONSUMERS) {
@@ -65,13 +64,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1, 2: the adders
     if (role > 2 || !elect_one()) return;
     if (role == 0) {
-      produce(shared, maps, rule.problem, all.L_and_D, work);
+      produce<T, Shape>(shared, maps, rule.problem, all.L_and_D, work);
     } else {
-      add_dQ(shared, rule.problem, dQ_accum, turns, work, role - 1);
+      add_dQ<T>(shared, rule.problem, dQ_accum, turns, work, role - 1);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, all, work);
+    consume<T>(shared, rule, all, work);
   }
 }
 

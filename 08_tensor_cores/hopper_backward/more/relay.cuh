@@ -36,17 +36,16 @@ namespace {
 
 /// The dV warpgroup: P^T, which it hands on, and dV. Returns dV.
 template <class T, class Shape>
-__device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& rule,
+__device__ auto sum_dV(Shared<T, Shape>& shared, const ScoreRule& rule,
                        const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& storage = shared.storage;
-  const auto K = shared.K();
+  auto& K = shared.K;
   const int thread = threadIdx.x % WARPGROUP,
             warp_row = thread / WARP * 16;  // the warp's first row of the tile
   WideGradient<Shape> dV;
 
   // Read after write: K has landed.
-  wait_full(storage.full_K, 0);
+  wait_full(shared.full_K, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations;
@@ -55,119 +54,118 @@ __device__ auto sum_dV(const BackwardShared<T, Shape>& shared, const ScoreRule& 
     // 1. P^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St;  // transposed: [16, Br] in each warp
     // Read after write: Q_i and L_i have landed.
-    wait_full(storage.full_Q[stage], parity);
+    wait_full(shared.full_Q[stage], parity);
     // Write after read: the previous P^T, in the same registers, has been packed.
     wgmma_fence();
-    issue_product<T, K.DEPTH>(St, K.k_major(), shared.Q(stage).k_major(), /*add=*/false);  // (8.11)
+    issue_product<T, Shape::Width / 16>(St, K.k_major(), shared.Q[stage].k_major(),
+                                        /*add=*/false);  // (8.11)
     wgmma_commit();
     // Read after write: S^T is complete.
     wgmma_wait<0>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
+    exponentiate(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
     auto& Pt = St;  // in the same registers
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 
     // 2. P^T for the dK warpgroup.
     // Write after read: it has read the P^T of two tiles ago.
-    wait_empty(storage.empty_Pt[stage], parity);
+    wait_empty(shared.empty_Pt[stage], parity);
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
       const unsigned(&block)[4] = Pt_reg(k);
-      storage.Pt(stage).template as<uint4>(k, 4 * thread) =
+      shared.Pt(stage).template as<uint4>(k, 4 * thread) =
           make_uint4(block[0], block[1], block[2], block[3]);
     }
-    commit(storage.full_Pt[stage]);
+    commit(shared.full_Pt[stage]);
 
     // 3. dV += P^T dO.
     // Read after write: dO_i has landed.
-    wait_full(storage.full_dO[stage], parity);
+    wait_full(shared.full_dO[stage], parity);
     // Read after write: P^T has been packed.
     wgmma_fence();
-    dV.issue(Pt_reg, shared.dO(stage));  // (8.14)
+    dV.issue(Pt_reg, shared.dO[stage]);  // (8.14)
     wgmma_commit();
     // Write after read: this warp's products have read Q_i and dO_i.
     wgmma_wait<0>(registers(dV.left), registers(dV.right));
-    release(storage.empty[stage]);
+    release(shared.empty[stage]);
   }
   // Write after read: this warp's products have read K; the dK warpgroup stages dK there.
-  arrive_warp(storage.done_K);
+  arrive_warp(shared.done_K);
   return dV;
 }
 
 /// The dK warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
 template <class T, class Shape>
-__device__ auto sum_dK(const BackwardShared<T, Shape>& shared, const KeyWork<Shape>& work) {
-  auto& storage = shared.storage;
-  const auto V = shared.V();
+__device__ auto sum_dK(Shared<T, Shape>& shared, const KeyWork<Shape>& work) {
+  auto& V = shared.V;
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
   WideGradient<Shape> dK;
   // Read after write: V has landed.
-  wait_full(storage.full_V, 0);
+  wait_full(shared.full_V, 0);
   PipelineState<Shape::STAGES> state;
   for (int iteration = 0; iteration < work.iterations; ++iteration, state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. dS^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> dPt;  // transposed: [16, Br] in each warp
     // Read after write: dO_i and D_i have landed.
-    wait_full(storage.full_dO[stage], parity);
+    wait_full(shared.full_dO[stage], parity);
     // Write after read: the previous dS^T, in the same registers, has been packed.
     wgmma_fence();
-    issue_product<T, V.DEPTH>(dPt, V.k_major(), shared.dO(stage).k_major(),
-                              /*add=*/false);  // (8.12)
+    issue_product<T, Shape::Width / 16>(dPt, V.k_major(), shared.dO[stage].k_major(),
+                                        /*add=*/false);  // (8.12)
     wgmma_commit();
     // Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
     // Read after write: the dV warpgroup has stored P^T.
-    wait_full(storage.full_Pt[stage], parity);
+    wait_full(shared.full_Pt[stage], parity);
     dPt.each_at([&](float& dp, int, int query) { dp -= shared.stats(stage).D(query); });  // (8.13)
 #pragma unroll
     for (int k = 0; k < Shape::Br / 16; ++k) {
-      multiply_block<T>(dPt, 0, k, storage.Pt(stage).template as<uint4>(k, 4 * thread));
+      multiply_block<T>(dPt, 0, k, shared.Pt(stage).template as<uint4>(k, 4 * thread));
     }
     auto& dSt = dPt;  // in the same registers
     // Write after read: this warp has read P^T; the dV warpgroup may overwrite it.
-    release(storage.empty_Pt[stage]);
+    release(shared.empty_Pt[stage]);
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
 
     // 2. dS^T for the dQ warpgroup.
     // Write after read: it has read the dS^T of two tiles ago.
-    wait_empty(storage.empty_dSt[stage], parity);
-    store_operand(shared.dSt(stage).below(warp_row).left(), dSt_reg);
+    wait_empty(shared.empty_dSt[stage], parity);
+    store_operand(shared.dSt[stage].below(warp_row).left(), dSt_reg);
     // Read after write: this thread's dS^T becomes visible to wgmma (async proxy).
     fence_proxy_async();
-    commit(storage.full_dSt[stage]);
+    commit(shared.full_dSt[stage]);
 
     // 3. dK += dS^T Q.
     // Read after write: Q_i has landed.
-    wait_full(storage.full_Q[stage], parity);
+    wait_full(shared.full_Q[stage], parity);
     // Read after write: dS^T has been packed.
     wgmma_fence();
-    dK.issue(dSt_reg, shared.Q(stage));  // (8.15)
+    dK.issue(dSt_reg, shared.Q[stage]);  // (8.15)
     wgmma_commit();
     // Write after read: this warp's products have read dO_i and Q_i.
     wgmma_wait<0>(registers(dK.left), registers(dK.right));
-    release(storage.empty[stage]);
+    release(shared.empty[stage]);
   }
   // Write after read: this warp's products have read V; the dV warpgroup stages dV there.
-  arrive_warp(storage.done_V);
+  arrive_warp(shared.done_V);
   return dK;
 }
 
 /// The dQ warpgroup: dQ, some columns at a time.
 template <class T, class Shape>
-__device__ void multiply_and_add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem,
+__device__ void multiply_and_add_dQ(Shared<T, Shape>& shared, const Problem& problem,
                                     const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
-  auto& storage = shared.storage;
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
 
   // Read after write: K has landed.
-  wait_full(storage.full_K, 0);
+  wait_full(shared.full_K, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations;
        ++iteration, at = work.after(problem, at), state.next()) {
     // Read after write: the dK warpgroup has stored dS^T.
-    wait_full(storage.full_dSt[state.stage()], state.parity());
+    wait_full(shared.full_dSt[state.stage()], state.parity());
 #pragma unroll 1  // the registers hold one dQ at a time
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them:
@@ -175,8 +173,8 @@ __device__ void multiply_and_add_dQ(const BackwardShared<T, Shape>& shared, cons
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
       // Write after read: the previous dQ, in the same registers, has been added.
       wgmma_fence();
-      issue_product<T, Shape::Bc / 16>(dQ, shared.dSt(state.stage()).mn_major(),
-                                       shared.K().mn_major(col),
+      issue_product<T, Shape::Bc / 16>(dQ, shared.dSt[state.stage()].mn_major(),
+                                       shared.K.mn_major(col),
                                        /*add=*/false);  // (8.16)
       wgmma_commit();
       // Read after write: dQ is complete.
@@ -193,10 +191,10 @@ __device__ void multiply_and_add_dQ(const BackwardShared<T, Shape>& shared, cons
       }
     }
     // Write after read: this warp's products have read dS^T; the dK warpgroup may overwrite it.
-    release(storage.empty_dSt[state.stage()]);
+    release(shared.empty_dSt[state.stage()]);
   }
   // Write after read: this warp's products have read K; the dK warpgroup stages dK there.
-  arrive_warp(storage.done_K);
+  arrive_warp(shared.done_K);
 }
 
 template <class T, class Shape>
@@ -205,18 +203,17 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
                     BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA)
     return __trap();  // no wgmma on this architecture: never launched
-  const BackwardShared<T, Shape> shared;
+  auto& shared = shared_of_block<T, Shape>();
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
   if (threadIdx.x == 0) {
-    auto& storage = shared.storage;
     // A tile of P or dS is stored and read by four warps. Before initialize(), whose fence
     // publishes these mbarriers too.
     for (Mbarrier* const handed :
-         {storage.full_Pt, storage.empty_Pt, storage.full_dSt, storage.empty_dSt})
+         {shared.full_Pt, shared.empty_Pt, shared.full_dSt, shared.empty_dSt})
       for (int stage = 0; stage < Shape::STAGES; ++stage) init_for_warps(handed[stage], 4);
-    init_for_warps(storage.done_K, 2 * 4);         // K is read by the dV and the dQ warpgroup
-    init_for_warps(storage.done_V, 4);             // V by the dK warpgroup
+    init_for_warps(shared.done_K, 2 * 4);          // K is read by the dV and the dQ warpgroup
+    init_for_warps(shared.done_V, 4);              // V by the dK warpgroup
     shared.initialize(/*releasing_warps=*/2 * 4);  // of the dV and the dK warpgroup
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
@@ -226,30 +223,30 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   switch (warpgroup()) {
     case SUM_DV: {
       setmaxnreg_inc<Shape::SUM_REGISTERS>();
-      auto dV = sum_dV(shared, rule, work);
+      auto dV = sum_dV<T>(shared, rule, work);
       // Write after read: nobody reads V any more; dV is staged there.
-      mbarrier_wait(shared.storage.done_V, 0);
+      mbarrier_wait(shared.done_V, 0);
       dV.write(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, 1.0f,
-               shared.V().below(warp_row));
+               shared.V.below(warp_row));
       break;
     }
     case SUM_DK: {
       setmaxnreg_inc<Shape::SUM_REGISTERS>();
-      auto dK = sum_dK(shared, work);
+      auto dK = sum_dK<T>(shared, work);
       // Write after read: nobody reads K any more; dK is staged there.
-      mbarrier_wait(shared.storage.done_K, 0);
+      mbarrier_wait(shared.done_K, 0);
       dK.write(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, rule.problem.scale,
-               shared.K().below(warp_row));
+               shared.K.below(warp_row));
       break;
     }
     case ADD_DQ:
       setmaxnreg_dec<Shape::DQ_REGISTERS>();
-      multiply_and_add_dQ(shared, rule.problem, dQ_accum, work);
+      multiply_and_add_dQ<T>(shared, rule.problem, dQ_accum, work);
       break;
     case PRODUCE:
       setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
       if (threadIdx.x % WARPGROUP < WARP && elect_one())
-        produce(shared, maps, rule.problem, all.L_and_D, work);
+        produce<T, Shape>(shared, maps, rule.problem, all.L_and_D, work);
   }
 }
 

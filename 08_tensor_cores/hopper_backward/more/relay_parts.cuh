@@ -17,7 +17,8 @@ struct BackwardShape {
   static constexpr int THREADS = 4 * WARPGROUP;
   // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
   static constexpr int SUM_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
-  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+  template <class T>
+  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
     alignas(16) unsigned Pt_elements[STAGES]
                                     [Br / 16 * 4 *
                                      WARPGROUP];  // P^T: four registers per 16 queries and thread
@@ -27,7 +28,7 @@ struct BackwardShape {
     Mbarrier full_Pt[STAGES], empty_Pt[STAGES], full_dSt[STAGES], empty_dSt[STAGES];
     Mbarrier done_K, done_V;
   };
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc == WARPGROUP_ROWS && Br % WARPGROUP_ROWS == 0 && Width % 32 == 0 && Width > 128,
@@ -53,7 +54,7 @@ struct WideGradient {
 
   /// Issues this += A B, B a tile of queries.
   template <class T, class Tile>
-  __device__ void issue(const InRegisters<T, 1, Shape::Br / 16>& A, const Tile& B) {
+  __device__ void issue(const InRegisters<T, 1, Shape::Br / 16>& A, Tile& B) {
     issue_product<T, Shape::Br / 16>(left, A, B.mn_major(0), /*add=*/true);
     issue_product<T, Shape::Br / 16>(right, A, B.mn_major(LEFT), /*add=*/true);
   }

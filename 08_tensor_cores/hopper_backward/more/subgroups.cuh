@@ -83,7 +83,7 @@ __device__ void write_part(const Matrix<float>& part, int row0,
 
 /// Where `divided` leaves the gradients: in the parts of its subgroup.
 template <class T, class Shape, class Gradient>
-__device__ void write_gradients(const PartialGradients& parts, const BackwardShared<T, Shape>&,
+__device__ void write_gradients(const PartialGradients& parts, Shared<T, Shape>&,
                                 const OrderedWork<Shape>& work, int warp_row, float scale,
                                 Gradient& dK, Gradient& dV) {
   dK.each([&](float& x, int) { x *= scale; });

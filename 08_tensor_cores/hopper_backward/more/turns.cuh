@@ -21,12 +21,13 @@ struct BackwardShape {
   // consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
-  struct Storage : BackwardStorage<Width, Br, Bc, STAGES, DS_STAGES> {
+  template <class T>
+  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
     alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
     Mbarrier full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
     int ticket;  // index of the block's work
   };
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
@@ -75,12 +76,11 @@ __device__ inline void wait_for_turn(const int* turn, int key_tile) {
 /// it and its turn has come. turns [B, H, 1, tiles of queries]: how many tiles of keys have been
 /// added to this tile of dQ.
 template <class T, class Shape>
-__device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& problem,
+__device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
                        const Tensor<float>& dQ_accum, const Tensor<int>& turns_all,
                        const OrderedWork<Shape>& work, int stage) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  auto& storage = shared.storage;
-  const float* const dQ_smem = storage.dQ[stage];
+  const float* const dQ_smem = shared.dQ[stage];
   const int key_tile = work.key0 / Shape::Bc;
   int parity = 0;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
@@ -90,7 +90,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
     const Matrix<int> turns = turns_all.head(work.b, at.h);
     const int query_tile = at.query0 / Shape::Br;
     // Read after write: dQ_i is complete.
-    wait_full(storage.full_dQ[stage], parity);
+    wait_full(shared.full_dQ[stage], parity);
     if (key_tile == 0) {  // nothing to add to yet
       bulk_store(target, dQ_smem, BYTES);
     } else {
@@ -102,7 +102,7 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
     // not say that it is complete. Write after read: the TMA has read dQ_i, whose buffer the
     // consumers fill next.
     bulk_wait<0>();
-    mbarrier_arrive(storage.empty_dQ[stage]);
+    mbarrier_arrive(shared.empty_dQ[stage]);
     // The turn of (head, tile of queries) is key_tile now. + 1 lets the next block add; the last
     // one resets it to 0.
     const bool last =
@@ -114,53 +114,49 @@ __device__ void add_dQ(const BackwardShared<T, Shape>& shared, const Problem& pr
 
 /// Where `ordered` leaves the gradients: in dK and dV. subgroups.cuh has another such function.
 template <class T, class Shape, class Gradient>
-__device__ void write_gradients(const BackwardTensors<T>& all,
-                                const BackwardShared<T, Shape>& shared,
+__device__ void write_gradients(const BackwardTensors<T>& all, Shared<T, Shape>& shared,
                                 const OrderedWork<Shape>& work, int warp_row, float scale,
                                 Gradient& dK, Gradient& dV) {
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have
   // finished reading.
   named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= scale; });
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV,
-             shared.V().below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK,
-             shared.K().below(warp_row));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K.below(warp_row));
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V. `out` takes the gradients.
 template <class T, class Shape, class Out>
-__device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule& rule,
-                        const Out& out, const OrderedWork<Shape>& work) {
+__device__ void consume(Shared<T, Shape>& shared, const ScoreRule& rule, const Out& out,
+                        const OrderedWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& storage = shared.storage;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K().below(warpgroup() * WARPGROUP_ROWS),
-             V_rows = shared.V().below(warpgroup() * WARPGROUP_ROWS);
+  const auto K_rows = shared.K.below(warpgroup() * WARPGROUP_ROWS),
+             V_rows = shared.V.below(warpgroup() * WARPGROUP_ROWS);
   const ShareOfDQ<Shape> dQ_share;
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
   // Read after write: K and V have landed.
-  wait_full(storage.full_K, 0);
-  wait_full(storage.full_V, 0);
+  wait_full(shared.full_K, 0);
+  wait_full(shared.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations;
        ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage(), parity = state.parity();
-    const auto Q = shared.Q(stage), dO = shared.dO(stage);
-    const auto dSt_smem = shared.dSt(stage);
+    auto &Q = shared.Q[stage], &dO = shared.dO[stage];
+    auto& dSt_smem = shared.dSt[stage];
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
     // Read after write: Q_i and L_i have landed.
-    wait_full(storage.full_Q[stage], parity);
+    wait_full(shared.full_Q[stage], parity);
     // Write after read: P^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
     wgmma_commit();
     // Read after write: dO_i and D_i have landed.
-    wait_full(storage.full_dO[stage], parity);
+    wait_full(shared.full_dO[stage], parity);
     // Write after read: dS^T of the previous tile, in the same registers, has been packed.
     wgmma_fence();
     issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
@@ -168,7 +164,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule.late_scale, rule.scale_first);
+    exponentiate(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.
@@ -194,7 +190,7 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     Accumulators<1, dQ_share.COLS / 8> dQ;
     // Write after read: the previous dQ, in the same registers, has been stored.
     wgmma_fence();
-    dQ_share.template issue<T>(dQ, dSt_smem, shared.K());  // (8.16)
+    dQ_share.template issue<T>(dQ, dSt_smem, shared.K);  // (8.16)
     wgmma_commit();
     // Read after write: dS^T has been packed.
     wgmma_fence();
@@ -203,16 +199,16 @@ __device__ void consume(const BackwardShared<T, Shape>& shared, const ScoreRule&
     // Read after write: dV and dQ are complete, dK may not be.
     wgmma_wait<1>(registers(dV), registers(dQ));
     // Write after read: the TMA has read the dQ of two tiles ago.
-    wait_empty(storage.empty_dQ[stage], parity);
-    dQ_share.store(storage.dQ[stage], dQ);
+    wait_empty(shared.empty_dQ[stage], parity);
+    dQ_share.store(shared.dQ[stage], dQ);
     // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
     fence_proxy_async();
-    commit(storage.full_dQ[stage]);
+    commit(shared.full_dQ[stage]);
     // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
-    release(storage.empty[stage]);
+    release(shared.empty[stage]);
   }
-  write_gradients(out, shared, work, warp_row, problem.scale, dK, dV);
+  write_gradients<T>(out, shared, work, warp_row, problem.scale, dK, dV);
 }
 
 // ---- The host ----------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // 08 Tensor cores, Hopper forward: step 7 for every problem: a bias, any scale, and chapter 09's
-// window and softcap. With wide heads.
+// window, softcap and ragged batches. With wide heads.
 //
 //   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
 //   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
@@ -15,6 +15,9 @@
 // - A bias, or a scale that is no factor of the exponent, has kernels of its own (SCALE_FIRST):
 //   they scale S first, and take the maximum in each tile. A bias takes registers, so their tiles
 //   are small.
+// - Work in a ragged batch is a tile of a sequence, from the table. The tensor maps know only the
+//   whole batch, so a tile may reach into the next sequence: its keys are masked there, and threads
+//   store O.
 //
 // Grid: one block per SM. Block: consumer warpgroups, then one for the producer. A consumer owns 64
 // rows of S and O, each of its warps 16. HBM: Q once, K and V once per tile of Q whose window they
@@ -30,19 +33,20 @@ namespace {
 
 /// A consumer warpgroup: work after work.
 template <class T, class Shape, class Rule>
-__device__ void consume(const Shared<T, Shape>& shared, const Rule& rule, const Maps& maps,
-                        const Tensor<float>& L_all, const Schedule& schedule) {
-  auto& storage = shared.storage;
+__device__ void consume(Shared<T, Shape>& shared, const Rule& rule_of_all, const Maps& maps,
+                        const Tensor<T>& O_all, const Tensor<float>& L_all,
+                        const Schedule& schedule) {
   PipelineState<Shape::Q_STAGES> Q_ring;
   PipelineState<Shape::STAGES> KV_ring;
   for (;; Q_ring.next()) {
     // Read after write: Q has landed, and the producer has stored the index of the work.
-    wait_full(storage.full_Q[Q_ring.stage()], Q_ring.parity());
+    wait_full(shared.full_Q[Q_ring.stage()], Q_ring.parity());
     // The shuffle makes the index uniform: see warpgroup().
-    const int work_id = __shfl_sync(ALL_LANES, storage.work_id[Q_ring.stage()], 0);
+    const int work_id = __shfl_sync(ALL_LANES, shared.work_id[Q_ring.stage()], 0);
     if (work_id >= schedule.end) break;
-    const WindowedWork<Shape> work(rule.problem, schedule, work_id);
-    const auto Q_tile = shared.Q(Q_ring.stage());
+    RuleOfWork<Rule> rule = rule_of_all;
+    const WindowedWork<Shape> work(rule, schedule, work_id);
+    auto& Q_tile = shared.Q[Q_ring.stage()];
     // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
     // normalised; l is of this lane's columns only.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;
@@ -50,18 +54,18 @@ __device__ void consume(const Shared<T, Shape>& shared, const Rule& rule, const 
     Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
     Rows<2> m(-INFINITY), l(0.0f);
     const int first = work.query0 + static_cast<int>(threadIdx.x) / WARP * 16;
-    Consumer<T, Shape, Rule> rows{shared, rule, work.head, first, Q_tile, S, P, O, m, l};
+    QueryRows<T, Shape, Rule> rows{shared, rule, work.head, first, Q_tile, S, P, O, m, l};
     const auto own = work.tiles_seen_by(rule.problem, work.query0 + rows.Q.row0, WARPGROUP_ROWS);
 
     // Tiles that only other warpgroups see are released unread: skip() of parts/panels_forward.cuh.
-    for (int j = work.tiles.end - 1; j >= own.end; --j, KV_ring.next()) skip(storage, KV_ring);
+    for (int j = work.tiles.end - 1; j >= own.end; --j, KV_ring.next()) skip(shared, KV_ring);
     if (own.begin < own.end) {
       // 1. S of the last tile, and P. O is still 0: nothing to rescale.
       rows.issue_S(KV_ring);
       // Read after write: S is complete.
       // Write after read: this warp's part of the product has read K.
       wgmma_wait<0>(registers(S));
-      release(storage.empty_K[KV_ring.stage()]);
+      release(shared.empty_K[KV_ring.stage()]);
       rows.cap();
       rows.exact(own.end - 1);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
@@ -77,10 +81,7 @@ __device__ void consume(const Shared<T, Shape>& shared, const Rule& rule, const 
         wgmma_wait<1>(registers(S));
         rows.cap();
         const bool is_lazy = rows.is_lazy(j), P_is_final = is_lazy && rows.lazy();
-        // Read after write: O is complete.
-        // Write after read: this warp's part of the product has read P and V_(j+1).
-        wgmma_wait<0>(registers(O));
-        release(storage.empty_V[previous.stage()]);
+        rows.finish_PV(previous);
 
         // 4. P with the true maximum.
         if (!P_is_final) {
@@ -88,38 +89,43 @@ __device__ void consume(const Shared<T, Shape>& shared, const Rule& rule, const 
           O.scale_rows(rows.exact(j));
         }
         // Write after read: this warp will not read K_j again.
-        release(storage.empty_K[KV_ring.stage()]);
+        release(shared.empty_K[KV_ring.stage()]);
         P = InRegisters<T, 1, Shape::Bc / 16>(S);
       }
       // 5. O += P V of the last tile.
       rows.issue_PV(KV_ring);
-      // Read after write: O is complete.
-      // Write after read: this warp's part of the product has read V.
-      wgmma_wait<0>(registers(O));
-      release(storage.empty_V[KV_ring.stage()]);
+      rows.finish_PV(KV_ring);
       KV_ring.next();
     }
-    for (int j = own.begin - 1; j >= work.tiles.begin; --j, KV_ring.next()) skip(storage, KV_ring);
+    for (int j = own.begin - 1; j >= work.tiles.begin; --j, KV_ring.next()) skip(shared, KV_ring);
     // Write after read: the products of all four warps have read Q; O is staged in its buffer.
     named_barrier_sync(1 + warpgroup(), WARPGROUP);
     const int warp_row = opaque(threadIdx.x) / WARP * 16, head = opaque(work.head);
-    write_by_tma(O, m, l, rule.late_scale, maps.O, L_all, head / rule.problem.H,
-                 head % rule.problem.H, work.query0 + warp_row, Q_tile.below(warp_row));  // (8.5)
-    // Write after read: the TMA has read this warp's rows of O; the next Q may land there.
-    release(storage.empty_Q[Q_ring.stage()]);
+    if constexpr (Rule::RAGGED) {
+      // By threads: the map of O would let a warp store into the next sequence.
+      write_output(O, m, l, rule.late_scale, queries_of(rule, O_all).head(head),
+                   queries_of(rule, L_all).head_vector(head), work.query0 + warp_row,
+                   Q_tile.below(warp_row));  // (8.5)
+      // Write after write: the next Q, by the TMA (async proxy), follows this thread's O.
+      fence_proxy_async();
+    } else {
+      write_by_tma(O, m, l, rule.late_scale, maps.O, L_all, head / rule.problem.H,
+                   head % rule.problem.H, work.query0 + warp_row, Q_tile.below(warp_row));
+    }
+    // Write after read: this warp's rows of O have been read; the next Q may land there.
+    release(shared.empty_Q[Q_ring.stage()]);
   }
 }
 
 template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    forward_kernel(Rule rule, const __grid_constant__ Maps maps, Tensor<float> L_all,
-                   Tensor<int> counter, Schedule schedule) {
+    forward_kernel(Rule rule, const __grid_constant__ Maps maps, Tensor<T> O_all,
+                   Tensor<float> L_all, Tensor<int> counter, Schedule schedule) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
-  const Shared<T, Shape> shared;
-  auto& storage = shared.storage;
+  auto& shared = shared_of_block<T, Shape>();
   if (threadIdx.x == 0) {
     // Before initialize(), whose fence publishes these mbarriers too.
-    for (Mbarrier& empty : storage.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
+    for (Mbarrier& empty : shared.empty_Q) init_for_warps(empty, Shape::CONSUMERS * 4);
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
@@ -133,8 +139,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     PipelineState<Shape::STAGES> KV_ring;
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
-      produce(shared, maps, WindowedWork<Shape>(rule.problem, schedule, work_id), work_id, Q_ring,
-              KV_ring);
+      RuleOfWork<Rule> rule_of_work = rule;
+      const WindowedWork<Shape> work(rule_of_work, schedule, work_id);
+      produce<T>(shared, rule_of_work, maps, work, work_id, Q_ring, KV_ring);
       // Drawn earlier, the work would wait here while another block is idle.
       const int ticket = atomicAdd(next_ticket, 1);
       // The last ticket of all: the counter is 0 again for the next launch.
@@ -142,24 +149,28 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       work_id = static_cast<int>(gridDim.x) + ticket;
     }
     // Write after read: the consumers have read the previous index.
-    wait_empty(storage.empty_Q[Q_ring.stage()], Q_ring.parity());
-    storage.work_id[Q_ring.stage()] = schedule.end;  // no work left
+    wait_empty(shared.empty_Q[Q_ring.stage()], Q_ring.parity());
+    shared.work_id[Q_ring.stage()] = schedule.end;  // no work left
     // Read after write: the consumers see that index.
-    mbarrier_arrive(storage.full_Q[Q_ring.stage()]);
+    mbarrier_arrive(shared.full_Q[Q_ring.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume(shared, rule, maps, L_all, schedule);
+    consume<T, Shape>(shared, rule, maps, O_all, L_all, schedule);
   }
 }
 
 template <class Shape, class Rule>
 void start_with(const Rule& rule, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
-    const Schedule schedule = schedule_of<Shape>(a.problem);
+    Schedule schedule = schedule_of<Shape>(a.problem);
+    if constexpr (Rule::RAGGED) {
+      schedule.tiles_of_head = static_cast<int>(a.order.shape[2]);
+      schedule.end = schedule.tiles_of_head * a.problem.H;
+    }
     const auto blocks = static_cast<unsigned>(std::min(schedule.end, a.limits.multiprocessors));
     launch("tensor_options_hopper",
            {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape, Rule>, rule, maps_of<Shape>(a), view<float>(a.L),
+           forward_kernel<T, Shape, Rule>, rule, maps_of<Shape>(a), view<T>(a.O), view<float>(a.L),
            view<int>(a.workspace("counter")), schedule);
   });
 }
@@ -171,7 +182,9 @@ void start(const Attention& a) {
   if constexpr (Shape::SCALE_FIRST || (Shape::Width > 128 && Shape::Width < 256)) {
     if (a.problem.is_plain()) return start_with<Shape>(score_rule(a), a);
   }
-  start_with<Shape>(score_rule<OptionsRule>(a), a);
+  const OptionsRule rule = score_rule<OptionsRule>(a);
+  if (a.problem.sequences.empty()) return start_with<Shape>(rule, a);
+  start_with<Shape>(RaggedRule{rule, view<const int>(a.offsets), view<const int>(a.order), 0}, a);
 }
 
 template <int Width, int Br, int Bc, int Stages, bool ScaleFirst = false>
@@ -202,7 +215,8 @@ constexpr CompiledShape scale_first_shapes[] = {
 
 const Variant variant = [] {
   Variant step = hopper_step<shapes>(
-      "options_hopper", "the loop begins at the window's first key; a softcap or a bias before P");
+      "options_hopper",
+      "the loop begins at the window's first key; a softcap or a bias before P; ragged batches");
   step.forward = [](const Attention& a) {
     scale_first(a.problem) ? start_one_of<scale_first_shapes>(a) : start_one_of<shapes>(a);
   };
@@ -210,7 +224,7 @@ const Variant variant = [] {
     return scale_first(p) ? choices_of<scale_first_shapes>(p, pass, limits)
                           : choices_of<shapes>(p, pass, limits);
   };
-  step.takes = general_problem | Features::window | Features::softcap;
+  step.takes = general_problem | Features::window | Features::softcap | Features::lengths;
   step.fastest = [](const FullProblem& p, Pass pass) {
     const bool wide = p.d > 128 && p.d <= 192;
     return pass == Pass::forward && (wide || scale_first(p) || !p.is_plain());

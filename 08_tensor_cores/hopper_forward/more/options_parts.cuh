@@ -3,7 +3,8 @@
 #pragma once
 
 #include "08_tensor_cores/parts/panels_forward.cuh"
-#include "common/parts/softmax.cuh"
+#include "common/parts/ragged.cuh"
+#include "common/parts/score_rule.cuh"
 
 namespace flash::tensor_cores {
 namespace {
@@ -21,12 +22,13 @@ struct ForwardShape {
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : 160;
-  struct Storage : SharedStorage<Width, Br, Bc, STAGES, Q_STAGES> {
+  template <class T>
+  struct Shared : ForwardShared<T, Width, Br, Bc, STAGES, Q_STAGES> {
     Mbarrier empty_Q[Q_STAGES];
     int work_id[Q_STAGES];  // which work Q belongs to
   };
-  static constexpr bool SCALE_FIRST = ScaleFirst;              // see ScoreRule
-  static constexpr int SHARED_ELEMENTS = sizeof(Storage) / 2;  // of 16 bits
+  static constexpr bool SCALE_FIRST = ScaleFirst;                    // see ScoreRule
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
@@ -36,16 +38,25 @@ struct ForwardShape {
 
 constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one that was recomputed
 
-/// A tile of queries of a head, and the tiles of keys that it visits.
+/// The rule of a tile of queries, which in a ragged batch enters the tile's sequence.
+template <class Rule>
+using RuleOfWork = std::conditional_t<Rule::RAGGED, Rule, const Rule&>;
+
+/// A tile of queries of a head, and the tiles of keys that it visits. In a ragged batch all count
+/// from the sequence's first row, and the longest tile is numbered first.
 template <class Shape>
 struct WindowedWork : Work<Shape> {
   struct Tiles {
     int begin, end;
   } tiles;  // from the first that one of the rows sees to before `end`
 
-  template <class SomeProblem>
-  __device__ WindowedWork(const SomeProblem& p, const Schedule& schedule, int work_id)
-      : Work<Shape>(p, schedule, work_id), tiles(tiles_seen_by(p, this->query0, Shape::Br)) {}
+  template <class Rule>
+  __device__ WindowedWork(Rule& rule, const Schedule& schedule, int work_id)
+      : Work<Shape>(rule.problem, schedule, work_id) {
+    if constexpr (Rule::RAGGED)
+      this->query0 = rule.enter(schedule.tiles_of_head - 1 - this->query0 / Shape::Br);
+    tiles = tiles_seen_by(rule.problem, this->query0, Shape::Br);
+  }
 
   /// By the `rows` rows from `first` on; rows beyond the last query see none.
   template <class SomeProblem>
@@ -56,49 +67,51 @@ struct WindowedWork : Work<Shape> {
   }
 };
 
-/// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
-template <class T, class Shape>
-__device__ void produce(const Shared<T, Shape>& shared, const Maps& maps,
+/// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty. The last
+/// tile of a sequence may reach into the next one, whose keys are masked.
+template <class T, class Shape, class Rule>
+__device__ void produce(Shared<T, Shape>& shared, const Rule& rule, const Maps& maps,
                         const WindowedWork<Shape>& work, int work_id,
                         PipelineState<Shape::Q_STAGES>& Q_ring,
                         PipelineState<Shape::STAGES>& KV_ring) {
-  auto& storage = shared.storage;
-  Mbarrier& full_Q = storage.full_Q[Q_ring.stage()];
+  int first_query = 0, first_key = 0;  // of the sequence
+  if constexpr (Rule::RAGGED) first_query = rule.offset(0, 0), first_key = rule.offset(0, 1);
+  Mbarrier& full_Q = shared.full_Q[Q_ring.stage()];
   const bool any = work.tiles.end > work.tiles.begin;
   // Write after read: the TMA has read the O staged in this buffer.
   // Write after read: the consumers have read the previous index.
-  wait_empty(storage.empty_Q[Q_ring.stage()], Q_ring.parity());
-  storage.work_id[Q_ring.stage()] = work_id;
-  mbarrier_arrive_expect_tx(full_Q, any ? shared.Q().BYTES : 0);
-  if (any) shared.Q(Q_ring.stage()).load(maps.Q, full_Q, work.query0, work.h, work.b);
+  wait_empty(shared.empty_Q[Q_ring.stage()], Q_ring.parity());
+  shared.work_id[Q_ring.stage()] = work_id;
+  mbarrier_arrive_expect_tx(full_Q, any ? shared.Q[0].BYTES : 0);
+  if (any) shared.Q[Q_ring.stage()].load(maps.Q, full_Q, first_query + work.query0, work.h, work.b);
   Q_ring.next();
   for (int j = work.tiles.end - 1; j >= work.tiles.begin; --j, KV_ring.next()) {
-    const int stage = KV_ring.stage(), key0 = j * Shape::Bc;
+    const int stage = KV_ring.stage(), key0 = first_key + j * Shape::Bc;
     // Write after read: all consumers have read the previous K of this stage.
-    wait_empty(storage.empty_K[stage], KV_ring.parity());
-    mbarrier_arrive_expect_tx(storage.full_K[stage], shared.K(stage).BYTES);
-    shared.K(stage).load(maps.K, storage.full_K[stage], key0, work.kv_head, work.b);
+    wait_empty(shared.empty_K[stage], KV_ring.parity());
+    mbarrier_arrive_expect_tx(shared.full_K[stage], shared.K[stage].BYTES);
+    shared.K[stage].load(maps.K, shared.full_K[stage], key0, work.kv_head, work.b);
     // Write after read: all consumers have read the previous V of this stage.
-    wait_empty(storage.empty_V[stage], KV_ring.parity());
-    mbarrier_arrive_expect_tx(storage.full_V[stage], shared.V(stage).BYTES);
-    shared.V(stage).load(maps.V, storage.full_V[stage], key0, work.kv_head, work.b);
+    wait_empty(shared.empty_V[stage], KV_ring.parity());
+    mbarrier_arrive_expect_tx(shared.full_V[stage], shared.V[stage].BYTES);
+    shared.V[stage].load(maps.V, shared.full_V[stage], key0, work.kv_head, work.b);
   }
 }
 
-/// What a consumer warpgroup does with its rows of a tile of Q. The matrices are variables of
+/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of
 /// consume(): as members they would make one object, which nvcc takes apart so late that each tile
 /// computes the addresses of Q again.
 template <class T, class Shape, class Rule>
-struct Consumer {
-  const Shared<T, Shape>& shared;
+struct QueryRows {
+  Shared<T, Shape>& shared;
   const Rule& rule;
   int head, warp_query0;  // the warp's first
-  PanelTile<T, Shape::Br, Shape::Width> Q_tile;
+  PanelTile<T, Shape::Br, Shape::Width>& Q_tile;
   Accumulators<1, Shape::KEY_FRAGMENTS>& S;
   InRegisters<T, 1, Shape::Bc / 16>& P;
   Accumulators<1, Shape::COL_FRAGMENTS>& O;
   Rows<2>&m, &l;
-  PanelTile<T, Shape::Br, Shape::Width, false> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
+  PanelRows<T, Shape::Br, Shape::Width> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
   float scale_log2 = rule.late_scale * LOG2_E;  // c
 
   // Each warp decides for itself how S of tile j becomes P, as in step 7. Tiles before lazy_begin
@@ -121,10 +134,10 @@ struct Consumer {
   /// (8.1)  S = Q K^T starts.
   __device__ void issue_S(PipelineState<Shape::STAGES> at) {
     // Read after write: K has landed.
-    wait_full(shared.storage.full_K[at.stage()], at.parity());
+    wait_full(shared.full_K[at.stage()], at.parity());
     // Write after read: P of the previous tile, in the registers of S, has been packed.
     wgmma_fence();
-    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K(at.stage()).k_major(),
+    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K[at.stage()].k_major(),
                                         /*add=*/false);
     wgmma_commit();
   }
@@ -132,11 +145,19 @@ struct Consumer {
   /// (8.4)  O += P V starts.
   __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
     // Read after write: V has landed.
-    wait_full(shared.storage.full_V[at.stage()], at.parity());
+    wait_full(shared.full_V[at.stage()], at.parity());
     // Read after write: O has been rescaled and P packed.
     wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V(at.stage()).mn_major(), /*add=*/true);
+    issue_product<T, Shape::Bc / 16>(O, P, shared.V[at.stage()].mn_major(), /*add=*/true);
     wgmma_commit();
+  }
+
+  /// O += P V ends, and V is released.
+  __device__ void finish_PV(PipelineState<Shape::STAGES> at) {
+    // Read after write: O is complete.
+    // Write after read: this warp's part of the product has read P and V.
+    wgmma_wait<0>(registers(O));
+    release(shared.empty_V[at.stage()]);
   }
 
   /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
@@ -155,7 +176,7 @@ struct Consumer {
   __device__ void repair(int stage, int j) {
     S.each([](float& s, int) { s = 0.0f; });
     const auto Q_rows = Q_tile.below(threadIdx.x / WARP * 16);
-    add_product(S, Q_rows.left(), shared.K(stage).transposed());
+    add_product(S, Q_rows.left(), shared.K[stage].transposed());
     cap();
     lazy_end = j - BACKOFF_TILES;
   }

@@ -1,4 +1,5 @@
-// A kernel with a mistake in it, and what the diagnosis says. Each mistake has its twin: the same kernel without one.
+// A kernel with a mistake in it, and what the diagnosis says. Each mistake has its twin: the same kernel without one. It stands in a folder test/:
+// lines of other files of common/ are the simulator's, which no message names.
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/hypotheses.hpp"
 #include "common/harness/inputs.hpp"
@@ -84,9 +85,10 @@ RunRecord run(int Nq = 20) {
   return run;
 }
 
-/// All that the diagnosis says, a line each.
+/// All that the diagnosis says, a line each, and first its rules.
 std::string all(const RunRecord& run) {
   std::string text;
+  for (const std::string& rule : run.diagnosis->rules) text += rule + "\n";
   for (const std::string& mistake : run.diagnosis->mistakes) text += mistake + "\n";
   for (const std::string& hint : run.diagnosis->hints) text += hint + "\n";
   return text;
@@ -132,7 +134,8 @@ TEST_CASE("diagnosis: what a mistake without a race is told by") {
   check_said<Mistake::sum>({"lse and o are wrong", "the elements of o are about 0.5 times"});
   check_said<Mistake::scale>({"the arithmetic is wrong", "o and lse are right for scale = 1"});
   check_said<Mistake::unset>({"depends on the order of the threads", "No race explains that"});
-  check_said<Mistake::ticket>({"FLASH_SIMT_ORDER=reverse", "No race explains that"});  // an atomic whose order counts
+  check_said<Mistake::ticket>(
+      {"thread_order", "FLASH_SIMT_ORDER=reverse", "No race explains that"});  // an atomic whose order counts
   check_said<Mistake::grid>(
       {"no thread has written all of O in rows 32 to 69 (batch 0, head 0)", "1 x 1 x 1 blocks of 32 x 1 x 1"}, 70);
   check_said<Mistake::guard>({"no thread has written all of L in row 19 (batch 0, head 0)"});

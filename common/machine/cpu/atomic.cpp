@@ -24,26 +24,24 @@ void fence() {
 
 }  // namespace
 
-void begin_atomic(void* address) {
+void begin_atomic(void* address, bool writes) {
   const machine::sanitizer::Unwatched unwatched;
   machine::Worker& worker = machine::running_worker("an atomic");
   ++worker.block.counters.atomics;
   machine::Thread& self = worker.current();
   worker.observers.draw(address);
-  if (self.fenced) worker.observers.release(address);
+  if (self.fenced && writes) worker.observers.release(address);
   self.last_atomic = address;
 }
 
-void finish_acquire(const int* address) {
+void finish_acquire(const void* address) {
   const machine::sanitizer::Unwatched unwatched;
-  machine::running_worker("load_acquire").observers.acquire(const_cast<int*>(address));
+  machine::running_worker("an acquire").observers.acquire(const_cast<void*>(address));
 }
 
-void begin_release(int* address) {
+void begin_release(void* address) {
   const machine::sanitizer::Unwatched unwatched;
-  machine::Worker& worker = machine::running_worker("add_release");
-  ++worker.block.counters.atomics;
-  worker.observers.release(address);
+  machine::running_worker("a release").observers.release(address);
 }
 
 void yield() {

@@ -14,8 +14,8 @@ concept AtomicInteger = std::same_as<T, int> || std::same_as<T, unsigned> || std
 template <class T>
 concept AtomicNumber = AtomicInteger<T> || std::same_as<T, float> || std::same_as<T, double>;
 
-/// Counts an atomic operation of the running thread; after a __threadfence it publishes what the thread wrote before.
-void begin_atomic(void* address);
+/// Counts an atomic operation of the running thread; after a __threadfence one that writes publishes what the thread wrote before.
+void begin_atomic(void* address, bool writes = true);
 
 /// Replaces the number at an address by change(number) in one step; returns the old one.
 template <class T, class Change>
@@ -62,30 +62,17 @@ T* count_atomic(const GlobalPointer<T>& pointer) {
   count_read_and_written(pointer.id, pointer.data, sizeof(T), pointer.site);
   return pointer.data;
 }
-template <AtomicNumber T>
-FLASH_SIMT_ALWAYS_INLINE T atomicAdd(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
-  return atomicAdd(count_atomic(pointer), value);
-}
-template <AtomicInteger T>
-FLASH_SIMT_ALWAYS_INLINE T atomicSub(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
-  return atomicSub(count_atomic(pointer), value);
-}
-template <AtomicInteger T>
-FLASH_SIMT_ALWAYS_INLINE T atomicMax(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
-  return atomicMax(count_atomic(pointer), value);
-}
-template <AtomicInteger T>
-FLASH_SIMT_ALWAYS_INLINE T atomicMin(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
-  return atomicMin(count_atomic(pointer), value);
-}
-template <AtomicNumber T>
-FLASH_SIMT_ALWAYS_INLINE T atomicExch(GlobalPointer<T> pointer, std::type_identity_t<T> value) {
-  return atomicExch(count_atomic(pointer), value);
-}
-template <AtomicInteger T>
-FLASH_SIMT_ALWAYS_INLINE T atomicCAS(GlobalPointer<T> pointer, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
-  return atomicCAS(count_atomic(pointer), compare, value);
-}
+#define FLASH_OF_TENSOR(name)                                                \
+  template <AtomicNumber T, class... V>                                      \
+  FLASH_SIMT_ALWAYS_INLINE T name(GlobalPointer<T> pointer, V... operands) { \
+    return name(count_atomic(pointer), operands...);                         \
+  }
+FLASH_OF_TENSOR(atomicAdd)
+FLASH_OF_TENSOR(atomicSub)
+FLASH_OF_TENSOR(atomicMax)
+FLASH_OF_TENSOR(atomicMin)
+FLASH_OF_TENSOR(atomicExch)
+FLASH_OF_TENSOR(atomicCAS)
 
 /// A read through the read-only cache.
 template <class T>

@@ -73,7 +73,7 @@ class CpuDevice final : public Device {
   }
   void run(const std::function<void()>& launches) override { launches(); }
 
-  Timing time(const std::function<void()>&, int, bool) override {
+  Timing time(const std::function<void()>&, int) override {
     throw DeviceError("the CPU simulates the kernels: its times say nothing about a GPU and are not measured");
   }
 
@@ -84,7 +84,7 @@ class CpuDevice final : public Device {
     counting.count = true;
     set_options(counting);
   }
-  Counters counters() const override {
+  Counters counters() override {
     Options plain = options();
     plain.count = false;
     set_options(plain);

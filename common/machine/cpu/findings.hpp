@@ -23,7 +23,7 @@ struct Race {
   std::string kernel;
   bool shared = true;                   ///< shared memory; else global
   bool one_block = true;                ///< both threads are of one block
-  std::string first_line, second_line;  ///< "04_fa1_forward/3_tiled.cuh:37"
+  std::string first_line, second_line;  ///< "04_fa1_forward/4_tiled.cuh:37"
   std::string called_from;  ///< ", called from 06_fa2_forward/1_loop_order.cuh:90" if a line lies in a helper's file
   bool first_writes = false, second_writes = false;
   ThreadName first, second;
@@ -59,7 +59,7 @@ struct Findings {
   std::vector<ArrayConflicts> conflicts;  ///< one for each line that has some
   std::uint64_t accesses = 0;             ///< looked at
   bool complete = true;                   ///< false: there were more accesses than are looked at
-  std::string last_write;                 ///< of the followed address: "04_fa1_forward/3_tiled.cuh:99, thread (3,0,0) of ..."
+  std::string last_write;                 ///< of the followed address: "04_fa1_forward/4_tiled.cuh:99, thread (3,0,0) of ..."
 };
 
 /// Of the launches with Options::watch since the last reset.
@@ -76,7 +76,7 @@ std::string writer_near(const void*);
 /// Can it be known? False in builds under a sanitizer, which watches by its own means.
 bool can_watch();
 
-/// "04_fa1_forward/3_tiled.cuh:37 writes and 04_fa1_forward/3_tiled.cuh:54 reads the same shared memory ...", one line.
+/// "04_fa1_forward/4_tiled.cuh:37 writes and 04_fa1_forward/4_tiled.cuh:54 reads the same shared memory ...", one line.
 std::string sentence(const Race&);
 std::string sentence(const UnwrittenRead&);
 

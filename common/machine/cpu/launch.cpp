@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace flash {
@@ -80,6 +81,7 @@ void on_signal(const SignalHandler::Signal& signal) {
 int worker_count(const KernelCall& kernel, const Options& options) {
   const std::uint64_t blocks = std::uint64_t{kernel.shape.grid.x} * kernel.shape.grid.y * kernel.shape.grid.z;
   const unsigned threads = kernel.shape.block.x * kernel.shape.block.y * kernel.shape.block.z;
+  if (kernel.cooperative) return static_cast<int>(blocks);
   if (options.watch) return 1;  // which sees all blocks
   std::uint64_t workers =
       options.os_threads > 0 ? static_cast<unsigned>(options.os_threads) : std::thread::hardware_concurrency();
@@ -107,13 +109,15 @@ void run_kernel(const KernelCall& kernel) {
   for (int i = 0; i < count; ++i) workers.push_back(take_worker());
 
   std::atomic<bool> stop = false;
+  std::optional<Grid> grid;
+  if (kernel.cooperative) grid.emplace(workers.size());
   std::vector<std::exception_ptr> broken(workers.size());
   const auto work = [&, format = format_of_run()](std::size_t i) {
     try {
       set_format_of_run(format);
       const SignalStack signal_stack;
       const TimedThread watched;
-      if (!workers[i]->run(kernel, chosen, i, workers.size(), stop)) stop = true;
+      if (!workers[i]->run(kernel, chosen, i, workers.size(), stop, grid ? &*grid : nullptr)) stop = true;
     } catch (...) {
       broken[i] = std::current_exception();
       stop = true;
@@ -138,6 +142,7 @@ void run_kernel(const KernelCall& kernel) {
     }
     if (failure == nullptr) failure = broken[i];
   }
+  if (grid && grid->failure != nullptr) failure = grid->failure;
   for (std::unique_ptr<Worker>& worker : workers) {
     add_to_total(*worker);
     give_back(std::move(worker));

@@ -88,26 +88,16 @@ struct MmaLane {
 /// Meets the other lanes; the products are summed in double and rounded once.
 void mma(MmaLane&, Site);
 
-inline void mma_m16n8k8_f16(float (&d)[4], const unsigned (&a)[2], const unsigned (&b)[1], const float (&c)[4],
-                            Site site = Site::here()) {
-  MmaLane lane{MmaType::f16, 8, d, a, b, c};
-  mma(lane, site);
-}
-inline void mma_m16n8k8_bf16(float (&d)[4], const unsigned (&a)[2], const unsigned (&b)[1], const float (&c)[4],
-                             Site site = Site::here()) {
-  MmaLane lane{MmaType::bf16, 8, d, a, b, c};
-  mma(lane, site);
-}
-inline void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4],
-                             Site site = Site::here()) {
-  MmaLane lane{MmaType::f16, 16, d, a, b, c};
-  mma(lane, site);
-}
-inline void mma_m16n8k16_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4],
-                              Site site = Site::here()) {
-  MmaLane lane{MmaType::bf16, 16, d, a, b, c};
-  mma(lane, site);
-}
+#define FLASH_MMA(depth, type)                                                                                       \
+  inline void mma_m16n8k##depth##_##type(float(&d)[4], const unsigned(&a)[depth / 4], const unsigned(&b)[depth / 8], \
+                                         const float(&c)[4], Site site = Site::here()) {                             \
+    MmaLane lane{MmaType::type, depth, d, a, b, c};                                                                  \
+    mma(lane, site);                                                                                                 \
+  }
+FLASH_MMA(8, f16)
+FLASH_MMA(8, bf16)
+FLASH_MMA(16, f16)
+FLASH_MMA(16, bf16)
 
 // ---- two numbers of 16 bits in a register ------------------------------------------------------------------------------------------
 
@@ -157,18 +147,11 @@ inline void atomic_add4(GlobalPointer<float> to, const float4& values, Site site
   atomicAdd(to.data + 3, values.w);
 }
 
-inline void atomic_add2(GlobalPointer<float> to, const float2& values, Site site = Site::here()) {
-  check_together("atomic_add2", 2, to.data, to.left, site);
-  count_read_and_written(to.id, to.data, sizeof values, to.site);
-  atomicAdd(to.data, values.x);
-  atomicAdd(to.data + 1, values.y);
-}
-
 // ---- acquire and release ----------------------------------------------------------------------------------------------------
 
 // For whoever looks for races: what the thread did before the release lies before what follows the acquire.
-void finish_acquire(const int* address);
-void begin_release(int* address);
+void finish_acquire(const void* address);
+void begin_release(void* address);
 /// Lets other operating-system threads run, and the blocks on them.
 void yield();
 
@@ -178,6 +161,7 @@ inline int load_acquire(const int* address) {
   return value;
 }
 inline void add_release(int* address, int value) {
+  begin_atomic(address);
   begin_release(address);
   __atomic_fetch_add(address, value, __ATOMIC_RELEASE);
 }

@@ -39,7 +39,6 @@ FLASH_SIMT_VECTOR(int, int, 8, 16)
 FLASH_SIMT_VECTOR(unsigned, uint, 8, 16)
 FLASH_SIMT_VECTOR(short, short, 4, 8)
 FLASH_SIMT_VECTOR(unsigned short, ushort, 4, 8)
-#undef FLASH_SIMT_VECTOR
 
 struct [[gnu::may_alias]] float3 {
   float x, y, z;

@@ -53,65 +53,20 @@ Place place_of(const Thread& thread) {
 }  // namespace
 
 const char* name_of(WarpOperation operation) {
-  switch (operation) {
-    case WarpOperation::syncwarp:
-      return "__syncwarp";
-    case WarpOperation::shfl:
-      return "__shfl_sync";
-    case WarpOperation::shfl_up:
-      return "__shfl_up_sync";
-    case WarpOperation::shfl_down:
-      return "__shfl_down_sync";
-    case WarpOperation::shfl_xor:
-      return "__shfl_xor_sync";
-    case WarpOperation::ballot:
-      return "__ballot_sync";
-    case WarpOperation::any:
-      return "__any_sync";
-    case WarpOperation::all:
-      return "__all_sync";
-    case WarpOperation::match_any:
-      return "__match_any_sync";
-    case WarpOperation::match_all:
-      return "__match_all_sync";
-    case WarpOperation::add:
-      return "__reduce_add_sync";
-    case WarpOperation::min_signed:
-    case WarpOperation::min_unsigned:
-      return "__reduce_min_sync";
-    case WarpOperation::max_signed:
-    case WarpOperation::max_unsigned:
-      return "__reduce_max_sync";
-    case WarpOperation::bit_and:
-      return "__reduce_and_sync";
-    case WarpOperation::bit_or:
-      return "__reduce_or_sync";
-    case WarpOperation::bit_xor:
-      return "__reduce_xor_sync";
-    case WarpOperation::ldmatrix:
-      return "ldmatrix";
-    case WarpOperation::stmatrix:
-      return "stmatrix";
-    case WarpOperation::mma:
-      return "mma";
-    case WarpOperation::elect:
-      return "elect_one";
-  }
-  return "";
+  static constexpr const char* names[] = {"__syncwarp",        "__shfl_sync",       "__shfl_up_sync",
+                                          "__shfl_down_sync",  "__shfl_xor_sync",   "__ballot_sync",
+                                          "__any_sync",        "__all_sync",        "__match_any_sync",
+                                          "__match_all_sync",  "__reduce_add_sync", "__reduce_min_sync",
+                                          "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",
+                                          "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync",
+                                          "ldmatrix",          "stmatrix",          "mma",
+                                          "elect_one"};
+  return names[static_cast<std::size_t>(operation)];
 }
 
 const char* name_of(BarrierKind kind) {
-  switch (kind) {
-    case BarrierKind::plain:
-      return "__syncthreads";
-    case BarrierKind::count:
-      return "__syncthreads_count";
-    case BarrierKind::all:
-      return "__syncthreads_and";
-    case BarrierKind::any:
-      return "__syncthreads_or";
-  }
-  return "";
+  static constexpr const char* names[] = {"__syncthreads", "__syncthreads_count", "__syncthreads_and", "__syncthreads_or"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 std::string lanes_of(unsigned mask) {

@@ -8,31 +8,32 @@
 
 namespace flash::machine {
 
-void Observers::start_launch(const KernelCall& kernel, const Options& options) {
-  race_detector_.reset();
-  if (!options.watch) return;
+void Observers::start_launch(const KernelCall& kernel, const Options& options, Grid* grid) {
+  race_detector_ = grid != nullptr ? grid->race_detector : nullptr;
+  if (!options.watch || race_detector_ != nullptr) return;
   std::vector<Allocation> device = device_memory();
   if (!simt::findings().complete) {  // some writes were not seen
     for (Allocation& allocation : device) allocation.poisoned = false;
   }
-  race_detector_ = std::make_unique<RaceDetector>(kernel, options, std::move(device));
+  race_detector_ = std::make_shared<RaceDetector>(kernel, options, std::move(device));
+  if (grid != nullptr) grid->race_detector = race_detector_;
 }
 
-void Observers::end_launch() {
-  if (race_detector_ != nullptr) add_findings(*race_detector_);
+void Observers::end_launch(const Grid* grid) {
+  if (race_detector_ != nullptr && (grid == nullptr || grid->is_last())) add_findings(*race_detector_);
 }
 
 void Observers::start_block(const KernelCall& kernel, std::uint64_t block, MemoryRange dynamic_shared) {
   if (race_detector_ != nullptr) {
     const auto& [locals, shared_locals, own] = thread_locals();
     race_detector_->start_block(block, dynamic_shared, locals.begin != 0 ? locals : shared_locals);
-    if (block == 0 && locals.begin != 0) race_detector_->ignore(guard_variables());
+    if ((block == 0 || scheduler_.grid() != nullptr) && locals.begin != 0) race_detector_->ignore(guard_variables());
   }
   trace_ = block == 0 ? Trace::start_block(kernel) : nullptr;
 }
 
 void Observers::end_block() {
-  if (race_detector_ != nullptr) race_detector_->settle();
+  if (race_detector_ != nullptr) race_detector_->end_block();
   if (trace_ != nullptr) trace_->end_block();
 }
 

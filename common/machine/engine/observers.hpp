@@ -15,8 +15,8 @@ class Observers {
  public:
   explicit Observers(Scheduler& scheduler) : scheduler_(scheduler) {}
 
-  void start_launch(const KernelCall&, const Options&);
-  void end_launch();
+  void start_launch(const KernelCall&, const Options&, Grid*);
+  void end_launch(const Grid*);
   void start_block(const KernelCall&, std::uint64_t block, MemoryRange dynamic_shared);
   void end_block();
 
@@ -37,7 +37,7 @@ class Observers {
 
  private:
   Scheduler& scheduler_;
-  std::unique_ptr<RaceDetector> race_detector_;
+  std::shared_ptr<RaceDetector> race_detector_;
   Trace* trace_ = nullptr;  ///< null: nobody records the block
 };
 

@@ -38,7 +38,25 @@ RaceDetector::RaceDetector(const simt::KernelCall& kernel, const simt::Options& 
       limit_(options.watch_limit),
       lenient_(options.lenient || !options.host_pointers) {}
 
+void RaceDetector::switch_to(std::uint32_t block) {
+  if (block == block_) return;
+  settle();
+  WatchedBlock& self = *this;
+  std::swap(self, paused_[block_]);
+  std::swap(self, paused_[block]);
+  block_ = block;
+  for (auto& [token, left] : tokens_) {
+    if (in_device(reinterpret_cast<std::uintptr_t>(token))) left.here.clear();
+  }
+}
+
+void RaceDetector::grid_barrier() {
+  paused_[block_].barrier_ = barrier_;
+  for (const auto& [block, paused] : paused_) met_[block] = paused.barrier_;
+}
+
 void RaceDetector::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared) {
+  const bool alone = paused_.empty();
   block_ = static_cast<std::uint32_t>(block);
   dynamic_ = dynamic_shared;
   static_ = static_shared;
@@ -50,10 +68,17 @@ void RaceDetector::start_block(std::uint64_t block, MemoryRange dynamic_shared, 
   acquired_.clear();
   earlier_.clear();
   drawn_.clear();
-  std::erase_if(tokens_, [this](const auto& token) { return !in_device(reinterpret_cast<std::uintptr_t>(token.first)); });
-  for (auto& [token, left] : tokens_) left.here.clear();
-  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
+  if (alone)
+    std::erase_if(tokens_, [this](const auto& token) { return !in_device(reinterpret_cast<std::uintptr_t>(token.first)); });
+  for (auto& [token, left] : tokens_) {
+    if (alone) left.here.clear();
+  }
   arrays_.reset(static_cast<int>((threads_ + 31) / 32));
+}
+
+void RaceDetector::end_block() {
+  settle();
+  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
 }
 
 void RaceDetector::ignore(const std::vector<SharedVariable>& variables) {
@@ -208,7 +233,7 @@ bool RaceDetector::ordered(const Access& before, int thread) const {
     return found != blocks.end() && found->second[before.thread] >= before.clock;
   };
   const auto acquired = acquired_.find(static_cast<std::size_t>(thread));
-  return knows(earlier_) || (acquired != acquired_.end() && knows(acquired->second.earlier));
+  return knows(met_) || knows(earlier_) || (acquired != acquired_.end() && knows(acquired->second.earlier));
 }
 
 bool RaceDetector::drew(const Access& before, int thread) const {
@@ -328,8 +353,11 @@ void RaceDetector::release(int thread, const void* token) {
 }
 
 void RaceDetector::acquire(int thread, const void* token) {
-  if (const auto found = tokens_.find(token); found != tokens_.end())
-    join(acquired_[static_cast<std::size_t>(thread)], found->second);
+  const auto found = tokens_.find(token);
+  if (found == tokens_.end()) return;
+  Knowledge& acquired = acquired_[static_cast<std::size_t>(thread)];
+  join(acquired, found->second);
+  if (const auto own = acquired.earlier.find(block_); own != acquired.earlier.end()) join(acquired.here, own->second);
 }
 
 simt::ThreadName RaceDetector::name(const Access& access) const {
@@ -340,7 +368,6 @@ simt::ThreadName RaceDetector::name(const Access& access) const {
 }
 
 void RaceDetector::report(simt::Findings& findings) {
-  arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
   for (const auto& [address, count] : conflicts_) {
     const auto place = std::ranges::find(places_, address, &CodePlace::address);  // with its callers
     const std::string line = source_line(place == places_.end() ? CodePlace{.address = address} : *place).line;

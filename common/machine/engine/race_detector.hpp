@@ -65,45 +65,8 @@ GlobalWrites& global_writes();
 /// What simt::follow_writes() asks for; 0: nothing.
 std::uintptr_t followed_address();
 
-class RaceDetector {
- public:
-  /// It looks at Options::watch_limit accesses and then at no more, which report() says. `device`: the allocations whose words are followed.
-  RaceDetector(const simt::KernelCall&, const simt::Options&, std::vector<Allocation> device);
-
-  /// Block number `block` of the grid begins: its threads and its shared memory are new.
-  void start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared);
-
-  /// False if it has seen enough.
-  bool access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind, const CodePlace&);
-  /// Bytes that have a value from the start.
-  void assume_written(std::uintptr_t address, std::size_t bytes) { set_written(address, bytes, 0xF); }
-  /// These thread-local variables are not the kernel's.
-  void ignore(const std::vector<SharedVariable>&);
-  /// An asynchronous copy is to fill these bytes: until it lands they are as if nobody had written them.
-  void forget_writes(std::uintptr_t address, std::size_t bytes) { set_written(address, bytes, 0); }
-
-  // What orders the threads of the block: a barrier of all, a __syncwarp of some, a token that one releases and another acquires.
-  void barrier();
-  void meet(const std::vector<int>& threads);
-  void release(int thread, const void* token);
-  void acquire(int thread, const void* token);
-  /// An atomic of the thread meets those of other blocks: an order in practice, without the fence that CUDA asks for.
-  void draw(int thread, const void* token);
-  /// The last store has happened: did it change what another thread had stored there?
-  void settle();
-
-  std::uint32_t now(int thread) const { return own_[static_cast<std::size_t>(thread)]; }
-  /// Up to which time of `other` everything lies before what the thread does now.
-  std::uint32_t knows(int thread, int other) const {
-    return known(static_cast<std::size_t>(thread), static_cast<std::size_t>(other));
-  }
-
-  /// Memory is full: look no further.
-  void give_up() { accesses_ = limit_; }
-
-  void report(simt::Findings&);
-
- private:
+/// What the detector knows of the block that runs.
+struct WatchedBlock {
   /// One access to a word, against which later ones are held.
   struct Access {
     std::uint32_t place;  ///< index in places_
@@ -121,6 +84,65 @@ class RaceDetector {
     bool writes = false;       ///< of this launch
     bool ignored = false;
   };
+
+  std::uint32_t block_ = 0;
+  MemoryRange dynamic_{}, static_{};
+  std::vector<Word> dynamic_words_, static_words_;
+  // Vector clocks: up to which time of thread u everything lies before what thread t does now, known(t, u). Only what barriers did not tell
+  // everybody is kept for each thread by itself.
+  Clock own_;                                            ///< t's own time
+  Clock barrier_;                                        ///< u's time at the last barrier
+  std::vector<std::array<std::uint32_t, 32>> of_warp_;   ///< [t][lane of u], if they are of one warp
+  std::unordered_map<std::size_t, Knowledge> acquired_;  ///< [t], by a token since the last barrier
+  BlockClocks earlier_;                                  ///< known to all threads since the last barrier
+  std::vector<const void*> drawn_;                       ///< likewise
+  AccessLog arrays_;                                     ///< accesses to shared memory that no view has announced
+  MemoryRange announced_{};                              ///< by the last view
+};
+
+class RaceDetector : WatchedBlock {
+ public:
+  /// It looks at Options::watch_limit accesses and then at no more, which report() says. `device`: the allocations whose words are followed.
+  RaceDetector(const simt::KernelCall&, const simt::Options&, std::vector<Allocation> device);
+
+  /// Block number `block` of the grid begins: its threads and its shared memory are new.
+  void start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared);
+  void end_block();
+
+  /// False if it has seen enough.
+  bool access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind, const CodePlace&);
+  /// Bytes that have a value from the start.
+  void assume_written(std::uintptr_t address, std::size_t bytes) { set_written(address, bytes, 0xF); }
+  /// These thread-local variables are not the kernel's.
+  void ignore(const std::vector<SharedVariable>&);
+  /// An asynchronous copy is to fill these bytes: until it lands they are as if nobody had written them.
+  void forget_writes(std::uintptr_t address, std::size_t bytes) { set_written(address, bytes, 0); }
+
+  /// Another block of a cooperative launch goes on, or begins.
+  void switch_to(std::uint32_t block);
+  void grid_barrier();
+  // What orders the threads of the block: a barrier of all, a __syncwarp of some, a token that one releases and another acquires.
+  void barrier();
+  void meet(const std::vector<int>& threads);
+  void release(int thread, const void* token);
+  void acquire(int thread, const void* token);
+  /// An atomic of the thread meets those of other blocks: an order in practice, without the fence that CUDA asks for.
+  void draw(int thread, const void* token);
+
+  std::uint32_t now(int thread) const { return own_[static_cast<std::size_t>(thread)]; }
+  /// Up to which time of `other` everything lies before what the thread does now.
+  std::uint32_t knows(int thread, int other) const {
+    return known(static_cast<std::size_t>(thread), static_cast<std::size_t>(other));
+  }
+
+  /// Memory is full: look no further.
+  void give_up() { accesses_ = limit_; }
+
+  void report(simt::Findings&);
+
+ private:
+  /// The last store has happened: did it change what another thread had stored there?
+  void settle();
   struct Unwritten {
     Access read;
     bool shared;
@@ -158,21 +180,11 @@ class RaceDetector {
   const char* kernel_;
   dim3 grid_, block_shape_;
   std::size_t threads_;
-  // Vector clocks: up to which time of thread u everything lies before what thread t does now, known(t, u). Only what barriers did not tell
-  // everybody is kept for each thread by itself.
-  Clock own_;                                            ///< t's own time
-  Clock barrier_;                                        ///< u's time at the last barrier
-  std::vector<std::array<std::uint32_t, 32>> of_warp_;   ///< [t][lane of u], if they are of one warp
-  std::unordered_map<std::size_t, Knowledge> acquired_;  ///< [t], by a token since the last barrier
-  BlockClocks earlier_;                                  ///< known to all threads since the last barrier
-  std::vector<const void*> drawn_;                       ///< likewise
+  std::unordered_map<std::uint32_t, WatchedBlock> paused_;  ///< other blocks of a cooperative launch
+  BlockClocks met_;                                         ///< at the last grid.sync()
   std::unordered_map<const void*, Knowledge> tokens_;
   std::unordered_map<const void*, BlockClocks> tickets_;  ///< what a token passes on, and the atomic that left it
-  std::uint32_t block_ = 0;
-
-  MemoryRange dynamic_{}, static_{};
-  std::vector<Word> dynamic_words_, static_words_;
-  std::vector<Allocation> device_;  ///< in ascending order
+  std::vector<Allocation> device_;                        ///< in ascending order
   std::unordered_map<std::uintptr_t, std::unique_ptr<Word[]>> device_pages_;
   std::uintptr_t recent_page_number_ = 0;
   Word* recent_page_ = nullptr;
@@ -181,8 +193,6 @@ class RaceDetector {
   std::unordered_map<CodePlace, std::uint32_t, CodePlace::Hash> number_of_;  ///< in places_
   std::array<std::uint32_t, 1024> recent_places_{};                          ///< of places with this hash, the one seen last
 
-  AccessLog arrays_;                                             ///< accesses to shared memory that no view has announced
-  MemoryRange announced_{};                                      ///< by the last view
   std::unordered_map<std::uintptr_t, std::uint64_t> conflicts_;  ///< by the code's address
 
   const std::uintptr_t followed_ = followed_address();

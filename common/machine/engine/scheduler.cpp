@@ -19,7 +19,7 @@ namespace flash::machine {
 namespace {
 
 constexpr std::size_t frame_bytes = 8192;  // of a kernel and what it calls
-constexpr std::int64_t share_of_steps = 1 << 22;
+constexpr std::int64_t share_of_steps = 1 << 20, share_in_grid = 1 << 14;
 
 const char* rule_of(Scheduler::Fault fault) {
   using Fault = Scheduler::Fault;
@@ -36,11 +36,11 @@ Scheduler::~Scheduler() {
   }
 }
 
-void Scheduler::start_launch(const KernelCall& kernel, const Options& options) {
+void Scheduler::start_launch(const KernelCall& kernel, const Options& options, Grid* grid) {
   kernel_ = &kernel;
+  grid_ = grid;
   options_ = options;
   failure_ = nullptr;
-  recent_access = nullptr;
   main_fiber_ = sanitizer::current_fiber();
   const dim3 block = kernel.shape.block;
   const unsigned count = block.x * block.y * block.z;
@@ -57,6 +57,7 @@ void Scheduler::start_launch(const KernelCall& kernel, const Options& options) {
 }
 
 void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
+  block_ = block;
   random_.seed(options_.seed * 0x9E3779B97F4A7C15u + block);
   for (Thread* thread : threads_) {
     thread->state = State::ready;
@@ -65,7 +66,7 @@ void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
     thread->groups = 0;
     thread->fenced = false;
     thread->last_atomic = nullptr;
-    thread->steps_left = std::min(options_.steps, share_of_steps);
+    thread->steps_left = std::min(options_.steps, grid_ != nullptr ? share_in_grid : share_of_steps);
     thread->store = options_.steps - thread->steps_left;
     thread->unwatched = 0;
     sanitizer::unpoison(thread->stack.bottom, thread->stack.bytes);
@@ -261,7 +262,7 @@ std::string Scheduler::message(Fault fault) const {
 bool Scheduler::take_share() {
   stock_ = {};
   if (!has_store()) return false;
-  instruments.steps_left = std::min(current_->store, share_of_steps);
+  instruments.steps_left = std::min(current_->store, grid_ != nullptr ? share_in_grid : share_of_steps);
   current_->store -= instruments.steps_left;
   return true;
 }
@@ -278,19 +279,25 @@ void Scheduler::take_stock(std::uintptr_t address, std::size_t bytes, AccessKind
     }
   }
   if (++stock_.accesses < 4096) return;
-  recent_access = from;
   const bool waits = !stock_.gets_on && !stock_.places.empty();
   const std::uintptr_t where = waits ? std::ranges::min(stock_.places) : 0;
   const auto now = std::chrono::steady_clock::now();
   if (!waits || wait_.thread != current_ || wait_.address != where) {
     wait_ = {waits ? current_ : nullptr, where, now};
-  } else if (now - wait_.since > std::chrono::seconds(options_.watch ? 3 : 30)) {  // else blocks run side by side
+  } else if (now - wait_.since > std::chrono::milliseconds(grid_ != nullptr ? 500 : options_.watch ? 3000 : 30000)) {
     instruments = {};
     const std::string memory = place_near(where, bytes);
-    abandon(RuleId::deadlock, "waits in a loop until another thread changes " + (memory.empty() ? "shared memory" : memory) +
-                                  ", address " + hexadecimal(where) +
-                                  "; in the simulator no other runs before this one's next barrier or warp operation; at " +
-                                  machine::words(source_line_of_call(from)));
+    abandon(RuleId::deadlock,
+            "waits in a loop until another thread changes " + (memory.empty() ? "shared memory" : memory) + ", address " +
+                hexadecimal(where) +
+                "; in the simulator no other of its block runs before this one's next barrier or warp operation; at " +
+                machine::words(source_line_of_call(from)));
+  }
+  if (waits && grid_ != nullptr) {
+    const Instruments own = std::exchange(instruments, {});
+    grid_->yield(block_);
+    instruments = own;
+    wait_.since += std::chrono::steady_clock::now() - now;
   }
   take_share();
 }

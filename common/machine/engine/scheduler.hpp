@@ -3,11 +3,11 @@
 
 #include "common/machine/cpu/launch.hpp"
 #include "common/machine/cpu/options.hpp"
+#include "common/machine/engine/grid.hpp"
 #include "common/machine/engine/instrumentation.hpp"
 #include "common/machine/engine/threads.hpp"
 #include "common/machine/rules.hpp"
 
-#include <atomic>
 #include <chrono>
 #include <deque>
 #include <exception>
@@ -18,9 +18,6 @@
 
 namespace flash::machine {
 
-/// The return address of an access, of a thread of the running launch that has made millions; null so far.
-inline std::atomic<const void*> recent_access = nullptr;
-
 class Scheduler {
  public:
   Scheduler() = default;
@@ -28,7 +25,7 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  void start_launch(const KernelCall&, const Options&);
+  void start_launch(const KernelCall&, const Options&, Grid*);
   /// All threads of the block are ready to run `entry`, and current() is the first.
   void start_block(std::uint64_t block, void (*entry)());
   /// Runs them until all have exited, none can go on, or one fails; then `instruments` are reset.
@@ -63,8 +60,8 @@ class Scheduler {
   /// One of so many, by the order of threads that is asked for.
   std::size_t choose(std::size_t count);
 
-  void count_steps(std::int64_t steps, Site site) {
-    if ((instruments.steps_left -= steps) < 0 && !take_share()) no_steps_left(site);
+  void count_steps(std::int64_t steps, auto where) {
+    if ((instruments.steps_left -= steps) < 0 && !take_share()) no_steps_left(where);
   }
   bool has_store() const { return current_->store > 0; }
   /// At each access from when a thread has used up a share of its steps until it gets the next: does it wait in a loop for what only another
@@ -83,6 +80,7 @@ class Scheduler {
   /// For signal handlers too, which may not even allocate memory: the message is made later. `instruction` is the one that is to blame.
   enum class Fault : std::uint8_t { none, stack_overflow, bad_address, stands_still };
   [[noreturn]] void abandon(Fault, const void* address, const void* instruction);
+  Grid* grid() const { return grid_; }  ///< null: the launch is no cooperative one
   bool in_guard(const void* address) const { return stacks_.in_guard(address, current_->number); }
 
  private:
@@ -116,6 +114,8 @@ class Scheduler {
 
   const KernelCall* kernel_ = nullptr;
   Options options_;
+  Grid* grid_ = nullptr;
+  std::uint64_t block_ = 0;
   std::mt19937_64 random_;
   StackPool stacks_;
   std::vector<Thread> all_;       ///< of the largest block so far

@@ -9,10 +9,10 @@ namespace flash::machine {
 
 /// A line of a kernel, and the kernel's line that led there if that is in another file, as where a helper was called.
 struct SourceLine {
-  std::string line, caller;  ///< "04_fa1_forward/3_tiled.cuh:37"; caller: "" if there is none, or it is not known
+  std::string line, caller;  ///< "04_fa1_forward/4_tiled.cuh:37"; caller: "" if there is none, or it is not known
 };
 
-/// "04_fa1_forward/3_tiled.cuh:37". A return address is looked up in the program's line table by binutils' addr2line (macOS: atos), where
+/// "04_fa1_forward/4_tiled.cuh:37". A return address is looked up in the program's line table by binutils' addr2line (macOS: atos), where
 /// it is installed; of the functions that were inlined there, the innermost that is not the simulator's counts.
 SourceLine source_line(const CodePlace&);
 

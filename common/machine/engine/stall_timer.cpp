@@ -69,6 +69,12 @@ TimedThread::~TimedThread() {
   mine = nullptr;
 }
 
+void TimedThread::rest(bool rests) {
+  if (mine == nullptr) return;
+  mine->still = 0;
+  mine->watched = !rests;
+}
+
 bool stands_still() {
   if (mine != nullptr && mine->still >= most_seconds && *mine->steps == mine->seen) return true;  // passed on
   for (Entry& entry : entries) {

@@ -24,6 +24,8 @@ class TimedThread {
   ~TimedThread();
   TimedThread(const TimedThread&) = delete;
   TimedThread& operator=(const TimedThread&) = delete;
+  /// The calling thread waits for others, or does so no longer.
+  static void rest(bool);
 };
 
 /// For the handler of the signal: has the calling thread not moved for too long? Passes the signal on to others that have not.

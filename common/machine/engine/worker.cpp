@@ -36,12 +36,21 @@ Worker& running_worker(const char* what) {
 }
 
 bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t first, std::uint64_t step,
-                 const std::atomic<bool>& stop) {
-  scheduler.start_launch(kernel, options);
+                 const std::atomic<bool>& stop, Grid* grid) {
+  const struct Turn {
+    Grid* grid;
+    std::uint64_t block;
+    const Scheduler& scheduler;
+    ~Turn() {
+      if (grid != nullptr) grid->end(block, scheduler.failure());
+    }
+  } turn{grid, first, scheduler};
+  if (grid != nullptr) grid->begin(first);
+  scheduler.start_launch(kernel, options, grid);
   remarked_ = {};
   reach_.start(kernel, scheduler.stacks(), options.host_pointers);  // names tensors, by which the block counts
   block.start_launch(kernel, options);
-  observers.start_launch(kernel, options);
+  observers.start_launch(kernel, options, grid);
   const std::size_t threads = scheduler.threads().size();
   warps_.assign((threads + warpSize - 1) / warpSize, {});
   for (std::size_t i = 0; i < threads; ++i) warps_[i / warpSize].present |= 1u << i % warpSize;
@@ -52,7 +61,7 @@ bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t
   for (std::uint64_t number = first; number < blocks && !stop && scheduler.failure() == nullptr; number += step) {
     run_block(number);
   }
-  observers.end_launch();
+  observers.end_launch(grid);
   reach_.end();
   this_worker = nullptr;
   return scheduler.failure() == nullptr;

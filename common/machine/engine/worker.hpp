@@ -33,7 +33,8 @@ class Worker {
   static Worker* running();
 
   /// Runs the blocks first, first + step, ... until one fails or `stop` says so. Returns false if one failed, the last one.
-  bool run(const KernelCall&, const Options&, std::uint64_t first, std::uint64_t step, const std::atomic<bool>& stop);
+  bool run(const KernelCall&, const Options&, std::uint64_t first, std::uint64_t step, const std::atomic<bool>& stop,
+           Grid* grid);
 
   Scheduler scheduler;
   Observers observers{scheduler};

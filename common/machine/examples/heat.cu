@@ -21,7 +21,7 @@ int main() {
   cudaMallocManaged(&v, n * n * sizeof(float));
   for (int i = 0; i < n * n; ++i) u[i] = v[i] = (i % n) * (i % n);
   void* arguments[] = {&n, &steps, &u, &v};
-  cudaLaunchCooperativeKernel(reinterpret_cast<void*>(heat), dim3(1), dim3(256), arguments);
+  cudaLaunchCooperativeKernel(reinterpret_cast<void*>(heat), dim3(4), dim3(64), arguments);
   cudaDeviceSynchronize();
   for (int y = steps; y < n - steps; ++y)  // far from the border x^2 grows by 1/2 per step
     for (int x = steps; x < n - steps; ++x) wrong += u[y * n + x] != x * x + 0.5f * steps;

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Runs each example whole, where nothing may be found, and without each line that it marks, which has to be reported.
 
-  prove.py [FILE.cu...]     prints a Markdown table (default: all examples); exit code 1 if one is not as its marks say
+  prove.py [FILE.cu...]     default: all examples; exit code 1 if one is not as its marks say
 
 A mark is `// <- without this: RULE on NAME`: a finding has this rule id, and each of its lines mentions NAME.
 """
 
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -15,21 +14,18 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 RUN = HERE.parents[1] / "run"
-MARK = re.compile(r"(\S.*?) *// <- without this: (\w+) on (\w+)$")
+MARK = re.compile(r"// <- without this: (\w+) on (\w+)$")
 
 
 def run(file, *options):
-    """What common/run finds, and the processor's seconds that it takes."""
-    start = os.times()
+    """What common/run finds, and all of it in words."""
     done = subprocess.run([RUN, file, "--json", *options], capture_output=True, text=True, check=False)
     try:
         said = json.loads(done.stdout)
     except ValueError:
         said = {"error": done.stderr.strip()}
-    said["findings"] = [f for part in said.get("kernels", []) for f in part["findings"]] + said.get("host", [])
-    said["wrong"] = said.get("error") or "; ".join(f["text"] for f in said["findings"])
-    end = os.times()
-    return done.returncode, said, end.children_user + end.children_system - start.children_user - start.children_system
+    findings = [f for part in said.get("kernels", []) for f in part["findings"]] + said.get("host", [])
+    return done.returncode, findings, said.get("error") or "; ".join(f["text"] for f in findings) or "nothing found"
 
 
 def named(finding, rule, name, file, text):
@@ -41,40 +37,22 @@ def named(finding, rule, name, file, text):
 
 
 def prove(file):
-    """Rows of the table, and what is not as it should be."""
+    """True if the file is as its marks say; prints a line for each."""
     text = file.read_text().splitlines()
-    code, said, seconds = run(file)
-    wrong = [] if code == 0 else [f"{file.name}, whole: exit code {code}, {said['wrong']}"]
-    kernels = sum("__global__" in line for line in text)
-    first = f"| {text[0][3:].partition(':')[0]} | [`{file.name}`](../../{file.relative_to(HERE.parents[2])}) | {len(text)} | {kernels} | {seconds:.1f} s |"
-    rows = []
+    code, _, words = run(file)
+    print(f"{file.name}: {'nothing found' if code == 0 else f'WRONG: exit code {code}, {words}'}", flush=True)
+    right = code == 0
     for number, line in enumerate(text, 1):
         if not (mark := MARK.search(line)):
             continue
-        statement, rule, name = mark.groups()
-        statement = statement.replace("|", "\\|")
-        code, said, _ = run(file, "--without", f"{file}:{number}")
-        found = [lines for f in said["findings"] if (lines := named(f, rule, name, file, text))]
-        if code != 1 or not found:
-            wrong.append(f"{file.name}:{number}, left out: exit code {code}, no {rule} on {name}; {said['wrong'] or 'nothing found'}")
-        lines = " and ".join(map(str, sorted(set(found[0])))) if found else "missed"
-        rows.append(f"{first} {number}: `{statement}` | `{rule}` | {lines} |")
-        first = "| | | | | |"
-    return rows, wrong
-
-
-def main():
-    files = [pathlib.Path(f).resolve() for f in sys.argv[1:]] or sorted(HERE.glob("*.cu"))
-    print("| kind | file | lines | kernels | time, whole | left out | rule | lines named |")
-    print("| --- | --- | ---: | ---: | ---: | --- | --- | ---: |")
-    wrong = []
-    for file in files:
-        rows, problems = prove(file)
-        print("\n".join(rows), flush=True)
-        wrong += problems
-    print("\n".join(wrong), end="\n" if wrong else "", file=sys.stderr)
-    return bool(wrong)
+        code, findings, words = run(file, "--without", f"{file}:{number}")
+        found = [lines for f in findings if (lines := named(f, *mark.groups(), file, text))]
+        lines = " and ".join(map(str, sorted(set(found[0])))) if code == 1 and found else f"WRONG: exit code {code}, {words}"
+        print(f"{file.name}:{number}, left out: {mark[1]} on {mark[2]}, lines {lines}", flush=True)
+        right = right and code == 1 and bool(found)
+    return right
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    files = [pathlib.Path(f).resolve() for f in sys.argv[1:]] or sorted(HERE.glob("*.cu"))
+    sys.exit(not all([prove(file) for file in files]))

@@ -169,30 +169,29 @@ class GpuDevice final : public Device {
     check_cuda(cudaDeviceSynchronize(), "kernel");
   }
 
-  Timing time(const std::function<void()>& launches, int iterations, bool cold_l2) override {
+  Timing time(const std::function<void()>& launches, int iterations) override {
     constexpr int warm_ups = 3;
     for (int i = 0; i < warm_ups; ++i) launches();
     check_cuda(cudaDeviceSynchronize(), "kernel");
 
     // Overwriting a buffer of four times the L2 leaves nothing of the inputs in it. The launches are queued while that runs,
     // so that the time between the events holds no gap of the CPU's making.
-    const std::size_t flush_bytes = cold_l2 ? 4 * l2_bytes_ : 0;
-    const Buffer flush(*this, flush_bytes);
+    const Buffer flush(*this, 4 * l2_bytes_);
     std::vector<double> ms;
     const EventPair events;
     for (int i = 0; i < iterations; ++i) {
-      if (cold_l2) check_cuda(cudaMemsetAsync(flush.data(), i & 1, flush_bytes), "flush of the L2");
+      check_cuda(cudaMemsetAsync(flush.data(), i & 1, flush.bytes()), "flush of the L2");
       check_cuda(cudaEventRecord(events.start), "cudaEventRecord");
       launches();
       check_cuda(cudaEventRecord(events.stop), "cudaEventRecord");
       ms.push_back(events.milliseconds());
     }
     const auto [fastest, slowest] = std::minmax_element(ms.begin(), ms.end());
-    return {.median_ms = median(ms), .min_ms = *fastest, .max_ms = *slowest, .iterations = iterations, .cold_l2 = cold_l2};
+    return {.median_ms = median(ms), .min_ms = *fastest, .max_ms = *slowest, .iterations = iterations};
   }
 
   void reset_counters() override {}
-  Counters counters() const override { return {}; }
+  Counters counters() override { return {}; }
 
  private:
   DeviceInfo info_;

@@ -179,7 +179,6 @@ FLASH_OPERATION(greater, a < b ? b : a)
 FLASH_OPERATION(bit_and, a& b)
 FLASH_OPERATION(bit_or, a | b)
 FLASH_OPERATION(bit_xor, a ^ b)
-#undef FLASH_OPERATION
 
 template <class Group, class T, class Operation>
 T reduce(const Group& group, T value, Operation operation, FLASH_HERE) {
@@ -223,6 +222,5 @@ void wait_prior(const Group& group, FLASH_HERE) {
   flash::plain::cp_async_wait(Newest);
   group.sync(site);
 }
-#undef FLASH_HERE
 
 }  // namespace cooperative_groups

@@ -50,7 +50,6 @@ cublasStatus_t gemm(cublasOperation_t a_op, cublasOperation_t b_op, int m, int n
 FLASH_GEMM(float, S, CUDA_R_32F)
 FLASH_GEMM(double, D, CUDA_R_64F)
 FLASH_GEMM(__half, H, CUDA_R_16F)
-#undef FLASH_GEMM
 template <class Compute, class Algorithm>
 cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void* alpha, const void* a,
                             cudaDataType_t type_a, int lda, const void* b, cudaDataType_t type_b, int ldb, const void* beta, void* c,

@@ -62,7 +62,6 @@ FLASH_MIXED(<)
 FLASH_MIXED(>)
 FLASH_MIXED(<=)
 FLASH_MIXED(>=)
-#undef FLASH_MIXED
 
 #define FLASH_ONE(name, value)       \
   template <class F>                 \
@@ -90,7 +89,6 @@ FLASH_ONE(floor, floorf(x))
 FLASH_ONE(ceil, ceilf(x))
 FLASH_ONE(trunc, truncf(x))
 FLASH_ONE(rint, rintf(x))
-#undef FLASH_ONE
 
 template <class F>
 Float16<F> __hfma(Float16<F> a, Float16<F> b, Float16<F> c) {
@@ -112,7 +110,6 @@ Float16<F> __habs(Float16<F> a) {
 FLASH_PAIR(__hdiv)
 FLASH_PAIR(__hmax)
 FLASH_PAIR(__hmin)
-#undef FLASH_PAIR
 template <class F>
 Two16<F> __hneg2(Two16<F> a) {
   return -a;
@@ -132,7 +129,6 @@ FLASH_COMPARE(__hlt, <)
 FLASH_COMPARE(__hle, <=)
 FLASH_COMPARE(__hgt, >)
 FLASH_COMPARE(__hge, >=)
-#undef FLASH_COMPARE
 template <class F>
 bool __hisinf(Float16<F> a) {
   return std::isinf(float(a));

@@ -82,8 +82,6 @@ namespace flash::plain {
 
 /// Runs a kernel, watched unless the same has been watched long enough, and keeps what was found for the report at the program's end.
 void run(const KernelCall&, bool cooperative = false);
-/// Of the threads of the launch that runs.
-void count_thread();
 
 template <class Kernel, class... A>
 void run_with(const char* name, const LaunchShape& shape, Kernel kernel, bool cooperative, A... arguments) {
@@ -92,7 +90,6 @@ void run_with(const char* name, const LaunchShape& shape, Kernel kernel, bool co
     std::tuple<A...> arguments;
   } const call{kernel, {arguments...}};
   const auto invoke = [](const void* self) FLASH_UNWATCHED {
-    count_thread();
     const Call& it = *static_cast<const Call*>(self);
     std::apply(it.kernel, it.arguments);
   };

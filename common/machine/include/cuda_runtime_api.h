@@ -1,71 +1,81 @@
 // The runtime's functions, on a device that has done everything when a call returns.
 #pragma once
 
+// FLASH_EACH(name, number, text)
+#define FLASH_ERRORS(FLASH_EACH) \
+  FLASH_EACH(cudaSuccess, 0, "no error") \
+  FLASH_EACH(cudaErrorInvalidValue, 1, "invalid argument") \
+  FLASH_EACH(cudaErrorMemoryAllocation, 2, "out of memory") \
+  FLASH_EACH(cudaErrorInitializationError, 3, "cudaErrorInitializationError") \
+  FLASH_EACH(cudaErrorCudartUnloading, 4, "cudaErrorCudartUnloading") \
+  FLASH_EACH(cudaErrorInvalidConfiguration, 9, "invalid configuration argument") \
+  FLASH_EACH(cudaErrorInvalidSymbol, 13, "cudaErrorInvalidSymbol") \
+  FLASH_EACH(cudaErrorInvalidDevicePointer, 17, "cudaErrorInvalidDevicePointer") \
+  FLASH_EACH(cudaErrorInvalidMemcpyDirection, 21, "cudaErrorInvalidMemcpyDirection") \
+  FLASH_EACH(cudaErrorInsufficientDriver, 35, "cudaErrorInsufficientDriver") \
+  FLASH_EACH(cudaErrorInvalidDeviceFunction, 98, "cudaErrorInvalidDeviceFunction") \
+  FLASH_EACH(cudaErrorNoDevice, 100, "cudaErrorNoDevice") \
+  FLASH_EACH(cudaErrorInvalidDevice, 101, "cudaErrorInvalidDevice") \
+  FLASH_EACH(cudaErrorInvalidResourceHandle, 400, "cudaErrorInvalidResourceHandle") \
+  FLASH_EACH(cudaErrorNotReady, 600, "cudaErrorNotReady") \
+  FLASH_EACH(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered") \
+  FLASH_EACH(cudaErrorLaunchOutOfResources, 701, "cudaErrorLaunchOutOfResources") \
+  FLASH_EACH(cudaErrorLaunchTimeout, 702, "cudaErrorLaunchTimeout") \
+  FLASH_EACH(cudaErrorPeerAccessAlreadyEnabled, 704, "cudaErrorPeerAccessAlreadyEnabled") \
+  FLASH_EACH(cudaErrorPeerAccessNotEnabled, 705, "cudaErrorPeerAccessNotEnabled") \
+  FLASH_EACH(cudaErrorAssert, 710, "cudaErrorAssert") \
+  FLASH_EACH(cudaErrorHostMemoryAlreadyRegistered, 712, "cudaErrorHostMemoryAlreadyRegistered") \
+  FLASH_EACH(cudaErrorHostMemoryNotRegistered, 713, "cudaErrorHostMemoryNotRegistered") \
+  FLASH_EACH(cudaErrorMisalignedAddress, 716, "misaligned address") \
+  FLASH_EACH(cudaErrorLaunchFailure, 719, "unspecified launch failure") \
+  FLASH_EACH(cudaErrorCooperativeLaunchTooLarge, 720, "cudaErrorCooperativeLaunchTooLarge") \
+  FLASH_EACH(cudaErrorNotSupported, 801, "cudaErrorNotSupported") \
+  FLASH_EACH(cudaErrorUnknown, 999, "cudaErrorUnknown")
 enum cudaError {
-  cudaSuccess = 0,
-  cudaErrorInvalidValue = 1,
-  cudaErrorMemoryAllocation = 2,
-  cudaErrorInitializationError = 3,
-  cudaErrorCudartUnloading = 4,
-  cudaErrorInvalidConfiguration = 9,
-  cudaErrorInvalidSymbol = 13,
-  cudaErrorInvalidDevicePointer = 17,
-  cudaErrorInvalidMemcpyDirection = 21,
-  cudaErrorInsufficientDriver = 35,
-  cudaErrorInvalidDeviceFunction = 98,
-  cudaErrorNoDevice = 100,
-  cudaErrorInvalidDevice = 101,
-  cudaErrorInvalidResourceHandle = 400,
-  cudaErrorNotReady = 600,
-  cudaErrorIllegalAddress = 700,
-  cudaErrorLaunchOutOfResources = 701,
-  cudaErrorLaunchTimeout = 702,
-  cudaErrorPeerAccessAlreadyEnabled = 704,
-  cudaErrorPeerAccessNotEnabled = 705,
-  cudaErrorAssert = 710,
-  cudaErrorHostMemoryAlreadyRegistered = 712,
-  cudaErrorHostMemoryNotRegistered = 713,
-  cudaErrorMisalignedAddress = 716,
-  cudaErrorLaunchFailure = 719,
-  cudaErrorCooperativeLaunchTooLarge = 720,
-  cudaErrorNotSupported = 801,
-  cudaErrorUnknown = 999
+#define FLASH_EACH(name, number, text) name = number,
+  FLASH_ERRORS(FLASH_EACH)
+#undef FLASH_EACH
 };
 typedef enum cudaError cudaError_t;
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+// FLASH_EACH(name, number, member of cudaDeviceProp)
+#define FLASH_ATTRIBUTES(FLASH_EACH) \
+  FLASH_EACH(cudaDevAttrMaxThreadsPerBlock, 1, maxThreadsPerBlock) \
+  FLASH_EACH(cudaDevAttrMaxBlockDimX, 2, maxThreadsDim[0]) \
+  FLASH_EACH(cudaDevAttrMaxGridDimX, 5, maxGridSize[0]) \
+  FLASH_EACH(cudaDevAttrMaxSharedMemoryPerBlock, 8, sharedMemPerBlock) \
+  FLASH_EACH(cudaDevAttrTotalConstantMemory, 9, totalConstMem) \
+  FLASH_EACH(cudaDevAttrWarpSize, 10, warpSize) \
+  FLASH_EACH(cudaDevAttrMaxRegistersPerBlock, 12, regsPerBlock) \
+  FLASH_EACH(cudaDevAttrClockRate, 13, clockRate) \
+  FLASH_EACH(cudaDevAttrGpuOverlap, 15, deviceOverlap) \
+  FLASH_EACH(cudaDevAttrMultiProcessorCount, 16, multiProcessorCount) \
+  FLASH_EACH(cudaDevAttrKernelExecTimeout, 17, kernelExecTimeoutEnabled) \
+  FLASH_EACH(cudaDevAttrIntegrated, 18, integrated) \
+  FLASH_EACH(cudaDevAttrCanMapHostMemory, 19, canMapHostMemory) \
+  FLASH_EACH(cudaDevAttrComputeMode, 20, computeMode) \
+  FLASH_EACH(cudaDevAttrConcurrentKernels, 31, concurrentKernels) \
+  FLASH_EACH(cudaDevAttrMemoryClockRate, 36, memoryClockRate) \
+  FLASH_EACH(cudaDevAttrGlobalMemoryBusWidth, 37, memoryBusWidth) \
+  FLASH_EACH(cudaDevAttrL2CacheSize, 38, l2CacheSize) \
+  FLASH_EACH(cudaDevAttrMaxThreadsPerMultiProcessor, 39, maxThreadsPerMultiProcessor) \
+  FLASH_EACH(cudaDevAttrUnifiedAddressing, 41, unifiedAddressing) \
+  FLASH_EACH(cudaDevAttrComputeCapabilityMajor, 75, major) \
+  FLASH_EACH(cudaDevAttrComputeCapabilityMinor, 76, minor) \
+  FLASH_EACH(cudaDevAttrStreamPrioritiesSupported, 78, streamPrioritiesSupported) \
+  FLASH_EACH(cudaDevAttrMaxSharedMemoryPerMultiprocessor, 81, sharedMemPerMultiprocessor) \
+  FLASH_EACH(cudaDevAttrMaxRegistersPerMultiprocessor, 82, regsPerMultiprocessor) \
+  FLASH_EACH(cudaDevAttrManagedMemory, 83, managedMemory) \
+  FLASH_EACH(cudaDevAttrConcurrentManagedAccess, 89, concurrentManagedAccess) \
+  FLASH_EACH(cudaDevAttrCooperativeLaunch, 95, cooperativeLaunch) \
+  FLASH_EACH(cudaDevAttrMaxSharedMemoryPerBlockOptin, 97, sharedMemPerBlockOptin) \
+  FLASH_EACH(cudaDevAttrMaxBlocksPerMultiprocessor, 106, maxBlocksPerMultiProcessor) \
+  FLASH_EACH(cudaDevAttrReservedSharedMemoryPerBlock, 111, reservedSharedMemPerBlock) \
+  FLASH_EACH(cudaDevAttrMemoryPoolsSupported, 115, integrated)
 enum cudaDeviceAttr {
-  cudaDevAttrMaxThreadsPerBlock = 1,
-  cudaDevAttrMaxBlockDimX = 2,
-  cudaDevAttrMaxGridDimX = 5,
-  cudaDevAttrMaxSharedMemoryPerBlock = 8,
-  cudaDevAttrTotalConstantMemory = 9,
-  cudaDevAttrWarpSize = 10,
-  cudaDevAttrMaxRegistersPerBlock = 12,
-  cudaDevAttrClockRate = 13,
-  cudaDevAttrGpuOverlap = 15,
-  cudaDevAttrMultiProcessorCount = 16,
-  cudaDevAttrKernelExecTimeout = 17,
-  cudaDevAttrIntegrated = 18,
-  cudaDevAttrCanMapHostMemory = 19,
-  cudaDevAttrComputeMode = 20,
-  cudaDevAttrConcurrentKernels = 31,
-  cudaDevAttrMemoryClockRate = 36,
-  cudaDevAttrGlobalMemoryBusWidth = 37,
-  cudaDevAttrL2CacheSize = 38,
-  cudaDevAttrMaxThreadsPerMultiProcessor = 39,
-  cudaDevAttrUnifiedAddressing = 41,
-  cudaDevAttrComputeCapabilityMajor = 75,
-  cudaDevAttrComputeCapabilityMinor = 76,
-  cudaDevAttrStreamPrioritiesSupported = 78,
-  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
-  cudaDevAttrMaxRegistersPerMultiprocessor = 82,
-  cudaDevAttrManagedMemory = 83,
-  cudaDevAttrConcurrentManagedAccess = 89,
-  cudaDevAttrCooperativeLaunch = 95,
-  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
-  cudaDevAttrMaxBlocksPerMultiprocessor = 106,
-  cudaDevAttrReservedSharedMemoryPerBlock = 111,
-  cudaDevAttrMemoryPoolsSupported = 115
+#define FLASH_EACH(name, number, member) name = number,
+  FLASH_ATTRIBUTES(FLASH_EACH)
+#undef FLASH_EACH
 };
 enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeExclusive, cudaComputeModeProhibited, cudaComputeModeExclusiveProcess };
 enum cudaFuncAttribute {
@@ -74,7 +84,6 @@ enum cudaFuncAttribute {
   cudaFuncAttributeNonPortableClusterSizeAllowed = 14
 };
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
-enum cudaSharedMemConfig { cudaSharedMemBankSizeDefault, cudaSharedMemBankSizeFourByte, cudaSharedMemBankSizeEightByte };
 enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize, cudaLimitPersistingL2CacheSize = 6 };
 enum cudaMemoryAdvise {
   cudaMemAdviseSetReadMostly = 1,
@@ -120,19 +129,6 @@ constexpr auto cudaMemoryTypeUnregistered = cudaPointerAttributes::cudaMemoryTyp
 constexpr auto cudaMemoryTypeHost = cudaPointerAttributes::cudaMemoryTypeHost;
 constexpr auto cudaMemoryTypeDevice = cudaPointerAttributes::cudaMemoryTypeDevice;
 constexpr auto cudaMemoryTypeManaged = cudaPointerAttributes::cudaMemoryTypeManaged;
-struct cudaExtent {
-  std::size_t width, height, depth;
-};
-struct cudaPitchedPtr {
-  void* ptr;
-  std::size_t pitch, xsize, ysize;
-};
-enum cudaMemLocationType { cudaMemLocationTypeInvalid, cudaMemLocationTypeDevice, cudaMemLocationTypeHost };
-struct cudaMemLocation {
-  cudaMemLocationType type;
-  int id;
-};
-
 // ---- errors --------------------------------------------------------------------------------------------------------------------------------
 
 cudaError_t cudaGetLastError();   ///< and forgets it
@@ -161,7 +157,6 @@ FLASH_ALLOCATE(cudaMallocAsync, false, cudaStream_t = nullptr)
 FLASH_ALLOCATE(cudaMallocManaged, true, unsigned = 1)
 FLASH_ALLOCATE(cudaMallocHost, true, unsigned = 0)
 FLASH_ALLOCATE(cudaHostAlloc, true, unsigned = 0)
-#undef FLASH_ALLOCATE
 template <class T>
 cudaError_t cudaMallocPitch(T** p, std::size_t* pitch, std::size_t width, std::size_t height, FLASH_SITE) {
   *pitch = (width + 511) / 512 * 512;
@@ -260,30 +255,14 @@ inline cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess 
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 inline cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp*) { return *device = 0, cudaSuccess; }
 inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
-inline cudaError_t cudaInitDevice(int, unsigned, unsigned) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSynchronize() { return ::flash::plain::last_error(); }
 inline cudaError_t cudaThreadSynchronize() { return ::flash::plain::last_error(); }
 inline cudaError_t cudaDeviceReset() { return ::flash::plain::last_error(); }
-inline cudaError_t cudaThreadExit() { return cudaSuccess; }
 inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
-enum cudaAccessProperty { cudaAccessPropertyNormal, cudaAccessPropertyStreaming, cudaAccessPropertyPersisting };
-struct cudaAccessPolicyWindow {
-  void* base_ptr;
-  std::size_t num_bytes;
-  float hitRatio;
-  cudaAccessProperty hitProp, missProp;
-};
-union cudaStreamAttrValue {
-  cudaAccessPolicyWindow accessPolicyWindow;
-};
-enum cudaStreamAttrID { cudaStreamAttributeAccessPolicyWindow = 1 };
-inline cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue*) { return cudaSuccess; }
-inline cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetLimit(cudaLimit, std::size_t) { return cudaSuccess; }
 inline cudaError_t cudaDeviceGetLimit(std::size_t* value, cudaLimit) { return *value = 1024, cudaSuccess; }
 inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
-inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
 inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
 inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaErrorInvalidDevice; }
 inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
@@ -322,10 +301,6 @@ cudaError_t cudaFuncSetAttribute(F, cudaFuncAttribute, int) {
 }
 template <class F>
 cudaError_t cudaFuncSetCacheConfig(F, cudaFuncCache) {
-  return cudaSuccess;
-}
-template <class F>
-cudaError_t cudaFuncSetSharedMemConfig(F, cudaSharedMemConfig) {
   return cudaSuccess;
 }
 template <class F>

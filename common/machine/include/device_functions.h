@@ -53,7 +53,6 @@ FLASH_MIN_MAX(long, int, long)
 FLASH_MIN_MAX(int, long, long)
 FLASH_MIN_MAX(long long, int, long long)
 FLASH_MIN_MAX(int, long long, long long)
-#undef FLASH_MIN_MAX
 inline double min(float a, double b) { return fmin(a, b); }
 inline double min(double a, float b) { return fmin(a, b); }
 inline double max(float a, double b) { return fmax(a, b); }
@@ -141,7 +140,6 @@ FLASH_INLINE float2 atomicAdd(float2* at, float2 v) { return {atomicAdd(&at->x, 
 FLASH_INLINE float4 atomicAdd(float4* at, float4 v) {
   return {atomicAdd(&at->x, v.x), atomicAdd(&at->y, v.y), atomicAdd(&at->z, v.z), atomicAdd(&at->w, v.w)};
 }
-#undef FLASH_BITWISE
 #undef FLASH_ATOMIC
 // Among the threads of the block, or of all devices: here they are the same.
 #define FLASH_SCOPED(name)                              \
@@ -164,7 +162,6 @@ FLASH_SCOPED(atomicOr)
 FLASH_SCOPED(atomicXor)
 FLASH_SCOPED(atomicExch)
 FLASH_SCOPED(atomicCAS)
-#undef FLASH_SCOPED
 
 // Loads and stores with a hint for caches. Always inlined, so that a message names the kernel's line.
 #define FLASH_LOAD(name)           \
@@ -187,8 +184,6 @@ FLASH_STORE(__stcg)
 FLASH_STORE(__stcs)
 FLASH_STORE(__stwb)
 FLASH_STORE(__stwt)
-#undef FLASH_LOAD
-#undef FLASH_STORE
 
 // ---- time and the like ---------------------------------------------------------------------------------------------------------------------
 

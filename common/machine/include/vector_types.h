@@ -61,7 +61,3 @@ FLASH_VECTOR4(long, long, 16)
 FLASH_VECTOR4(unsigned long, ulong, 16)
 FLASH_VECTOR4(long long, longlong, 16)
 FLASH_VECTOR4(unsigned long long, ulonglong, 16)
-#undef FLASH_VECTOR1
-#undef FLASH_VECTOR2
-#undef FLASH_VECTOR3
-#undef FLASH_VECTOR4

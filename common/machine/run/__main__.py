@@ -60,11 +60,10 @@ def arguments():
     options.program = program
     if not re.fullmatch(r"forward|reverse|random:\d{1,19}", options.order):
         parser.error(f"--order is '{options.order}'; allowed: forward, reverse, random:SEED")
-    for file in options.files:
-        if not pathlib.Path(file).is_file():
-            path = pathlib.Path(file)
+    for path in map(pathlib.Path, options.files):
+        if not path.is_file():
             near = difflib.get_close_matches(path.name, [f.name for f in path.parent.glob("*.cu")], 1)
-            parser.exit(2, f"common/run: {file} is no file{f'; did you mean {path.with_name(near[0])}?' if near else ''}\n")
+            parser.exit(2, f"common/run: {path} is no file{f'; did you mean {path.with_name(near[0])}?' if near else ''}\n")
     usual = re.search(r"^// +common/run \S+ -- (.+)$", pathlib.Path(options.files[0]).read_text(errors="replace"), re.M)
     if usual and "--" not in sys.argv:
         options.program = usual[1].split()
@@ -74,8 +73,7 @@ def arguments():
     for place in options.without:
         if not re.fullmatch(r".+:\d+", place):
             parser.error(f"--without is '{place}'; allowed: FILE:LINE")
-    kept = pathlib.Path(options.keep) if options.keep else None
-    if kept and kept.exists() and not (kept.is_dir() and not any(kept.iterdir())):
+    if options.keep and os.path.exists(options.keep) and (not os.path.isdir(options.keep) or os.listdir(options.keep)):
         parser.error(f"--keep: {options.keep} is there already, and not empty")
     return options
 
@@ -85,35 +83,40 @@ def newest(*folders):
 
 
 def made(command, what):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        lines = [line for line in done.stdout.splitlines() if "rror" in line] or done.stdout.splitlines()[-1:]
-        raise Stop(f"{what} fails: {lines[0].strip() if lines else 'no message'}\n  the command was {shlex.join(map(str, command))}")
+    """Runs a command. A terminal shows how far it is, on one line."""
+    output = ""
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        for line in process.stdout:
+            output += line
+            if sys.stderr.isatty():
+                print(f"\r{what} {line[: line.find(']') + 1]}\x1b[K", end="", file=sys.stderr, flush=True)
+    print("\r\x1b[K" if sys.stderr.isatty() else "", end="", file=sys.stderr, flush=True)
+    if process.returncode:
+        told = re.search(r"CMake Error at .*\n+((?:  .*\n)+)|(.*\b[Ee]rror\b.*)|(.*)\n*$", output)
+        command = shlex.join(map(str, command))
+        raise Stop(f"{what} fails: {' '.join((told[1] or told[2] or told[3]).split()) or 'no message'}\n  the command was {command}")
 
 
 def simulator():
     """The folder with the library, which is built where it is missing or older than its sources, and the flags for kernels."""
     build = pathlib.Path(os.environ.get("FLASH_RUN_BUILD", ROOT / "build"))
-    cache = build / "CMakeCache.txt"
-    own = ROOT / "build" / "run"
-    made_there = (own / "libflash_run.a").is_file() and not (build / "libflash_run.a").is_file()
-    if not cache.is_file() or made_there or re.search(r"^FLASH_SANITIZE:\w+=.", cache.read_text(), re.M):
-        build = own
-    library, flags = build / "libflash_run.a", build / "run_flags"
-    if (
-        not library.is_file()
-        or not flags.is_file()
-        or library.stat().st_mtime < newest(MACHINE / "cpu", MACHINE / "engine", MACHINE / "isa", MACHINE / "run", MACHINE / "include")
-    ):
-        if shutil.which("cmake") is None:
-            raise Stop("the simulator has to be built first, and there is no cmake")
+    cache, library = build / "CMakeCache.txt", build / "libflash_run.a"
+    cached = cache.read_text() if cache.is_file() else ""
+    if re.search(r"^FLASH_SANITIZE:\w+=.", cached, re.M):
+        raise Stop(f"{build} is configured with FLASH_SANITIZE; allowed: without. cmake --fresh --preset demo")
+    sources = newest(*(MACHINE / folder for folder in ("cpu", "engine", "isa", "run", "include")))
+    if not library.is_file() or library.stat().st_mtime < sources:
         if not library.is_file():
-            say(f"builds the simulator, once; takes about a minute ({build})")
-        if build.name == "run":
-            made(["cmake", "-S", MACHINE / "run", "-B", build], "configuring the simulator")
+            say(f"builds the simulator in {build}, once: a minute on two cores, less on more")
+        home = re.search(r"^CMAKE_HOME_DIRECTORY:\w+=(.*)$", cached, re.M)
+        if not home or not os.path.exists(home[1]) or not os.path.samefile(home[1], ROOT):  # nobody has, or it is a copy of another's
+            check = subprocess.run([ROOT / "common/setup.sh", "--check"], stdout=subprocess.PIPE, text=True)
+            if check.returncode != 0:
+                raise Stop(check.stdout.strip().rpartition("setup: ")[2])
+            made(["cmake", "--fresh", "--preset", "demo", "-B", build], "configuring the simulator")
         made(["cmake", "--build", build, "--target", "flash_run", "-j", str(os.cpu_count())], "building the simulator")
         library.touch()
-    compiler, *rest = flags.read_text().split("\n")
+    compiler, *rest = (build / "run_flags").read_text().split("\n")
     words = [word for flag in rest if flag for word in (shlex.split(flag[6:]) if flag.startswith("SHELL:") else [flag])]
     return build, compiler, words
 
@@ -121,8 +124,7 @@ def simulator():
 def prelude(build, compiler, flags):
     """The header that every file includes first, precompiled for these flags."""
     folder = build / "run_headers" / hashlib.sha256(repr([compiler, *flags]).encode()).hexdigest()[:16]
-    header = folder / "prelude.hpp"
-    compiled = folder / "prelude.hpp.gch"
+    header, compiled = folder / "prelude.hpp", folder / "prelude.hpp.gch"
     if not compiled.is_file() or compiled.stat().st_mtime < newest(MACHINE / "include", MACHINE / "cpu", MACHINE / "isa"):
         folder.mkdir(parents=True, exist_ok=True)
         header.write_text(f'#include "{MACHINE}/include/cuda_runtime.h"\n')
@@ -154,6 +156,9 @@ def why_not(log):
             else "the compiler fails: " + (log.strip().splitlines() or ["no message"])[-1]
         )
     file, line, text = errors[0]
+    text = re.sub(r"location '\*\((\w+) \+ .*", r"element of \1, which points to const", text)
+    text = re.sub(r".*numeric literal operator 'operator\"\"(\w+)'", r"\1 follows a number: is a '*' missing between the two?", text)
+    text = re.sub(r"no matching function for call to '(__shfl\w+)\(.*", r"\1() takes a mask, a value, and a lane or distance", text)
     rest = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
     if match := re.match(r"'?([\w./]+)'?(?: file not found|: No such file or directory)", text):
         return f"{file}:{line}: there is no header {match[1]}: name its folder by -I"
@@ -195,7 +200,9 @@ def compiled(options, folder):
         command = [compiler, *first, *flags, *WARNINGS, *mirrored, *macros, "-x", "c++", "-c", source, "-o", objects[-1], *local]
         running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}))
     log = "".join(process.communicate()[1] for process in running)
-    log = re.sub(r"(?:(?:struct|class) )?flash::(?:\w+::)*", "", log)  # what a message's reader does not know
+    log = re.sub(r"(?:(?:struct|class) )?flash::(?:\w+::)*", "", log).replace(
+        rewrite.THEIRS, "flash"
+    )  # what a message's reader does not know
     # g++ only warns, with -fpermissive. Most often it is a `return` without its semicolon.
     if value := re.search(r"^(.+?:\d+):\d+: warning: return-statement with a value, in function returning 'void'", log, re.M):
         raise Stop(f"{value[1]}: does not compile: a return with a value in a function that returns void; is a ';' missing after 'return'?")
@@ -225,8 +232,7 @@ def run(options, folder):
         if value:
             environment[name] = str(value)
     environment["FLASH_RUN_DONE"] = str(folder / "done")
-    if options.watch:  # an endless loop ends after seconds, not minutes
-        environment.setdefault("FLASH_SIMT_STEPS", str(1 << 24))
+    environment.setdefault("FLASH_SIMT_STEPS", str(1 << 25))  # an endless loop ends after seconds
     begin = time.time()
     process = subprocess.Popen([program, *options.program], env=environment, stdout=sys.stderr if options.json else None)
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -255,10 +261,8 @@ def judged(options):
     try:
         return run(options, folder.resolve())
     except (Stop, rewrite.Unsupported) as stop:
-        if options.json:
-            print(json.dumps({"exit": 2, "error": str(stop)}))
-        else:
-            print(stop, file=sys.stderr)
+        said, where = (json.dumps({"exit": 2, "error": str(stop)}), sys.stdout) if options.json else (stop, sys.stderr)
+        print(said, file=where)
         return 2
     finally:
         if not options.keep:

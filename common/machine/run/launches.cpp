@@ -4,21 +4,10 @@
 #include "common/machine/engine/worker.hpp"
 #include "common/machine/run/program.hpp"
 
-#include <condition_variable>
 #include <cstdarg>
-#include <mutex>
 
 namespace flash::plain {
 namespace {
-
-/// All blocks of a cooperative launch run at once, and meet in grid.sync().
-struct Grid {
-  bool cooperative = false;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::uint64_t phase = 0;
-  unsigned arrived = 0;
-} grid;
 
 struct Symbol {
   const void* at;
@@ -48,6 +37,7 @@ void prepare() {
     chosen.lenient = !asked("FLASH_RUN_STRICT");
     chosen.host_pointers = false;
     chosen.watch_limit = 300'000'000;
+    chosen.idle_seconds = 4;
     chosen.count = asked("FLASH_RUN_COUNTS");
     set_options(chosen);
     return true;
@@ -88,8 +78,6 @@ constexpr unsigned most_cooperative = 16384;
 
 }  // namespace
 
-void count_thread() { state().threads.fetch_add(1, std::memory_order_relaxed); }
-
 void run(const KernelCall& call, bool cooperative) {
   prepare();
   State& s = state();
@@ -99,31 +87,24 @@ void run(const KernelCall& call, bool cooperative) {
   if (kernel.launches++ == 0) kernel.after = s.died;
   const unsigned blocks = call.shape.grid.x * call.shape.grid.y * call.shape.grid.z,
                  threads = call.shape.block.x * call.shape.block.y * call.shape.block.z;
-  grid.cooperative = cooperative && blocks > 1;
-  grid.arrived = 0;
-  if (grid.cooperative && blocks * threads > most_cooperative)
+  if (cooperative && blocks * threads > most_cooperative)
     unsupported("a cooperative launch of more than " + number(most_cooperative) + " threads", call.shape.site);
   Options chosen = options();
-  chosen.watch = can_watch() && kernel.seconds < watch_long_enough && !grid.cooperative;
-  chosen.os_threads = grid.cooperative ? static_cast<int>(blocks) : 0;
+  chosen.watch = can_watch() && kernel.seconds < watch_long_enough;
   set_options(chosen);
   reset_counters();
-  s.threads = 0;
-  s.all_threads = std::uint64_t{call.shape.grid.x} * call.shape.grid.y * call.shape.grid.z * call.shape.block.x *
-                  call.shape.block.y * call.shape.block.z;
-  s.running = call.name;
-  ++s.launches;
-  s.began = now();
+  const double began = now();
   try {
-    run_kernel(call);
+    KernelCall it = call;
+    it.cooperative = cooperative && blocks > 1;
+    run_kernel(it);
   } catch (const KernelError& error) {
     if (std::string(error.rule) == name_of(RuleId::unsupported)) stop_unsupported(error.what());
     add(kernel.findings, {error.rule, error.what(), lines_in(error.what())});
     s.error = error_of(error.rule);
     s.died = call.name;
   }
-  const double seconds = now() - s.began;
-  s.began = 0.0;
+  const double seconds = now() - began;
   if (chosen.watch) {
     ++kernel.watched;
     kernel.seconds += seconds;
@@ -137,8 +118,15 @@ Variable::Variable(const volatile void* at, std::size_t bytes, const char* name,
   symbols().push_back({const_cast<const void*>(at), bytes, {MemoryKind::symbol, name, site}});
 }
 
+/// Of a function that a loop may wait in.
+void count_call() {
+  if (machine::Worker* const worker = machine::Worker::running())
+    worker->scheduler.count_steps(machine::warp_operation_steps, static_cast<const void*>(nullptr));
+}
+
 int print(const char* format, ...) {
   const machine::sanitizer::Unwatched unwatched;
+  count_call();
   std::va_list values;
   va_start(values, format);
   const int length = std::vprintf(format, values);
@@ -179,6 +167,8 @@ unsigned special_dynamic_smem_size() {
   return static_cast<unsigned>(machine::running_worker("%dynamic_smem_size").block.shared.bytes());
 }
 long long ticks() {
+  const machine::sanitizer::Unwatched unwatched;
+  count_call();
   static std::atomic<long long> time = 0;
   return time += 1000;
 }
@@ -213,18 +203,12 @@ void sync_grid(Site site) {
   __syncthreads(site);
   if (thread_rank() == 0) {
     const machine::sanitizer::Unwatched unwatched;
-    const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
-    if (blocks > 1 && !grid.cooperative)
+    machine::Worker& worker = machine::running_worker("grid.sync()");
+    machine::Grid* const grid = worker.scheduler.grid();
+    if (grid == nullptr && std::uint64_t{gridDim.x} * gridDim.y * gridDim.z > 1)
       fail(RuleId::bad_argument, site, "grid.sync() in a kernel that was not launched as a cooperative one");
-    std::unique_lock lock(grid.mutex);
-    const std::uint64_t phase = grid.phase;
-    if (++grid.arrived == blocks) {
-      grid.arrived = 0;
-      ++grid.phase;
-      grid.changed.notify_all();
-    } else if (!grid.changed.wait_for(lock, std::chrono::seconds(60), [&] { return grid.phase != phase; })) {
-      fail(RuleId::deadlock, site, "grid.sync(): other blocks do not come");
-    }
+    if (grid != nullptr && !grid->meet(worker.block.number))
+      fail(RuleId::deadlock, site, "grid.sync(): other blocks have ended without it");
   }
   __syncthreads(site);
 }

@@ -9,7 +9,6 @@
 #include "common/machine/engine/messages.hpp"
 #include "common/machine/error.hpp"
 
-#include <atomic>
 #include <list>
 
 namespace flash::plain {
@@ -37,10 +36,6 @@ struct State {
   std::list<Kernel> kernels;
   std::vector<Finding> of_host;  ///< calls of the runtime with wrong arguments
   cudaError_t error = cudaSuccess;
-  std::atomic<std::uint64_t> threads = 0, all_threads = 0;
-  std::atomic<double> began = 0.0;  ///< 0: no kernel runs
-  std::atomic<const char*> running = nullptr;
-  std::atomic<int> launches = 0;
   std::string died;  ///< the last kernel that did
   bool reported = false;
 };

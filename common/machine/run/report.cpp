@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <thread>
+#include <fstream>
 
 namespace flash::plain {
 
@@ -83,23 +83,10 @@ std::string json(const Finding& f) {
 std::string words(const dim3& size) { return number(size.x) + "x" + number(size.y) + "x" + number(size.z); }
 
 std::string json(const Kernel& k) {
-  const Counters& c = k.counters;
-  const auto traffic = [](const TensorTraffic& t) {
-    return "{\"memory\": " + quoted(t.tensor) + ", \"read_bytes\": " + number(t.read_bytes) +
-           ", \"written_bytes\": " + number(t.written_bytes) + ", \"read_sectors\": " + number(t.read_sectors) +
-           ", \"written_sectors\": " + number(t.written_sectors) + "}";
-  };
-  const auto conflicts = [](const ArrayConflicts& a) {
-    return "{\"line\": " + quoted(a.line) + ", \"bank_conflicts\": " + number(a.count) + "}";
-  };
   const auto one = [](const Finding& f) { return json(f); };
   return "{\"kernel\": " + quoted(k.name) + ", \"launches\": " + number(k.launches) + ", \"watched\": " + number(k.watched) +
          ", \"complete\": " + (k.complete ? "true" : "false") + ", \"findings\": " + listed(k.findings, one) +
-         ", \"remarks\": " + listed(k.remarks, one) + ", \"traffic\": " + listed(c.traffic, traffic) +
-         ", \"conflicts\": " + listed(k.conflicts, conflicts) + ", \"barriers\": " + number(c.barriers) +
-         ", \"warp_operations\": " + number(c.warp_operations) + ", \"atomics\": " + number(c.atomics) +
-         ", \"tensor_core_products\": " + number(c.tensor_core_products) + ", \"bank_conflicts\": " + number(c.bank_conflicts) +
-         "}";
+         ", \"remarks\": " + listed(k.remarks, one) + "}";
 }
 
 /// The head line of a kernel has said its name.
@@ -141,6 +128,21 @@ std::vector<Folded> folded(const std::vector<Finding>& findings) {
   return all;
 }
 
+/// The lines that a finding names, as they are in their files.
+void print_lines(const std::vector<std::string>& places) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::size_t colon = places[i].rfind(':');
+    if (colon == std::string::npos || (i > 0 && places[i] == places[i - 1])) continue;
+    const std::string path = places[i].substr(0, colon);
+    std::ifstream file(path);
+    if (!file) file = std::ifstream(FLASH_SOURCE_DIR "/" + path);
+    const int number = std::atoi(places[i].c_str() + colon + 1);
+    std::string line;
+    for (int n = 0; n < number; ++n) std::getline(file, line);
+    if (file && number > 0) std::fprintf(stderr, "%5d | %s\n", number, line.c_str());
+  }
+}
+
 void print_report(const Kernel& k, bool counts) {
   const std::vector<Folded> findings = folded(k.findings);
   if (asked("FLASH_RUN_BRIEF") && !counts && findings.empty() && k.remarks.empty()) return;
@@ -161,6 +163,7 @@ void print_report(const Kernel& k, bool counts) {
   };
   for (const Folded& f : findings) {
     std::fprintf(stderr, "  [%s] %s\n", f.first->rule.c_str(), without_name(f.first->text, k).c_str());
+    print_lines(f.first->lines);
     if (f.pairs > 1)
       std::fprintf(stderr, "    and %d more pair%s of lines; one barrier between lines %s and %s would order all of these\n",
                    f.pairs - 1, f.pairs == 2 ? "" : "s", range(f.upper).c_str(), range(f.lower).c_str());
@@ -221,7 +224,10 @@ bool report() {
     }
     return found;
   }
-  for (const Finding& f : s.of_host) std::fprintf(stderr, "host: [%s] %s\n", f.rule.c_str(), f.text.c_str());
+  for (const Finding& f : s.of_host) {
+    std::fprintf(stderr, "host: [%s] %s\n", f.rule.c_str(), f.text.c_str());
+    print_lines(f.lines);
+  }
   for (const Kernel& k : s.kernels) print_report(k, asked("FLASH_RUN_COUNTS"));
   return found;
 }
@@ -244,23 +250,6 @@ void at_signal(int number) {
   std::raise(number);
 }
 
-/// Says from time to time what takes so long: one launch, or many.
-void wait_and_tell() {
-  State& s = state();
-  const double first_began = now();
-  for (double next = 5;; next *= 3) {
-    while (s.began == 0 || now() - first_began < next) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    const void* const at = machine::recent_access;
-    const std::string still =
-        at == nullptr ? "" : ", and one still runs at " + machine::words(machine::source_line_of_call(at));
-    const double part = static_cast<double>(s.threads) / static_cast<double>(std::max<std::uint64_t>(s.all_threads, 1));
-    std::fprintf(stderr, "after %.0f s: launch %d, of kernel %s, has started %.1f %% of its threads%s; %s\n",
-                 now() - first_began, s.launches.load(), s.running.load(), 100 * part, still.c_str(),
-                 at == nullptr ? "fewer blocks, fewer runs or a smaller problem show the same findings sooner"
-                               : "an endless loop? Ctrl-C ends it");
-  }
-}
-
 }  // namespace
 
 void stop_unsupported(const std::string& line) {
@@ -270,10 +259,7 @@ void stop_unsupported(const std::string& line) {
   std::_Exit(2);
 }
 
-void prepare_report() {
-  std::thread(wait_and_tell).detach();
-  std::signal(SIGSEGV, at_signal);
-}
+void prepare_report() { std::signal(SIGSEGV, at_signal); }
 
 void report_at_exit() {
   static const bool once = [] {

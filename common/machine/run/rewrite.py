@@ -35,6 +35,7 @@ FOREIGN = re.compile(
     re.M,
 )
 INCLUDE = pathlib.Path(__file__).resolve().parents[1] / "include"
+THEIRS = "flash$"  # what a file calls flash, which is the simulator's namespace
 SYNCS = re.compile(r"sync|wait|fence|barrier|commit|arrive", re.I)
 
 
@@ -101,14 +102,15 @@ class File:
         """The index of the bracket that closes the one at i."""
         stack = []
         for k in range(i, len(self.code)):
-            text = self.code[k].text
-            if text in OPEN:
-                stack.append(OPEN[text])
-            elif stack and text == stack[-1]:
+            if self.code[k].text in OPEN:
+                stack.append(self.code[k])
+            elif self.code[k].text in CLOSE:
+                if CLOSE[self.code[k].text] != stack[-1].text:
+                    break
                 stack.pop()
                 if not stack:
                     return k
-        self.refuse(self.code[i], f"'{self.code[i].text}' is never closed")
+        self.refuse(stack[-1], f"'{stack[-1].text}' is never closed")
 
     def opening(self, i):
         """The index of the bracket that the one at i closes; '>' closes a template's arguments. Below 0: there is none."""
@@ -202,7 +204,7 @@ def launches(file):
         else:
             file.refuse(token, "this <<< has no >>> with arguments behind it")
         name = file.source(first, i - 1)
-        quoted = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        quoted = '"' + name.replace(THEIRS, "flash").replace("\\", "\\\\").replace('"', '\\"') + '"'
         if token.directive == "define" and name in macro_parameters(file, token):
             quoted = "#" + name
         call = f"::flash::plain::flash_kernel({quoted}, [=](auto... flash_a) FLASH_UNWATCHED {{ return {name}(flash_a...); }}).flash_on("
@@ -466,6 +468,11 @@ def rewrite(name, text, without=()):
     """The text for a host compiler. `without`: lines whose barrier, guard or statement is left out."""
     text = FOREIGN.sub(lambda m: m[0] if (INCLUDE / m[1]).is_file() else f"#error {m[1]} is not simulated", NEEDLESS.sub(r"// \1", text))
     file = File(name, text)
+    for token in file.tokens:
+        if token.text == "flash" and token.directive != "include":
+            file.edit(token.begin, token.end, THEIRS)
+    if file.edits:
+        file = File(name, file.result())
     inside = in_function(file)
     refuse_what_nvcc_does(file, inside)
     inline_ptx(file)

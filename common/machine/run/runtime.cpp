@@ -94,43 +94,18 @@ using flash::plain::state;
 cudaError_t cudaPeekAtLastError() { return state().error; }
 cudaError_t cudaGetLastError() { return std::exchange(state().error, cudaSuccess); }
 const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-#define FLASH_ERROR(name) \
-  case name:              \
-    return #name;
-    FLASH_ERROR(cudaSuccess)
-    FLASH_ERROR(cudaErrorInvalidValue)
-    FLASH_ERROR(cudaErrorMemoryAllocation)
-    FLASH_ERROR(cudaErrorInvalidConfiguration)
-    FLASH_ERROR(cudaErrorInvalidDevice)
-    FLASH_ERROR(cudaErrorIllegalAddress)
-    FLASH_ERROR(cudaErrorMisalignedAddress)
-    FLASH_ERROR(cudaErrorLaunchFailure)
-    FLASH_ERROR(cudaErrorNotSupported)
-#undef FLASH_ERROR
-    default:
-      return "cudaErrorUnknown";
-  }
+#define FLASH_EACH(name, number, text) \
+  if (error == number) return #name;
+  FLASH_ERRORS(FLASH_EACH)
+#undef FLASH_EACH
+  return "cudaErrorUnknown";
 }
 const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "no error";
-    case cudaErrorInvalidValue:
-      return "invalid argument";
-    case cudaErrorMemoryAllocation:
-      return "out of memory";
-    case cudaErrorInvalidConfiguration:
-      return "invalid configuration argument";
-    case cudaErrorIllegalAddress:
-      return "an illegal memory access was encountered";
-    case cudaErrorMisalignedAddress:
-      return "misaligned address";
-    case cudaErrorLaunchFailure:
-      return "unspecified launch failure";
-    default:
-      return cudaGetErrorName(error);
-  }
+#define FLASH_EACH(name, number, text) \
+  if (error == number) return text;
+  FLASH_ERRORS(FLASH_EACH)
+#undef FLASH_EACH
+  return cudaGetErrorName(error);
 }
 
 cudaError_t cudaHostRegister(void* p, std::size_t bytes, unsigned, flash::Site site) {
@@ -192,42 +167,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* device, int number) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int number) {
   cudaDeviceProp device;
   if (const cudaError_t error = cudaGetDeviceProperties(&device, number)) return error;
-  switch (attribute) {
-#define FLASH_ATTRIBUTE(name, member)         \
-  case cudaDevAttr##name:                     \
-    *value = static_cast<int>(device.member); \
-    break;
-    FLASH_ATTRIBUTE(MaxThreadsPerBlock, maxThreadsPerBlock)
-    FLASH_ATTRIBUTE(MaxBlockDimX, maxThreadsDim[0])
-    FLASH_ATTRIBUTE(MaxGridDimX, maxGridSize[0])
-    FLASH_ATTRIBUTE(MaxSharedMemoryPerBlock, sharedMemPerBlock)
-    FLASH_ATTRIBUTE(MaxSharedMemoryPerBlockOptin, sharedMemPerBlockOptin)
-    FLASH_ATTRIBUTE(MaxSharedMemoryPerMultiprocessor, sharedMemPerMultiprocessor)
-    FLASH_ATTRIBUTE(ReservedSharedMemoryPerBlock, reservedSharedMemPerBlock)
-    FLASH_ATTRIBUTE(TotalConstantMemory, totalConstMem)
-    FLASH_ATTRIBUTE(WarpSize, warpSize)
-    FLASH_ATTRIBUTE(MaxRegistersPerBlock, regsPerBlock)
-    FLASH_ATTRIBUTE(MaxRegistersPerMultiprocessor, regsPerMultiprocessor)
-    FLASH_ATTRIBUTE(ClockRate, clockRate)
-    FLASH_ATTRIBUTE(GpuOverlap, deviceOverlap)
-    FLASH_ATTRIBUTE(MultiProcessorCount, multiProcessorCount)
-    FLASH_ATTRIBUTE(MemoryClockRate, memoryClockRate)
-    FLASH_ATTRIBUTE(GlobalMemoryBusWidth, memoryBusWidth)
-    FLASH_ATTRIBUTE(L2CacheSize, l2CacheSize)
-    FLASH_ATTRIBUTE(MaxThreadsPerMultiProcessor, maxThreadsPerMultiProcessor)
-    FLASH_ATTRIBUTE(MaxBlocksPerMultiprocessor, maxBlocksPerMultiProcessor)
-    FLASH_ATTRIBUTE(ComputeCapabilityMajor, major)
-    FLASH_ATTRIBUTE(ComputeCapabilityMinor, minor)
-    FLASH_ATTRIBUTE(CooperativeLaunch, cooperativeLaunch)
-    FLASH_ATTRIBUTE(UnifiedAddressing, unifiedAddressing)
-    FLASH_ATTRIBUTE(ManagedMemory, managedMemory)
-    FLASH_ATTRIBUTE(ConcurrentManagedAccess, concurrentManagedAccess)
-    FLASH_ATTRIBUTE(ConcurrentKernels, concurrentKernels)
-    FLASH_ATTRIBUTE(CanMapHostMemory, canMapHostMemory)
-#undef FLASH_ATTRIBUTE
-    default:
-      *value = 0;
-  }
+  *value = 0;
+#define FLASH_EACH(name, number, member) \
+  if (attribute == number) *value = static_cast<int>(device.member);
+  FLASH_ATTRIBUTES(FLASH_EACH)
+#undef FLASH_EACH
   return cudaSuccess;
 }
 

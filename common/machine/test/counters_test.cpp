@@ -2,7 +2,6 @@
 #include "common/machine/device.hpp"
 #include "common/machine/engine/access_log.hpp"
 #include "common/machine/float16.cuh"
-#include "common/machine/isa/fragments.hpp"
 #include "common/machine/ptx.cuh"
 #include "common/machine/test/zoo.hpp"
 
@@ -73,12 +72,6 @@ __global__ void broadcast_read(float* out) {
   const SharedMatrix<const float> tile{dynamic_shared<float>(32 * 32), 32, 32, 32};
   out[threadIdx.x] = tile(3, 7);
 }
-/// Two accesses in one line, of which half of the lanes make only the second.
-__global__ void two_in_a_line(float* out) {
-  const SharedMatrix<const float> A{dynamic_shared<float>(2048), 32, 32, 32}, B{dynamic_shared<float>(2048) + 1024, 32, 32, 32};
-  const int i = static_cast<int>(threadIdx.x);
-  out[i] = (i < 16 ? A(i, 0) : 0.0f) + B(0, i);  // A: 16 words in one bank; B: none
-}
 __global__ void wide(int stride) {
   const SharedMatrix<float> tile{dynamic_shared<float>(static_cast<std::size_t>(32 * stride)), 32, 32, stride};
   const int i = static_cast<int>(threadIdx.x);
@@ -98,21 +91,6 @@ __global__ void copy_chunks(const float* from, int row_step, int chunk_step) {
   cp_async<16>(tile.address(i * row_step / 8, 4 * (i * chunk_step % 8)), from);
   cp_async_wait_all();
 }
-/// Lane i copies a word to the first of its four.
-__global__ void copy_words(const float* from) {
-  cp_async<4>(dynamic_shared<float>(32 * 4) + 4 * static_cast<int>(threadIdx.x), from);
-  cp_async_wait_all();
-}
-/// Registers 0 of A and of B, and a C rounded to 16 bits, as 32-bit words of a tile of 16-bit numbers: what a kernel without ldmatrix does.
-__global__ void words_of_fragments(int stride, unsigned* out) {
-  const SharedMatrix<unsigned short> tile{dynamic_shared<unsigned short>(static_cast<std::size_t>(16 * stride)), 16, 64,
-                                          stride};
-  const int lane = static_cast<int>(threadIdx.x);
-  tile.as<unsigned>(fragment::c_row(lane, 0), fragment::c_col(lane, 0)) = 0u;
-  __syncwarp();  // read after write
-  out[lane] = tile.as<unsigned>(fragment::a_row(lane, 0), fragment::a_col(lane, 0));
-  out[lane] += tile.as<unsigned>(fragment::b_col(lane), fragment::b_row(lane, 0));  // B^T stands in the tile
-}
 __global__ void operations() {
   float c[4] = {};
   const unsigned a[4] = {}, b[2] = {}, a8[2] = {}, b8[1] = {};
@@ -131,10 +109,6 @@ __global__ void walk(Tensor<const float> A, int first_col, int row_step, int col
     out[threadIdx.x] = a(t * row_step, first_col + t * col_step);
     __syncthreads();
   }
-}
-__global__ void walk_wide(Tensor<float> A) {
-  const Matrix<float> a = A.head(0, 0);
-  a.as<float4>(0, 4 * static_cast<int>(threadIdx.x)) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
 void run(unsigned blocks, unsigned threads, std::size_t bytes, auto kernel, auto... arguments) {
@@ -202,9 +176,6 @@ TEST_CASE("counters: sectors of 32 bytes that warps touch") {
     CHECK(read_sectors(0, 0, 2) == accesses * 8);   // every second element
     CHECK(read_sectors(0, 1, 0) == accesses * 32);  // down a column
   }
-  const Counters c = counted([&] { run(1, 32, 0, walk_wide, view<float>(A)); });
-  CHECK(traffic(c, "A").written_sectors == 16);  // 512 bytes
-  CHECK(traffic(c, "A").read_sectors == 0);
 }
 
 TEST_CASE("counters: bank conflicts") {
@@ -219,7 +190,6 @@ TEST_CASE("counters: bank conflicts") {
     CHECK(conflicts(4352, columns, 34) == 4 * 1);  // by two: every second bank, two words each
     CHECK(conflicts(4096, rows) == 0);
     CHECK(conflicts(4096, broadcast_read, out.data()) == 0);
-    CHECK(conflicts(8192, two_in_a_line, out.data()) == 15);
     // float4: quarter warps, 8 words in each of 4 banks; float2: half warps, 16 words in each of 2 banks.
     CHECK(conflicts(4096, wide, 32) == 4 * 7 + 2 * 15);
     // Rows 36 words apart: a quarter warp starts in banks 0, 4, 8, ..., 28; a half warp meets each of those banks twice.
@@ -231,10 +201,6 @@ TEST_CASE("counters: bank conflicts") {
     CHECK(conflicts(4096, copy_chunks, from.data(), 1, 1) == 0);      // a quarter warp copies a row
     CHECK(conflicts(4096, copy_chunks, from.data(), 8, 0) == 4 * 7);  // a column of chunks
     CHECK(conflicts(4096, copy_chunks, from.data(), 8, 1) == 0);      // a diagonal
-    CHECK(conflicts(512, copy_words, from.data()) == 3);              // every fourth bank, four words each
-    std::array<unsigned, 32> words{};
-    CHECK(conflicts(2 * 16 * 64, words_of_fragments, 64, words.data()) == 3 * 7);  // rows of 128 bytes: 4 banks
-    CHECK(conflicts(2 * 16 * 72, words_of_fragments, 72, words.data()) == 0);      // padded by 16 bytes
   }
 }
 

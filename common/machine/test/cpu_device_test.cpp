@@ -49,7 +49,7 @@ TEST_CASE("CPU device: memory") {
 
   CHECK_THROWS_WITH_AS(Buffer(*cpu, std::size_t{1} << 60), doctest::Contains("a buffer needs 1.0 EiB of main memory; "),
                        DeviceError);
-  CHECK_THROWS_AS(cpu->time([] {}, 1, true), DeviceError);
+  CHECK_THROWS_AS(cpu->time([] {}, 1), DeviceError);
 }
 
 TEST_CASE("CPU device: launches and counts") {

@@ -1,11 +1,10 @@
-// The index functions of fragments.hpp: no element twice or left out, and no bank met twice by what is handled at once.
+// Swizzles and padding of fragments.hpp: no element twice or left out, no bank hit twice by what is accessed at once.
 #include "common/machine/isa/fragments.hpp"
 #include "common/machine/engine/access_log.hpp"
 
 #include <doctest/doctest.h>
 
 #include <set>
-#include <utility>
 
 namespace flash {
 namespace {
@@ -13,22 +12,6 @@ namespace {
 using namespace fragment;
 
 constexpr int widths[] = {32, 64, 96, 128, 256};
-
-/// How many different (row, col) the lanes' elements are, all of them within [rows, cols]; -1 if one is outside.
-template <class Place>
-int places(int rows, int cols, int registers, int halves, Place place) {
-  std::set<std::pair<int, int>> found;
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int reg = 0; reg < registers; ++reg) {
-      for (int which = 0; which < halves; ++which) {
-        const std::pair<int, int> at = place(lane, reg, which);
-        if (at.first < 0 || at.first >= rows || at.second < 0 || at.second >= cols) return -1;
-        found.insert(at);
-      }
-    }
-  }
-  return static_cast<int>(found.size());
-}
 
 /// Byte address of element (row, col) of a tile of 16-bit numbers.
 std::uintptr_t address(int stride, int row, int col) { return static_cast<std::uintptr_t>(2 * (row * stride + col)); }
@@ -51,42 +34,6 @@ std::uint64_t ldmatrix_conflicts(int width, int row0, int chunk, bool swizzle) {
 }
 
 }  // namespace
-
-TEST_CASE("fragments: every element of a tile is in one place") {
-  const auto a = [](int lane, int reg, int which) { return std::pair(a_row(lane, reg), a_col(lane, reg, which)); };
-  const auto b = [](int lane, int reg, int which) { return std::pair(b_row(lane, reg, which), b_col(lane)); };
-  const auto c = [](int lane, int reg, int) { return std::pair(c_row(lane, reg), c_col(lane, reg)); };
-  const auto m = [](int lane, int, int which) { return std::pair(ldmatrix_row(lane), ldmatrix_col(lane, which)); };
-  const auto t = [](int lane, int, int which) { return std::pair(ldmatrix_trans_row(lane, which), ldmatrix_trans_col(lane)); };
-  CHECK(places(16, 16, 4, 2, a) == 256);
-  CHECK(places(16, 8, 2, 2, a) == 128);
-  CHECK(places(16, 8, 2, 2, b) == 128);
-  CHECK(places(8, 8, 1, 2, b) == 64);
-  CHECK(places(16, 8, 4, 1, c) == 128);
-  CHECK(places(8, 8, 1, 2, m) == 64);
-  CHECK(places(8, 8, 1, 2, t) == 64);
-}
-
-TEST_CASE("fragments: what ldmatrix delivers and what accumulators hold are operands") {
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int which = 0; which < 2; ++which) {
-      for (int reg = 0; reg < 4; ++reg) {  // matrix `reg` of an x4 begins at row 8 (reg % 2), column 8 (reg / 2) of A
-        CHECK(a_row(lane, reg) == 8 * (reg % 2) + ldmatrix_row(lane));
-        CHECK(a_col(lane, reg, which) == 8 * (reg / 2) + ldmatrix_col(lane, which));
-        // Two neighbouring n8 tiles of C, four registers each: register `reg` of A holds numbers 2 (reg % 2) and + 1 of tile reg / 2.
-        CHECK(a_row(lane, reg) == c_row(lane, 2 * (reg % 2) + which));
-        CHECK(a_col(lane, reg, which) == 8 * (reg / 2) + c_col(lane, 2 * (reg % 2) + which));
-      }
-      for (int reg = 0; reg < 2; ++reg) {
-        // B [k, n] from a tile whose rows are n (such as K for Q K^T) comes plain, from one whose rows are k (V for P V) transposed.
-        CHECK(b_row(lane, reg, which) == 8 * reg + ldmatrix_col(lane, which));
-        CHECK(b_col(lane) == ldmatrix_row(lane));
-        CHECK(b_row(lane, reg, which) == 8 * reg + ldmatrix_trans_row(lane, which));
-        CHECK(b_col(lane) == ldmatrix_trans_col(lane));
-      }
-    }
-  }
-}
 
 TEST_CASE("swizzle: a permutation of each row that keeps neighbours together") {
   for (const int width : widths) {

@@ -20,8 +20,6 @@ __global__ void ldmatrix_kernel(const unsigned*, unsigned* out) {
   if constexpr (Count == 1 && !Trans) ldmatrix_x1(r, address);
   if constexpr (Count == 2 && !Trans) ldmatrix_x2(r, address);
   if constexpr (Count == 4 && !Trans) ldmatrix_x4(r, address);
-  if constexpr (Count == 1 && Trans) ldmatrix_x1_trans(r, address);
-  if constexpr (Count == 2 && Trans) ldmatrix_x2_trans(r, address);
   if constexpr (Count == 4 && Trans) ldmatrix_x4_trans(r, address);
   for (int m = 0; m < Count; ++m) mine(out, Count)[m] = r[m];
 }
@@ -56,7 +54,6 @@ __global__ void mma_kernel(const unsigned* in, unsigned* out) {
   }
   float c[4], d[4];
   for (int i = 0; i < 4; ++i) c[i] = small(in[384 + (g + 8 * (i / 2)) * 8 + 2 * t + i % 2]);
-  if constexpr (Bf16 && Depth == 8) mma_m16n8k8_bf16(d, a, b, c);
   if constexpr (Bf16 && Depth == 16) mma_m16n8k16_bf16(d, a, b, c);
   if constexpr (!Bf16 && Depth == 8) mma_m16n8k8_f16(d, a, b, c);
   if constexpr (!Bf16 && Depth == 16) mma_m16n8k16_f16(d, a, b, c);
@@ -104,17 +101,6 @@ __global__ void atomic_add4_kernel(const unsigned* in, unsigned* out) {
   const float x = small(in[t]), y = small(in[t + 64]);
   atomic_add4(rows.address(t, 0), make_float4(x, y, x + y, x - y));
   atomic_add4(rows.address(t / 4, 0), make_float4(y, 1.0f, -x, 0.5f));
-}
-
-/// The same of two numbers, from thread t and from two threads more.
-__global__ void atomic_add2_kernel(const unsigned* in, unsigned* out) {
-  const int t = static_cast<int>(threadIdx.x);
-  const Matrix<float> rows{reinterpret_cast<float*>(out), 64, 2, 2};
-  rows.as<float2>(t, 0) = make_float2(1.0f, 2.0f);
-  __syncthreads();  // write after write: others add to what this thread has set
-  const float x = small(in[t]), y = small(in[t + 64]);
-  atomic_add2(rows.address(t, 0), make_float2(x, y));
-  atomic_add2(rows.address(t / 2, 0), make_float2(y, 0.5f));
 }
 
 // ---- cp.async ----------------------------------------------------------------------------------------------------------------

@@ -108,6 +108,9 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 1 --strict with mask 0, which names no lane ;; __global__ void k(int* x) { x[threadIdx.x] = __shfl_sync(0, 1, 1); }
 1 --strict thread \(7,0,0\): __shfl_sync: lane 7 reads from lane 8 ;; __global__ void k(int* x) { int i = threadIdx.x; if (i < 8) x[i] = __shfl_sync(255, i, i == 7 ? 8 : i); }
 1 --counts the mask also names lanes 4..7, which never come ;; __global__ void k(int* x) { if (threadIdx.x < 4) *x = __shfl_sync(255, 1, 1); __syncthreads(); }
+0 --counts \Akernel k.*nothing ;; #include <cuda/atomic>\n__device__ cuda::atomic<int> flash;\n__global__ void k(int* x) { if (threadIdx.x == 0) x[1] = 7, flash.store(1, cuda::memory_order_release);\nif (threadIdx.x == 1 && flash.load(cuda::memory_order_acquire)) x[2] = x[1]; }
+1 --counts \[race\] \S*x.cu:3 writes and \S*x.cu:4 reads .*\n    3 \| __global__ void k.*\n    4 \| if ;; #include <cuda/atomic>\n__device__ cuda::atomic<int> flash;\n__global__ void k(int* x) { if (threadIdx.x == 0) x[1] = 7, flash.store(1, cuda::memory_order_release);\nif (threadIdx.x == 1 && flash.load(cuda::memory_order_relaxed)) x[2] = x[1]; }
+1 --counts \[endless_loop\] .*x.cu:2\n ;; __global__ void k(int*) {\nwhile (true) printf(""); }
 1 --counts wait in __syncthreads at \S*x.cu:\d\n ;; __global__ void k(int*) {\nif (threadIdx.x % 2) __syncthreads();\nelse __syncthreads(); }
 """
 
@@ -173,6 +176,29 @@ class Programs(unittest.TestCase):
         code, _, err = common_run(file)
         self.assertEqual((code, err.count("[race]")), (1, 1), err)
         self.assertIn("and 1 more pair of lines; one barrier between lines 5-6 and 7-8 would order all of these", err)
+
+    def test_blocks_of_a_cooperative_launch_wait_for_each_other(self):
+        kernel = """__device__ unsigned arrived;
+__global__ void k(int* x, int* y) {
+  x[blockIdx.x] = 1;
+  __threadfence();
+  atomicAdd(&arrived, 1);
+  while (atomicAdd(&arrived, 0) < gridDim.x) {}
+  __threadfence();
+  y[blockIdx.x] = x[(blockIdx.x + 1) % gridDim.x];
+}
+int main() {
+  int *x, *y;
+  cudaMalloc(&x, 16);
+  cudaMalloc(&y, 16);
+  void* arguments[] = {&x, &y};
+  cudaLaunchCooperativeKernel((void*)k, dim3(4), dim3(1), arguments);
+}
+"""
+        file = self.file(kernel)
+        self.assertEqual(common_run(file)[0], 0)
+        self.assertRegex(common_run(file, "--without", "4")[2], r"\[race\] .*x.cu:3 writes and .*x.cu:8 reads")
+        self.assertIn("[deadlock]", common_run(self.file(kernel.replace("gridDim.x) {}", "5) {}")))[2])
 
     def test_left_out_guard_through_a_local_header(self):
         self.file(

@@ -85,18 +85,6 @@ __global__ void copy_of_neighbour(Memory* m, const __grid_constant__ TensorMap) 
   m->out[me()] = shared.slot(0)[4 * (63 - me())];  // BUG copy_of_neighbour
 }
 
-/// The barrier announces what has not landed yet.
-template <bool wrong>
-__global__ void barrier_before_copy_wait(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  cp_async<16>(shared.slot(0) + 4 * me(), m->in + 4 * me());
-  cp_async_commit();
-  if (wrong) __syncthreads();
-  cp_async_wait<0>();
-  if (!wrong) __syncthreads();
-  m->out[me()] = shared.slot(0)[4 * (63 - me())];  // BUG barrier_before_copy_wait
-}
-
 template <bool wrong>
 __global__ void arrival_before_copy_wait(Memory* m, const __grid_constant__ TensorMap) {
   const Shared shared;
@@ -132,6 +120,26 @@ __global__ void store_source_overwritten(Memory* m, const __grid_constant__ Tens
   if (!wrong) bulk_wait_read<0>();
   shared.slot(0)[0] = 7;  // BUG store_source_overwritten
   bulk_wait_read<0>();
+}
+
+/// Thread 0 gives the slot back; thread 32 has the TMA load into it.
+template <bool wrong>
+__global__ void load_over_source(Memory* m, const __grid_constant__ TensorMap) {
+  const Shared shared;
+  start(shared);
+  fill_slot(shared.slot(0));
+  if (me() == 0) {
+    bulk_store(m->out, shared.slot(0), slot_bytes);
+    bulk_commit();
+    if (wrong) mbarrier_arrive(shared.barrier(0));
+    bulk_wait_read<0>();
+    if (!wrong) mbarrier_arrive(shared.barrier(0));
+  } else if (me() == 32) {
+    mbarrier_wait(shared.barrier(0), 0);
+    mbarrier_arrive_expect_tx(shared.barrier(1), slot_bytes);
+    bulk_load(shared.slot(0), m->in, slot_bytes, shared.barrier(1));  // BUG load_over_source
+    mbarrier_wait(shared.barrier(1), 0);
+  }
 }
 
 /// Two groups: to wait for all but one frees the first slot.
@@ -254,9 +262,9 @@ std::vector<AsyncCase> copy_cases() {
       async_case<copy_over_copy<true>, copy_over_copy<false>, 32>("copy_over_copy", "into the target of the one at"),
       async_case<store_over_copy<true>, store_over_copy<false>, 32>("store_over_copy", "was stored to before it landed"),
       async_case<copy_of_neighbour<true>, copy_of_neighbour<false>, 64>("copy_of_neighbour", race),
-      async_case<barrier_before_copy_wait<true>, barrier_before_copy_wait<false>, 64>("barrier_before_copy_wait", race),
       async_case<arrival_before_copy_wait<true>, arrival_before_copy_wait<false>, 64>("arrival_before_copy_wait", race),
       async_case<store_source_overwritten<true>, store_source_overwritten<false>, 64>("store_source_overwritten", still_read),
+      async_case<load_over_source<true>, load_over_source<false>, 64>("load_over_source", still_read),
       async_case<store_group_too_new<true>, store_group_too_new<false>, 64>("store_group_too_new", still_read),
       async_case<store_not_committed<true>, store_not_committed<false>, 64>("store_not_committed", still_read),
       async_case<store_awaited_by_another<true>, store_awaited_by_another<false>, 64>("store_awaited_by_another", still_read),

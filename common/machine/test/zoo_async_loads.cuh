@@ -19,19 +19,6 @@ __global__ void load_read_early(Memory* m, const __grid_constant__ TensorMap map
   if (wrong) mbarrier_wait(shared.barrier(0), 0);
 }
 
-template <bool wrong>
-__global__ void bulk_load_read_early(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  start(shared);
-  if (me() == 0) {
-    mbarrier_arrive_expect_tx(shared.barrier(0), slot_bytes);
-    bulk_load(shared.slot(0), m->in, slot_bytes, shared.barrier(0));
-  }
-  if (!wrong) mbarrier_wait(shared.barrier(0), 0);
-  m->out[me()] = shared.slot(0)[me()];  // BUG bulk_load_read_early
-  if (wrong) mbarrier_wait(shared.barrier(0), 0);
-}
-
 /// Two loads, two mbarriers; the wait for one says nothing about the other.
 template <bool wrong>
 __global__ void other_mbarrier_awaited(Memory* m, const __grid_constant__ TensorMap map) {
@@ -120,21 +107,6 @@ __global__ void load_over_load(Memory* m, const __grid_constant__ TensorMap map)
   if (wrong) mbarrier_wait(shared.barrier(0), 0);
 }
 
-/// One thread in each of two warps loads, both into the same slot.
-template <bool wrong>
-__global__ void two_producers_one_slot(Memory* m, const __grid_constant__ TensorMap map) {
-  const Shared shared;
-  start(shared);
-  if (warp() > 0 && lane() == 0) {
-    const int i = warp() - 1;
-    mbarrier_arrive_expect_tx(shared.barrier(i), slot_bytes);
-    tma_load(shared.slot(wrong ? 0 : i), map, shared.barrier(i), 0, 8 * i, 0, 0);  // BUG two_producers_one_slot
-  }
-  mbarrier_wait(shared.barrier(0), 0);
-  mbarrier_wait(shared.barrier(1), 0);
-  m->out[me()] = shared.slot(0)[me()];
-}
-
 /// Threads clear a slot, then the TMA fills it: the async proxy may write first.
 template <bool wrong>
 __global__ void load_over_stores_unfenced(Memory* m, const __grid_constant__ TensorMap map) {
@@ -218,7 +190,6 @@ std::vector<AsyncCase> load_cases() {
   const char* const not_landed = " has landed";
   return {
       async_case<load_read_early<true>, load_read_early<false>, 64>("load_read_early", not_landed),
-      async_case<bulk_load_read_early<true>, bulk_load_read_early<false>, 64>("bulk_load_read_early", not_landed),
       async_case<other_mbarrier_awaited<true>, other_mbarrier_awaited<false>, 64>("other_mbarrier_awaited", not_landed),
       async_case<load_awaited_by_another_warp<true>, load_awaited_by_another_warp<false>, 64>(
           "load_awaited_by_another_warp", "has not waited for its mbarrier"),
@@ -226,8 +197,6 @@ std::vector<AsyncCase> load_cases() {
       async_case<too_many_bytes<true>, too_many_bytes<false>, 64>("too_many_bytes", "lacks 16 bytes"),
       async_case<parity_not_flipped<true>, parity_not_flipped<false>, 64>("parity_not_flipped", "wrong parity"),
       async_case<load_over_load<true>, load_over_load<false>, 64>("load_over_load", "the load overwrites"),
-      async_case<two_producers_one_slot<true>, two_producers_one_slot<false>, 96>("two_producers_one_slot",
-                                                                                  "the load overwrites"),
       async_case<load_over_stores_unfenced<true>, load_over_stores_unfenced<false>, 64>("load_over_stores_unfenced",
                                                                                         "without fence_proxy_async()"),
       async_case<mbarrier_unfenced_for_the_tma<true>, mbarrier_unfenced_for_the_tma<false>, 64>("mbarrier_unfenced_for_the_tma",

@@ -92,36 +92,6 @@ __global__ void consumer_not_awaited(Memory* m, const __grid_constant__ TensorMa
 }
 
 template <bool wrong>
-__global__ void reader_does_not_wait(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  start(shared, 32);
-  if (warp() == 0) {
-    shared.slot(0)[lane()] = m->in[lane()];
-    mbarrier_arrive(shared.barrier(0));
-  } else {
-    if (!wrong) mbarrier_wait(shared.barrier(0), 0);
-    m->out[lane()] = shared.slot(0)[lane()];  // BUG reader_does_not_wait
-  }
-}
-
-/// Slot 1 is announced after slot 0.
-template <bool wrong>
-__global__ void later_slot_read(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  start(shared, 32, 32);
-  if (warp() == 0) {
-    for (int i = 0; i < 2; ++i) {
-      shared.slot(i)[lane()] = m->in[lane()];
-      mbarrier_arrive(shared.barrier(i));
-    }
-  } else {
-    mbarrier_wait(shared.barrier(0), 0);
-    m->out[lane()] = shared.slot(wrong ? 1 : 0)[lane()];  // BUG later_slot_read
-    mbarrier_wait(shared.barrier(1), 0);
-  }
-}
-
-template <bool wrong>
 __global__ void arrival_before_store(Memory* m, const __grid_constant__ TensorMap) {
   const Shared shared;
   start(shared, 32);
@@ -132,6 +102,20 @@ __global__ void arrival_before_store(Memory* m, const __grid_constant__ TensorMa
   } else {
     mbarrier_wait(shared.barrier(0), 0);
     m->out[lane()] = shared.slot(0)[lane()];  // BUG arrival_before_store
+  }
+}
+
+/// bar.arrive before the store that it is to announce.
+template <bool wrong>
+__global__ void announced_early(Memory* m, const __grid_constant__ TensorMap) {
+  const Shared shared;
+  if (warp() == 0) {
+    if (wrong) named_barrier_arrive(1, 64);
+    shared.slot(0)[lane()] = m->in[lane()];
+    if (!wrong) named_barrier_arrive(1, 64);
+  } else {
+    named_barrier_sync(1, 64);
+    m->out[lane()] = shared.slot(0)[lane()];  // BUG announced_early
   }
 }
 
@@ -260,9 +244,8 @@ std::vector<AsyncCase> ring_cases() {
       async_case<producer_not_counted<true>, producer_not_counted<false>, 96>("producer_not_counted", race),
       async_case<consumer_not_counted<true>, consumer_not_counted<false>, 96>("consumer_not_counted", race),
       async_case<consumer_not_awaited<true>, consumer_not_awaited<false>, 96>("consumer_not_awaited", race),
-      async_case<reader_does_not_wait<true>, reader_does_not_wait<false>, 64>("reader_does_not_wait", race),
-      async_case<later_slot_read<true>, later_slot_read<false>, 64>("later_slot_read", race),
       async_case<arrival_before_store<true>, arrival_before_store<false>, 64>("arrival_before_store", race),
+      async_case<announced_early<true>, announced_early<false>, 64>("announced_early", race),
       async_case<mbarrier_not_published<true>, mbarrier_not_published<false>, 64>("mbarrier_not_published",
                                                                                   "first __syncthreads()"),
       async_case<circular_wait<true>, circular_wait<false>, 64>("circular_wait", "deadlock"),

@@ -1,4 +1,4 @@
-// Bugs at mbarriers.
+// Misuse of mbarriers, loads, named barriers and registers, beyond the hazards of zoo_async.hpp.
 #include "common/machine/hopper.cuh"
 #include "common/machine/test/zoo.hpp"
 
@@ -25,34 +25,9 @@ __device__ void start(const Shared& shared, int count, int arrivals) {
   __syncthreads();
 }
 
-// ---- initialisation ------------------------------------------------------------------------------------------------------------------
-
 __global__ void never_initialised() {
   const Shared shared;
   mbarrier_arrive(shared.barrier(0));  // BUG never initialised
-}
-__global__ void initialised_too_late(bool fence, bool barrier) {
-  const Shared shared;
-  if (me() == 0) {
-    mbarrier_init(shared.barrier(0), 64);
-    if (fence) fence_mbarrier_init();
-  }
-  if (barrier) {
-    __syncthreads();
-  } else {
-    __syncwarp();
-  }
-  mbarrier_arrive(shared.barrier(0));  // BUG unknown
-}
-/// One thread alone: what it initialises it knows, but the TMA does not.
-__global__ void unknown_to_the_tma(const float* in, bool fence) {
-  const Shared shared;
-  if (me() != 0) return;
-  mbarrier_init(shared.barrier(0), 1);
-  if (fence) fence_mbarrier_init();
-  mbarrier_arrive_expect_tx(shared.barrier(0), 16);
-  bulk_load(shared.panel, in, 16, shared.barrier(0));  // BUG unknown to the TMA
-  mbarrier_wait(shared.barrier(0), 0);
 }
 __global__ void odd_initialisation(int arrivals, int byte) {
   const Shared shared;
@@ -70,18 +45,6 @@ __global__ void initialised_twice(int again) {
   mbarrier_init(shared.barrier(again), 1);  // BUG second init
 }
 
-// ---- arrivals and phases -------------------------------------------------------------------------------------------------------------
-
-__global__ void too_many_arrivals(const float* in, int arrivals) {
-  const Shared shared;
-  start(shared, 1, 1);  // only by mbarrier_init
-  if (me() == 0) {
-    mbarrier_arrive_expect_tx(shared.barrier(0), 512);
-    for (int i = 1; i < arrivals; ++i) mbarrier_arrive(shared.barrier(0));  // BUG too many
-    bulk_load(shared.panel, in, 512, shared.barrier(0));
-  }
-  mbarrier_wait(shared.barrier(0), 0);
-}
 __global__ void left_over_arrival(int arrivals) {
   const Shared shared;
   if (me() == 0) {
@@ -91,7 +54,6 @@ __global__ void left_over_arrival(int arrivals) {
   __syncthreads();
   if (me() < arrivals) mbarrier_arrive(shared.barrier(0));
 }
-/// Two rounds; the second wait has the parity of the first one.
 __global__ void wrong_parity(int second) {
   const Shared shared;
   start(shared, 1, 64);
@@ -131,19 +93,53 @@ __global__ void nobody_arrives(bool arrive) {
   }
 }
 
+__global__ void not_landed(const float* in) {
+  const Shared shared;
+  start(shared, 1, 1);
+  if (me() != 0) return;
+  mbarrier_arrive_expect_tx(shared.barrier(0), 512);
+  bulk_load(shared.panel, in, 512, shared.barrier(0));  // BUG not landed
+}
+__global__ void misplaced(const float* in, int to, int from, int size) {
+  const Shared shared;
+  start(shared, 1, 1);
+  if (me() != 0) return;
+  mbarrier_arrive_expect_tx(shared.barrier(0), size);
+  bulk_load(shared.panel + to, in + from, size, shared.barrier(0));  // BUG misplaced
+  mbarrier_wait(shared.barrier(0), 0);
+}
+__global__ void misplaced_box(const __grid_constant__ TensorMap map, int to, int col) {
+  const Shared shared;
+  start(shared, 1, 1);
+  if (me() != 0) return;
+  mbarrier_arrive_expect_tx(shared.barrier(0), 8 * 128);
+  tma_load(shared.panel + to, map, shared.barrier(0), col, 0, 0, 0);  // BUG misplaced box
+  mbarrier_wait(shared.barrier(0), 0);
+}
+
+__global__ void named_left_over(int warps) {
+  if (me() < 32 * warps) named_barrier_arrive(2, 64);  // BUG named left over
+}
+__global__ void named_deadlock(int id) {
+  if (me() < 32) {
+    named_barrier_sync(3, 64);  // BUG named deadlock
+  } else {
+    named_barrier_sync(id, 64);  // BUG other named barrier
+  }
+}
+__global__ void registers_of_one_warp(int threads) {
+  if (me() < threads) setmaxnreg_dec<64>();  // BUG one warp
+}
+__global__ void registers_the_wrong_way() {
+  setmaxnreg_inc<24>();  // BUG wrong way
+}
+
 alignas(16) std::array<float, 1024> in{};
 
 }  // namespace
 
 TEST_CASE("zoo: initialisation of mbarriers") {
   CHECK_REPORT(report(64, shared_bytes, never_initialised), "mbarrier: ", BUG("never initialised"));
-  CHECK_REPORT(report(64, shared_bytes, initialised_too_late, true, false), "mbarrier_arrive of the mbarrier initialised at ",
-               "which this thread cannot know of yet: first __syncthreads() at ", BUG("unknown"));
-  CHECK_REPORT(report(64, shared_bytes, initialised_too_late, false, true), "mbarrier: ", BUG("unknown"));
-  CHECK(report(64, shared_bytes, initialised_too_late, true, true) == "");
-  CHECK_REPORT(report(1, shared_bytes, unknown_to_the_tma, in.data(), false), "a load for the mbarrier initialised at ",
-               "which the TMA cannot know of: first fence_mbarrier_init() at ", BUG("unknown to the TMA"));
-  CHECK(report(1, shared_bytes, unknown_to_the_tma, in.data(), true) == "");
   CHECK_REPORT(report(1, shared_bytes, odd_initialisation, 0, 8), "mbarrier_init for 0 arrivals: allowed are 1 to 2^20 - 1 at ",
                BUG("odd"));
 #ifndef FLASH_ASAN  // which reports it at the line itself, and ends the program
@@ -159,19 +155,12 @@ TEST_CASE("zoo: initialisation of mbarriers") {
 }
 
 TEST_CASE("zoo: arrivals at mbarriers") {
-  CHECK_REPORT(report(64, shared_bytes, too_many_arrivals, in.data(), 2),
-               "one arrival too many: phase 0 of the mbarrier initialised at ", "has 1 of 1 arrivals and lacks 512 bytes at ",
-               BUG("too many"));
-  CHECK(report(64, shared_bytes, too_many_arrivals, in.data(), 1) == "");
   CHECK_REPORT(report(64, shared_bytes, left_over_arrival, 1), "the block ends, and phase 0 of the mbarrier initialised at ",
                " has 1 of 2 arrivals at ", BUG("left over"));
   CHECK(report(64, shared_bytes, left_over_arrival, 2) == "");
 }
 
 TEST_CASE("zoo: phases of mbarriers") {
-  CHECK_REPORT(report(64, shared_bytes, wrong_parity, 0),
-               "mbarrier_wait with the wrong parity: this warp has waited for phase 0 (parity 0) of ",
-               "next comes phase 1 (parity 1) at ", BUG("parity"));
   CHECK(report(64, shared_bytes, wrong_parity, 1) == "");
   CHECK_REPORT(report(64, shared_bytes, wrong_parity, 2), "mbarrier_wait with parity 2: allowed are 0 and 1 at ",
                BUG("parity"));
@@ -182,6 +171,50 @@ TEST_CASE("zoo: phases of mbarriers") {
                BUG("deadlock"), ", the rest exited; phase 0 of the mbarrier initialised at ", BUG("init of the deadlock"),
                " has 31 of 32 arrivals");
   CHECK(report(64, shared_bytes, nobody_arrives, true) == "");
+}
+
+TEST_CASE("zoo: places and sizes of loads") {
+  CHECK_REPORT(report(1, shared_bytes, not_landed, in.data()), "the block ends before its load has landed at ",
+               BUG("not landed"));
+  CHECK_REPORT(report(1, shared_bytes, misplaced, in.data(), 2, 0, 16),
+               "the address of bulk_load's shared memory must be a multiple of 16, it is 8 bytes beyond one at ",
+               BUG("misplaced"));
+  CHECK_REPORT(report(1, shared_bytes, misplaced, in.data(), 4, 1, 16),
+               "the address of bulk_load's global memory must be a multiple of 16, it is 4 bytes beyond one at ",
+               BUG("misplaced"));
+  CHECK_REPORT(report(1, shared_bytes, misplaced, in.data(), 4, 4, 24),
+               "bulk_load of 24 bytes: allowed are multiples of 16 at ", BUG("misplaced"));
+  CHECK_REPORT(report(1, shared_bytes, misplaced, in.data(), 2108, 0, 32),
+               "bulk_load of 32 bytes that do not lie within the launch's dynamic shared memory at ", BUG("misplaced"));
+  CHECK(report(1, shared_bytes, misplaced, in.data(), 4, 4, 16) == "");
+  const TensorMap map = tensor_map({in.data(), "K", Dtype::fp16, {1, 1, 16, 64}, {1024, 1024, 64, 1}}, 8);
+  CHECK_REPORT(report(1, shared_bytes, misplaced_box, map, 32, 0),
+               "the address of tma_load's shared memory must be a multiple of 1024, it is 128 bytes beyond one at ",
+               BUG("misplaced box"));
+  CHECK_REPORT(report(1, shared_bytes, misplaced_box, map, 0, -9),
+               "tma_load of a box from column -9 on: allowed are multiples of 8, which are 16 bytes at ", BUG("misplaced box"));
+  CHECK(report(1, shared_bytes, misplaced_box, map, 256, 8) == "");
+}
+
+TEST_CASE("zoo: named barriers") {
+  CHECK_REPORT(report(64, 0, named_left_over, 1), "the block ends, and named barrier 2 has 32 of 64 threads at ",
+               BUG("named left over"));
+  CHECK(report(64, 0, named_left_over, 2) == "");
+  CHECK_REPORT(report(64, 0, named_deadlock, 4), "deadlock: threads 0..31 wait in named_barrier_sync at ",
+               BUG("named deadlock"), ", threads 32..63 wait in named_barrier_sync at ", BUG("other named barrier"),
+               "; named barrier 3 has 32 of 64 threads; named barrier 4 has 32 of 64 threads");
+  CHECK_REPORT(report(64, 0, named_deadlock, 0),
+               "named_barrier_sync(0, 64): allowed are 1 to 15; 0 is that of __syncthreads at ", BUG("other named barrier"));
+  CHECK(report(64, 0, named_deadlock, 3) == "");
+}
+
+TEST_CASE("zoo: registers") {
+  CHECK_REPORT(report(128, 0, registers_of_one_warp, 32),
+               "setmaxnreg is for all four warps of a warpgroup: thread 32 has 248 registers, ", "thread 0 has 64 at ",
+               BUG("one warp"));
+  CHECK(report(128, 0, registers_of_one_warp, 128) == "");
+  CHECK_REPORT(report(128, 0, registers_the_wrong_way), "setmaxnreg_inc<24> by a thread that has 248 registers at ",
+               BUG("wrong way"));
 }
 
 TEST_CASE("zoo: GPUs without Hopper's instructions") {

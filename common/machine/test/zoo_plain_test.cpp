@@ -147,17 +147,6 @@ __global__ void static_halves(float* out) {
   out[me()] = static_cast<float>(row[63 - me()]) + static_cast<float>(pair.y);
 }
 
-// ---- lines -----------------------------------------------------------------------------------------------------------------------
-
-/// By way of a header of the machine, which gives its own line.
-__global__ void by_header(const float* from, int first, const char* header) {
-  alignas(16) __shared__ float tile[128];
-  unsigned fragment[4];
-  cp_async<16>(tile, from, {header, 7});  // BUG copy by header
-  cp_async_wait_all();
-  ldmatrix_x4(fragment, tile + first, {header, 9});  // BUG ldmatrix by header
-}
-
 /// The options of whoever runs a plain file.
 struct Plain : Simulated {
   explicit Plain(bool watch = true) : Simulated({.watch = watch, .lenient = true, .host_pointers = false}) { reset_findings(); }
@@ -243,15 +232,6 @@ TEST_CASE("plain: a wide access at an address that is no multiple of its size") 
   CHECK_REPORT(report(1, 0, wide_copy, a.data, a.data, 5), "misaligned: ",
                "float4' (20 bytes into cudaMalloc at x.cu:7) must be a multiple of 16, it is 4 bytes beyond one at ",
                BUG("wide copy"));
-}
-
-TEST_CASE("plain: the kernel's line, not that of a header") {
-  const Plain plain;
-  const Memory a(256);
-  const std::string header = std::string(__FILE__).substr(0, std::string(__FILE__).rfind("test/")) + "ptx.cuh";
-  CHECK(report(32, 0, by_header, a.data, 0, header.c_str()) == "");
-  CHECK_REPORT(report(32, 0, by_header, a.data, 1, header.c_str()), "misaligned: ", BUG("ldmatrix by header"));
-  CHECK_REPORT(report(32, 0, by_header, a.data + 64, 0, header.c_str()), "out_of_bounds: ", BUG("copy by header"));
 }
 
 TEST_CASE("plain: races that are remarks") {

@@ -1,4 +1,4 @@
-// The race cases, for the program that runs one and the test that runs them all.
+// The race cases: a bug's two lines must be named, and nothing said of its twin.
 #pragma once
 
 #include <string>
@@ -16,21 +16,11 @@ struct RaceMemory {
 
 struct RaceCase {
   std::string name;
-  bool is_bug;  ///< else a twin, which is right
-  std::string file = "zoo_race.cpp";
+  bool is_bug;  ///< else its twin, which is right
 };
-struct RaceEntry {
-  RaceCase named;
-  void (*kernel)(RaceMemory*);  ///< null: between_blocks
-  unsigned blocks, threads;
-};
-
-/// Those of Hopper's instructions.
-std::vector<RaceEntry> hopper_race_entries();
 
 std::vector<RaceCase> race_cases();
-
-/// Runs one, with or without Options::watch; false if there is none of that name.
-bool run_race_case(const std::string& name, bool watch = false);
+/// With Options::watch, which stays set.
+void run_race_case(const RaceCase&);
 
 }  // namespace flash

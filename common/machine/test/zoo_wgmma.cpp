@@ -1,39 +1,94 @@
-// Bugs of a product of a warpgroup.
-#include "common/machine/engine/instrumentation.hpp"
-#include "common/machine/test/zoo_tiles.hpp"
+// Misuse of a warpgroup's products, beyond the hazards of zoo_async.hpp.
+#include "common/machine/float16.cuh"
+#include "common/machine/test/zoo.hpp"
+#include "common/machine/wgmma.cuh"
 
 #include <array>
-#include <cmath>
 
 namespace flash {
 namespace {
 
-/// S = Q K^T of ones with depth 16, with room for a mistake at every step.
+__device__ inline int me() { return static_cast<int>(threadIdx.x); }
+
+/// Two panels of 64 rows and mbarriers.
+struct Shared {
+  __half* panel = dynamic_shared<__half>(2 * 4096 + 128);
+  __device__ __half* second() const { return panel + 4096; }
+  __device__ Mbarrier& barrier(int i) const { return reinterpret_cast<Mbarrier*>(panel + 2 * 4096)[i]; }
+  /// This thread's part of both.
+  __device__ void fill() const {
+    for (int i = me(); i < 2 * 4096; i += 128) panel[i] = __float2half(1.0f);
+  }
+};
+constexpr std::size_t shared_bytes = 2 * (2 * 4096 + 128);
+
+/// S = Q K^T of ones with depth 16, with room for a mistake.
 struct Mistakes {
-  bool fence = true, proxy_fence = true, looks_from_the_start = true, commit = true, wait = true;
-  int wait_newest = 0, early_read = -1, early_write = -1, store_in_flight = -1, row = 0, threads = 128, other_k = -1, k = 0;
+  int row = 0, threads = 128, other_k = -1, k = 0;
 };
 __global__ void product(Mistakes m, float* out) {
   const Shared shared;
-  if (m.looks_from_the_start && me() == 0)
-    mbarrier_init(shared.barrier(0), 1);  // it begins with the first of Hopper's instructions
-  for (int i = me(); i < 2 * 4096; i += 128) shared.panel[i] = __float2half(1.0f);  // BUG store without fence
-  if (m.proxy_fence) fence_proxy_async();
+  shared.fill();
+  fence_proxy_async();
   __syncthreads();
   if (me() >= m.threads) return;
   const auto Q = k_major<64>(shared.panel, m.row), K = k_major<64>(shared.second());
-  float S[32] = {};
-  if (m.fence) wgmma_fence();
+  float S[32];
+  wgmma_fence();
   wgmma<__half>(S, Q(me() == m.other_k ? 1 : 0), K(m.k), false);  // BUG product
-  if (m.commit) wgmma_commit();
-  if (me() == m.early_read) out[me()] = S[1];                                  // BUG early read
-  if (me() == m.early_write) S[1] = 7.0f;                                      // BUG early write
-  if (me() == m.store_in_flight) shared.second()[8 * 0] = __float2half(3.0f);  // BUG store in flight
-  if (m.wait && m.wait_newest == 0) wgmma_wait<0>(S);                          // BUG wait
-  if (m.wait && m.wait_newest == 1) wgmma_wait<1>(S);                          // BUG wait for one group less
-  if (m.wait) out[me()] = S[1];
+  wgmma_commit();
+  wgmma_wait<0>(S);
+  out[me()] = S[1];
 }
 
+/// Two products in two groups.
+__global__ void two_products(int other_lane, bool other_shape, float* out) {
+  const Shared shared;
+  shared.fill();
+  fence_proxy_async();
+  __syncthreads();
+  const auto Q = k_major<64>(shared.panel), K = k_major<64>(shared.second());
+  float S[32], T[32];
+  wgmma_fence();
+  wgmma<__half>(S, Q(0), K(0), false);                                                   // BUG first of two
+  if (other_shape) wgmma<__half>(reinterpret_cast<float(&)[16]>(S), Q(0), K(0), false);  // BUG other shape
+  wgmma_commit();
+  wgmma<__half>(T, Q(1), K(1), false);
+  wgmma_commit();
+  if (me() == other_lane) {
+    wgmma_wait<1>(S);  // BUG waits for one
+  } else {
+    wgmma_wait<0>(S, T);  // BUG waits for both
+  }
+  if (me() == other_lane) wgmma_wait<0>(T);
+  out[me()] = S[0] + T[0];
+}
+__global__ void tile_elsewhere(const __half* tile, unsigned* out) {
+  *out = k_major<64>(tile).first.low;  // BUG tile elsewhere
+}
+
+/// Two products with the same P in registers, for different accumulators.
+__global__ void operand_changed(bool fence, float* out) {
+  const Shared shared;
+  shared.fill();
+  fence_proxy_async();
+  __syncthreads();
+  const auto V = mn_major<64>(shared.panel);
+  float O[32], other[32];
+  unsigned P[4] = {};
+  wgmma_fence();
+  wgmma<__half>(O, P, V(0), false);
+  wgmma_commit();
+  wgmma_wait<0>(O);
+  for (unsigned& p : P) p = pack_f16(1.0f, 1.0f);
+  if (fence) wgmma_fence();
+  wgmma<__half>(other, P, V(0), false);  // BUG operand changed
+  wgmma_commit();
+  wgmma_wait<0>(other);
+  out[me()] = O[0] + other[0];
+}
+
+alignas(16) std::array<float, 1024> in{};
 alignas(16) std::array<float, 128> out{};
 
 std::string product_report(const Mistakes& m) { return report(128, shared_bytes, product, m, out.data()); }
@@ -43,12 +98,6 @@ std::string product_report(const Mistakes& m) { return report(128, shared_bytes,
 TEST_CASE("zoo: wgmma") {
   CHECK(product_report({}) == "");
   CHECK(out[77] == 16.0f);
-  CHECK_REPORT(product_report({.fence = false}), "missing_fence: ", BUG("product"));
-  CHECK_REPORT(product_report({.wait = false}), "not_awaited: ", BUG("product"));
-  CHECK_REPORT(product_report({.wait_newest = 1}), "wgmma_wait<1> does not wait for these accumulators: the product at ",
-               BUG("product"), " is of a newer group at ", BUG("wait for one group less"));
-  CHECK_REPORT(product_report({.commit = false}), "wgmma_wait<0> does not wait for these accumulators: the product at ",
-               BUG("product"), " may be in no group: wgmma_commit() at ", BUG("wait"));
   CHECK_REPORT(product_report({.row = 4}),
                "wgmma: an operand at byte 512 of shared memory: its tile must begin at a multiple of 1024 at ", BUG("product"));
   CHECK_REPORT(product_report({.k = 4}), "wgmma: an operand leaves dynamic shared memory at byte 16640 at ", BUG("product"));
@@ -59,30 +108,21 @@ TEST_CASE("zoo: wgmma") {
                "wgmma needs a warpgroup of 128 threads: the block has only 64 at ", BUG("product"));
 }
 
-TEST_CASE("zoo: wgmma, what is touched in flight") {
-  CHECK_REPORT(product_report({.proxy_fence = false, .looks_from_the_start = false}),
-               "wgmma reads byte 0 of dynamic shared memory, ", "which a thread stored to without fence_proxy_async() at ",
-               BUG("product"));
-  CHECK(product_report({.looks_from_the_start = false}) == "");
-#ifndef FLASH_TSAN  // which calls it a race, and is right
-  CHECK_REPORT(product_report({.store_in_flight = 3}),
-               machine::instrumented ? "stores to byte 8192 of dynamic shared memory, which the wgmma at "
-                                     : "wgmma: shared memory that it reads was changed",
-               BUG("product"));
-#endif
-  if (machine::instrumented) {
-    CHECK_REPORT(product_report({.store_in_flight = 3}), "in_flight: ", BUG("store in flight"));
-    CHECK_REPORT(product_report({.early_read = 3}), "thread (3,0,0): touches accumulators of the wgmma at ", BUG("product"),
-                 " before it has waited for them at ", BUG("early read"));
-    CHECK_REPORT(product_report({.early_write = 3}), "thread (3,0,0): touches accumulators of the wgmma at ", BUG("product"),
-                 " before it has waited for them at ", BUG("early write"));
-    CHECK_REPORT(product_report({.proxy_fence = false}), "wgmma reads byte ", " of dynamic shared memory, which thread ",
-                 " stored to at ", BUG("store without fence"), " without fence_proxy_async() at ", BUG("product"));
-  } else {
-    CHECK_REPORT(product_report({.early_write = 3}), "in_flight: ", BUG("product"));
-    CHECK(product_report({.early_read = 3}) == "");
-    CHECK(std::isnan(out[3]) == false);  // the right number came later
-  }
+TEST_CASE("zoo: two products of a warpgroup") {
+  CHECK(report(128, shared_bytes, two_products, -1, false, out.data()) == "");
+  CHECK(out[99] == 32.0f);
+  CHECK_REPORT(report(128, shared_bytes, two_products, 7, false, out.data()), "warpgroup: ");
+  CHECK_REPORT(report(128, shared_bytes, two_products, -1, true, out.data()), "wgmma: the product at ", BUG("first of two"),
+               " has these accumulators in another shape at ", BUG("other shape"));
+  unsigned low = 0;
+  CHECK_REPORT(report(1, shared_bytes, tile_elsewhere, reinterpret_cast<const __half*>(in.data()), &low),
+               "out_of_bounds: ", BUG("tile elsewhere"));
+}
+
+TEST_CASE("zoo: A in registers") {
+  CHECK(report(128, shared_bytes, operand_changed, true, out.data()) == "");
+  CHECK(out[9] == 16.0f);
+  CHECK_REPORT(report(128, shared_bytes, operand_changed, false, out.data()), "missing_fence: ", BUG("operand changed"));
 }
 
 }  // namespace flash

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from . import Usage, sandbox
 from .exercise import ROOT
 
-MOST_JOBS = 8  # a compiler takes up to a gigabyte
 up_to_date = False  # nothing has to be built
 
 
@@ -40,7 +39,7 @@ def prepare(build, stages):
         must(["cmake", "--fresh", "-S", ROOT, "-B", build, *generator, *options], "the project cannot be configured")
     if new:
         print(f"course: building {', '.join(new)}; that takes a minute or two for a stage, once", flush=True)
-    jobs = min(os.cpu_count() or 2, MOST_JOBS)
+    jobs = min(os.cpu_count() or 2, 8)  # a compiler takes up to a gigabyte
     must(["cmake", "--build", build, "-j", jobs, "--target", *sorted(stages)], f"{', '.join(sorted(stages))} cannot be built")
 
 

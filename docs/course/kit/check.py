@@ -1,5 +1,6 @@
 """course.py check: one exercise of a student, the first thing that is wrong in words."""
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ CASES = (  # from the simplest to the most awkward
     "--heads 1 --seq 40 --head-dim 16 --input large",
 )
 EVERY = (  # of every exercise, with the default tiles of four widths: so no seed of `grade` is needed to find what is right for short rows only
-    "--heads 1 --seq-q 3 --seq-k {long} --head-dim 8",
+    "--heads 1 --seq-q 3 --seq-k {long} --head-dim 8 --scale 1",  # weights of all sizes, and many of the small ones
     "--heads 1 --seq-q 300 --seq-k 10 --head-dim 96",
     "--heads 2 --kv-heads 1 --seq-q 7 --seq-k 100 --head-dim 64 --causal",  # the last queries of a long text
     "--heads 1 --seq-q 4 --seq-k 128 --head-dim 128 --input identity --scale 18",  # small weights that count together
@@ -38,19 +39,17 @@ class Verdict(NamedTuple):
 
 
 UNSET = "A variable may be read that no one has written: give it a first value. What it holds differs from run to run."
-needed = {}  # (exercise, options): the counts of the project's kernel
 
 
-def solution_counts(build_folder, exercise, options):
-    key = (exercise.name, *options)
-    if key not in needed:
-        program = build_folder / "bin" / exercise.stage
-        with sandbox.workplace() as folder:
-            ran = measure.run(program, exercise, options, folder / "run")
-        if ran.report is None:
-            raise Usage(f"{program} does not run {' '.join(options)}: {ran.done.err.strip()}")
-        needed[key] = measure.counts(ran.report)
-    return needed[key]
+@functools.cache
+def solution_counts(build_folder, exercise, *options):
+    """Of the project's kernel."""
+    program = build_folder / "bin" / exercise.stage
+    with sandbox.workplace() as folder:
+        ran = measure.run(program, exercise, options, folder / "run")
+    if ran.report is None:
+        raise Usage(f"{program} does not run {' '.join(options)}: {ran.done.err.strip()}")
+    return measure.counts(ran.report)
 
 
 def untouched(exercise, lines):
@@ -93,7 +92,7 @@ def problems(exercise, build_folder):
     """([options whose results are checked], [options whose counts are compared, too])"""
     forward = exercise.passes == "forward"
     long = 2100 if forward else 300  # a pass over all gradients takes longer, and keeps no row
-    low = "low" if exercise.draw.get("large", True) else "small"  # low: exp of each score is 0 unless the maximum is subtracted
+    low = "low" if exercise.draw.get("large", True) else "small --scale 0.7"  # low: exp of each score is 0 unless the maximum is subtracted
     cases = [*(exercise.cases or CASES), *(case.format(long=long, low=low) for case in EVERY)]
     for width, br, bc in build.shapes_of(build_folder / "bin" / exercise.stage, exercise.variant, exercise.passes)[1]:
         rows, keys = (br + 2, 2 * bc + 2) if forward else (2 * br + 2, bc + 2)  # two blocks, of which the first has two tiles or more
@@ -121,9 +120,9 @@ def run_cases(exercise, program, build_folder, folder, lines=""):
             return alike
         first = first or Verdict("right", [], ran.printed)
         if number > len(cases) and not wasteful:
-            got, wanted = measure.counts(ran.report), solution_counts(build_folder, exercise, options)
+            got, wanted = measure.counts(ran.report), solution_counts(build_folder, exercise, *options)
             if name := too_much(exercise, got, wanted):
-                told = [words.of_problem(options, place)[0], words.of_count(name, got[name], wanted[name])]
+                told = [words.of_problem(options, place)[0], *words.of_count(name, got, wanted, exercise, lines)]
                 wasteful = Verdict("wasteful", told, ran.printed, name)
     return wasteful or first
 

@@ -70,7 +70,7 @@ def lost_by(ex, program, build_folder, seed, folder, lines):
         shown = " ".join(options)
         ran = measure.run(program, ex, options, folder / str(number), save=number < len(fixed), boxed=sandbox.has_box())
         if ran.report is None or not all(tensor["passed"] for tensor in ran.report["check"]["tensors"].values()):
-            wanted = check.solution_counts(build_folder, ex, options)  # raises Usage where the project's kernel does not run
+            wanted = check.solution_counts(build_folder, ex, *options)  # raises Usage where the project's kernel does not run
             kind = "a drawn problem" if number >= len(fixed) else "a problem"
             return lost, wanted and f"wrong on {kind}: {shown}. {words.of_run(ex, ran.done, ran.report)[0]}"
         mistakes = (ran.report.get("threads") or {"mistakes": []})["mistakes"]
@@ -84,7 +84,7 @@ def lost_by(ex, program, build_folder, seed, folder, lines):
             if measure.fingerprint(other) != measure.fingerprint(folder / str(number)):
                 lost.setdefault("orders", f"other bits in the order {order} of the threads, on {shown}")
         if number >= len(cases):
-            got, wanted = measure.counts(ran.report), check.solution_counts(build_folder, ex, options)
+            got, wanted = measure.counts(ran.report), check.solution_counts(build_folder, ex, *options)
             for name, (what, _) in words.COUNTS.items():
                 if got[name] > wanted[name]:
                     lost.setdefault(name, f"{got[name]:,} {what} where {wanted[name]:,} are enough, on {shown}")

@@ -87,8 +87,6 @@ def blank(arguments, _):
         if Path(arguments.exercises).is_dir():
             raise Usage(f"the exercise comes first: {shown(arguments.command, folder, arguments.exercises)}") from None
         raise
-    if folder.is_file():
-        raise Usage(f"{folder} is no folder")
     if folder.resolve() == exercise.ROOT or exercise.ROOT / "docs" in [folder.resolve(), *folder.resolve().parents]:
         raise Usage(f"{folder} is part of the project; allowed: a folder of your own")
     folder.mkdir(parents=True, exist_ok=True)
@@ -279,8 +277,7 @@ def parser():
     add("slides", slides.command, ("out", {"metavar": "PAGE.html", "help": "a new file"}))
     every = ("exercises", {"nargs": "*", "metavar": "NN", "help": "default: all"})
     add("self-test", selftest.command, every)
-    count = f"changes per exercise (default: {mutations.COUNT})"
-    add("mutate", mutations.command, every, ("--count", {"type": int, "default": mutations.COUNT, "metavar": "N", "help": count}))
+    add("mutate", mutations.command, every)
     return top
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import tomllib
 
-from . import Usage, build, check, exercise, grade, sandbox
+from . import build, check, exercise, grade, sandbox
 
 TOKEN = re.compile(
     r"//[^\n]*|/\*.*?\*/|#[^\n]*|[A-Za-z_]\w*|\.?\d(?:[\w.]|(?<=[eE])[+-])*|->|::|\+\+|--|<<|>>|&&|\|\||[<>=!+\-*/%&|^]=|\S", re.DOTALL
@@ -108,21 +108,19 @@ def verdict(e, mutant, build_folder):
     return "accepted"
 
 
-def of_exercise(e, build_folder, count):
-    """[(mutant, verdict)] of the first `count` that compile."""
+def of_exercise(e, build_folder):
+    """[(mutant, verdict)] of the first that compile."""
     judged = ((mutant, verdict(e, mutant, build_folder)) for mutant in mutants_of(e))
-    return list(itertools.islice(((mutant, said) for mutant, said in judged if said), count))
+    return list(itertools.islice(((mutant, said) for mutant, said in judged if said), COUNT))
 
 
 def command(arguments, build_folder):
     wanted = [e for what in arguments.exercises or ["all"] for e in exercise.chosen(what)]
-    if arguments.count < 1:
-        raise Usage(f"--count is {arguments.count}; allowed: 1 and more")
     build.prepare(build_folder, {e.stage for e in wanted})
     explained = tomllib.loads((exercise.FOLDER / "survivors.toml").read_text())
     began, survivors, holes, tried = time.monotonic(), 0, 0, 0
     with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-        for e, found in zip(wanted, pool.map(lambda e: of_exercise(e, build_folder, arguments.count), wanted)):
+        for e, found in zip(wanted, pool.map(lambda e: of_exercise(e, build_folder), wanted)):
             tried += len(found)
             print(f"{e.name}: {sum(said == 'refused' for _, said in found)} of {len(found)} changes refused", flush=True)
             for mutant, said in found:

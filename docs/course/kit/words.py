@@ -72,7 +72,9 @@ def of_elements(report):
     text = f"Wrong: {lists[0]}" + (f"; right: {lists[1]}. " if right else ". ")
     worst, name = check["worst"], TENSORS.get(shown, shown)
     place = f"batch {worst['batch']}, head {worst['head']}, row {worst['row']}" + ("" if name == "L" else f", column {worst['column']}")
-    text += f"The worst element of {name} is at {place}: it is {number(worst['got'])}, it should be {number(worst['expected'], '-inf')}."
+    names = {"got": "NaN or infinite", "expected": "-inf"}  # of what is not finite
+    got, expected = (name if worst[key] is None else f"{worst[key]:.6g}" for key, name in names.items())
+    text += f"The worst element of {name} is at {place}: it is {got}, it should be {expected}."
     if tiles:
         rows = tiles["bc" if name in ("dK", "dV") else "br"]
         text += f" That is row {worst['row'] % rows} of tile {worst['row'] // rows} ({rows} rows each)."
@@ -80,10 +82,6 @@ def of_elements(report):
         text += f" {check['non_finite']} elements are NaN or infinite: look for 0 / 0, -inf - -inf, an exponential that overflows,"
         text += " or a variable or an element that no line writes."
     return text
-
-
-def number(x, infinite="NaN or infinite"):
-    return infinite if x is None else f"{x:.6g}"
 
 
 def of_problem(options, place=""):
@@ -99,7 +97,7 @@ def of_problem(options, place=""):
     if given.get("--load") == "low":
         facts += ["All scores are far below zero: exp of each is 0, or nearly so, unless the maximum is subtracted."]
     if given.get("--load") == "small":
-        facts += ["All scores are about -40: exp of each is tiny, and so is their sum, but it is not 0."]
+        facts += ["All scores are about -80: exp of each is tiny, and so is their sum, but it is not 0."]
     if "--load" in given:
         facts += ["2 batches of 2 heads that share K and V, 20 queries, 41 keys."]
     if "--causal" in options and rows > keys:
@@ -148,6 +146,18 @@ def without_paths(text, exercise):
     return re.sub(rf"(/[^\s:]*/)?{re.escape(exercise.file)}", exercise.student_name, text)
 
 
-def of_count(name, got, wanted):
+def of_count(name, got, wanted, exercise, lines):
+    """[sentences] about a count that is higher than the project's: too much of what, and which of the student's lines may do it."""
     what, why = COUNTS[name]
-    return f"Right, but it needs {got:,} {what} where {wanted:,} are enough. {why}".strip()
+    told, named = f"Right, but it needs {got[name]:,} {what} where {wanted[name]:,} are enough. {why}", r"\w_(smem|tile)\b|\b[A-Z]\("
+    if name in ("bytes", "sectors"):
+        few, tensors = wanted["tensors"], got["tensors"].items()
+        most, tensor, key = max(
+            (n - few.get(of, {}).get(key, 0), of, key) for of, moved in tensors for key, n in moved.items() if name in key
+        )
+        told += f" {tensor} is {key.split('_')[0]}, with {most:,} {name} too many."
+        named = rf"\b{tensor}\b"
+    elif name != "bank_conflicts":
+        return [told]
+    at = [str(n) for n, line in enumerate(lines.split("\n"), exercise.first_line()) if re.search(named, line.partition("//")[0])]
+    return [told, *([f"Look at {exercise.student_name}, line {', '.join(at)}."] if at else [])]

@@ -72,7 +72,7 @@ def launches_01():
     for x, wide, name in ((24, thin, "Q"), (52, thin, "K"), (186, side, "S"), (402, side, "P"), (506, thin, "V"), (680, thin, "O")):
         p.rect(x, top, wide, side, name.lower())
         p.label(x + wide / 2, top + side + 22, name, bold=True)
-    for x, room, name, equation in ((82, 84, "scores", "(1.1)"), (290, 94, "softmax", "(1.2)"), (527, 138, "weighted_sum", "(1.3)")):
+    for x, room, name, equation in ((82, 84, "scores", "(1.1)"), (290, 94, "softmax", "(1.2)"), (527, 138, "output", "(1.3)")):
         p.rect(x, top + 8, room, 64, "c0")
         p.label(x + room / 2, top + 34, name)
         p.note(x + room / 2, top + 58, equation, size=16)

@@ -159,13 +159,13 @@ def halves_08():
     calls = [
         "cp_async_wait_all()",
         BARRIER,
-        "load_tile(",
+        "load_queries<",
         "add_oldest_to_dQ(",
-        "add_product(scores,",
+        "add_product(St_or_dPt,",
         "exponentiate(",
         "add_product(gradient,",
     ]
-    in_order("08_tensor_cores/backward/3_staggered.cuh", "for (int iteration = 0;", [*calls, "add_oldest_to_dQ("])
+    in_order("08_tensor_cores/backward/4_staggered.cuh", "for (int iteration = 0;", [*calls, "add_oldest_to_dQ("])
     p, left, column, high = (
         Picture(
             720, "The backward pass: two halves of a block, one tile of queries apart", "Half 0 is one tile of queries ahead of half 1"

@@ -22,6 +22,7 @@ StallTimer::StallTimer(int) {}
 StallTimer::~StallTimer() = default;
 TimedThread::TimedThread() {}
 TimedThread::~TimedThread() = default;
+void TimedThread::rest(bool) {}
 bool stands_still() { return false; }
 
 }  // namespace flash::machine

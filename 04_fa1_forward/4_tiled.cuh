@@ -1,6 +1,4 @@
-// 04 FlashAttention-1, forward, step 3: Algorithm 1 with all four tiles in shared memory, and
-// groups of keys in registers (Dao et al. 2022). S and P never reach HBM.
-// Read thread_rows.cuh first: it has the loads of tiles and the dot products.
+// 04 FlashAttention-1, forward, step 4: all four tiles of Algorithm 1 in shared memory.
 //
 //   for every tile of K and V, for every tile of Q and O:
 //     S = scale Q K^T, masked                                                   (4.1)
@@ -9,12 +7,10 @@
 //     O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new                     (4.4)
 //   L = m + ln l                                                                (4.5)
 //
-// New since step 2: a thread takes GROUP keys at a time, four columns of each per access (float4),
-// so that 8 sums are independent and one load of q serves all of them. Its row of Q moves from
-// registers to shared memory, which leaves room for d = 128; with O there as well, the block loads
-// and stores both like K and V, neighbouring threads neighbouring elements. Br, Bc: rows of a tile
-// of Q, of K, as many as shared memory holds; Tr, Tc: how many tiles. Algorithm 1 calls tiles Q_i
-// and K_j; in the code i and j are a query and a key.
+// New since step 3: tiles of Q and O pass through shared memory, too. The block loads and stores
+// them like K and V, neighbouring threads neighbouring elements, and a thread's row of Q leaves
+// its registers, which makes room for d = 128. Tiles are as large as shared memory allows: (4.6),
+// in tiles.cuh. Algorithm 1 calls tiles Q_i and K_j; in the code i and j are a query and a key.
 //
 // Grid: one block per (batch, head). Block: one thread per row of the Q tile.
 // Shared memory: tiles of K and V [Bc, Width], of Q and O [Br, Width + PAD]; Width: d, rounded up.
@@ -29,53 +25,10 @@
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
+#include "04_fa1_forward/tiles.cuh"
 
-#include <algorithm>
-
-namespace flash::fa1_forward::step_3 {
+namespace flash::fa1_forward::step_4 {
 namespace {
-
-constexpr int MAX_Br = 256;  // Br at most: with 255 registers each, more threads do not fit an SM
-constexpr int WARP = 32;     // Br, the block size, is a multiple: the last warp is complete
-
-/// Floats of shared memory: two tiles of Bc rows, two padded ones of Br rows.
-FLASH_HOST_DEVICE constexpr std::size_t shared_floats(const Tiles& t, int width) {
-  return 2 * static_cast<std::size_t>(t.Bc) * static_cast<std::size_t>(width) +
-         2 * static_cast<std::size_t>(t.Br) * static_cast<std::size_t>(width + PAD);
-}
-
-/// (4.6)  Line 1 of Algorithm 1: Bc = M/(4d), Br = min(Bc, d), where M is the size of shared memory
-/// in floats, so that the tiles of K, V, Q and O take a quarter of it each. Here
-/// - row lengths include padding and sizes are rounded down, but Br to no less than 32: the four
-///   tiles fit in 64 KB or more;
-/// - Br is bounded by MAX_Br. The paper's bound d keeps the Br Bc elements of S within M/4; here S
-///   is in registers, GROUP keys at a time, and d threads would be too few to keep an SM busy;
-/// - Br is a multiple of the warp size, Bc a multiple of GROUP, and neither is larger than the
-///   problem needs.
-inline Tiles tiles_of(const Problem& p, const DeviceLimits& limits) {
-  const auto round_up = [](int n, int unit) { return (n + unit - 1) / unit * unit; };
-  const int M = static_cast<int>(limits.shared_bytes / sizeof(float));
-  const int longest = M / (4 * (width_of(p.d) + PAD));
-  int Br = std::max(std::min(longest, MAX_Br) / WARP * WARP, WARP);
-  int Bc = longest / GROUP * GROUP;
-  Br = std::min(Br, round_up(p.Nq, WARP));
-  Bc = std::min(Bc, round_up(p.Nk, GROUP));
-  return {Br, Bc};
-}
-
-/// The maximum m of a set of scores, and l = sum exp(score - m). An empty or fully masked set has
-/// (-inf, 0). A row has two such running states: m and l, of all tiles so far, and m~ and l~, of
-/// the keys of the current tile so far.
-struct RowStats {
-  float m;
-  float l;
-};
-
-/// (4.3)  The statistics of the union of two sets: (3.4).
-__device__ inline RowStats merge(RowStats a, RowStats b) {
-  const float m = fmaxf(a.m, b.m);
-  return {m, expf(a.m - zero_if_empty(m)) * a.l + expf(b.m - zero_if_empty(m)) * b.l};
-}
 
 /// Adds GROUP more scores to (m~, l~) and P~ V: (4.2) by the online rule (3.2), so that no thread
 /// has to keep its row of S.
@@ -214,20 +167,14 @@ void forward(const Attention& a) {
          view<float>(a.L));
 }
 
-/// l and m [B, H, Nq, 1].
-std::vector<WorkspaceSpec> workspace(const Problem& p, Pass) {
-  const std::array<std::int64_t, 4> rows{p.B, p.H, p.Nq, 1};
-  return {{"l", rows}, {"m", rows}};
-}
-
 const Variant variant{
     .name = "tiled",
     .idea = "Algorithm 1: tiles of S stay on the chip, O, l, m wait in HBM; a thread per row",
     .forward = forward,
     .workspace = workspace,
-    .refuse = [](const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, 1, 1); },
+    .refuse = refuse,
     .row_multiple = 4,
     .takes = plain_problem};
 
 }  // namespace
-}  // namespace flash::fa1_forward::step_3
+}  // namespace flash::fa1_forward::step_4

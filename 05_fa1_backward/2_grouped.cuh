@@ -1,5 +1,4 @@
-// 05 FlashAttention-1, backward: Algorithm 4 of Dao et al. 2022. No matrix [Nq, Nk] is ever written
-// to HBM.
+// 05 FlashAttention-1, backward, step 2: groups of keys and of columns in registers.
 //
 //   forward line        its derivatives
 //   P = exp(S - m) / l  recomputed from Q, K, l and m               (5.7)
@@ -7,11 +6,10 @@
 //   P = softmax(S)      dS = P o (dP - D)   D = rowsum(dO o O)      (5.3), (5.4)
 //   S = scale Q K^T     dQ = scale dS K     dK = scale dS^T Q       (5.5), (5.6)
 //
-// The loops are the same as in 04/3_tiled.cuh: tiles of K and V outside, of Q inside, and between them
-// one over the query heads that share a key/value head. dK, dV of the outer tile accumulate in
-// shared memory; dQ of the inner one, where 04 has O, is read from HBM and written back. Phases A
-// and B are 04's two products; C, the transposed ones, is new. D is computed for every tile of K;
-// 07 does it once.
+// New since step 1: in phase A a thread takes GROUP keys at a time, so that one load of q and dO
+// serves them all, in phases B and C COLS columns, so that one element of dS or P does. Their sums
+// are independent: none waits for the one before it. Tiles arrive with several loads per thread in
+// flight (load_tile_ahead() in tiles.cuh).
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so
 // that only this block adds to dK and dV: no atomics, and each run gives the same bits.
@@ -29,7 +27,7 @@
 #include "05_fa1_backward/tiles.cuh"
 #include "common/parts/forward_pass.hpp"
 
-namespace flash::fa1_backward {
+namespace flash::fa1_backward::step_2 {
 namespace {
 
 // Rows of all tiles are padded (PAD): neighbouring threads read 16 bytes of neighbouring rows.
@@ -253,8 +251,8 @@ void backward(const Attention& a) {
 }
 
 const Variant variant{
-    .name = "thread_per_row",
-    .idea = "Algorithm 4: P recomputed from l and m, dK and dV in shared memory, dQ through HBM",
+    .name = "grouped",
+    .idea = "eight keys or 32 columns at a time in registers, several loads in flight",
     .forward = run_forward_pass,
     .backward = backward,
     .workspace = [](const Problem& p, Pass pass) { return forward_pass().workspace(p, pass); },
@@ -263,4 +261,4 @@ const Variant variant{
     .takes = plain_problem};
 
 }  // namespace
-}  // namespace flash::fa1_backward
+}  // namespace flash::fa1_backward::step_2

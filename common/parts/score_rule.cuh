@@ -1,12 +1,6 @@
-// The score rule: how the products Q K^T of a tile in registers become scores, scaled, with a bias and masked, without the work
-// that most tiles do not need. Step 5 of chapter 06 has its mask; this is the general one. Transposed is for the backward pass
-// of chapter 08, where rows are keys; Slope and OPTIONS are for chapter 09's softcap and window. Three names say what happens
-// when:
-//   scale_first     apply() scales the scores, before a maximum is taken: with a bias, which is added to scaled scores; with a
-//                   softcap; with a scale that is not positive, which would turn the maximum into a minimum; and with a scale
-//                   whose product with log2 e might overflow
-//   late_scale      what exponents still multiply into the scores after apply(): the scale, or 1 if scale_first
-//   subtract_first  exponents subtract the maximum, or L, before they multiply: if scale_first, unless late_scale is a softcap
+// How the products Q K^T of a tile in registers become scores: scaled, with a bias and masked, without the work that most tiles
+// do not need. For the general kernels in more/, of 06, 07 and 08; step 5 of chapter 06 has the mask of the plain problem.
+// Transposed is for the backward pass of 08, where rows are keys; Slope and OPTIONS are for chapter 09's softcap and window.
 #pragma once
 
 #include "common/machine/ptx.cuh"
@@ -21,6 +15,14 @@ namespace {
 /// Where a kernel without a backward pass leaves the derivatives of the softcap.
 struct Nowhere {};
 
+/// Where the scale is multiplied into a score.
+enum class Scaling {
+  in_exponent,  ///< the usual case: scores stay products, and e^(scale (s - m)) scales them
+  first,  ///< before a maximum is taken: with a bias or a softcap; with a scale that is not positive, for which the largest
+          ///< product is not the largest score; with a scale whose product with log2 e might overflow
+  cap_in_exponent  ///< in 16 bits, for a softcap c: scores are tanh(scale q.k / c), and e^(c (s - m)) multiplies them by c
+};
+
 /// How products become scores: scale Q K^T + bias, masked; for an OptionsProblem also capped, and limited to a window. Made
 /// on the host.
 template <class SomeProblem>
@@ -28,11 +30,11 @@ struct ScoreRuleFor {
   static constexpr bool OPTIONS = std::is_same_v<SomeProblem, OptionsProblem>, RAGGED = false;
   SomeProblem problem;
   Bias bias;
-  bool scale_first;  ///< apply() scales the scores; otherwise `late_scale` becomes part of the exponent
-  float late_scale;  ///< still to be multiplied after apply(): 1, the scale or, in 16 bits, the softcap
+  Scaling scaling;
+  float late_scale;  ///< by which exponents multiply scores: the scale, 1 if that came first, or the softcap
 
-  /// Whether exponents subtract the maximum, or L, before they multiply: if apply() scales, and leaves no softcap to them.
-  __device__ bool subtract_first() const { return scale_first && late_scale == 1.0f; }
+  /// Whether exponents subtract the maximum, or L, before they multiply by log2 e: scaled scores may be large.
+  __device__ bool subtract_first() const { return scaling == Scaling::first; }
 
   /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query query0 and key key0.
   /// Transposed: rows are keys, columns queries. `slope`: takes the derivatives of the softcap, if there is one, as
@@ -42,7 +44,7 @@ struct ScoreRuleFor {
     // S's rows keep their position in all tiles of a block, unless it loops over queries, as in chapter 07. opaque() stops the
     // compiler from computing addresses that few tiles need before the loop, where they would occupy registers.
     const int i0 = Transposed ? query0 : opaque(query0), j0 = Transposed ? opaque(key0) : key0;
-    if (scale_first) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0, slope);
+    if (scaling != Scaling::in_exponent) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0, slope);
     mask<Transposed>(S, i0, j0);
   }
 
@@ -53,7 +55,7 @@ struct ScoreRuleFor {
     return last < i0 || j0 >= problem.end_key(last) || j0 + cols <= problem.first_key(i0);
   }
 
-  /// Only masks, for scores that are not scaled first: i0 is the first query, j0 the first key.
+  /// Only masks, for scores that exponents scale: i0 is the first query, j0 the first key.
   template <bool Transposed = false, class Tile>
   __device__ void mask(Tile& S, int i0, int j0) const {
     // The first query's keys end first; with a window, the last query's keys begin last.
@@ -120,7 +122,7 @@ struct ScoreRuleFor {
     } else if constexpr (!std::is_same_v<Slope, Nowhere>) {
       S.each_at([&](float t, int row, int col) { slope(row, col) = 1.0f - t * t; });
     }
-    if (late_scale == 1.0f) S.each([&](float& t, int) { t *= c; });
+    if (scaling == Scaling::first) S.each([&](float& t, int) { t *= c; });
   }
 };
 
@@ -128,17 +130,18 @@ struct ScoreRuleFor {
 using ScoreRule = ScoreRuleFor<Problem>;
 using OptionsRule = ScoreRuleFor<OptionsProblem>;
 
-/// For a problem without a softcap.
+/// For a problem without a softcap: must the scale be multiplied first?
 inline bool scale_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
 
-/// The rule for a run. `always`: to scale first.
+/// The rule for a run. A softcap applies to scaled scores, too. In 16 bits it then multiplies them in the exponent, unless a bias
+/// is added before.
 template <class Rule = ScoreRule>
-Rule score_rule(const Attention& a, bool always = false) {
+Rule score_rule(const Attention& a) {
   const FullProblem& p = a.problem;
-  // A softcap applies to scaled scores, too. In 16 bits it then multiplies them in the exponent, unless a bias is added first.
-  const bool capped = p.softcap != 0.0f, scale_first = always || flash::scale_first(p) || capped;
-  const bool cap_late = capped && p.dtype != Dtype::fp32 && p.bias == BiasKind::none && p.softcap < 1e30f;
-  return {p, bias_of(a), scale_first, cap_late ? p.softcap : scale_first ? 1.0f : p.scale};
+  if (p.softcap != 0.0f && p.dtype != Dtype::fp32 && p.bias == BiasKind::none && p.softcap < 1e30f)
+    return {p, bias_of(a), Scaling::cap_in_exponent, p.softcap};
+  if (p.softcap != 0.0f || scale_first(p)) return {p, bias_of(a), Scaling::first, 1.0f};
+  return {p, bias_of(a), Scaling::in_exponent, p.scale};
 }
 
 }  // namespace

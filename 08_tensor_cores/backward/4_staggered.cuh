@@ -1,4 +1,4 @@
-// 08 Tensor cores, backward, step 3: two halves of a block, one tile apart.
+// 08 Tensor cores, backward, step 4: two halves of a block, one tile apart.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
@@ -8,47 +8,38 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 2: S^T and dP^T share no operand, nor do dV and dK. Two halves of the warps
-// compute one of each, as in chapter 07, and load no operand twice for it. So that neither waits
-// for the other within a tile, they work on different tiles of Q.
+// New since step 3: half 1 is one tile of queries behind half 0, so that neither waits for the
+// other within a tile.
 //   half 0, tile i:      S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,        dV += P^T dO
 //   half 1, tile i - 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> over P^T,        dK += dS^T Q
 //   all warps, tile i - 2:  dQ += dS K; half 1 does it first and half 0 last, so that not all wait
-// - A warp holds one gradient instead of two, and therefore twice the keys: each operand that it
-//   loads serves two products, and there are no COLUMN_BLOCKS.
-// - In each iteration half 1 uses the P^T that half 0 stored in the previous one: one barrier per
-//   iteration orders everything, and while one half computes exponentials the other keeps the
-//   tensor cores busy. Three tiles are in progress at a time.
-// - dS^T is the product with P^T as rounded for dV, which is what shared memory holds. Steps 1
-//   and 2 multiply by P^T in fp32.
-// backward_tiles.cuh has the exchange of P^T, and add_to_dQ() of step 2 without COLUMN_BLOCKS.
+// In each iteration half 1 uses the P^T that half 0 stored in the previous one: one barrier per
+// iteration orders everything, and while one half computes exponentials the other keeps the tensor
+// cores busy. Three tiles are in progress at a time, and one loop runs over those of all heads:
+// QueryTiles of parts/prepare.cuh.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ, dK, dV once. dQ_accum: cleared
-//   once, read and written once per tile of K, read once by convert_kernel.
-// Workspace: L and D; dQ_accum.
+// HBM, workspace: as step 2, without COLUMN_BLOCKS.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
 #include "08_tensor_cores/parts/backward_tiles.cuh"
 
-namespace flash::tensor_cores::backward_3 {
+namespace flash::tensor_cores::backward_4 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_, int Warps>
 struct BackwardShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, COLS = Width;
   static constexpr int HALF_WARPS = Warps / 2;
   static constexpr int ROW_FRAGMENTS = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores
   static constexpr int QUERY_FRAGMENTS = Br / 8;              // of 8 columns of transposed scores
   static constexpr int THREADS = Warps * WARP;
-  // Tiles of Q, dO: one per half, and one in flight. Tiles of P^T or dS^T: one that half 0 stores,
-  // one that half 1 turns into dS^T, one for dQ.
-  static constexpr int STAGES = 3;
-  // K, V; the stages.
-  static constexpr int SHARED_ELEMENTS =
-      Width * 2 * Bc + STAGES * (2 * Width * Br + 4 * Br + Bc * Br);
+  static constexpr int STAGES = 3;  // tiles of Q and dO: one per half, and one in flight
+  // Tiles of P^T or dS^T: one that half 0 stores, one that half 1 turns into dS^T, one for dQ.
+  static constexpr int PAIR_TILES = 3;
+  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PAIR_TILES);
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
   // With 128 elements of S or dP per lane, or 192 with the gradient, nvcc spills on sm_80.
   static constexpr bool SPILLS =
@@ -65,70 +56,33 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(Problem problem, BackwardTensors<T> all, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
-  // The first keys, visible to the most queries under a causal mask, start first.
+  // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv,
                          heads_at_once);
-  const int key0 = order.tile * Shape::Bc;
   const int b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
-
-  const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), Shape::Bc),
-      V_smem(K_smem.end(), Shape::Bc);
-  const auto Q_smem = [&](int stage) {  // the tiles of Q, then those of dO
-    return Tile<T, Shape::Width>(V_smem.end() + stage * Shape::Br * Shape::Width, Shape::Br);
-  };
-  const auto dO_smem = [&](int stage) { return Q_smem(Shape::STAGES + stage); };
-  // P^T of half 0, which half 1 reads and overwrites by dS^T; rows are keys.
-  const auto handover = [&](int stage) {
-    return Tile<T, Shape::Br>(dO_smem(Shape::STAGES - 1).end() + stage * Shape::Bc * Shape::Br,
-                              Shape::Bc);
-  };
-  const auto stats_smem = [&](int stage) {
-    return QueryStats{
-        {reinterpret_cast<float*>(handover(Shape::STAGES - 1).end()) + stage * 2 * Shape::Br, 2,
-         Shape::Br, Shape::Br}};
-  };
+  const int key0 = order.tile * Shape::Bc;
+  const SharedTiles<T, Shape> smem;
   const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;  // half 0
   // The warp's first row of the tile.
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;
-
-  // One code for both halves:
-  //           scores = K_or_V Q_or_dO^T     weights                    gradient += weights dO_or_Q
-  //   half 0  S^T = K Q^T                   P^T = e^(S^T - L)          dV += P^T dO
-  //   half 1  dP^T = V dO^T                 dS^T = P^T o (dP^T - D)    dK += dS^T Q
-  const auto K_or_V = of_half(first_half, K_smem, V_smem);
-  const auto Q_or_dO = [&](int stage) {
-    return of_half(first_half, Q_smem(stage), dO_smem(stage));
-  };
-  const auto dO_or_Q = [&](int stage) {
-    return of_half(first_half, dO_smem(stage), Q_smem(stage));
-  };
-  // [16 ROW_FRAGMENTS, Width]; dK without the scale.
-  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);
+  const auto K_or_V = of_half(first_half, smem.K, smem.V);
 
   const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
-  const auto load_tile = [&](int iteration, QueryTile at) {
-    const int stage = iteration % Shape::STAGES;
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.Q.head(b, at.h), at.query0)
-        .load_async(Q_smem(stage));
-    Copier<T, Shape::Width, Shape::Br, Shape::THREADS>(all.dO.head(b, at.h), at.query0)
-        .load_async(dO_smem(stage));
-    stats_smem(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h), at.query0);
-  };
   QueryTile at = queries.first(problem);  // its head h and its first query, query0
   QueryTile oldest = at;                  // two iterations behind: it is added to dQ
-  const auto add_oldest_to_dQ = [&](int oldest_tile) {
-    if (oldest_tile >= 0) {
+  const auto add_oldest_to_dQ = [&](int tile) {
+    if (tile >= 0)
       add_to_dQ<Shape>(dQ_accum.head(b, oldest.h), oldest.query0,
-                       handover(oldest_tile % Shape::STAGES), K_smem);
-    }
+                       smem.Pt_or_dSt(tile % Shape::STAGES), smem.K);
   };
 
-  // 1. K, V, and the first tiles of Q, dO.
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.K.head(b, kv_head), key0)
-      .load_async(K_smem);
-  Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>(all.V.head(b, kv_head), key0)
-      .load_async(V_smem);
-  load_tile(0, at);
+  // 1. K, V, and the first tile of Q, dO, L, D.
+  load_async<Shape::THREADS, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
+  load_async<Shape::THREADS, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
+  load_queries<Shape>(smem, 0, all, b, at.h, at.query0);
+
+  // Half 0: dV. Half 1: dK, not scaled. [16 ROW_FRAGMENTS, Width]
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);
 
   // Tile t goes to stage t % STAGES. Iteration:
   //        half 0 (P, dV)   half 1 (dS, dK)   all (dQ)   in shared memory
@@ -146,51 +100,51 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // iteration - 3. Their buffers are filled next; dS^T of tile iteration - 2 is still to be read
     // for dQ.
     __syncthreads();
-    if (iteration + 1 < queries.iterations) load_tile(iteration + 1, queries.after(problem, at));
+    const QueryTile next = queries.after(problem, at);
+    if (iteration + 1 < queries.iterations)
+      load_queries<Shape>(smem, (iteration + 1) % Shape::STAGES, all, b, next.h, next.query0);
 
     // 2. Half 1: dQ += dS K.
     if (!first_half) add_oldest_to_dQ(iteration - 2);
     const int tile = iteration - (first_half ? 0 : 1);  // half 1 is one tile behind
     if (tile >= 0 && tile < queries.iterations) {
-      // 3. Half 0: P^T. Half 1: dS^T, which overwrites it.
       const int stage = tile % Shape::STAGES;
-      const QueryStats stats = stats_smem(stage);
-      const auto handover_rows = handover(stage).below(warp_row);  // the warp's rows
-      // Transposed: [16 ROW_FRAGMENTS, Br].
-      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> scores(0.0f);
-      auto& weights = scores;  // the same registers, after the softmax
-      add_product(scores, K_or_V.left(warp_row), Q_or_dO(stage).transposed());  // (8.11), (8.12)
+      const auto Q_or_dO = of_half(first_half, smem.Q(stage), smem.dO(stage));
+      const auto dO_or_Q = of_half(first_half, smem.dO(stage), smem.Q(stage));
+      const auto rows = smem.Pt_or_dSt(stage).below(warp_row);  // the warp's
+
+      // 3. Half 0: S^T = K Q^T, then P^T. Half 1: dP^T = V dO^T, then dS^T, which overwrites P^T.
+      // [16 ROW_FRAGMENTS, Br]
+      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);
+      add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO.transposed());  // (8.11), (8.12)
       if (first_half) {
-        mask</*Transposed=*/true>(problem, scores, at.query0, key0 + warp_row);
-        exponentiate(scores, stats, problem.scale, /*subtract_first=*/false);
+        mask</*Transposed=*/true>(problem, St_or_dPt, at.query0, key0 + warp_row);
+        exponentiate(St_or_dPt, smem.stats(stage), problem.scale);
       } else {
-        scores.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });  // (8.13)
-        multiply_by_Pt(scores, handover_rows);
+        St_or_dPt.each_at([&](float& dp, int, int query) { dp -= smem.stats(stage).D(query); });
+        multiply_by_Pt(St_or_dPt, rows);  // (8.13)
         // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
         __syncwarp();
       }
-      // Packed once, for the tile and the product.
-      const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> weights_reg(weights);
-      if (first_half) {
-        store_in_lane_order(handover_rows, weights_reg);
-      } else {
-        store(handover_rows, weights);
-      }
+      // Packed once, for the tile and the product: otherwise nvcc spills.
+      const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt(St_or_dPt);
+      if (first_half) store_in_lane_order(rows, Pt_or_dSt);
+      if (!first_half) store(rows, St_or_dPt);
 
-      // 4. Half 0: dV += P^T dO (8.14). Half 1: dK += dS^T Q (8.15).
-      add_product(gradient, weights_reg, dO_or_Q(stage).right());
+      // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
+      add_product(gradient, Pt_or_dSt, dO_or_Q.right());  // (8.14), (8.15)
     }
     // 5. Half 0: dQ += dS K.
     if (first_half) add_oldest_to_dQ(iteration - 2);
-    at = queries.after(problem, at);
+    at = next;
     if (iteration >= 2) oldest = queries.after(problem, oldest);
   }
-  // Write after read: the gradients are staged in the tiles of V and K, which all warps have
+  // 6. Write after read: the gradients are staged in the tiles of V and K, which all warps have
   // finished reading.
   __syncthreads();
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
   write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
-             of_half(first_half, V_smem, K_smem).below(warp_row));
+             of_half(first_half, smem.V, smem.K).below(warp_row));
 }
 
 template <class Shape>
@@ -241,4 +195,4 @@ const Variant variant =
     plain_backward_step<shapes, true>("staggered", "two halves of a block, one tile apart");
 
 }  // namespace
-}  // namespace flash::tensor_cores::backward_3
+}  // namespace flash::tensor_cores::backward_4

@@ -1,6 +1,6 @@
 // Two parts of a row, merged by the simulator, against the same sum in double precision.
-#include "common/binding/merge.cuh"
 #include "common/attention/placement.hpp"
+#include "common/binding/merge.cuh"
 
 #include <doctest/doctest.h>
 

@@ -92,7 +92,7 @@ void forward(const Attention& a) {
   launch_output(a);
 }
 
-const Variant variant{.name = "warp_per_row",
+const Variant variant{.name = "one_pass",
                       .idea = "max and sum in one pass, merged over a warp per row",
                       .forward = forward,
                       .workspace = pair_matrices,

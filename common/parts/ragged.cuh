@@ -1,9 +1,9 @@
-// The options of chapter 09 for the steps that know them: which rule a run has, how a block of a ragged batch finds its rows,
-// and which weights it drops.
+// Ragged batches, of several lengths, and dropout (chapter 09): how a block finds its sequence and the rows of it, which weights it
+// drops, and, in with_rule_of(), which rule a run has. For the kernels more/options.cuh of 06, 07 and 08.
 #pragma once
 
 #include "common/attention/dropout.hpp"
-#include "common/parts/softmax.cuh"
+#include "common/parts/score_rule.cuh"
 
 namespace flash {
 namespace {

@@ -33,7 +33,7 @@ TEST_CASE("inputs: the seed decides, and each tensor has a stream of its own") {
 TEST_CASE("inputs: normal has mean 0, variance 1, and the tails of a normal distribution") {
   FullProblem p = small();
   p.Nq = 2000;
-  const std::vector<float> values = make_input(p, InputKind::normal, 3, InputTensor::q).values;
+  const std::vector<float> values = make_inputs(p, InputKind::normal, 3, Pass::forward).Q.values;
   const double n = static_cast<double>(values.size());  // 960,000
   double sum = 0, squares = 0, fourth = 0, neighbours = 0, before = 0;
   for (const double x : values) {

@@ -1,0 +1,174 @@
+// 08 Tensor cores, backward, step 3: two halves of a block.
+//
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
+//     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
+//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
+//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
+//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since step 2: S^T and dP^T share no operand, nor do dV and dK. Two halves of the warps
+// compute one product of each pair, as in chapter 07; all warps compute dQ.
+//   half 0:  S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,            dV += P^T dO
+//   half 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> over P^T,            dK += dS^T Q
+// A warp has one gradient instead of two, and hence room for twice the keys, so that an operand
+// serves two products. dS^T is the product with P^T as rounded for dV, which shared memory holds;
+// steps 1 and 2 multiply in fp32. But the halves wait for each other, at three barriers per tile.
+//
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
+// HBM, workspace: as step 2, without COLUMN_BLOCKS.
+// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+#pragma once
+
+#include "08_tensor_cores/parts/backward_tiles.cuh"
+
+namespace flash::tensor_cores::backward_3 {
+namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int Warps>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, COLS = Width;
+  static constexpr int HALF_WARPS = Warps / 2;
+  static constexpr int ROW_FRAGMENTS = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores
+  static constexpr int QUERY_FRAGMENTS = Br / 8;              // of 8 columns of transposed scores
+  static constexpr int THREADS = Warps * WARP;
+  static constexpr int STAGES = 2, PAIR_TILES = 1;  // tiles of Q and dO; of P^T, then dS^T
+  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PAIR_TILES);
+  static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
+  // With 128 elements of S or dP per lane, or 192 with the gradient, nvcc spills on sm_80.
+  static constexpr bool SPILLS =
+      ROW_FRAGMENTS * QUERY_FRAGMENTS >= 32 || ROW_FRAGMENTS * (QUERY_FRAGMENTS + Width / 8) >= 48;
+  static constexpr int MIN_SM = SPILLS ? 90 : min_sm(2 * SHARED_ELEMENTS, false);
+
+  static_assert(Bc % (16 * HALF_WARPS) == 0, "the warps of a half share the keys in sixteens");
+  static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
+  static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
+};
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(Problem problem, BackwardTensors<T> all, Tensor<float> dQ_accum,
+                    int heads_at_once) {
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
+  // Under a causal mask the first keys are visible to the most queries: their blocks start first.
+  const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc, problem.B * problem.Hkv,
+                         heads_at_once);
+  const int b = order.head / problem.Hkv, kv_head = order.head % problem.Hkv;
+  const int key0 = order.tile * Shape::Bc;
+  const SharedTiles<T, Shape> smem;
+  const bool first_half = threadIdx.x / WARP / Shape::HALF_WARPS == 0;  // half 0
+  // The warp's first row of the tile.
+  const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;
+  const auto K_or_V = of_half(first_half, smem.K, smem.V);
+
+  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head
+  // of the group. There is at least one: the last query sees every key.
+  const int first_query = problem.first_query(key0, Shape::Br);
+  const int first_head = kv_head * problem.group_size();
+  const int end_head = first_head + problem.group_size();
+
+  // 1. K, V, and the first tile of Q, dO, L, D.
+  load_async<Shape::THREADS, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
+  load_async<Shape::THREADS, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
+  load_queries<Shape>(smem, 0, all, b, first_head, first_query);
+  int stage = 0;  // of this tile of queries
+
+  // Half 0: dV. Half 1: dK, not scaled. [16 ROW_FRAGMENTS, Width]
+  Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);
+  for (int h = first_head; h < end_head; ++h) {
+    for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
+      cp_async_wait_all();
+      // Read after write: the tiles of all threads have landed.
+      // Write after read: no warp still reads the previous ones, nor dS^T.
+      __syncthreads();
+      const bool last_tile = query0 + Shape::Br >= problem.Nq;
+      if (!last_tile || h + 1 < end_head)
+        load_queries<Shape>(smem, 1 - stage, all, b, last_tile ? h + 1 : h,
+                            last_tile ? first_query : query0 + Shape::Br);
+
+      const auto Q_or_dO = of_half(first_half, smem.Q(stage), smem.dO(stage));
+      const auto dO_or_Q = of_half(first_half, smem.dO(stage), smem.Q(stage));
+      const auto rows = smem.Pt_or_dSt().below(warp_row);  // the warp's
+
+      // 2. Half 0: S^T = K Q^T, then P^T. Half 1: dP^T = V dO^T.
+      // [16 ROW_FRAGMENTS, Br]
+      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);
+      add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO.transposed());  // (8.11), (8.12)
+      if (first_half) {
+        mask</*Transposed=*/true>(problem, St_or_dPt, query0, key0 + warp_row);
+        exponentiate(St_or_dPt, smem.stats(stage), problem.scale);
+        store_in_lane_order(rows, rounded<T>(St_or_dPt));
+      }
+      // Read after write: half 1 reads P^T of half 0.
+      __syncthreads();
+
+      // 3. Half 1: dS^T = P^T o (dP^T - D), which overwrites P^T.
+      if (!first_half) {
+        St_or_dPt.each_at([&](float& dp, int, int query) { dp -= smem.stats(stage).D(query); });
+        multiply_by_Pt(St_or_dPt, rows);  // (8.13)
+        // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
+        __syncwarp();
+        store(rows, St_or_dPt);
+      }
+
+      // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
+      add_product(gradient, rounded<T>(St_or_dPt), dO_or_Q.right());  // (8.14), (8.15)
+
+      // 5. dQ += dS K, by all warps.
+      // Read after write: dS^T of all warps. The barrier at the top of the loop separates it from
+      // the next tile's P^T.
+      __syncthreads();
+      add_to_dQ<Shape>(dQ_accum.head(b, h), query0, smem.Pt_or_dSt(), smem.K);
+      stage = 1 - stage;
+    }
+  }
+  // 6. Write after read: the gradients are staged in the tiles of V and K, which all warps have
+  // finished reading.
+  __syncthreads();
+  gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
+  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
+             of_half(first_half, smem.V, smem.K).below(warp_row));
+}
+
+template <class Shape>
+void start(const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
+    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
+    const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
+    launch("backward_halves",
+           {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS),
+            Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape>, p, all, view<float>(dQ_accum),
+           heads_at_once_backward<Shape>(a, tiles));
+    convert<T, Shape::Width>(a, dQ_accum);
+  });
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
+}
+
+// Width, Br, Bc, warps. Fastest first per width.
+constexpr CompiledShape shapes[] = {
+    compiled<32, 64, 128, 8>("32 keys a warp"),
+    compiled<64, 64, 128, 8>("32 keys a warp"),
+    compiled<64, 64, 64, 8>("little shared memory"),
+    compiled<96, 64, 128, 8>("32 keys a warp"),
+    compiled<96, 32, 64, 8>("little shared memory"),
+    compiled<128, 64, 128, 8>("32 keys a warp"),
+    compiled<128, 32, 128, 8>("less shared memory"),
+    compiled<128, 16, 64, 8>("little shared memory"),
+    compiled<256, 32, 64, 8>("16 keys a warp"),
+    compiled<256, 16, 32, 4>("little shared memory"),
+};
+
+const Variant variant = plain_backward_step<shapes, true>(
+    "halves", "two halves of a block share the pairs of products");
+
+}  // namespace
+}  // namespace flash::tensor_cores::backward_3

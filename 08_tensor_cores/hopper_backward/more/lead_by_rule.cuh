@@ -1,0 +1,352 @@
+// 08 Tensor cores, Hopper backward: step 4, `lead`, by a rule of the scores: all of general.cuh and
+// options.cuh but their rules and shapes.
+#pragma once
+
+#include "08_tensor_cores/backward/more/options_parts.cuh"
+#include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
+#include "08_tensor_cores/parts/whole_dQ.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
+  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
+                       THREADS = CONSUMER_THREADS + WARPGROUP;
+  // Registers per thread: 24 + 240 + 240 or 24 + 256 + 224 = 504, the same total as at launch, 3 *
+  // 168: at Width 128 the maker holds P^T, dS^T and dQ together. With one consumer all may have
+  // 255.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = Width == 128 ? 256 : 240,
+                       RUNNER_REGISTERS = Width == 128 ? 224 : 240;
+  template <class T>
+  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
+    alignas(128) float dQ[Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dSt[DS_STAGES], full_dQ, empty_dQ;
+  };
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
+                    Width % 16 == 0,
+                "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS,
+                                  PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
+  static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
+};
+
+// ---- Work --------------------------------------------------------------------------------------
+
+/// A tile of keys of the sequence that the rule has entered, and the tiles of queries whose window
+/// has any of them, perhaps none.
+template <class Shape>
+struct WindowedWork : TilesInWindow<Shape> {
+  int b, kv_head, key0;
+
+  __device__ WindowedWork(const OptionsProblem& p, int head, int first_key)
+      : TilesInWindow<Shape>(p, head % p.Hkv, first_key),
+        b(head / p.Hkv),
+        kv_head(this->group),
+        key0(first_key) {}
+  __device__ QueryTile after(const Problem&, QueryTile at) const {
+    return TilesInWindow<Shape>::after(at);
+  }
+};
+
+/// This block's place. opaque(): no register keeps it through the loop, if it is asked for again.
+__device__ inline BlockOrder order_of_block(const Problem& p, int heads_at_once) {
+  const int heads = p.B * p.Hkv;
+  return BlockOrder(gridDim.x / heads, heads, opaque(heads_at_once), opaque(blockIdx.x));
+}
+
+/// Its work, in a ragged batch in its sequence.
+template <class Shape, class Rule>
+__device__ auto work_of_block(Rule& rule, int heads_at_once) {
+  const BlockOrder order = order_of_block(rule.problem, heads_at_once);
+  if constexpr (Rule::RAGGED) {
+    const int key0 = rule.enter(order.tile);
+    return WindowedWork<Shape>(rule.problem, order.head, key0);
+  } else if constexpr (Rule::OPTIONS) {
+    return WindowedWork<Shape>(rule.problem, order.head, order.tile * Shape::Bc);
+  } else {
+    return KeyWork<Shape>(rule.problem, order);
+  }
+}
+
+/// One thread: K and V, then the queries, each tile as soon as its buffer is empty. A tile may
+/// reach into the next sequence of a ragged batch: those keys are masked, and those queries have L
+/// = inf, so that P is 0.
+template <class T, class Shape, class Rule, class Work>
+__device__ void produce_by_rule(Shared<T, Shape>& shared, const BackwardMaps& maps,
+                                const Rule& rule, const Tensor<const float>& L_and_D,
+                                const Work& work) {
+  int first_query = 0, first_key = 0;  // of the sequence
+  if constexpr (Rule::RAGGED) first_query = rule.offset(0, 0), first_key = rule.offset(0, 1);
+  if (work.iterations > 0) shared.load_KV(maps, work.b, work.kv_head, first_key + work.key0);
+  PipelineState<Shape::STAGES> state;
+  auto at = work.first(rule.problem);
+  for (int iteration = 0; iteration < work.iterations;
+       ++iteration, at = work.after(rule.problem, at), state.next()) {
+    const int stage = state.stage(), row = first_query + at.query0, stats = row_of(rule, at.query0);
+    constexpr int BYTES = 4 * Shape::Br;  // of L, and of D
+    Mbarrier &full_Q = shared.full_Q[stage], &full_dO = shared.full_dO[stage];
+    // Write after read: no consumer still reads the previous tiles.
+    wait_empty(shared.empty[stage], state.parity());
+    mbarrier_arrive_expect_tx(full_Q, shared.Q[stage].BYTES + BYTES);
+    shared.Q[stage].load(maps.Q, full_Q, row, at.h, work.b);
+    bulk_load(shared.L_and_D[stage], L_and_D.head(work.b, at.h).address(0, stats), BYTES, full_Q);
+    mbarrier_arrive_expect_tx(full_dO, shared.dO[stage].BYTES + BYTES);
+    shared.dO[stage].load(maps.dO, full_dO, row, at.h, work.b);
+    bulk_load(shared.L_and_D[stage] + Shape::Br, L_and_D.head(work.b, at.h).address(1, stats),
+              BYTES, full_dO);
+  }
+}
+
+// ---- The scores --------------------------------------------------------------------------------
+
+/// The slopes of the softcap, in 16 bits, where the warp will store its rows of dS^T.
+template <class Operand>
+struct SlopesInPanels {
+  using T = typename Operand::T;
+  Operand rows;
+
+  template <class Scores>
+  __device__ void take(const Scores& slopes) const {
+    store_operand(rows, InRegisters<T, 1, Scores::WIDTH / 16>(slopes));
+    // Read after write: a lane reads what other lanes have stored.
+    __syncwarp();
+  }
+  /// (9.2)  dS^T times the slopes.
+  template <class Scores>
+  __device__ void multiply_into(Scores& dSt) const {
+#pragma unroll
+    for (int k = 0; k < Scores::WIDTH / 16; ++k) {
+      unsigned block[4];
+      rows.load(block, 0, k);
+      multiply_block<T>(dSt, 0, k, {block[0], block[1], block[2], block[3]});
+    }
+  }
+};
+
+/// Products become scores. S^T begins at query query0 of a head (over all batches) and at key key0.
+/// With options there is no bias: nvcc would spill.
+template <class Rule, class Scores, class Slopes>
+__device__ void score(const Rule& rule, Scores& St, int head, int query0, int key0,
+                      const Slopes& slopes) {
+  if constexpr (Rule::OPTIONS) {
+    if (rule.scaling != Scaling::in_exponent) rule.scale(St, slopes);
+    rule.template mask</*Transposed=*/true>(St, query0, key0);
+  } else {
+    rule.template apply</*Transposed=*/true>(St, head, query0, key0);
+  }
+}
+
+// ---- The kernel --------------------------------------------------------------------------------
+
+/// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it.
+template <class T, class Shape, class Rule, class Work>
+__device__ void add_dQ(Shared<T, Shape>& shared, const Rule& rule, const Tensor<float>& dQ_accum,
+                       const Work& work) {
+  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
+  auto at = work.first(rule.problem);  // a tile of queries: its head h and its first query, query0
+  for (int iteration = 0; iteration < work.iterations;
+       ++iteration, at = work.after(rule.problem, at)) {
+    // Read after write: dQ_i is complete.
+    wait_full(shared.full_dQ, iteration % 2);
+    const auto target =
+        dQ_accum.head(work.b, at.h).address(0, row_of(rule, at.query0) * Shape::Width);
+    bulk_reduce_add(target, shared.dQ, BYTES);
+    bulk_commit();
+    // Write after read: the TMA has read dQ_i, whose buffer the maker fills next.
+    bulk_wait_read<0>();
+    mbarrier_arrive(shared.empty_dQ);
+  }
+}
+
+/// (8.16)  The maker: dQ = dS K starts.
+template <class T, class Shape>
+__device__ void issue_dQ(Shared<T, Shape>& shared, WholeDQ<Shape>& dQ, int stage, int parity) {
+  // Read after write: both warpgroups have stored dS^T.
+  wait_full(shared.full_dSt[stage], parity);
+  // Write after read: the previous dQ, in the same registers, has been stored.
+  wgmma_fence();
+  dQ.template issue<T>(shared.dSt[stage], shared.K);
+  wgmma_commit();
+}
+
+/// The maker: dQ ends, and so does dV, which started before; dQ goes to the adder.
+template <class T, class Shape>
+__device__ void finish_dQ(Shared<T, Shape>& shared, WholeDQ<Shape>& dQ,
+                          Accumulators<1, Shape::COL_FRAGMENTS>& dV, int parity) {
+  // Read after write: dV and dQ, whose one or two parts are its first and its last, are complete,
+  // dK may not be.
+  wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
+  // Write after read: the TMA has read the previous dQ.
+  wait_empty(shared.empty_dQ, parity);
+  dQ.store(shared.dQ);
+  // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
+  fence_proxy_async();
+  commit(shared.full_dQ);
+}
+
+/// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the
+/// runner: ptxas serialises products that are in flight across a branch.
+template <bool MakesDQ, class T, class Shape, class Rule, class Work>
+__device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const BackwardTensors<T>& all,
+                        const Work& work, int heads_at_once) {
+  const auto& problem = rule.problem;
+  const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
+  constexpr int WARPGROUP_INDEX = MakesDQ ? 0 : 1;
+  const auto K_rows = shared.K.below(WARPGROUP_INDEX * WARPGROUP_ROWS),
+             V_rows = shared.V.below(WARPGROUP_INDEX * WARPGROUP_ROWS);
+  // [16, Width] in each warp; dK without the scale.
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
+
+  if (work.iterations > 0) {
+    // Read after write: K and V have landed.
+    wait_full(shared.full_K, 0);
+    wait_full(shared.full_V, 0);
+  }
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    const int stage = iteration % Shape::STAGES,
+              parity = iteration / Shape::STAGES % 2;  // from iteration: no register for a state
+    auto &Q = shared.Q[stage], &dO = shared.dO[stage];
+    auto& dSt_smem = shared.dSt[stage];
+    // opaque(): no register keeps the addresses from one tile to the next.
+    const auto dSt_rows = dSt_smem.below(opaque(warp_row)).left();  // the warp's
+
+    // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
+    Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
+    // Read after write: Q_i and L_i have landed.
+    wait_full(shared.full_Q[stage], parity);
+    // Write after read: P^T of the previous tile, in the same registers, has been packed.
+    wgmma_fence();
+    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
+    wgmma_commit();
+    // Read after write: dO_i and D_i have landed.
+    wait_full(shared.full_dO[stage], parity);
+    // Write after read: dS^T of the previous tile, in the same registers, has been packed.
+    wgmma_fence();
+    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
+    wgmma_commit();
+    // Read after write: S^T is complete, dP^T may not be.
+    wgmma_wait<1>(registers(St));
+    // Write after read: dS^T of two tiles before was released with this stage of Q.
+    const SlopesInPanels slopes{dSt_rows};
+    score(rule, St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row, slopes);
+    exponentiate(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
+    auto& Pt = St;  // in the same registers
+
+    // 2. dS^T, for the maker.
+    // Read after write: dP^T is complete.
+    wgmma_wait<0>(registers(dPt));
+    const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
+    softmax_backward(dPt, Pt, shared.stats(stage));
+    auto& dSt = dPt;
+    if constexpr (Rule::OPTIONS) {
+      if (problem.softcap != 0.0f) slopes.multiply_into(dSt);
+    }
+    const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
+    store_operand(dSt_rows, dSt_reg);
+    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
+    // through the async proxy.
+    fence_proxy_async();
+    commit(shared.full_dSt[stage]);
+
+    // 3. dV += P^T dO; the maker: dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
+    // Read after write: P^T has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
+    wgmma_commit();
+    WholeDQ<Shape> dQ;  // in the runner unused
+    if constexpr (MakesDQ) issue_dQ<T>(shared, dQ, stage, parity);
+    // Read after write: dS^T has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
+    wgmma_commit();
+    if constexpr (MakesDQ) finish_dQ<T>(shared, dQ, dV, iteration % 2);
+    // Write after read: this warp's products have read the tiles, dS^T included.
+    wgmma_wait<0>(registers(dV), registers(dK));
+    release(shared.empty[stage]);
+  }
+  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
+  // finished reading.
+  named_barrier_sync(1 + WARPGROUP_INDEX, WARPGROUP);
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  const int head = order_of_block(problem, heads_at_once).head;
+  const auto staging = shared.V.below(opaque(threadIdx.x) / WARP * 16);
+  const int key0 = work.key0 + staging.row0;
+  write_rows(keys_of(rule, all.dV).head(head), key0, dV, staging);
+  write_rows(keys_of(rule, all.dK).head(head), key0, dK, staging);
+}
+
+template <class T, class Shape, class Rule>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all,
+                    Tensor<float> dQ_accum, int heads_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA)
+    return __trap();  // no wgmma on this architecture: never launched
+  auto& shared = shared_of_block<T, Shape>();
+  const auto work = work_of_block<Shape>(rule, heads_at_once);
+  if (threadIdx.x == 0) {
+    // Before initialize(), whose fence publishes these mbarriers too.
+    for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
+    init_for_warps(shared.full_dQ, 4);
+    mbarrier_init(shared.empty_dQ, 1);  // one arrival, by the adder
+    shared.initialize();
+  }
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
+  __syncthreads();
+
+  if (warpgroup() == Shape::CONSUMERS) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
+    if (role > 1 || !elect_one()) return;
+    if (role == 0) {
+      produce_by_rule<T, Shape>(shared, maps, rule, all.L_and_D, work);
+    } else {
+      add_dQ<T, Shape>(shared, rule, dQ_accum, work);
+    }
+  } else if (warpgroup() == 0) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
+    consume</*MakesDQ=*/true, T, Shape>(shared, rule, all, work, heads_at_once);
+  } else if constexpr (Shape::CONSUMERS > 1) {
+    setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
+    consume</*MakesDQ=*/false, T, Shape>(shared, rule, all, work, heads_at_once);
+  }
+}
+
+/// tiles: of keys, of a head or of all sequences.
+template <class Shape, class Rule>
+void start_with(const Rule& rule, const Attention& a, int tiles, const char* name) {
+  in_type_of(a, [&]<class T>(T) {
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
+    BackwardTensors<T> all;
+    if constexpr (Rule::RAGGED) {
+      all = prepare_ragged<T, Shape::Width>(a, dQ_accum, rule);
+    } else {
+      all = prepare<T, Shape::Width>(a, &dQ_accum);
+    }
+    launch(name,
+           {dim3(static_cast<unsigned>(tiles * a.problem.B * a.problem.Hkv)), dim3(Shape::THREADS),
+            Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_kernel<T, Shape, Rule>, rule, backward_maps<Shape>(a), all,
+           view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    if constexpr (Rule::RAGGED) {
+      convert_ragged<T, Shape::Width>(a, dQ_accum, rule);
+    } else {
+      convert<T, Shape::Width>(a, dQ_accum);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores

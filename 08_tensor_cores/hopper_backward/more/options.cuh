@@ -1,0 +1,69 @@
+// 08 Tensor cores, Hopper backward, for chapter 09's window, softcap and ragged batches.
+//
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
+//     P^T = e^(scale K_j Q_i^T, capped, - L_i), masked       [Bc, d] x [d, Br]           (8.11)
+//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//     dS^T = slope o P^T o (dP^T - D_i)   with D = rowsum(dO o O) from prepare_kernel    (9.2)
+//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
+//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since step 4, `lead`:
+// - With a window, a tile of keys has a last query as well as a first one, and keys that no query
+//   sees get dK = dV = 0.
+// - A softcap multiplies dS by its slope, which waits in 16 bits where the warp will store dS.
+// - A block of a ragged batch looks up its sequence. The tensor maps know only the whole batch, so
+//   a tile may reach into the next sequence, where scores are masked and nothing is stored.
+//
+// Grid: Tc*B*Hkv, in a ragged batch one block per tile of a sequence and key/value head, where a
+//   block loops over all query heads that share its key/value head. Block: as step 4.
+// HBM: as step 4, but only the tiles in the window are visited.  Workspace: as step 4, in a ragged
+//   batch with padding for each sequence.
+// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+#pragma once
+
+#include "08_tensor_cores/hopper_backward/more/lead_by_rule.cuh"
+
+namespace flash::tensor_cores::hopper_backward_more_options {
+namespace {
+
+template <class Shape>
+void start(const Attention& a) {
+  const OptionsRule rule = score_rule<OptionsRule>(a);
+  const int tiles = static_cast<int>(blocks_for(a.problem.Nk, Shape::Bc));
+  if (a.problem.sequences.empty()) return start_with<Shape>(rule, a, tiles, "backward_options");
+  start_with<Shape>(RaggedRule{rule, view<const int>(a.offsets), view<const int>(a.order), 0}, a,
+                    static_cast<int>(a.order.shape[2]), "backward_ragged");
+}
+
+template <int... Sizes>
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
+}
+
+// Width, Br, Bc.
+constexpr CompiledShape shapes[] = {
+    compiled<32, 128, 128>("one of two warpgroups makes dQ"),
+    compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.65),
+    compiled<64, 128, 128>("one of two warpgroups makes dQ"),
+    compiled<64, 64, 64>("twice as many blocks, little shared memory", 0.65),
+    compiled<96, 64, 128>("one of two warpgroups makes dQ"),
+    compiled<96, 64, 64>("twice as many blocks, little shared memory", 0.65),
+    compiled<128, 64, 128>("one of two warpgroups makes dQ"),
+    compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
+};
+
+const Variant variant = [] {
+  Variant step = general_hopper_backward_step<shapes>(
+      "options_lead", "lead with a window, a softcap; ragged batches",
+      [](const FullProblem& p, Pass pass) {
+        return pass == Pass::backward && which_backward(p) == "options_lead";
+      });
+  step.workspace = options_workspace;
+  step.takes = plain_problem | Features::any_scale | Features::window | Features::softcap |
+               Features::lengths;
+  return step;
+}();
+
+}  // namespace
+}  // namespace flash::tensor_cores::hopper_backward_more_options
