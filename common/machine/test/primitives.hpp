@@ -7,7 +7,6 @@ namespace flash {
 
 struct Primitive {
   const char* name;
-  unsigned hash;                                      ///< of what it writes on the simulator, and on a GPU
   int words;                                          ///< of output for each thread
   void (*launch)(const unsigned* in, unsigned* out);  ///< device pointers
   int least_sm = 75, most_sm = 1000;                  ///< GPUs that can run it
