@@ -1,6 +1,7 @@
 // The judge of puzzles.cu and flash.cu.
 #pragma once
 
+#include <unistd.h>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -13,13 +14,16 @@ inline void judge(const char* puzzle, float* out, const std::vector<float>& expe
   const bool ended = cudaDeviceSynchronize() == cudaSuccess;
   bool right = ended;
   for (std::size_t i = 0; i < expected.size(); ++i) right = right && std::abs(out[i] - expected[i]) < 1e-3f;
-  const bool clean = flash_findings == nullptr || flash_findings() == 0;
-  std::printf("%s: %s\n", puzzle,
+  const bool simulated = flash_findings != nullptr, clean = !simulated || flash_findings() == 0;
+  const bool colours = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+  const auto colour = [&](const char* code) { return colours ? code : ""; };
+  std::printf("%s: %s%s%s\n", puzzle, colour(right && clean ? "\033[32m" : "\033[31m"),
               right && clean ? "right"
               : right        ? "the numbers are right, but a rule of CUDA is broken: see below"
               : ended        ? "not yet"
-                             : "not yet; what stopped it is below");
-  if (ended && !right) {
+                             : "not yet; what stopped it is below",
+              colour("\033[0m"));
+  if (!right && (ended || simulated)) {  // after an error a GPU's memory is gone
     std::printf("  yours    ");
     for (std::size_t i = 0; i < expected.size(); ++i)  // + 0: no -0
       std::isnan(out[i]) ? std::printf("      -") : std::printf(" %6.5g", out[i] + 0);
@@ -28,7 +32,7 @@ inline void judge(const char* puzzle, float* out, const std::vector<float>& expe
     std::printf("\n");
   }
   if (!right || !clean) {
-    std::printf("  %s\n", task);
+    std::printf("  %s%s%s\n", colour("\033[1m"), task, colour("\033[0m"));
     std::exit(0);
   }
   for (std::size_t i = 0; i < expected.size(); ++i) out[i] = NAN;

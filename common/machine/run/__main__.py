@@ -107,7 +107,7 @@ def simulator():
     sources = newest(*(MACHINE / folder for folder in ("cpu", "engine", "isa", "run", "include")))
     if not library.is_file() or library.stat().st_mtime < sources:
         if not library.is_file():
-            say(f"builds the simulator in {build}, once: a minute on two cores, less on more")
+            say(f"builds the simulator in {build}, once: a minute on two cores, less on more; your file can be edited meanwhile")
         home = re.search(r"^CMAKE_HOME_DIRECTORY:\w+=(.*)$", cached, re.M)
         if not home or not os.path.exists(home[1]) or not os.path.samefile(home[1], ROOT):  # nobody has, or it is a copy of another's
             check = subprocess.run([ROOT / "common/setup.sh", "--check"], stdout=subprocess.PIPE, text=True)
@@ -205,7 +205,7 @@ def compiled(options, folder):
     )  # what a message's reader does not know
     # g++ only warns, with -fpermissive. Most often it is a `return` without its semicolon.
     if value := re.search(r"^(.+?:\d+):\d+: warning: return-statement with a value, in function returning 'void'", log, re.M):
-        raise Stop(f"{value[1]}: does not compile: a return with a value in a function that returns void; is a ';' missing after 'return'?")
+        raise Stop(f"{value[1]}: does not compile: a kernel returns nothing: store what it computes, or put a ';' after 'return'")
     if not any(process.returncode for process in running):
         machine = next(build.rglob("libflash_machine.a"))
         command = [compiler, *objects, "-o", folder / "program", build / "libflash_run.a", machine, "-ldl", "-pthread"]

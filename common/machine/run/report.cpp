@@ -165,7 +165,9 @@ void print_report(const Kernel& k, bool counts) {
     std::fprintf(stderr, "  [%s] %s\n", f.first->rule.c_str(), without_name(f.first->text, k).c_str());
     print_lines(f.first->lines);
     if (f.pairs > 1)
-      std::fprintf(stderr, "    and %d more pair%s of lines; one barrier between lines %s and %s would order all of these\n",
+      std::fprintf(stderr,
+                   "    and %d more pair%s of lines; one barrier between lines %s and %s, or where their loop begins anew, "
+                   "would order all of these\n",
                    f.pairs - 1, f.pairs == 2 ? "" : "s", range(f.upper).c_str(), range(f.lower).c_str());
   }
   for (const Finding& f : k.remarks)

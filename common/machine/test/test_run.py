@@ -175,7 +175,7 @@ class Programs(unittest.TestCase):
         )
         code, _, err = common_run(file)
         self.assertEqual((code, err.count("[race]")), (1, 1), err)
-        self.assertIn("and 1 more pair of lines; one barrier between lines 5-6 and 7-8 would order all of these", err)
+        self.assertIn("and 1 more pair of lines; one barrier between lines 5-6 and 7-8, or", err)
 
     def test_blocks_of_a_cooperative_launch_wait_for_each_other(self):
         kernel = """__device__ unsigned arrived;
