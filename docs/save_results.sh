@@ -26,7 +26,6 @@ for lab in "$bin"/lab_*; do
   "$lab" >"$results/$(basename "$lab").txt"
 done
 docs/lab/zoo.sh "$build/tests" >"$results/zoo.txt"
-common/machine/examples/prove.py >"$results/examples.txt"
 "$bin/compare" --device cpu --tune --only 06 --variant tuned --no-causal --heads 1 --seq 512 >"$results/tune.txt"
 "$bin/lab_fragments" --json >"$results/lab_fragments.json"  # for pictures
 

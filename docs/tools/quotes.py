@@ -94,19 +94,17 @@ def printed(name, *numbers):
 
 
 def examples():
-    """The table of common/machine/examples/prove.py, a line per file: the statements that were left out, and the rule that reported each."""
-    files = {}
-    for line in source("docs/results/cpu/examples.txt")[2:]:
-        if cells := re.match(r"\| (?:(.+?) \| \[(.+?)\]\S+ \|.*?|\| .*?)(\d+): .* \| (`\w+`) \|", line):
-            kind, file, number, rule = cells.groups()
-            if file:
-                left_out = files.setdefault((kind, file), {})
-            left_out.setdefault(rule, []).append(number)
-    lines = [
-        f"| {kind} | {file} | {'; '.join(f'{rule} {chr(44).join(of)}' for rule, of in out.items())} |"
-        for (kind, file), out in files.items()
-    ]
-    return "\n".join(["| kernel | file | reported without line |", "| --- | --- | --- |", *lines])
+    """A table of the marks in common/machine/examples, a line per file: the statements to leave out, and the rule that reports each. Its
+    prove.py tests them."""
+    lines = ["| kernel | file | reported without line |", "| --- | --- | --- |"]
+    for path in sorted((ROOT / "common/machine/examples").glob("*.cu")):
+        text, left_out = path.read_text(encoding="utf-8").splitlines(), {}
+        for number, line in enumerate(text, 1):
+            if mark := re.search(r"// <- without this: (\w+) on \w+$", line):
+                left_out.setdefault(f"`{mark[1]}`", []).append(str(number))
+        reported = "; ".join(f"{rule} {','.join(numbers)}" for rule, numbers in left_out.items())
+        lines.append(f"| {re.match('// (.+?)[:.]( |$)', text[0])[1]} | `{path.name}` | {reported} |")
+    return "\n".join(lines)
 
 
 def lab(name):

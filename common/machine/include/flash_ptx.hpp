@@ -238,7 +238,7 @@ inline void cp_async_wait(int newest) {
 /// Part `rank` of `count` of a copy to shared memory, in a group of cp.async of its own.
 template <class To, class From>
 FLASH_INLINE void copy_async(To* to, const From* from, std::size_t bytes, unsigned rank, unsigned count,
-                             Site site = Site::here()) {
+                             Site site = Site::here(), bool own_group = true) {
   auto* const a = reinterpret_cast<char*>(to);
   const auto* const b = reinterpret_cast<const char*>(from);
   const auto together =
@@ -250,7 +250,7 @@ FLASH_INLINE void copy_async(To* to, const From* from, std::size_t bytes, unsign
     else
       cp_async(a + i, b + i, static_cast<int>(step), static_cast<int>(step), site);
   }
-  cp_async_commit();
+  if (own_group) cp_async_commit();
 }
 inline void cp_async_arrive(Address barrier, Site site = Site::here()) {
   cp_async_wait_all();

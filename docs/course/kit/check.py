@@ -19,6 +19,7 @@ EVERY = (  # of every exercise, with the default tiles of four widths: so no see
     "--heads 2 --kv-heads 1 --seq-q 7 --seq-k 100 --head-dim 64 --causal",  # the last queries of a long text
     "--heads 1 --seq-q 4 --seq-k 128 --head-dim 128 --input identity --scale 18",  # small weights that count together
     "--load {low} --causal",  # exercises/inputs
+    "--load {low} --scale 100",  # scores below -1e4, which is no -inf
 )
 COUNTED = (  # ragged tiles, full ones, and tiles that no query sees
     "--heads 2 --kv-heads 1 --seq-q 66 --seq-k 70 --head-dim 36",
@@ -94,6 +95,8 @@ def problems(exercise, build_folder):
     long = 2100 if forward else 300  # a pass over all gradients takes longer, and keeps no row
     low = "low" if exercise.draw.get("large", True) else "small --scale 0.7"  # low: exp of each score is 0 unless the maximum is subtracted
     cases = [*(exercise.cases or CASES), *(case.format(long=long, low=low) for case in EVERY)]
+    if low != "low":  # the last one has a scale of its own
+        cases.pop()
     for width, br, bc in build.shapes_of(build_folder / "bin" / exercise.stage, exercise.variant, exercise.passes)[1]:
         rows, keys = (br + 2, 2 * bc + 2) if forward else (2 * br + 2, bc + 2)  # two blocks, of which the first has two tiles or more
         cases += [f"--heads 1 --seq-q {rows} --seq-k {keys} --head-dim {width - 12} --causal --tiles {br},{bc}"]
