@@ -16,11 +16,6 @@
 //                            Q_all.head(n) is the matrix of one of the B*H heads, and
 //                            Q_all.head(n)(i, c) one element
 //   Problem                  the sizes, and which keys a query sees (common/attention/problem.hpp)
-//   launch(), Variant        launch(name, {grid, block}, kernel, arguments...) is
-//                            kernel<<<grid, block>>>(arguments...), with errors checked;
-//                            view<float>(a.workspace("S")) is a matrix in HBM that the Variant at
-//                            the end of a kernel file asks for. The Variant tells the programs what
-//                            the file offers
 #pragma once
 
 #include "common/parts/kernel.cuh"
@@ -98,6 +93,12 @@ __global__ void output_kernel(Problem problem, Tensor<const float> P_all, Tensor
   const int c = col0 + threadIdx.x;
   if (i < problem.Nq && c < problem.d) O_all.head(blockIdx.z)(i, c) = sum;
 }
+
+// ---- Launches ----------------------------------------------------------------------------------
+//
+// launch(name, {grid, block}, kernel, arguments...) is kernel<<<grid, block>>>(arguments...), with
+// errors checked. view<float>(a.workspace("S")) is a matrix in HBM that the Variant at the end of a
+// kernel file asks for. The Variant tells the programs what the file offers.
 
 /// One block per TILE x TILE tile of a [rows, cols] result, for `heads` results.
 LaunchShape tiled(int rows, int cols, int heads) {

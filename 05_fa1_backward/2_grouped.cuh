@@ -30,7 +30,6 @@
 namespace flash::fa1_backward::step_2 {
 namespace {
 
-// Rows of all tiles are padded (PAD): neighbouring threads read 16 bytes of neighbouring rows.
 using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::clear_tile, fa1_forward::GROUP,
     fa1_forward::PAD, fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four,
     fa1_forward::width_of;
@@ -52,21 +51,17 @@ __device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix
 /// Phase A, a row of the Q tile, of which the first `visible` keys of the K tile are seen:
 /// dP = dO V^T (5.2),  P = exp(S - m)/l (5.7),  dS = P o (dP - D) (5.3), to shared memory.
 template <int Width>
-__device__ void store_P_and_dS(const SharedMatrix<float>& P_smem,
-                               const SharedMatrix<float>& dS_smem,
-                               const SharedMatrix<float>& Q_smem, const SharedMatrix<float>& K_smem,
-                               const SharedMatrix<float>& dO_smem,
-                               const SharedMatrix<float>& V_smem, int row, int visible, float scale,
-                               float m, float one_over_l, float D) {
-  for (int key = 0; key < K_smem.rows; key += GROUP) {
+__device__ void store_P_and_dS(const SharedTiles& smem, int row, int visible, float scale, float m,
+                               float one_over_l, float D) {
+  for (int key = 0; key < smem.K.rows; key += GROUP) {
     float qk[GROUP] = {}, dP[GROUP] = {};
 #pragma unroll 2
     for (int c = 0; c < Width; c += 4) {
-      const float4 q = Q_smem.as<const float4>(row, c), dO = dO_smem.as<const float4>(row, c);
+      const float4 q = smem.Q.as<const float4>(row, c), dO = smem.dO.as<const float4>(row, c);
 #pragma unroll
       for (int g = 0; g < GROUP; ++g) {  // all threads read the same keys: one access per warp
-        qk[g] = add_dot(qk[g], q, K_smem.as<const float4>(key + g, c));
-        dP[g] = add_dot(dP[g], dO, V_smem.as<const float4>(key + g, c));
+        qk[g] = add_dot(qk[g], q, smem.K.as<const float4>(key + g, c));
+        dP[g] = add_dot(dP[g], dO, smem.V.as<const float4>(key + g, c));
       }
     }
     alignas(16) float P[GROUP], dS[GROUP];
@@ -77,8 +72,8 @@ __device__ void store_P_and_dS(const SharedMatrix<float>& P_smem,
     }
 #pragma unroll
     for (int g = 0; g < GROUP; g += 4) {
-      P_smem.as<float4>(row, key + g) = make_float4(P[g], P[g + 1], P[g + 2], P[g + 3]);
-      dS_smem.as<float4>(row, key + g) = make_float4(dS[g], dS[g + 1], dS[g + 2], dS[g + 3]);
+      smem.P.as<float4>(row, key + g) = make_float4(P[g], P[g + 1], P[g + 2], P[g + 3]);
+      smem.dS.as<float4>(row, key + g) = make_float4(dS[g], dS[g + 1], dS[g + 2], dS[g + 3]);
     }
   }
 }
@@ -154,37 +149,28 @@ __global__ void __launch_bounds__(MAX_Br, 1)
   const int Br = tiles.Br, Bc = tiles.Bc;
   const int row = threadIdx.x;  // of the Q tile; in phase C a thread has a key, a row of the K tile
 
-  float* next = dynamic_shared<float>(shared_floats(tiles, Width));
-  const auto tile_of = [&next](int rows, int cols) {
-    const SharedMatrix<float> tile{next, rows, cols, cols + PAD};
-    next += rows * (cols + PAD);
-    return tile;
-  };
-  const SharedMatrix<float> K_smem = tile_of(Bc, Width), V_smem = tile_of(Bc, Width);
-  const SharedMatrix<float> dK_smem = tile_of(Bc, Width), dV_smem = tile_of(Bc, Width);
-  const SharedMatrix<float> Q_smem = tile_of(Br, Width), dO_smem = tile_of(Br, Width);
-  const SharedMatrix<float> P_smem = tile_of(Br, Bc), dS_smem = tile_of(Br, Bc);
+  const SharedTiles smem = shared_tiles<Width>(tiles);
 
   // Line 5: dQ = 0. The first barrier below separates these writes from the first reads.
-  clear_tile<Width>(Q_smem);
+  clear_tile<Width>(smem.Q);
   for (int head = first_head; head < end_head; ++head) {
     for (int query0 = 0; query0 < problem.Nq; query0 += Br) {
-      store_tile<Width>(dQ_all.head(head), query0, Q_smem);
+      store_tile<Width>(dQ_all.head(head), query0, smem.Q);
     }
   }
 
   for (int key0 = 0; key0 < problem.Nk; key0 += Bc) {  // line 6
-    load_tile_ahead<Width>(K_smem, K, key0);           // line 7
-    load_tile_ahead<Width>(V_smem, V, key0);
-    clear_tile<Width>(dK_smem);  // line 8
-    clear_tile<Width>(dV_smem);
+    load_tile_ahead<Width>(smem.K, K, key0);           // line 7
+    load_tile_ahead<Width>(smem.V, V, key0);
+    clear_tile<Width>(smem.dK);  // line 8
+    clear_tile<Width>(smem.dV);
 
     for (int head = first_head; head < end_head; ++head) {
       // Line 9. first_query() is a multiple of Br.
       for (int query0 = problem.first_query(key0, Br); query0 < problem.Nq; query0 += Br) {
         const int i = query0 + row;
-        load_tile_ahead<Width>(Q_smem, Q_all.head(head), query0);  // line 10
-        load_tile_ahead<Width>(dO_smem, dO_all.head(head), query0);
+        load_tile_ahead<Width>(smem.Q, Q_all.head(head), query0);  // line 10
+        load_tile_ahead<Width>(smem.dO, dO_all.head(head), query0);
         // Read after write: tiles that others have loaded, and zeros that they have written.
         __syncthreads();
 
@@ -195,15 +181,14 @@ __global__ void __launch_bounds__(MAX_Br, 1)
         if (i < problem.Nq) {
           visible = problem.visible_keys(i) - key0;
           m = zero_if_empty(m_all.head_vector(head)(i)), l = l_all.head_vector(head)(i);
-          D = row_D<Width>(dO_smem, row, O_all.head(head), i);
+          D = row_D<Width>(smem.dO, row, O_all.head(head), i);
         }
         const float one_over_l = l == 0.0f ? 0.0f : 1.0f / l;
-        store_P_and_dS<Width>(P_smem, dS_smem, Q_smem, K_smem, dO_smem, V_smem, row, visible,
-                              problem.scale, m, one_over_l, D);
+        store_P_and_dS<Width>(smem, row, visible, problem.scale, m, one_over_l, D);
 
         // Line 21, phase B. A thread reads only the row of dS that it has just written.
         if (i < problem.Nq) {
-          add_to_dQ<Width>(dQ_all.head(head), i, problem.scale, dS_smem, row, K_smem);
+          add_to_dQ<Width>(dQ_all.head(head), i, problem.scale, smem.dS, row, smem.K);
         }
         // Read after write: a column of P or dS has an element from every thread.
         __syncthreads();
@@ -213,9 +198,9 @@ __global__ void __launch_bounds__(MAX_Br, 1)
         // kinds.
         if (row < 2 * Bc) {
           const bool is_dV = row < Bc;
-          const SharedMatrix<float> dV_or_dK = is_dV ? dV_smem : dK_smem;
-          const SharedMatrix<float> P_or_dS = is_dV ? P_smem : dS_smem;
-          const SharedMatrix<float> dO_or_Q = is_dV ? dO_smem : Q_smem;
+          const SharedMatrix<float> dV_or_dK = is_dV ? smem.dV : smem.dK;
+          const SharedMatrix<float> P_or_dS = is_dV ? smem.P : smem.dS;
+          const SharedMatrix<float> dO_or_Q = is_dV ? smem.dO : smem.Q;
           add_to_key_gradient<Width>(dV_or_dK, is_dV ? row : row - Bc, is_dV ? 1.0f : problem.scale,
                                      P_or_dS, dO_or_Q);
         }
@@ -227,8 +212,8 @@ __global__ void __launch_bounds__(MAX_Br, 1)
 
     // Line 24. A thread stores the same elements that it zeroes for the next K tile: no barrier is
     // needed in between.
-    store_tile<Width>(dK_all.head(kv_head), key0, dK_smem);
-    store_tile<Width>(dV_all.head(kv_head), key0, dV_smem);
+    store_tile<Width>(dK_all.head(kv_head), key0, smem.dK);
+    store_tile<Width>(dV_all.head(kv_head), key0, smem.dV);
   }
 }
 

@@ -1,4 +1,4 @@
-// 05: how large tiles are, and, from step 2 on, their loads with several in flight.
+// 05: how large tiles are, where they are in shared memory, and, from step 2 on, their loads with several in flight.
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
@@ -17,6 +17,35 @@ constexpr int LOADS_IN_FLIGHT = 8;  // per thread: otherwise 4 warps are too few
 /// Floats of shared memory for such tiles.
 FLASH_HOST_DEVICE constexpr int shared_floats(const Tiles& t, int width) {
   return (4 * t.Bc + 2 * t.Br) * (width + PAD) + 2 * t.Br * (t.Bc + PAD);
+}
+
+/// Shared memory of a block. Rows are padded: neighbouring threads read 16 bytes of neighbouring
+/// rows.
+struct SharedTiles {
+  SharedMatrix<float> K, V, dK, dV;  // [Bc, Width]
+  SharedMatrix<float> Q, dO;         // [Br, Width]
+  SharedMatrix<float> P, dS;         // [Br, Bc]
+};
+
+template <int Width>
+__device__ SharedTiles shared_tiles(const Tiles& t) {
+  float* next = dynamic_shared<float>(shared_floats(t, Width));
+  const auto take = [&next](int rows, int cols) {
+    const SharedMatrix<float> tile{next, rows, cols, cols + PAD};
+    next += rows * (cols + PAD);
+    return tile;
+  };
+  const auto of_keys = [&] { return take(t.Bc, Width); };
+  const auto of_queries = [&] { return take(t.Br, Width); };
+  const auto of_pairs = [&] { return take(t.Br, t.Bc); };
+  return {.K = of_keys(),
+          .V = of_keys(),
+          .dK = of_keys(),
+          .dV = of_keys(),
+          .Q = of_queries(),
+          .dO = of_queries(),
+          .P = of_pairs(),
+          .dS = of_pairs()};
 }
 
 /// (5.8)  For M floats of shared memory the paper takes Bc = M/(4d), Br = min(Bc, d), which ignores

@@ -1,5 +1,5 @@
-// 06 FlashAttention-2: the words in which steps 2 to 8 and stage 07 are written: which thread holds
-// which elements of a matrix, and how tiles move between HBM and shared memory.
+// 06 FlashAttention-2: the words in which the steps and stage 07 are written: which thread holds which
+// elements of a matrix (from step 2 on), and how tiles move between HBM and shared memory.
 //
 //   const auto alpha = update_max(m, row_max(S), power);   m, alpha: a value per row (rows.cuh)
 //   S.each([&](float& s, int r) { ... m[r] ... });         S: this thread's part of the scores
@@ -71,8 +71,8 @@ struct ThreadTile {
   }
 
   /// One step of the inner dimension of a product: += a b^T. In serpentine order each multiply-add
-  /// reuses an operand of the previous one: reading three operands from the register file seems to
-  /// take a second cycle (6.10).
+  /// shares an operand with the previous one, so that the GPU need not read it from the register
+  /// file again (.reuse in SASS).
   __device__ void add_outer_product(const float (&a)[ROWS], const float (&b)[COLS]) {
 #pragma unroll
     for (int c = 0; c < COLS; ++c) {

@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, 
   const Matrix<const float> V = all.V.head(b, problem.kv_head(h));
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
-  const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
-  const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2,
+  const int dQ_col0 = first_half ? 0 : Shape::Width / 2;  // this half's first column of dQ
+  const SharedMatrix<float> K_cols{smem.K.data + dQ_col0, Shape::Bc, Shape::Width / 2,
                                    Shape::STRIDE};
   // The matrices of each half. Half 0: S = Q K^T. Half 1: dP = dO V^T.
   const auto Q_or_dO = of_half(first_half, smem.Q, smem.dO);
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, 
     __syncthreads();
 
     // 4. dQ += dS K.
-    add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
+    add_product(dQ, KMajor{smem.dS}, MnMajor{K_cols});
     // Write after read: the next tile overwrites K, and then dS.
     __syncthreads();
     if (key0 + Shape::Bc < key_end) load_async<Shape, Shape::Bc>(smem.K, K, key0 + Shape::Bc);
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, 
   // does.
   cp_async_wait<0>();
   dQ.each([&](float& x, int) { x *= problem.scale; });
-  write_tile(all.dQ.head(b, h), query0, half_col, dQ);
+  write_tile(all.dQ.head(b, h), query0, dQ_col0, dQ);
 }
 
 template <class Shape>

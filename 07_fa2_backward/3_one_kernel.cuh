@@ -33,8 +33,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Problem pro
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
-  const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
-  const SharedMatrix<float> K_half{smem.K.data + half_col, Shape::Bc, Shape::Width / 2,
+  const int dQ_col0 = first_half ? 0 : Shape::Width / 2;  // this half's first column of dQ
+  const SharedMatrix<float> K_cols{smem.K.data + dQ_col0, Shape::Bc, Shape::Width / 2,
                                    Shape::STRIDE};
   // The matrices of each half. Half 0: S = Q K^T, dV += P^T dO. Half 1: dP = dO V^T, dK += dS^T Q.
   const auto Q_or_dO = of_half(first_half, smem.Q, smem.dO);
@@ -90,9 +90,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Problem pro
 
       // 5. dQ += scale dS K, while the next tile is in flight.
       typename Shape::QueryGradient dQ(0.0f);
-      add_product(dQ, KMajor{smem.dS}, MnMajor{K_half});
+      add_product(dQ, KMajor{smem.dS}, MnMajor{K_cols});
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(all.dQ.head(b, h), query0, half_col, dQ);
+      add_atomically(all.dQ.head(b, h), query0, dQ_col0, dQ);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all

@@ -4,7 +4,7 @@
 // From step 2 on a block has 8 warps in two halves that do the same work on different matrices,
 // because the products form pairs that share no operand:
 //   half 0: S = Q K^T, then P;   dV += P^T dO      half 1: dP = dO V^T, then dS;   dK += dS^T Q
-// and both compute dQ = dS K, half of the columns each. The 4 warps of a half divide the rows.
+// and both compute dQ = dS K, from column dQ_col0 on. The 4 warps of a half divide the rows.
 // Tiles have the same layout in shared memory as in HBM. The products need them in both directions:
 // along the row in S and dP, where one float4 holds four steps of the inner dimension, and down the
 // column in dV and dK, where it holds four columns.
@@ -33,7 +33,7 @@ template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes, int Warps 
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int GROUP_THREADS = Warps * WARP, THREADS = Groups * GROUP_THREADS;
-  static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of dQ, or of a half of it
+  static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of a half's columns of dQ
   static constexpr int SCORE_ROWS = Br * ScoreLanes / GROUP_THREADS;
   static constexpr int KEY_ROWS = Bc * KeyLanes / GROUP_THREADS;
   static constexpr int QUERY_ROWS = Br * QUERY_LANES / GROUP_THREADS;
@@ -42,15 +42,14 @@ struct BackwardShape {
   using Scores = ThreadTile<SCORE_ROWS, Bc / ScoreLanes, ScoreLanes, Warps, SCORE_RUN>;
   // dV or dK: [Bc, Width]
   using KeyGradient = ThreadTile<KEY_ROWS, Width / KeyLanes, KeyLanes, Warps, 4, 4>;
-  // dQ, or half of its columns: [Br, Width / Groups]
+  // dQ, or in step 2 the columns of a half: [Br, Width / Groups]
   using QueryGradient =
       ThreadTile<QUERY_ROWS, Width / Groups / QUERY_LANES, QUERY_LANES, Warps, 1, 4>;
 
   // STRIDE: each row of a tile starts 4 banks after the previous row, so that 8 lanes that read 16
   // bytes each of 8 rows hit all 32 banks once.
-  // P_STRIDE: in one store of P or dS a warp writes 32 / ScoreLanes rows, SCORE_RUN apart, of
-  // ScoreLanes neighbouring floats each. SCORE_RUN rows are SCORE_RUN Bc + ScoreLanes floats, or
-  // ScoreLanes banks since Bc % 32 == 0: the rows hit all banks once (07, section 4). Example
+  // P_STRIDE: a store writes 32 / ScoreLanes rows, SCORE_RUN apart, of ScoreLanes floats each:
+  // SCORE_RUN * P_STRIDE = ScoreLanes (mod 32), so they tile the banks (07, section 4). Example
   // <64, 64, 128, 16, 8>: rows 0 and 4, 4 * 132 = 528 floats apart, begin in banks 0 and 16.
   static constexpr int STRIDE = Width + 4, P_STRIDE = Bc + ScoreLanes / SCORE_RUN;
   static constexpr int SHARED_FLOATS = (2 * Bc + 2 * Br) * STRIDE + 2 * Br * P_STRIDE + 2 * Br;

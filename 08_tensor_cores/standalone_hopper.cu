@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(THREADS, 1)
       S[e] = power_of_2(factor * S[e] - factor * m[e % 4 / 2]);
       l[e % 4 / 2] += S[e];
     }
-    // Read after write: V_j has landed. The loop of this wait also holds nvcc back from ending
-    // P V_(j-1) before the softmax.
+    // Read after write: V_j has landed. The wait stands here as a branch, without which ptxas moves
+    // the exponentials behind the wait for P V_(j-1).
     wait(s.full[(2 * j + 1) % BUFFERS], (2 * j + 1) / BUFFERS);
     if (j > 0) finish<0>(O_reg, s, 2 * j - 1);
     for (int e = 0; e < d / 2; ++e) O_reg[e] *= alpha[e % 4 / 2];
@@ -232,7 +232,7 @@ using Number = half;  // of Q, K, V and O
 constexpr char name[] = "FlashAttention-2, Hopper";
 constexpr double tolerance = 2e-3;  // P and O are rounded to fp16, by 2^-11 at most; |V| <= 2
 
-/// Computes O; all pointers are to HBM.
+/// Computes O; all pointers are to HBM. The maps are of the first call's K and V.
 static void attention(int N, int heads, bool causal, const half* Q, const half* K, const half* V,
                       half* O) {
   static const CUtensorMap K_map = tensor_map(N, heads, K), V_map = tensor_map(N, heads, V);

@@ -72,9 +72,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
-  const int half_col = first_half ? 0 : Shape::Width / 2;  // first column of this half of dQ
-  const SharedMatrix<float> K_half = half_of_columns(smem.K, half_col);
-  const SharedMatrix<float> Q_half = half_of_columns(smem.Q, half_col);
+  const int dQ_col0 = first_half ? 0 : Shape::Width / 2;  // this half's first column of dQ
+  const SharedMatrix<float> K_cols = half_of_columns(smem.K, dQ_col0);
+  const SharedMatrix<float> Q_cols = half_of_columns(smem.Q, dQ_col0);
   // Time components in two floats each: [Br, 2] and [Bc, 2].
   const SharedMatrix<float> q0{smem.D + Shape::Br, Shape::Br, 2, 2},
       k0{q0.data + 2 * Shape::Br, Shape::Bc, 2, 2};
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
       // 5. dQ.
       typename Shape::QueryGradient dQ(0.0f);
-      add_distance_gradient(dQ, KMajor{smem.dS}, MnMajor{K_half}, k0, Q_half, q0);
+      add_distance_gradient(dQ, KMajor{smem.dS}, MnMajor{K_cols}, k0, Q_cols, q0);
       // Write after read: the next tile overwrites Q, dO, L, D, q0.
       __syncthreads();
       const bool last_tile = query0 + Shape::Br >= problem.Nq;
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         load_tile_of_queries(last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br);
       cp_async_commit();
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(all.dQ.head(b, h), query0, half_col, dQ);
+      add_atomically(all.dQ.head(b, h), query0, dQ_col0, dQ);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all

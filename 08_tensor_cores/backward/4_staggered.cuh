@@ -48,6 +48,7 @@ struct BackwardShape {
 
   static_assert(Bc % (16 * HALF_WARPS) == 0, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
+  static_assert(PAIR_TILES == STAGES, "P^T and dS^T go by the stage of their Q and dO");
   static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
 };
 

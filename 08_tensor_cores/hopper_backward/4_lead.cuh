@@ -100,12 +100,9 @@ __device__ void issue_dQ(Shared<T, Shape>& shared, WholeDQ<Shape>& dQ, int stage
   wgmma_commit();
 }
 
-/// The maker: dQ ends, and so does dV, which started before; dQ goes to the adder.
+/// The maker: dQ, which is complete, goes to the adder.
 template <class T, class Shape>
-__device__ void finish_dQ(Shared<T, Shape>& shared, WholeDQ<Shape>& dQ,
-                          Accumulators<1, Shape::COL_FRAGMENTS>& dV, int parity) {
-  // Read after write: dV and dQ (its first part is also its last, or it has two) are complete.
-  wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
+__device__ void pass_on_dQ(Shared<T, Shape>& shared, const WholeDQ<Shape>& dQ, int parity) {
   // Write after read: the TMA has read the previous dQ.
   wait_empty(shared.empty_dQ, parity);
   dQ.store(shared.dQ);
@@ -197,7 +194,11 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
-    if constexpr (MakesDQ) finish_dQ<T>(shared, dQ, dV, iteration % 2);
+    if constexpr (MakesDQ) {
+      // Read after write: dV and dQ are complete; its first part may also be its last.
+      wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
+      pass_on_dQ<T>(shared, dQ, iteration % 2);
+    }
     // Write after read: this warp's products have read the tiles, dS^T included.
     wgmma_wait<0>(registers(dV), registers(dK));
     release(shared.empty[stage]);

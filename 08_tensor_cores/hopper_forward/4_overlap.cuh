@@ -14,6 +14,12 @@
 // - A warpgroup is therefore at two positions of the rings at once. And O is rescaled only after
 //   the previous tile's P V, which was computed with the old m.
 //
+// A consumer in iteration j:
+//   wgmma in flight     meanwhile                         K ring              V ring
+//   S_j, P V_(j-1)      waits for S_j                     reads K_j           reads V_(j-1)
+//   P V_(j-1)           softmax of S_j, waits for V_j     K_j released        reads V_(j-1)
+//   none                O rescaled, P_j packed            waits for K_(j+1)   V_(j-1) released
+//
 // Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
 // and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
 // once.

@@ -128,7 +128,7 @@ struct QueryRows {
   }
 
   /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
-  __device__ bool lazy() {
+  __device__ bool try_lazy() {
     Rows<2> scaled_m = m;
     scaled_m.each([&](float& x, int) { x *= scale_log2; });
     S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
@@ -195,7 +195,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
       // 3. P with the current m, while the previous tile's P V is in flight.
       // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
-      const bool is_lazy = j < rows.lazy_end, P_is_final = is_lazy && rows.lazy();
+      const bool is_lazy = j < rows.lazy_end;
+      const bool P_is_final = is_lazy && rows.try_lazy();
       rows.finish_PV(previous);
 
       // 4. P with the true maximum.

@@ -11,6 +11,13 @@
 // work_id, is passed on with Q. Rings outlive a tile of Q: the next K and V, and Q if it has two
 // buffers, are loaded while the consumers finish the tile.
 //
+// A consumer in iteration j, from the last tile down:
+//   wgmma in flight     meanwhile                         K ring              V ring
+//   S_j, P V_(j+1)      waits for S_j                     reads K_j           reads V_(j+1)
+//   P V_(j+1)           P_j with the current m            K_j kept            reads V_(j+1)
+//   none                if m does not fit: P_j again      may read K_j        V_(j+1) released
+//   none                P_j packed                        K_j released        waits for V_j
+//
 // Grid: one block per SM. Block: consumer warpgroups, then one for the producer. A consumer owns 64
 // rows of S and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O
 // and L once. Workspace: the counter, zero before and after, which launches that run at the same
@@ -78,9 +85,9 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
   }
 }
 
-/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of
-/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
-/// computes the addresses of Q again.
+/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of consume(): as members
+/// they would make one object, which nvcc takes apart so late that each tile computes the addresses
+/// of Q again.
 template <class T, class Shape>
 struct QueryRows {
   Shared<T, Shape>& shared;
@@ -132,7 +139,7 @@ struct QueryRows {
   }
 
   /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
-  __device__ bool lazy() {
+  __device__ bool try_lazy() {
     Rows<2> scaled_m = m;
     scaled_m.each([&](float& x, int) { x *= scale_log2; });
     S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
@@ -202,7 +209,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
       // 3. P with the current m, while the previous tile's P V is in flight.
       // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
-      const bool is_lazy = j < rows.lazy_end, P_is_final = is_lazy && rows.lazy();
+      const bool is_lazy = j < rows.lazy_end;
+      const bool P_is_final = is_lazy && rows.try_lazy();
       rows.finish_PV(previous);
 
       // 4. P with the true maximum.

@@ -39,10 +39,10 @@ template <int RowFragments, int ColFragments>
 struct Accumulators {
   static constexpr int ROWS = 2 * RowFragments, LANES = 4, HEIGHT = 16 * RowFragments,
                        WIDTH = 8 * ColFragments;
-  static constexpr bool OF_16_BITS =
-      true;  // products of 16-bit elements, whose softcap need not be as accurate as fp32
-  float elements[RowFragments][ColFragments]
-                [4];  // per fragment two of row r = 2 i, then two of row r = 2 i + 1
+  // Products of 16-bit elements, whose softcap need not be as accurate as fp32.
+  static constexpr bool OF_16_BITS = true;
+  // Per fragment two of row r = 2 i, then two of row r = 2 i + 1.
+  float elements[RowFragments][ColFragments][4];
 
   __device__ Accumulators() {}  // for a product that does not add
   __device__ explicit Accumulators(float all) {
@@ -221,9 +221,9 @@ __device__ void write_rows(const Matrix<T>& M, int row0,
         if (ColFragments % 4 == 0 || col < 8 * ColFragments)
           elements[step] = staging.template as<T>(row, col);
       }
+      // After all reads: the compiler does not know that M does not overlap.
 #pragma unroll
-      for (int step = 0; step < steps;
-           ++step) {  // after all reads: the compiler does not know that M does not overlap
+      for (int step = 0; step < steps; ++step) {
         const int col = col0 + lane + step * WARP;
         if (col < M.cols) M(row0 + row, col) = elements[step];
       }

@@ -55,8 +55,8 @@ template <class T, int Width, int Height, int Threads>
 struct Copier {
   static constexpr int CHUNKS = Width / 8, FIT = Threads / CHUNKS;
   static constexpr int AT_ONCE = FIT >= 8 ? FIT / 8 * 8 : FIT;  // rows
-  static constexpr bool SOME_IDLE =
-      Threads != AT_ONCE * CHUNKS;  // Width 96: some threads have nothing to copy
+  // Width 96: some threads have nothing to copy.
+  static constexpr bool SOME_IDLE = Threads != AT_ONCE * CHUNKS;
   static_assert(Height % AT_ONCE == 0, "the last step is a whole one");
   Matrix<const T> from;  // from this thread's first row of the next tile on
 

@@ -6,9 +6,9 @@
 namespace flash::tensor_cores {
 namespace {
 
+/// Of the architecture that the code is compiled for.
 #ifdef __CUDA_ARCH__
-constexpr int COMPILED_SM =
-    __CUDA_ARCH__ / 10;  // of the architecture that the code is compiled for
+constexpr int COMPILED_SM = __CUDA_ARCH__ / 10;
 #else
 constexpr int COMPILED_SM = 90;
 #endif

@@ -5,7 +5,8 @@
 //                      right(col), transposed(), left_transposed(col)
 //   BackwardTensors    what the host passes, with L and D of all queries           prepare.cuh
 //   SharedTiles        K, V, and what comes and goes with each tile of queries     below
-//   exponentiate()     scores become P, (8.11); softmax_backward(): dS, (8.13)     weights.cuh
+//   exponentiate()     scores become P, (8.11)                                     weights.cuh
+//   softmax_backward() dP becomes dS, (8.13)                                       prepare.cuh
 //   add_to_dQ()        from step 2 on: (8.16), in the order of dQ_accum            below
 //   of_half()          from step 3 on: the tile of this thread's half              below
 //

@@ -10,8 +10,8 @@
 namespace flash::tensor_cores {
 namespace {
 
-constexpr int ROW_BLOCK =
-    128;  // every Br divides it: L, D and the sum of dQ have whole tiles of rows
+/// Every Br divides it: L, D and the sum of dQ have whole tiles of rows.
+constexpr int ROW_BLOCK = 128;
 
 /// The number of queries, rounded up to whole tiles of any size.
 inline int padded_queries(const Problem& p) {

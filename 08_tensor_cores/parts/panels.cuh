@@ -80,7 +80,8 @@ struct PanelRows {
   }
 };
 
-/// A tile [Height, Width] of T in shared memory, at a multiple of 1024 bytes, which its size is too.
+/// A tile [Height, Width] of T in shared memory, at a multiple of 1024 bytes, which its size is too:
+/// tiles come first in shared memory, one after the other.
 template <class T_, int Height, int Width>
 struct PanelTile {
   using T = T_;
@@ -88,6 +89,7 @@ struct PanelTile {
   static constexpr int DEPTH = Width / 16, ELEMENTS = View::PANELS * Height * PANEL;
   static constexpr int BYTES = 2 * ELEMENTS;  // which the mbarrier of a load has to expect
   unsigned short bits[ELEMENTS];              // of T, which may have constructors
+  static_assert(BYTES % 1024 == 0, "the next tile begins where a swizzle begins");
 
   __device__ T* elements() { return reinterpret_cast<T*>(bits); }
   __device__ View below(int row) { return {elements(), row}; }

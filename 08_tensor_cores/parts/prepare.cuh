@@ -1,5 +1,5 @@
 // 08 Tensor cores, backward, what all steps share: the kernel that computes D of all queries before
-// a step's own, the order of the tiles of queries, P from scores and L, and dS.
+// a step's own, the order of the tiles of queries, L and D of a tile, and dS from P and dP.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"

@@ -24,9 +24,10 @@ struct Tile {
 
   __device__ Tile(T* start, int rows) : elements{start, rows, Width, Width} {}
   __device__ T* end() const { return elements.data + elements.rows * Width; }
+  /// row: a multiple of 8.
   __device__ Tile below(int row) const {
     return {elements.data + row * Width, elements.rows - row};
-  }  // row: a multiple of 8
+  }
 
   /// Neighbouring elements of a chunk, as one access.
   template <class Wide>
@@ -65,6 +66,20 @@ struct Tile {
 // An operand that is no tile, which step 4 introduces. Rounded packs a block whenever a product
 // loads it, and keeps no copy. InRegisters (accumulators.cuh) packs at once, for operands that are
 // used twice or by wgmma, or that are packed while V is still on its way.
+//
+// Why no element changes lanes, for 16 keys: fragments n = 0 and 1 of P. Numbers are lanes, each of
+// which has two neighbouring elements; lane 5 is in brackets, with the register of A that they fill.
+//
+//   key      0 1   2 3   4 5   6 7      8 9  10 11 12 13 14 15
+//   row 0     0     1     2     3        0     1     2     3
+//   row 1     4  [5: 0]   6     7        4  [5: 2]   6     7
+//   ...
+//   row 8     0     1     2     3        0     1     2     3
+//   row 9     4  [5: 1]   6     7        4  [5: 3]   6     7
+//   ...
+//           accumulators of n = 0        of n = 1
+//
+// As the left operand [16, 16] of P V lane 5 needs rows 1 and 9, columns 2, 3 and 10, 11: its own.
 
 /// Accumulators as left operand, rounded to T: in fragments n = 2 k and 2 k + 1 a lane holds
 /// exactly its elements of block k.

@@ -1,6 +1,6 @@
-// Copies of tensors whose rows are longer or shorter: with zeros at the end, or without. Kernels move rows 16 bytes at a time.
-// A row of 59 elements begins where no such access can, so launch_pass() gives them copies in which rows are whole chunks. For the
-// variants of 04 to 08 (Variant::row_multiple).
+// Copies of tensors whose rows are longer, by zeros, or shorter. Kernels from 04 on move rows 16
+// bytes at a time. Rows of 59 elements begin where no such access can: launch_pass() gives the
+// kernels copies in which rows are whole chunks (Variant::row_multiple).
 #pragma once
 
 #include "common/machine/float16.cuh"
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(COPY_THREADS) copy_rows_kernel(Tensor<const T>
   const int row0 = blockIdx.x / heads * COPY_BLOCK_ROWS + threadIdx.x / WARP * COPY_ROWS;
   const Matrix<const T> from = From.head(head / To.heads, head % To.heads);
   const Matrix<T> to = To.head(head / To.heads, head % To.heads);
-  constexpr int steps = 256 / WARP;  // of the longest row
+  constexpr int steps = largest_head_dim / WARP;  // of the longest row
   T elements[COPY_ROWS][steps];
 #pragma unroll
   for (int r = 0; r < COPY_ROWS; ++r) {

@@ -1,4 +1,4 @@
-// What exponents need: the factor from e to 2, and a maximum that may be -inf. From 04 on, by kernel.cuh.
+// What exponents need: the factor from e to 2, and a maximum that may be -inf. From 04 on.
 #pragma once
 
 #include "common/machine/cuda.cuh"
@@ -8,8 +8,8 @@ namespace {
 
 constexpr float LOG2_E = 1.44269504f;
 
-/// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN. Chapters 02 and 03 write it out, as
-/// their `shift`.
+/// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN. In chapters
+/// 02 and 03: `shift`.
 __device__ inline float zero_if_empty(float m) { return m == -INFINITY ? 0.0f : m; }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What every kernel file of a stage includes first: CUDA, or its twin on the CPU, and the problem.
+// What every kernel needs: CUDA, or its twin on the CPU, and the problem. Of this folder's headers
+// the ladder needs kernel, exponent and rows; the others serve odd d (copy_rows) and more/.
 #pragma once
 
 #include "common/attention/problem.hpp"

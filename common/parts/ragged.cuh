@@ -8,8 +8,7 @@
 namespace flash {
 namespace {
 
-/// For a ragged batch. A block enters the sequence of its tile; from then on the problem is the sequence's own, and so are all
-/// rows.
+/// For a ragged batch. A block enters the sequence of its tile; from then on the problem and all rows are the sequence's own.
 struct RaggedRule : OptionsRule {
   static constexpr bool RAGGED = true;
   Tensor<const int> offsets, order;  // Attention::offsets, Attention::order

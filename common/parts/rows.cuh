@@ -1,9 +1,9 @@
-// Values per row of a tile of scores in registers: m, l, alpha. Chapter 06 introduces them for tiles of threads, chapter 08
-// applies them to mma fragments. In both, a tile is a type that says which elements a lane holds:
+// Values per row of a tile of scores in registers: m, l, alpha, in 06 for tiles of threads, in 08
+// for mma fragments. In both, a tile is a type that says which elements a lane holds:
 //
-//   Tile::ROWS, Tile::LANES       rows that a lane holds elements of; neighbouring lanes that share a row
+//   Tile::ROWS, Tile::LANES       rows that a lane has a part of; neighbouring lanes per row
 //   Tile::HEIGHT, Tile::WIDTH     rows and columns of the tile
-//   each(f)                       f(element, r) for every element that the lane holds, r = 0 .. ROWS - 1 its row
+//   each(f)                       f(element, r) for every element of a lane; r = 0 .. ROWS - 1: row
 //   each_at(f)                    f(element, row, col) with its position in the tile
 //
 // All loops are unrolled, so that every index is a constant and every element is in a register.
@@ -53,7 +53,7 @@ __device__ Rows<Tile::ROWS> row_max(const Tile& S) {
   });
 }
 
-/// The sum over this lane's elements of each row. The lanes of a row add up their sums once, at the end: row_sum().
+/// The sum over this lane's elements of each row. At the end row_sum() adds up those of all lanes.
 template <class Tile>
 __device__ Rows<Tile::ROWS> lane_sum(const Tile& S) {
   Rows<Tile::ROWS> sum(0.0f);

@@ -80,7 +80,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule_of_all, const
         // Read after write: S is complete, O may not be.
         wgmma_wait<1>(registers(S));
         rows.cap();
-        const bool is_lazy = rows.is_lazy(j), P_is_final = is_lazy && rows.lazy();
+        const bool is_lazy = rows.is_lazy(j);
+        const bool P_is_final = is_lazy && rows.try_lazy();
         rows.finish_PV(previous);
 
         // 4. P with the true maximum.

@@ -161,7 +161,7 @@ struct QueryRows {
   }
 
   /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
-  __device__ bool lazy() {
+  __device__ bool try_lazy() {
     Rows<2> scaled_m = m;
     scaled_m.each([&](float& x, int) { x *= scale_log2; });
     S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
