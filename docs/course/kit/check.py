@@ -59,7 +59,7 @@ def untouched(exercise, lines):
 
 def lacks_what_is_asked(exercise, lines):
     code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", lines, flags=re.DOTALL)
-    return bool(exercise.asked) and not re.search(rf"\b{exercise.asked['word']}\b", code)
+    return bool(exercise.asked) and not re.search(rf"\b{exercise.asked['word']}(?!\w)", code)
 
 
 def check_lines(exercise, lines, build_folder):

@@ -35,8 +35,8 @@ class Exercise:
     first: str
     last: str
     comment: str
-    code: str
     hints: list
+    code: str = ""  # of the blank, below the comment
     cases: list = field(default_factory=list)
     counted: list = field(default_factory=list)  # the problems on which counts are compared, after the cases
     target: int = 90  # the GPU that the simulator stands for
@@ -112,7 +112,10 @@ class Exercise:
         """The same with those compiled tile sizes alone that the problems need: a second to compile in place of four."""
         head, table, rest = self.file_with(lines).partition("constexpr CompiledShape shapes[] = {\n")
         sizes, end, after = rest.partition("};\n")
-        needed = [f"<{width}, {rows}, {keys}{more}" for width, rows, keys in shapes for more in ",>"]
+        needed = []
+        for width, *tiles in shapes:  # compiled for it, or for the next larger one
+            widths = [int(found) for found in re.findall(r"<(\d+), {}, {}[,>]".format(*tiles), sizes)]
+            needed += [f"<{min((w for w in widths if w >= width), default=width)}, {tiles[0]}, {tiles[1]}{more}" for more in ",>"]
         return head + table + "".join(size for size in sizes.splitlines(keepends=True) if any(s in size for s in needed)) + end + after
 
     def student_lines(self, text):

@@ -45,7 +45,7 @@ def parted(out):
 def counts(report):
     counters = report["counters"]
     found = {name: int(counters[name]) for name in ("sectors", "bank_conflicts", "barriers")}
-    found |= {"bytes": int(counters["read_bytes"] + counters["written_bytes"]), "extra_memory": int(report["extra_memory_bytes"])}
+    found |= {"bytes": int(counters["read_bytes"] + counters["written_bytes"])}
     return found | {"tensors": counters["tensors"]}
 
 

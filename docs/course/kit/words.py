@@ -28,7 +28,6 @@ COUNTS = {  # what it counts, and what to do about it
     "sectors": ("sectors of 32 bytes", "Neighbouring lanes should read neighbouring elements: few sectors for the same bytes."),
     "bank_conflicts": ("bank conflicts", "Lanes that read different rows of one column conflict unless rows are padded or swizzled."),
     "barriers": ("barriers", "Each barrier should guard a hazard that you can name."),
-    "extra_memory": ("bytes of extra memory", ""),
 }
 
 
