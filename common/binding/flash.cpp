@@ -89,18 +89,16 @@ const Variant& choose(const flash_call& call, const FullProblem& problem, Pass p
   if (named == nullptr) {
     const Variant* const best = best_variant(backend, problem, pass, device.limits(), call.deterministic != 0);
     if (best != nullptr) return *best;
-    if (call.deterministic != 0 && pass == Pass::backward)
-      throw UsageError(
-          "no variant that takes this has a dQ of the same bits in each run; leave out deterministic, or window, softcap, "
-          "dropout and lengths");
   }
+  const bool same_bits = call.deterministic != 0 && pass == Pass::backward;
   const auto usual = std::find_if(all.rbegin(), all.rend(), [&](const Variant& v) {
-    return !v.only_if_fastest && (pass == Pass::forward || v.backward != nullptr);
+    return !v.only_if_fastest && (pass == Pass::forward || (v.backward != nullptr && !(same_bits && v.atomic_dQ)));
   });
   const Variant& told = named != nullptr ? *named : usual != all.rend() ? *usual : all.back();  // runs, or says why not
-  const bool varies = call.deterministic != 0 && pass == Pass::backward && told.atomic_dQ;
-  std::string why = varies ? "its dQ differs between runs" : cannot_run(told, problem, pass, device.limits());
+  std::string why =
+      same_bits && told.atomic_dQ ? "its dQ differs between runs" : cannot_run(told, problem, pass, device.limits());
   if (why.empty()) return told;
+  if (same_bits) why += "; others may without deterministic";
   if (std::ranges::find(told.dtypes, problem.dtype) == told.dtypes.end())
     why += problem.dtype == Dtype::fp32 ? "; stage='07' takes fp32" : "; stage='08' takes fp16 and bf16";
   throw UsageError(std::string("variant ") + told.name + " cannot run this: " + why);
@@ -223,6 +221,7 @@ void run(const flash_call& call, Pass pass) {
   const auto& [problem, chosen, block] = plan_of(call, pass, device);
   const Variant& variant = *chosen;
   a.problem = problem;
+  if (call.seed != 0) a.problem.dropout.seed = call.seed;
   a.limits = device.limits();
   each_tensor(a.problem, pass, [&](const ProblemTensor& each) {
     const auto place = static_cast<std::size_t>(&each - problem_tensors().data());

@@ -29,6 +29,7 @@ typedef struct flash_call {
   int32_t on_gpu;        /* 1: the tensors lie in the memory of the thread's current GPU; 0: in main memory, and the simulator runs the kernels */
   int32_t dtype;         /* of all tensors but L and the bias */
   int32_t deterministic; /* 1: no variant whose dQ differs in its last bits between runs */
+  uint64_t seed;         /* of dropout, for which no plan is made anew; 0: that of the options */
   void* stream;          /* the cudaStream_t that the pass is queued on; 0 on the CPU, where a pass is over when its function returns */
   flash_tensor Q, K, V;  /* K and V may have fewer heads than Q, if their number divides Q's */
   flash_tensor O, L;     /* L [B, H, N, 1], the log-sum-exp of each row in fp32: outputs forward, inputs backward */

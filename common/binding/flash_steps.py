@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import functools
 import inspect
+import warnings
 from pathlib import Path
 from typing import Optional
 
@@ -36,6 +37,7 @@ class _Call(ctypes.Structure):  # flash_call
         ("on_gpu", ctypes.c_int32),
         ("dtype", ctypes.c_int32),
         ("deterministic", ctypes.c_int32),
+        ("seed", ctypes.c_uint64),
         ("stream", ctypes.c_void_p),
         *((name, _View) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV", "bias", "dBias")),
         ("workspace", ctypes.c_void_p),
@@ -84,7 +86,17 @@ _plans = {}  # by all that a call depends on but pointers
 
 def _plan(backward, stage, variant, options, deterministic, given, made):
     """The call of a pass without its pointers, and how many bytes of workspace it asks for, and how many of these are zero first."""
-    key = backward, stage, variant, options, deterministic, len(made), *((x.shape, x.stride(), x.dtype, x.device) for x in given.values())
+    only_warns = deterministic and torch.is_deterministic_algorithms_warn_only_enabled()
+    key = (
+        backward,
+        stage,
+        variant,
+        options,
+        deterministic,
+        only_warns,
+        len(made),
+        *((x.shape, x.stride(), x.dtype, x.device) for x in given.values()),
+    )
     plan = _plans.get(key)
     if plan is None:
         q, library = given["Q"], _library(stage)
@@ -94,21 +106,30 @@ def _plan(backward, stage, variant, options, deterministic, given, made):
         call = _Call(**how, deterministic=deterministic, **{name: _view(x) for name, x in (given | made).items()})
         size, zeroed = ctypes.c_int64(), ctypes.c_int64()
         with _on(q.device):
-            _raise_for(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)), stage)
+            asked = ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)
+            code = library.flash_workspace(*asked)
+            if code == 2 and only_warns:
+                why, call.deterministic = library.flash_error().decode(), 0
+                code = library.flash_workspace(*asked)
+                if code == 0:
+                    warnings.warn(f"flash_steps: gradients may differ between runs: {why}", stacklevel=5)
+            _raise_for(code, stage)
         if len(_plans) >= 256:  # lengths of packed sequences may never come again
             _plans.clear()
         plan = _plans[key] = call, size.value, zeroed.value
     return plan
 
 
-def _run(backward, stage, variant, options, deterministic, given, made):
+def _run(backward, stage, variant, options, deterministic, seed, given, made):
     """A pass, in the workspace that it asks for. What is made follows from what is given in shape and strides."""
+    given = {name: x.resolve_neg() for name, x in given.items()}
     plan, size, zeroed = _plan(backward, stage, variant, options, deterministic, given, made)
     call, q, library = _Call.from_buffer_copy(plan), given["Q"], _library(stage)  # a copy, as other threads may run the same
     for tensors in given, made:
         for name, x in tensors.items():
             getattr(call, name).data = x.data_ptr()
     call.stream = _stream(q)
+    call.seed = 0 if seed is None else seed.item()
     if size:
         block = torch.empty(size + 255, dtype=torch.uint8, device=q.device)
         start = -block.data_ptr() % 256
@@ -139,6 +160,10 @@ def _require(holds, why):
         raise ValueError(f"flash_steps: {why}")
 
 
+def _require_tensors(*given):
+    _require(all(isinstance(x, Tensor) for x in given), "q, k, v, caches, a bias and alibi_slopes have to be tensors")
+
+
 def _check(q, k, v, bias, fake=False):
     """What flash.h cannot see in pointers and shapes."""
     _require(q.dim() == k.dim() == v.dim() == 4, "q, k and v have to be [B, H, N, d]")
@@ -162,10 +187,8 @@ def _check_backward(dO, q, k, v, O, L, bias, fake=False):
     _require(alike, "L has to be [B, H, N] in fp32 on the device of q")
 
 
-def _with(options, seed, ends):
-    """The options that change from call to call are tensors, for which nothing is compiled anew."""
-    if seed is not None:
-        options += f"\n--dropout-seed={seed.item()}"
+def _with(options, ends):
+    """Lengths and seeds change from call to call. They are tensors, for which nothing is compiled anew."""
     if ends is not None:
         (a, c) = ends.tolist()
         _require(a[0] == c[0] == 0, "cu_seqlens begin with 0")
@@ -195,7 +218,7 @@ def _run_forward(
     if not q.numel() or not k.numel():  # no kernel takes an empty problem
         _check(q, k, v, bias)
         return O.zero_(), L.fill_(-torch.inf)
-    _run(0, stage, variant, _with(options, seed, ends), False, _inputs(q, k, v, bias), {"O": O, "L": L})
+    _run(0, stage, variant, _with(options, ends), False, seed, _inputs(q, k, v, bias), {"O": O, "L": L})
     return O, L
 
 
@@ -236,7 +259,8 @@ def _run_backward(
     if not q.numel() or not k.numel():
         return tuple(x.zero_() for x in (dQ, dK, dV, dBias))
     given, made = _inputs(q, k, v, bias) | {"O": O, "L": L, "dO": dO}, {"dQ": dQ, "dK": dK, "dV": dV}
-    _run(1, stage, variant, _with(options, seed, ends), deterministic, given, made | ({"dBias": dBias} if bias_gradient else {}))
+    made |= {"dBias": dBias} if bias_gradient else {}
+    _run(1, stage, variant, _with(options, ends), deterministic, seed, given, made)
     return dQ, dK, dV, dBias
 
 
@@ -278,14 +302,20 @@ def _no_vmap(*_):
 _forward.register_vmap(_no_vmap)
 
 
-@torch.utils.flop_counter.register_flop_formula(torch.ops.flash_steps.forward)
-def _forward_flops(q, k, v, *_, **__):
-    return 4 * q[0] * q[1] * q[2] * k[2] * q[3]
+def _pairs(q, k, ends):
+    """Of a query and a key, masked ones included. A compiler does not know where sequences end."""
+    H, (B, N, M) = q.shape[1], (q.shape[0], q.shape[2], k.shape[2])
+    return H * (B * N * M if ends is None or type(ends) is not Tensor else int(ends.diff().prod(0).sum()))
 
 
-@torch.utils.flop_counter.register_flop_formula(torch.ops.flash_steps.backward)
-def _backward_flops(dO, q, k, v, *_, **__):
-    return 10 * q[0] * q[1] * q[2] * k[2] * q[3]
+@torch.utils.flop_counter.register_flop_formula(torch.ops.flash_steps.forward, get_raw=True)
+def _forward_flops(q, k, v, bias, seed, ends, *_, **__):
+    return 4 * _pairs(q, k, ends) * q.shape[3]
+
+
+@torch.utils.flop_counter.register_flop_formula(torch.ops.flash_steps.backward, get_raw=True)
+def _backward_flops(dO, q, k, v, O, L, bias, bias_gradient, seed, ends, *_, **__):
+    return 10 * _pairs(q, k, ends) * q.shape[3]
 
 
 class _EagerBackward(torch.autograd.Function):
@@ -342,11 +372,12 @@ def _is_differentiated(*tensors):
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors if x is not None)
 
 
-def _check_that_backward_runs(q, k, v, bias, seed, ends, options, deterministic, stage, _, variant):
-    """So that a call is refused, instead of its gradient later."""
-    if q.numel() and k.numel():
-        made = {"dBias": bias} if bias is not None and bias.requires_grad else {}
-        _plan(1, stage, variant, _with(options, seed, ends), deterministic, _inputs(q, k, v, bias), made)
+def _check_pass(backward, q, k, v, bias, seed, ends, options, deterministic, stage, *variants):
+    """So that a call is refused, instead of its gradient later, or before it has changed a cache."""
+    if not q.numel() or not k.numel():
+        return _check(q, k, v, bias)
+    made = {"dBias": bias} if backward and bias is not None and bias.requires_grad else {}
+    _plan(backward, stage, variants[backward], _with(options, ends), deterministic, _inputs(q, k, v, bias), made)
 
 
 def merge(O, L, part_O, part_L, *, stage="08"):
@@ -366,7 +397,10 @@ def _seed(dropout_p, seed):
     """A tensor on the CPU, as a compiler would take a number for a constant."""
     if not dropout_p or isinstance(seed, Tensor):
         return seed if dropout_p else None
-    return torch.randint(2**62, (), device="cpu") if seed is None else torch.full((), seed, dtype=torch.int64, device="cpu")
+    if seed is None:
+        return torch.randint(2**62, (), device="cpu")
+    _require(isinstance(seed, int) and 0 <= seed < 2**63, f"seed is {seed!r}; allowed: whole numbers from 0 to 2^63 - 1")
+    return torch.full((), seed, dtype=torch.int64, device="cpu")
 
 
 def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, **others):
@@ -384,6 +418,7 @@ def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, **
 def _bias(bias, q, k):
     """[B or 1, H or 1, N or 1, Nk] in fp32. If it needs a gradient it has all N rows, whose gradients autograd sums."""
     _require(bias.dtype == torch.bool or bias.is_floating_point(), "a bias is bool, True where a query sees a key, or floating point")
+    _require(bias.dim() <= 4, f"bias is {tuple(bias.shape)}; allowed: shapes that broadcast to [B, H, N, Nk]")
     if bias.dtype == torch.bool:
         bias = torch.zeros_like(bias, dtype=torch.float32).masked_fill(~bias, -torch.inf)
     bias = bias.float()[(None,) * (4 - bias.dim())]
@@ -407,10 +442,11 @@ def attention(
     deterministic=None,
     scale=None,
     return_lse=False,
-    stage="08",
+    stage=None,
     variant=None,
     backward_variant=None,
     _ends=None,
+    _only_checks=False,
 ):
     """softmax(scale * q k^T + bias, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
     innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. The gradients come from the stage's backward pass.
@@ -420,10 +456,11 @@ def attention(
     where a query sees a key; any shape that broadcasts to [B, H, N, Nk], with a gradient. alibi_slopes: [H] or [B, H], in place of a bias.
     dropout_p: weights are dropped after the softmax, which ones depends on seed; a random one by default. scale: 1/sqrt(d) by default.
     deterministic: gradients whose every bit is the same in each run; by default as torch.use_deterministic_algorithms() says. return_lse: also
-    returns the log-sum-exp of each row, [B, H, N] in fp32, without a gradient. variant: a step of the stage, as in --variant; by default the fastest for the problem and the GPU, or on the CPU
-    the last that takes it. backward_variant: by default the same, or with no variant the fastest. ValueError: no kernel of the stage does it.
+    returns the log-sum-exp of each row, [B, H, N] in fp32, without a gradient. stage: by default "07" for fp32, "08" for 16 bits. variant: a
+    step of the stage, as in --variant; by default the fastest for the problem and the GPU, or on the CPU the last that takes it.
+    backward_variant: by default the same, or with no variant the fastest. ValueError: no kernel of the stage does it.
     """
-    _require(isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor), "q, k and v have to be tensors")
+    _require_tensors(q, k, v, *(x for x in (bias, alibi_slopes) if x is not None))
     kind = None
     if alibi_slopes is not None:
         _require(bias is None, "a bias and alibi_slopes exclude each other")
@@ -435,15 +472,20 @@ def attention(
     if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
         q, k, v = (x.to(torch.get_autocast_dtype(device)) for x in (q, k, v))
     deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic
+    stage = ("07" if q.dtype == torch.float32 else "08") if stage is None else str(stage).zfill(2)
     variant, backward = variant or "", backward_variant or variant or ""
+    _require(isinstance(variant, str) and isinstance(backward, str), "variant and backward_variant have to be names")
     how = _options(causal, window, softcap, dropout_p, scale, bias=kind), deterministic, stage, variant, backward
     inputs = q, k, v, bias, _seed(dropout_p, seed), _ends
     if _is_traced(*inputs[:4]):
         _check(*inputs[:4], fake=q.is_meta)
         O, L = _forward(*inputs, *how)
+    elif _only_checks:
+        _check_pass(0, *inputs, *how)
+        O, L = _outputs(q)
     elif _is_differentiated(*inputs[:4]):
-        if backward_variant or deterministic:
-            _check_that_backward_runs(*inputs, *how)
+        if any(x.requires_grad for x in inputs[:4] if x is not None):
+            _check_pass(1, *inputs, *how)
         O, L = _Eager.apply(*inputs, *how)
     else:
         O, L = _run_forward(*inputs, *how)
@@ -456,6 +498,7 @@ def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, return_lse=Fal
     tensors on the CPU: the CPU waits for those on a GPU. With return_lse also [H, total]. options: attention()'s, but for a bias; alibi_slopes
     are [H].
     """
+    _require_tensors(q, k, v)
     _require(q.dim() == k.dim() == v.dim() == 3, "q, k and v have to be [total, H, d]")
     _require(options.get("bias") is None, "packed sequences have no bias; alibi_slopes are allowed")
     ends = [torch.as_tensor(x, dtype=torch.int32) for x in (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)]
@@ -469,72 +512,142 @@ def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, return_lse=Fal
     return (O, L[0]) if return_lse else O
 
 
-# ---- The functions of the library flash_attn. args: dropout_p, softmax_scale, causal, window_size; options: also softcap, alibi_slopes,
-# deterministic, and what attention() alone has; with return_attn_probs they return O, L and None: nobody has P ----
+# ---- The functions of the library flash_attn, with its arguments in its order; options: what attention() alone has ----
 
 
-def _renamed(dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), **options):
-    for name in ("rotary_cos", "rotary_sin", "cache_batch_idx", "cache_leftpad", "block_table"):
-        _require(options.pop(name, None) is None, f"{name} is not supported: keys are rotated, in the order of q, and not in pages")
-    return {"dropout_p": dropout_p, "scale": softmax_scale, "causal": causal, "window": window_size, "return_lse": True, **options}
+def _unsupported(**given):
+    for name, x in given.items():
+        _require(x is None, f"{name} is not supported: keys are rotated, in the order of q, and not in pages")
 
 
-def flash_attn_func(q, k, v, *args, return_attn_probs=False, **options):
-    """q [B, N, H, d], k and v [B, Nk, Hkv, d]."""
-    O, L = attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **_renamed(*args, **options))
-    return (O.transpose(1, 2), L, None) if return_attn_probs else O.transpose(1, 2)
+def _as_flash_attn(
+    attend,
+    tensors,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=None,
+    return_attn_probs=False,
+    block_table=None,
+    **options,
+):
+    """With return_attn_probs also L and None: nobody has P."""
+    _unsupported(block_table=block_table)
+    options |= {"dropout_p": dropout_p, "softcap": softcap, "alibi_slopes": alibi_slopes, "deterministic": deterministic}
+    O, L = attend(*tensors, scale=softmax_scale, causal=causal, window=window_size, return_lse=True, **options)
+    return (O, L, None) if return_attn_probs else O
+
+
+def _attention_bnhd(q, k, v, **options):
+    _require_tensors(q, k, v)
+    O, L = attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options)
+    return O.transpose(1, 2), L
+
+
+def flash_attn_func(q, k, v, *args, **options):
+    """q [B, N, H, d], k and v [B, Nk, Hkv, d]. args: dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+    return_attn_probs, here and in what follows."""
+    return _as_flash_attn(_attention_bnhd, (q, k, v), *args, **options)
 
 
 def flash_attn_qkvpacked_func(qkv, *args, **options):
     """qkv [B, N, 3, H, d]."""
-    return flash_attn_func(*qkv.unbind(2), *args, **options)
+    return flash_attn_func(*torch.unbind(qkv, 2), *args, **options)
 
 
 def flash_attn_kvpacked_func(q, kv, *args, **options):
     """q [B, N, H, d], kv [B, Nk, 2, Hkv, d]."""
-    return flash_attn_func(q, *kv.unbind(2), *args, **options)
+    return flash_attn_func(q, *torch.unbind(kv, 2), *args, **options)
 
 
-def flash_attn_varlen_func(
-    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, return_attn_probs=False, **options
-):
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options):
     """q [total, H, d], k and v [total_k, Hkv, d]. The greatest lengths are not needed."""
-    O, L = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, **_renamed(*args, **options))
-    return (O, L, None) if return_attn_probs else O
+    return _as_flash_attn(attention_varlen, (q, k, v, cu_seqlens_q, cu_seqlens_k), *args, **options)
 
 
 def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen=None, *args, **options):
     """qkv [total, 3, H, d]."""
-    return flash_attn_varlen_func(*qkv.unbind(1), cu_seqlens, cu_seqlens, None, None, *args, **options)
+    return flash_attn_varlen_func(*torch.unbind(qkv, 1), cu_seqlens, cu_seqlens, None, None, *args, **options)
 
 
 def flash_attn_varlen_kvpacked_func(q, kv, *args, **options):
     """q [total, H, d], kv [total_k, 2, Hkv, d]."""
-    return flash_attn_varlen_func(q, *kv.unbind(1), *args, **options)
+    return flash_attn_varlen_func(q, *torch.unbind(kv, 1), *args, **options)
 
 
 @torch.no_grad()
-def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlens=None, return_softmax_lse=False, num_splits=0, **options):
+def flash_attn_with_kvcache(
+    q,
+    k_cache,
+    v_cache,
+    k=None,
+    v=None,
+    rotary_cos=None,
+    rotary_sin=None,
+    cache_seqlens=None,
+    cache_batch_idx=None,
+    cache_leftpad=None,
+    block_table=None,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    rotary_interleaved=True,
+    alibi_slopes=None,
+    num_splits=0,
+    return_softmax_lse=False,
+    **options,
+):
     """q [B, N, H, d] sees the first cache_seqlens keys of k_cache and v_cache [B, M, Hkv, d], a number or one per sequence, best on the CPU, and
     then those of k and v [B, n, Hkv, d], which are first written into the cache, behind the others. Without a gradient. num_splits is ignored."""
-    how = _renamed(**options)
+    _unsupported(rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_batch_idx=cache_batch_idx, cache_leftpad=cache_leftpad)
+    _unsupported(block_table=block_table)
+    new = [x for x in (k, v) if x is not None]
+    _require_tensors(q, k_cache, v_cache, *new)
+    _require(q.dim() == k_cache.dim() == 4 and len(q) == len(k_cache), "q has to be [B, N, H, d], and caches [B, M, Hkv, d]")
+    _require(
+        k_cache.shape == v_cache.shape, f"k_cache is {tuple(k_cache.shape)} and v_cache is {tuple(v_cache.shape)}; they have to be alike"
+    )
     (B, M), N = k_cache.shape[:2], q.shape[1]
+    _require(len(new) != 1 and (not new or k.shape == v.shape), "k and v have to be alike")
+    for cache, x in zip((k_cache, v_cache), new):
+        fits = x.dim() == 4 and x.shape == (B, x.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
+        _require(fits, f"k and v have to be [{B}, n, Hkv, d], like the cache also in dtype and device")
     known = torch.as_tensor(M if cache_seqlens is None else cache_seqlens).reshape(-1).tolist()
     known = known * B if len(known) == 1 else known
-    new = None if k is None else k.shape
-    _require(new == (None if v is None else v.shape), "k and v have to be alike")
-    _require(new is None or new == (B, new[1], *k_cache.shape[2:]), f"k has to be [{B}, n, Hkv, d], like the cache")
-    ends = [n + (new[1] if new else 0) for n in known]
+    ends = [n + (k.shape[1] if new else 0) for n in known]
     _require(len(ends) == B and min(known) >= 0 and max(ends) <= M, f"cache_seqlens are {known}; allowed: {B} from 0, with k up to {M}")
-    for cache, x in ((k_cache, k), (v_cache, v)) if new else ():
+    options |= {"scale": softmax_scale, "causal": causal, "window": window_size, "softcap": softcap, "alibi_slopes": alibi_slopes}
+
+    def attend(**how):
+        seen = [x if _taken(x) else x.contiguous() for x in (q, k_cache[:, : max(ends)], v_cache[:, : max(ends)])]
+        if len(set(ends)) == 1:
+            return _attention_bnhd(*seen, return_lse=True, **how)
+        caches, step = _rows(*seen[1:])
+        # What is left of each cache is a sequence without queries.
+        queries = [N * s + n for s in range(B) for n in (0, N)] + [N * B]
+        keys = [step * s + n for s in range(B) for n in (0, ends[s])] + [len(caches[0])]
+        O, L = attention_varlen(seen[0].flatten(0, 1), *caches, queries, keys, return_lse=True, **how)
+        return O.unflatten(0, (B, N)), L.unflatten(1, (B, N)).transpose(0, 1)
+
+    if new:
+        attend(**options, _only_checks=True)
+    for cache, x in zip((k_cache, v_cache), new):
         for s in range(B):
             cache[s, known[s] : ends[s]] = x[s]
-    if len(set(ends)) == 1:
-        O, L = attention(*(x.transpose(1, 2) for x in (q, k_cache[:, : ends[0]], v_cache[:, : ends[0]])), **how)
-        O = O.transpose(1, 2)
-    else:  # what is left of each cache is a sequence without queries
-        queries = [N * s + n for s in range(B) for n in (0, N)] + [N * B]
-        keys = [M * s + n for s in range(B) for n in (0, ends[s])] + [M * B]
-        O, L = attention_varlen(q.flatten(0, 1), *(x.view(B * M, *x.shape[2:]) for x in (k_cache, v_cache)), queries, keys, **how)
-        O, L = O.unflatten(0, (B, N)), L.unflatten(1, (B, N)).transpose(0, 1)
+    O, L = attend(**options)
     return (O, L) if return_softmax_lse else O
+
+
+def _rows(*caches):
+    """[B, M, Hkv, d] as [rows, Hkv, d], and how many rows there are from one sequence to the next. A part of a longer cache and one whose
+    heads come first need no copy: rows that follow a sequence's own are then those of another part or head."""
+    (B, M), steps = caches[0].shape[:2], {x.stride(0) / max(x.stride(1), 1) for x in caches}
+    step = steps.pop()
+    if steps or not step.is_integer() or step < M:
+        caches, step = [x.contiguous() for x in caches], M
+    step = int(step)
+    return [x.as_strided(((B - 1) * step + M, *x.shape[2:]), x.stride()[1:]) for x in caches], step

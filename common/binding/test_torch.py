@@ -6,6 +6,7 @@ project, in which a kernel and its reference could share a mistake.
   test_torch.py BUILD    exits with 77 if torch or the libraries are not there
 """
 
+import functools
 import itertools
 import sys
 import unittest
@@ -54,13 +55,13 @@ def by_formula(q, k, v, *, causal=False, window=(-1, -1), softcap=0.0, bias=None
 def passes(attend, tensors, dO):
     """O and, if there is a backward pass, dQ, dK, dV."""
     tensors = [x.detach().requires_grad_() for x in tensors]
-    O = attend(*tensors)
     try:
-        return O.detach(), *torch.autograd.grad(O, tensors, dO.to(O.dtype))
+        O = attend(*tensors)
     except ValueError as error:
         if "it has no backward pass" not in str(error):
             raise
-        return (O.detach(),)
+        return (attend(*(x.detach() for x in tensors)),)
+    return O.detach(), *torch.autograd.grad(O, tensors, dO.to(O.dtype))
 
 
 class OnCPU(unittest.TestCase):
@@ -130,7 +131,7 @@ class OnCPU(unittest.TestCase):
         self.assertTrue(torch.equal(O, self.agrees(*(x.transpose(1, 2).contiguous() for x in dense), causal=True, stage="07")))
         how = {"causal": True, "stage": "07"}
         for other in (
-            flash_steps.flash_attn_func(*dense, 0.0, None, **how),
+            flash_steps.flash_attn_func(*dense, 0.0, None, True, (-1, -1), 0.0, None, False, False),  # all by position
             flash_steps.flash_attn_qkvpacked_func(qkv, **how),
             flash_steps.flash_attn_kvpacked_func(dense[0], kv, **how),
         ):
@@ -254,13 +255,42 @@ class OnCPU(unittest.TestCase):
                 self.assertLess((O[s : s + 1].transpose(1, 2) - by_formula(*seen, causal=True, **options)).abs().max(), 4e-3)
                 self.assertTrue(torch.allclose(O[s : s + 1].transpose(1, 2), wanted, atol=2e-3))
                 self.assertTrue(torch.allclose(L[s : s + 1], of_rows, atol=1e-3))
+        before = [x.clone() for x in caches]
         for why, options in (
             ("from 0, with k up to 12", {"cache_seqlens": 12}),
             ("block_table is not", {"block_table": q}),
             ("alike", {"v": q}),
+            ("also in dtype", {"k": k.float(), "v": v.float()}),
+            ("v_cache is", {"v_cache": caches[1][:, :9]}),
+            ("softcap is", {"softcap": -1.0}),
         ):
+            given = {"k_cache": caches[0], "v_cache": caches[1], "k": k, "v": v, "cache_seqlens": 0} | options
             with self.assertRaisesRegex(ValueError, why):
-                flash_steps.flash_attn_with_kvcache(q, *caches, **{"k": k, "v": v, "cache_seqlens": 0} | options)
+                flash_steps.flash_attn_with_kvcache(q, **given)
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(caches, before)))
+
+    def test_cache_of_any_strides(self):
+        """Cut out of a longer one, heads first, sequences inside, columns outside: without what is not the cache's."""
+        q, k, v, *dense = self.tensors((3, 1, 4, 16), *[(3, 1, 2, 16)] * 2, *[(3, 12, 2, 16)] * 2, dtype=torch.float16)
+        layouts = [lambda x: torch.cat([x, x.new_full((3, 8, 2, 16), torch.nan)], 1)[:, :12]]
+        layouts += [lambda x, axes=axes: x.transpose(*axes).contiguous().transpose(*axes) for axes in ((1, 2), (0, 1), (1, 3))]
+        for known, layout in itertools.product((5, [3, 0, 9]), layouts):
+            call = functools.partial(flash_steps.flash_attn_with_kvcache, k=k, v=v, cache_seqlens=known, causal=True)
+            mine, wanted = ([f(x) for x in dense] for f in (layout, torch.clone))
+            self.assertTrue(torch.equal(call(q, *mine), call(q, *wanted)))
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip(mine, wanted)))
+            self.assertTrue(torch.equal(call(q, mine[0], wanted[1]), call(q, *wanted)))
+
+    def test_lazy_negation(self):
+        q, k, v, dO = self.tensors(*[(1, 2, 8, 16)] * 4)
+        lazy = torch._neg_view(q).requires_grad_()
+        self.close(flash_steps.attention(lazy, k, v), by_formula(lazy, k, v), [lazy], torch._neg_view(dO), "negated")
+
+    def test_a_new_seed_makes_no_plan(self):
+        q, k, v = self.tensors(*[(1, 2, 8, 16)] * 3)
+        first, known = flash_steps.attention(q, k, v, dropout_p=0.5, seed=1), len(flash_steps._plans)
+        self.assertFalse(torch.equal(first, flash_steps.attention(q, k, v, dropout_p=0.5, seed=2)))
+        self.assertEqual(len(flash_steps._plans), known)
 
     def test_seen_by_modes(self):
         """What make_fx records computes the same, FLOPs are counted, meta tensors have a shape, torch.func has gradients."""
@@ -269,7 +299,8 @@ class OnCPU(unittest.TestCase):
         self.assertTrue(torch.equal(recorded(q, k, v), flash_steps.attention(q, k, v, causal=True)))
         with torch.utils.flop_counter.FlopCounterMode(display=False) as count:
             flash_steps.attention(q, k, v)
-        self.assertEqual(count.get_total_flops(), 4 * 2 * 8 * 8 * 16)
+            flash_steps.attention_varlen(*(x[0].transpose(0, 1) for x in (q, k, v)), [0, 3, 8])
+        self.assertEqual(count.get_total_flops(), 4 * 2 * (8 * 8 + 3 * 3 + 5 * 5) * 16)
         self.assertEqual(flash_steps.attention(*(x.to("meta") for x in (q, k, v))).shape, q.shape)
         found = torch.func.grad(lambda q: flash_steps.attention(q, k, v).float().sum())(q)
         q.requires_grad_()
@@ -351,13 +382,17 @@ class OnCPU(unittest.TestCase):
             ("alibi_slopes are", half, {"alibi_slopes": torch.zeros(3, 2)}),
             ("a bias is bool", half, {"bias": torch.ones(8, 8, dtype=torch.long)}),
             ("have to be tensors", (1, 2, 3), {}),
+            ("have to be tensors", half, {"alibi_slopes": [0.5] * 2}),
+            ("allowed: shapes that broadcast", half, {"bias": torch.zeros(1, 1, 1, 8, 8)}),
+            ("have to be names", half, {"variant": 3}),
+            ("seed is", half, {"dropout_p": 0.5, "seed": 2**64 - 1}),
         ]
         for why, tensors, options in cases:
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
                 flash_steps.attention(*tensors, **({"stage": "07"} | options))
         half[0].requires_grad_()
         for why, options in (
-            ("no variant .* same bits in each run", {"softcap": 1.0, "deterministic": True}),
+            ("others may without deterministic", {"softcap": 1.0, "deterministic": True}),
             ("there is no variant 'none'", {"backward_variant": "none"}),
             ("its dQ differs", {"backward_variant": "staggered", "deterministic": True}),
         ):
@@ -392,10 +427,10 @@ class OnCPU(unittest.TestCase):
                     torch.ops.flash_steps.forward(*(given[name] for name in "qkv"), None, None, None, *how, "")
 
     def test_no_gradient(self):
-        """Of a step that has no backward pass, and of a gradient."""
-        O = flash_steps.attention(*self.alike((1, 1, 16, 16), dtype=torch.float16), variant="mma")
-        with self.assertRaisesRegex(ValueError, "variant mma cannot run this: it has no backward pass"):
-            O.sum().backward()
+        """Of a step or a stage that has no backward pass, which the call says, and of a gradient."""
+        for step, dtype in (({"variant": "mma"}, torch.float16), ({"stage": 6}, torch.float32)):
+            with self.assertRaisesRegex(ValueError, "cannot run this: it has no backward pass"):
+                flash_steps.attention(*self.alike((1, 1, 16, 16), dtype=dtype), **step)
         qkv = self.alike()
         (dQ,) = torch.autograd.grad(flash_steps.attention(*qkv, stage="07").square().sum(), qkv[0], create_graph=True)
         with self.assertRaisesRegex(RuntimeError, "gradient of a gradient"):
