@@ -146,14 +146,6 @@ def lines_to_leave_out(rows):
         yield [number for number, line in lines if text in line], None, None, None
 
 
-@table("results/notes/08_hopper.md", "bytes spilled")
-def wide_forward(rows):
-    for d, (br, bc), stages, *_ in rows:
-        columns = (d + 63) // 64 * 64  # of whole panels
-        traffic = (64 + 2048 / bc + 4096 / br * columns / d) / SHARED_BYTES
-        yield bc / 2 + bc / 4 + d / 2, None, None, 2 * columns * (br + 2 * stages * bc), traffic
-
-
 @table("chapters/08_hopper_backward.md", "leaves room for the rest")
 def backward_registers(rows):
     for d, br, keys, *_ in rows:
