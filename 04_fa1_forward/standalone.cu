@@ -1,7 +1,7 @@
 // FlashAttention-1 in one file (Dao et al. 2022, Algorithm 1): S and P never reach HBM. One kernel.
 //
 //   O = 0,   m = -inf,   l = 0
-//   for each tile j of K and V, for each tile i of Q:
+//   for every tile j of K and V, for every tile i of Q:
 //     S = Q_i K_j^T / sqrt(d)         [Br, d] x [d, Bc]    causal: S_ij = -inf if j > i
 //     m~ = rowmax S,   P = e^(S - m~),   l~ = rowsum P
 //     m_new = max(m, m~),   l_new = e^(m - m_new) l + e^(m~ - m_new) l~        the merge of 03

@@ -1,8 +1,8 @@
 // FlashAttention-1, backward, in one file (Dao et al. 2022, Algorithm 4): P is computed once more.
 //
 //   L_i = ln sum_j e^S_ij, saved by the forward pass
-//   for each tile j of K and V:   dK_j = 0,   dV_j = 0
-//     for each tile i of Q:
+//   for every tile j of K and V:   dK_j = 0,   dV_j = 0
+//     for every tile i of Q:
 //       P = e^(Q_i K_j^T / sqrt(d) - L_i)       [Br, d] x [d, Bc]    causal: P_ij = 0 if j > i
 //       dP = dO_i V_j^T                         [Br, d] x [d, Bc]
 //       D_i = rowsum(dO_i o O_i)                o: element by element

@@ -1,9 +1,9 @@
-// FlashAttention-2, backward, in one file (Dao 2023, Algorithm 2): a block for each tile of keys.
+// FlashAttention-2, backward, in one file (Dao 2023, Algorithm 2): a block for every tile of keys.
 //
 //   L_i = ln sum_j e^S_ij, saved by the forward pass
 //   D = rowsum(dO o O),   dQ = 0                  in a kernel before;  o: element by element
-//   for each tile j of K and V, a block for each:   dK_j = 0,   dV_j = 0
-//     for each tile i of Q:
+//   for every tile j of K and V, one block per tile:   dK_j = 0,   dV_j = 0
+//     for every tile i of Q:
 //       P = e^(Q_i K_j^T / sqrt(d) - L_i)       [Br, d] x [d, Bc]    causal: P_ij = 0 if j > i
 //       dP = dO_i V_j^T                         [Br, d] x [d, Bc]
 //       dS = P o (dP - D_i) / sqrt(d)

@@ -2,8 +2,8 @@
 //
 //   L_i = ln sum_j e^S_ij, saved by the forward pass
 //   D = rowsum(dO o O),   dQ = 0                  in a kernel before;  o: element by element
-//   for each tile j of K and V, a block for each:   dK_j = 0,   dV_j = 0
-//     for each tile i of Q:
+//   for every tile j of K and V, one block per tile:   dK_j = 0,   dV_j = 0
+//     for every tile i of Q:
 //       P^T = e^(K_j Q_i^T / sqrt(d) - L_i)     [B, d] x [d, B]      causal: P_ij = 0 if j > i
 //       dP^T = V_j dO_i^T                       [B, d] x [d, B]
 //       dS^T = P^T o (dP^T - D_i) / sqrt(d)

@@ -1,7 +1,7 @@
 // FlashAttention-2 on Hopper in one file: copies by TMA, products by wgmma, warps with two roles.
 //
-//   for each tile i of Q, a block for each:   O = 0,   m = -inf,   l = 0
-//     for each tile j of K and V:
+//   for every tile i of Q, one block per tile:   O = 0,   m = -inf,   l = 0
+//     for every tile j of K and V:
 //       S = Q_i K_j^T / sqrt(d)       [Br, d] x [d, Bc]    causal: S_ij = -inf if j > i
 //       m_new = max(m, rowmax S),   alpha = e^(m - m_new)
 //       P = e^(S - m_new),   l = alpha l + rowsum P
