@@ -37,7 +37,7 @@ constexpr const char* to_string(Enum value) {
 /// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none". A bias comes with what it is shared by.
 std::string describe(const FullProblem&);
 
-/// As on the command line: {"--causal", "--bias alibi"}.
-std::vector<std::string> names_of(Features);
+/// As on the command line: "--causal, --bias alibi".
+std::string names_of(Features);
 
 }  // namespace flash

@@ -25,7 +25,7 @@ constexpr std::array<F, 5> of(Rest... features) {
 }
 
 bool valid_window(const P& p) {
-  const auto valid = [](int bound) { return bound >= Window::open && bound <= largest_window; };
+  const auto valid = [](int bound) { return bound >= Window::open && bound < largest_size; };
   return valid(p.window.left) && valid(p.window.right);
 }
 bool valid_softcap(const P& p) {
@@ -214,23 +214,26 @@ Given given_sizes(const std::array<std::int64_t, 6>& sizes) {
   return given;
 }
 
-void require_agreement(const Given& given, const std::string& name, const std::string& value, const std::string& why) {
-  const auto found = given.find(name);
-  if (found != given.end() && found->second != value)
+void settle(Given& given, const std::string& name, const std::string& value, const std::string& why) {
+  const auto [found, is_new] = given.try_emplace(name, value);
+  if (found->second != value)
     throw UsageError(name + " is " + found->second + ", but " + why + ": " + value + "; leave it out");
 }
 
-FullProblem make_problem(const Given& given) {
+FullProblem make_problem(Given given) {
   P p;
   for (const ProblemOption& option : option_table) {
-    if (const auto found = given.find(option.name); found != given.end()) parse_value(option, found->second, p);
+    const auto found = given.find(option.name);
+    if (found == given.end()) continue;
+    const bool read = with_value(option, p, [&](auto& value) { return from_text(found->second, value); });
+    if (!read || !in_range(option, p)) refuse_value(option, found->second);
   }
   if (!given.contains("--kv-heads")) p.Hkv = p.H;
   if (!given.contains("--scale")) p.scale = default_scale(p.d);
   if (!p.sequences.empty()) {
     p.B = 1, p.Nq = p.sequences.queries.back(), p.Nk = p.sequences.keys.back();
     for (const auto& [name, size] : {std::pair{"--batch", p.B}, {"--seq-q", p.Nq}, {"--seq-k", p.Nk}})
-      require_agreement(given, name, to_text(size), "the sequences of --lengths have together");
+      settle(given, name, to_text(size), "the sequences of --lengths have together");
   }
   check_problem(p);
   return p;
@@ -268,23 +271,12 @@ void check_problem(const FullProblem& p) {
          bias + " with --lengths; allowed: --bias none, alibi");
 }
 
-Sequences parse_lengths(const std::string& text) {
-  Sequences sequences;
-  if (!from_text(text, sequences)) throw UsageError("lengths '" + text + "' are none");
-  return sequences;
-}
-
 std::string value_text(const ProblemOption& option, const FullProblem& problem) {
   return with_value(option, problem, [](const auto& value) { return to_text(value); });
 }
 
 std::string values_text(const ProblemOption& option) {
   return values_of(option).empty() ? option.value : joined(values_of(option), std::identity(), "|");
-}
-
-void parse_value(const ProblemOption& option, const std::string& text, FullProblem& problem) {
-  const bool read = with_value(option, problem, [&](auto& value) { return from_text(text, value); });
-  if (!read || !in_range(option, problem)) refuse_value(option, text);
 }
 
 FullProblem without(const ProblemOption& option, FullProblem problem) {
@@ -307,7 +299,7 @@ Features features_of(const FullProblem& problem) {
 
 bool FullProblem::is_plain() const { return (features_of(*this) & ~general_problem) == F::none; }
 
-std::vector<std::string> names_of(Features features) {
+std::string names_of(Features features) {
   std::vector<std::string> names;
   for (const ProblemOption& option : option_table) {
     const std::span<const char* const> values = values_of(option);
@@ -317,7 +309,7 @@ std::vector<std::string> names_of(Features features) {
       if (!values.empty()) names.back() += std::string(" ") + values[i];
     }
   }
-  return names;
+  return joined(names, std::identity());
 }
 
 std::string describe(const FullProblem& p) {

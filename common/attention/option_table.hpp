@@ -11,8 +11,9 @@
 
 namespace flash {
 
-/// When a problem's JSON and its description name an option.
-enum class Named { if_set, in_json, always, of_inputs };  // of_inputs: in JSON and commands, not in descriptions
+/// When JSON, descriptions and commands name an option: if_set where it is not at its default; in_json likewise, but always in JSON;
+/// of_inputs always, but never in descriptions.
+enum class Named { if_set, in_json, always, of_inputs };
 
 struct ProblemOption {
   const char* name;  ///< "--kv-heads"
@@ -69,22 +70,18 @@ using Given = std::map<std::string, std::string>;
 /// The six sizes of a problem as if they were given.
 Given given_sizes(const std::array<std::int64_t, 6>& B_H_Hkv_Nq_Nk_d);
 
-/// UsageError if the option is given and has another value than this. `why`: where that comes from.
-void require_agreement(const Given&, const std::string& name, const std::string& value, const std::string& why);
+/// Gives the option this value; UsageError if it is given another. `why`: where the value comes from.
+void settle(Given&, const std::string& name, const std::string& value, const std::string& why);
 
 /// The problem, which kernels may trust; sizes not given have defaults, --kv-heads those of --heads, and the lengths of a ragged batch are those
 /// of its sequences. UsageError: one line that says what was given and what is allowed.
-FullProblem make_problem(const Given&);
+FullProblem make_problem(Given);
 
 /// UsageError if a value is none, if options contradict each other, or if the sizes are too large or do not go with each other.
 void check_problem(const FullProblem&);
 
-/// UsageError, or the offsets of sequences with these lengths: "100,0,7:20" of queries and keys, or of either.
-Sequences parse_lengths(const std::string& text);
-
-/// The value of an option as the command line takes it. parse_value() throws UsageError for a value that is none.
+/// The value of an option as the command line takes it.
 std::string value_text(const ProblemOption&, const FullProblem&);
-void parse_value(const ProblemOption&, const std::string& text, FullProblem&);
 
 /// "bhnd|bnhd|qkv|kv", for --help.
 std::string values_text(const ProblemOption&);

@@ -2,7 +2,8 @@
 //
 //     O = softmax(scale * Q K^T + bias, masked) V        and dQ, dK, dV for a given dO
 //
-// Sizes carry the letters of the FlashAttention papers. This header is plain C++: the host compiler and nvcc both read it.
+// Sizes carry the letters of the FlashAttention papers. A kernel takes a Problem by value, or an OptionsProblem if it knows windows and softcaps;
+// the host has a FullProblem. This header is plain C++: the host compiler and nvcc both read it.
 #pragma once
 
 #include "common/machine/types.hpp"
@@ -20,16 +21,12 @@ enum class Layout { bhnd, bnhd, qkv, kv };
 enum class BiasKind { none, vector, matrix, alibi };
 enum class Score { dot, lorentz };
 enum class Values { tangent, centroid };
+enum class InputKind { normal, ones, identity, ramp, large };  ///< --help says what each gives
 
-/// What each gives is told by --help (option_table.cpp).
-enum class InputKind { normal, ones, identity, ramp, large };
-
-constexpr std::int64_t largest_size = std::int64_t{1} << 30;  ///< keeps i + Nk of visible() within an int
-constexpr std::int64_t largest_window = largest_size - 1;     ///< likewise i + Nk - Nq + 1 + right
+constexpr std::int64_t largest_size = std::int64_t{1} << 30;  ///< keeps i + Nk, and i + Nk - Nq + right, within an int
 constexpr std::int64_t largest_head_dim = 256;                ///< of any stage; see Variant::max_head_dim
 
-/// Shape and options of one attention problem, as all kernels know them. Kernels trust what make_problem() has accepted.
-/// They take it by value: a further member would change the code of every one of them, so what only some kernels know is in FullProblem.
+/// Shape and options as all kernels know them, whose machine code a further member would change. They trust what make_problem() has accepted.
 struct Problem {
   int B = 1;     ///< batch
   int H = 2;     ///< query heads
@@ -121,8 +118,7 @@ struct DropMask;  // dropout.hpp
 /// A ragged batch: sequences of any length, empty ones included, one after another in tensors of batch 1. Sequence s has the queries
 /// [queries[s], queries[s+1]) and the keys [keys[s], keys[s+1]). Such offsets are what libraries call cu_seqlens.
 struct Sequences {
-  std::vector<int> queries,
-      keys;  ///< of as many elements: 0, ascending, the length of the tensor; empty: the batch is not ragged
+  std::vector<int> queries, keys;  ///< 0, ascending, the length of the tensor; empty: the batch is not ragged
   bool empty() const { return queries.empty(); }
   int count() const { return empty() ? 0 : static_cast<int>(queries.size()) - 1; }
   friend bool operator==(const Sequences&, const Sequences&) = default;
@@ -145,8 +141,12 @@ struct FullProblem : OptionsProblem {
   /// The attention of one sequence as a problem of its own, in which Nq or Nk may be 0.
   OptionsProblem sequence(int s) const;
 
-  /// Keys of the sequence of query i.
-  int keys_around(int i) const;
+  /// The sequence of query i, and where its rows begin. A batch that is not ragged is one sequence.
+  struct Place {
+    int number, query, key;
+    OptionsProblem problem;
+  };
+  Place place_of(int i) const;
 
   /// The key at which query i stands, which the causal mask, windows and ALiBi count from.
   int own_key(int i) const;
@@ -157,9 +157,8 @@ struct FullProblem : OptionsProblem {
   // In place of the functions of the same name.
   int first_key(int i) const;
   int end_key(int i) const;
-  int first_query(int j) const;
-  int end_query(int j) const;
   bool visible(int i, int j) const { return first_key(i) <= j && j < end_key(i); }
+  void first_query(int) const = delete;  ///< and no end_query(): only a sequence has them
 };
 
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.

@@ -7,7 +7,6 @@
 #include <array>
 #include <functional>
 #include <limits>
-#include <map>
 
 namespace flash {
 namespace {
@@ -39,9 +38,6 @@ std::int64_t element_bytes(const Variant& variant, const FullProblem& problem, P
   }
   return 4;
 }
-
-/// As on the command line: "--window, --softcap".
-std::string list_of(Features features) { return joined(names_of(features), std::identity()); }
 
 }  // namespace
 
@@ -92,11 +88,10 @@ const Variant* best_variant(Backend backend, const FullProblem& problem, Pass pa
 }
 
 std::string name_clash(Backend backend) {
-  std::map<std::string_view, std::string> files;
   for (const Variant& variant : variants(backend)) {
-    const auto [first, is_new] = files.try_emplace(variant.name, variant.file);
-    if (!is_new)
-      return first->second + " and " + variant.file + " both have a variant '" + variant.name +
+    const Variant* const first = find_variant(backend, variant.name);
+    if (first != &variant)
+      return std::string(first->file) + " and " + variant.file + " both have a variant '" + variant.name +
              "'; change .name at the end of one of them";
   }
   return "";
@@ -114,9 +109,9 @@ std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProbl
 }
 
 std::string refusal(const Variant& variant, const FullProblem& problem) {
-  if (const std::string names = list_of(features_of(problem) & ~variant.takes); !names.empty())
+  if (const std::string names = names_of(features_of(problem) & ~variant.takes); !names.empty())
     return "it does not know " + names;
-  if (const std::string names = list_of(variant.needs & ~features_of(problem)); !names.empty())
+  if (const std::string names = names_of(variant.needs & ~features_of(problem)); !names.empty())
     return "it is only for " + names;
   if (std::find(variant.dtypes.begin(), variant.dtypes.end(), problem.dtype) == variant.dtypes.end()) {
     return std::string("--dtype is ") + to_string(problem.dtype) + "; allowed: " + joined(variant.dtypes, to_string<Dtype>);

@@ -7,7 +7,7 @@
 
 namespace flash {
 
-TEST_CASE("a mask and a window: bounds, pairs and visited tiles agree with its definition, pair by pair") {
+TEST_CASE("cost: bounds, pairs and visited tiles agree with its definition, pair by pair") {
   FullProblem p;
   for (const bool causal : {false, true}) {
     p.causal = causal;
@@ -17,6 +17,7 @@ TEST_CASE("a mask and a window: bounds, pairs and visited tiles agree with its d
       for (p.Nq = 1; p.Nq <= 11; p.Nq += 2) {
         for (p.Nk = 1; p.Nk <= 14; ++p.Nk) {
           CAPTURE(describe(p));
+          const OptionsProblem& one = p;
           const Tiles tiles{2, 3};
           std::int64_t pairs = 0, pairs_of_tiles = 0, seen = 0;
           for (int i = 0; i < p.Nq; ++i) {
@@ -26,7 +27,7 @@ TEST_CASE("a mask and a window: bounds, pairs and visited tiles agree with its d
               CHECK(p.visible(i, j) == sees);
               CHECK((p.lowest() <= j - i && j - i <= p.highest()) == sees);
               CHECK((p.first_key(i) <= j && j < p.end_key(i)) == sees);
-              CHECK((p.first_query(j) <= i && i < p.end_query(j)) == sees);
+              CHECK((one.first_query(j) <= i && i < one.end_query(j)) == sees);
               pairs += sees;
             }
           }
@@ -51,7 +52,7 @@ TEST_CASE("a mask and a window: bounds, pairs and visited tiles agree with its d
   }
 }
 
-TEST_CASE("the tiles of a ragged batch: each once, those that visit most first, and those that visit none too") {
+TEST_CASE("cost: the tiles of a ragged batch: each once, those that visit most first, and those that visit none too") {
   FullProblem p;  // also without queries, without keys, and with more queries than keys
   p.sequences = {{0, 3, 3, 10, 14, 15}, {0, 5, 9, 9, 11, 18}};
   p.Nq = 15, p.Nk = 18, p.causal = true;
@@ -70,7 +71,7 @@ TEST_CASE("the tiles of a ragged batch: each once, those that visit most first, 
   CHECK(v.key_tiles == 8);
 }
 
-TEST_CASE("FLOPs: 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs under a causal mask") {
+TEST_CASE("cost: FLOPs are 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs under a causal mask") {
   FullProblem p;
   p.B = 2, p.H = 3, p.Hkv = 1, p.Nq = 5, p.Nk = 7, p.d = 11;
   CHECK(flops(p, Pass::forward) == 4.0 * 2 * 3 * 5 * 7 * 11);
@@ -82,7 +83,7 @@ TEST_CASE("FLOPs: 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs
   CHECK(flops(p, Pass::forward) == 4.0 * 64 * 64 * 1048576.0 * 1048576.0 * 128);  // 2^61: no 32-bit product on the way
 }
 
-TEST_CASE("compulsory bytes: each input read once, each output written once") {
+TEST_CASE("cost: compulsory bytes, each input read once, each output written once") {
   FullProblem p;
   p.B = 2, p.H = 4, p.Hkv = 2, p.Nq = 5, p.Nk = 7, p.d = 8;
   const double q = 2 * 4 * 5 * 8, k = 2 * 2 * 7 * 8, lse = 2 * 4 * 5;  // elements

@@ -7,50 +7,41 @@
 #include <string>
 
 namespace flash {
-namespace {
 
 using Shape = std::array<std::int64_t, 4>;
 
-}  // namespace
-
-TEST_CASE("placements follow the order of axes that names the layout, and allocations hold what is packed in them") {
+TEST_CASE("placement: it follows the order of axes that names the layout, and allocations hold what is packed in them") {
   FullProblem p;
   p.B = 2, p.H = 6, p.Hkv = 3, p.Nq = 7, p.Nk = 5, p.d = 4;
-  CHECK(placement_of(p, Role::q).stride == Shape{168, 28, 4, 1});  // (B,H,N,d)
-  CHECK(placement_of(p, Role::k).stride == Shape{60, 20, 4, 1});
-  CHECK(allocation_elements(p, Role::k) == 120);
+  const auto lies = [&](Role role, std::int64_t offset, const Shape& stride, std::int64_t elements) {
+    const Placement placement = placement_of(p, role);
+    return placement.offset == offset && placement.stride == stride && allocation_elements(p, role) == elements;
+  };
+  CHECK(lies(Role::q, 0, {168, 28, 4, 1}, 336));  // (B,H,N,d)
+  CHECK(lies(Role::k, 0, {60, 20, 4, 1}, 120));
   p.layout = Layout::bnhd;
-  CHECK(placement_of(p, Role::q).stride == Shape{168, 4, 24, 1});  // (B,N,H,d)
-  CHECK(placement_of(p, Role::k).stride == Shape{60, 4, 12, 1});
-  CHECK(allocation_elements(p, Role::k) == 120);
+  CHECK(lies(Role::q, 0, {168, 4, 24, 1}, 336));  // (B,N,H,d)
+  CHECK(lies(Role::k, 0, {60, 4, 12, 1}, 120));
   p.layout = Layout::kv;
-  CHECK(placement_of(p, Role::q).stride == Shape{168, 4, 24, 1});
-  CHECK(placement_of(p, Role::k).offset == 0);
-  CHECK(placement_of(p, Role::v).offset == 12);
-  CHECK(placement_of(p, Role::v).stride == Shape{120, 4, 24, 1});  // (B,N,2,Hkv,d)
-  CHECK(allocation_elements(p, Role::q) == 336);
-  CHECK(allocation_elements(p, Role::v) == 240);
+  CHECK(lies(Role::q, 0, {168, 4, 24, 1}, 336));
+  CHECK(lies(Role::k, 0, {120, 4, 24, 1}, 240));  // (B,N,2,Hkv,d)
+  CHECK(lies(Role::v, 12, {120, 4, 24, 1}, 240));
   p.layout = Layout::qkv;
-  p.H = 3;
-  p.Nq = 5;
-  const std::int64_t offsets_qkv[] = {0, 12, 24};  // (B,N,3,H,d)
-  for (const Role role : {Role::q, Role::k, Role::v}) {
-    CHECK(placement_of(p, role).offset == offsets_qkv[static_cast<int>(role)]);
-    CHECK(placement_of(p, role).stride == Shape{180, 4, 36, 1});
-    CHECK(allocation_elements(p, role) == 360);
-  }
-  CHECK(placement_of(p, Role::o).stride == Shape{60, 4, 12, 1});
-  CHECK(allocation_elements(p, Role::o) == 120);
+  p.H = 3, p.Nq = 5;
+  CHECK(lies(Role::q, 0, {180, 4, 36, 1}, 360));  // (B,N,3,H,d)
+  CHECK(lies(Role::k, 12, {180, 4, 36, 1}, 360));
+  CHECK(lies(Role::v, 24, {180, 4, 36, 1}, 360));
+  CHECK(lies(Role::o, 0, {60, 4, 12, 1}, 120));
 }
 
-TEST_CASE("offsets beyond 32 bits stay exact") {
+TEST_CASE("placement: offsets beyond 32 bits stay exact") {
   FullProblem p;
   p.B = 1 << 10, p.H = p.Hkv = 128, p.Nq = p.Nk = 1 << 14, p.d = 128;
   CHECK(placement_of(p, Role::q).stride[0] == std::int64_t{1} << 28);
   CHECK(allocation_elements(p, Role::q) == std::int64_t{1} << 38);
 }
 
-TEST_CASE("variants are listed in the order of their numbers") {
+TEST_CASE("registry: variants are listed in the order of their numbers") {
   REQUIRE(variants(Backend::gpu).empty());
   static const Variant a{.name = "first", .idea = "", .forward = nullptr}, b{.name = "second", .idea = "", .forward = nullptr},
       c{.name = "tenth", .idea = "", .forward = nullptr};

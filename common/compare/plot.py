@@ -30,9 +30,6 @@ PEERS = {
 DOCS, DEVICE = rows.ROOT / "docs", "nvidia_h200"
 
 
-# ---- what plots compare --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Plot:
     title: str
@@ -131,9 +128,6 @@ def chosen(marks, fastest):
     for one in best:
         steps.setdefault((one.series, one.direction), one.step)
     return [one for one in marks if steps.get((one.series, one.direction)) == one.step]
-
-
-# ---- lines against N, two panels next to each other ----------------------------------------------------------------------------
 
 
 def figure(plot):

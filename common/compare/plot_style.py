@@ -39,21 +39,15 @@ def ink(name):
 SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "flash_steps",  # no random ids
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib, and is wider than the readers' fonts
     "font.size": 9,
-    "figure.dpi": 72,
     "figure.facecolor": ink("bg"),
     "figure.titlesize": 12,
     "figure.titleweight": "bold",
     "text.color": ink("fg"),
-    "text.parse_math": False,
     "axes.facecolor": ink("bg"),
     "axes.edgecolor": ink("dim"),
-    "axes.labelcolor": ink("dim"),
-    "axes.titlecolor": ink("fg"),
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
-    "axes.axisbelow": True,
     "axes.grid": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -61,7 +55,6 @@ SETTINGS = {
     "grid.linewidth": 0.6,
     "xtick.color": ink("dim"),
     "ytick.color": ink("dim"),
-    "path.simplify": False,
     "legend.frameon": False,
 }
 
@@ -79,7 +72,7 @@ def svg(figure, title, note):
     text = buffer.getvalue().decode()
     for name, (light, *_) in COLOURS.items():  # the first is for programs without var()
         text = re.sub(f"(fill|stroke): {ink(name)}", rf"\1: {light}; \1: var(--plot-{name})", text)
-    text = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", FONTS, text)
+    text = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", FONTS, text)  # matplotlib's, which is wider than the readers' fonts
     light, dark = ("".join(f"--plot-{name}:{colours[mode]};" for name, colours in COLOURS.items()) for mode in (0, 1))
     style = f"<style>:root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
     description = " ".join(note.split())

@@ -28,7 +28,6 @@ METRICS = {
     "sm_percent": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
 }
 STALLS = ["selected", "math_pipe_throttle", "wait", "short_scoreboard", "mio_throttle", "barrier", "long_scoreboard", "not_selected"]
-STALLS += ["dispatch_stall", "no_instruction", "lg_throttle", "branch_resolving", "membar", "sleeping", "imc_miss", "drain"]
 # With --details.
 DETAILS = {
     "tensor_percent": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
@@ -38,7 +37,6 @@ DETAILS = {
     "wgmma_flops_bf16": "sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum",
     "issue_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",
     "warps_per_scheduler": "smsp__warps_active.avg.per_cycle_active",
-    "eligible_warps": "smsp__warps_eligible.avg.per_cycle_active",
     "l2_hit_percent": "lts__t_sector_hit_rate.pct",
     "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",

@@ -18,9 +18,6 @@ Run = namedtuple("Run", "stage variant which problem tiles", defaults=(None,))  
 PEER = "peer"
 
 
-# ---- what there is to run ------------------------------------------------------------------------------------------------------
-
-
 def chosen(options):
     """The programs of --only."""
     wanted = [name for name in options.only if name != PEER]
@@ -90,9 +87,6 @@ def label(run):
     return f"{run.stage['stage']}/{run.variant['name']}" + (f" {run.tiles['br']},{run.tiles['bc']}" if run.tiles else "")
 
 
-# ---- running it ----------------------------------------------------------------------------------------------------------------
-
-
 def commit_and_date():
     """FLASH_COMMIT, or the id of HEAD, with "-dirty" if files have changed since."""
     git = start(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"], 30)
@@ -110,14 +104,9 @@ def make_row(known, ended):
     verdict = said.get(ended.code, "CRASHED")
     if verdict != "WRONG" and (message := complaint(ended)):
         report["message"] = message
-    row = {
-        "verdict": verdict,
-        **known,
-        **report,
-        **{key: known[key] for key in ("stage", "variant", "pass", "idea")},
-    }  # a peer says its verdict
+    asked = {key: known[key] for key in ("stage", "variant", "pass", "idea")}
     try:
-        return saved.make(row)
+        return saved.make({"verdict": verdict, **known, **report, **asked})  # a peer says its verdict
     except ValueError as wrong:
         return saved.make({**known, "verdict": "CRASHED", "message": f"its report is {wrong}"})
 

@@ -177,20 +177,26 @@ TEST_CASE("grid: every problem by every variant") {  // at night
   for (const auto& problems : {lengths(), head_dims(), biases(), heads_and_layouts()}) check_variants_on(problems);
 }
 
+TEST_CASE("grid: rows that see no key") {
+  check_variants_on(affordable(all_of("--kv-heads 1 --head-dim 16 --causal --seq-q ",
+                                      {"5 --seq-k 2", "40 --seq-k 33", "70 --seq-k 5", "130 --seq-k 64"})));
+}
+
 TEST_CASE("grid: windows") {
   std::vector<std::string> cases{"--seq-q 33 --seq-k 33 --window 0,0",
                                  "--seq-q 70 --seq-k 64 --window -1,3",           // the first 3 queries see nothing
                                  "--seq-q 20 --seq-k 75 --window 9,-1 --causal",  // no query sees the first 46 keys
-                                 "--seq-q 40 --seq-k 30 --window 7,1000 --bias matrix"};
-  for (const char* left : {"31", "32", "33", "63", "64", "65", "127", "128", "129"})
-    cases.push_back(std::string("--seq-q 150 --seq-k 170 --window ") + left + ",0");
-  for (const char* window : {"15,15", "16,16", "17,17", "64,64"})
-    cases.push_back(std::string("--seq-q 170 --seq-k 150 --window ") + window);
-  cases.insert(cases.end(),
-               {"--seq-q 130 --seq-k 257 --window 0,0 --bias vector", "--seq-q 257 --seq-k 130 --window 3,1 --bias alibi",
-                "--seq-q 200 --seq-k 200 --window 1,-1 --causal", "--seq-q 200 --seq-k 200 --window -1,100",
-                "--seq-q 64 --seq-k 400 --window 100,0", "--seq-q 64 --seq-k 400 --window 10,20 --causal --bias matrix",
-                "--seq-q 1 --seq-k 300 --window 130,5", "--seq-q 300 --seq-k 1 --window 2,2"});
+                                 "--seq-q 40 --seq-k 30 --window 7,1000 --bias matrix",
+                                 "--seq-q 130 --seq-k 257 --window 0,0 --bias vector",
+                                 "--seq-q 257 --seq-k 130 --window 3,1 --bias alibi",
+                                 "--seq-q 200 --seq-k 200 --window 1,-1 --causal",
+                                 "--seq-q 64 --seq-k 400 --window 100,0",
+                                 "--seq-q 64 --seq-k 400 --window 10,20 --causal --bias matrix",
+                                 "--seq-q 1 --seq-k 300 --window 130,5",
+                                 "--seq-q 300 --seq-k 1 --window 2,2"};
+  for (const char* window :
+       {"31,0", "32,0", "33,0", "63,0", "64,0", "65,0", "127,0", "128,0", "129,0", "15,15", "16,16", "17,17"})
+    cases.push_back(std::string("--seq-q 150 --seq-k 170 --window ") + window);
   std::vector<FullProblem> problems;
   for (const std::string& options : cases)
     problems.push_back(parsed(options + (problems.size() % 2 == 0 ? " --heads 1" : " --kv-heads 1 --head-dim 40")));

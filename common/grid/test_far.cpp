@@ -1,6 +1,8 @@
 // Tensors of more than 2^32 elements: an offset in 32 bits, signed or not, reads or writes another row. On the simulator the same
 // test runs at a small size.
+#include "common/attention/cost.hpp"
 #include "common/attention/registry.hpp"
+#include "common/attention/tensor_table.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/runner.hpp"
@@ -12,7 +14,6 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <random>
 
 namespace flash::grid {
@@ -27,8 +28,8 @@ struct FarTensor {
   TensorRef ref;
   Buffer buffer;
 
-  FarTensor(const char* name, Dtype dtype, const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& stride)
-      : ref{nullptr, name, dtype, shape, stride}, buffer(device(), static_cast<std::size_t>(ref.elements() * size_of(dtype))) {
+  explicit FarTensor(const TensorRef& seen)
+      : ref(seen), buffer(device(), static_cast<std::size_t>(ref.elements() * size_of(ref.dtype))) {
     ref.data = buffer.data();
   }
 
@@ -92,32 +93,23 @@ std::vector<int> both_ends(int size) {
 
 class FarProblem {
  public:
-  FarProblem(const FullProblem& problem, Pass pass) : p_(problem) {
-    const std::array<std::int64_t, 4> L{p_.B, p_.H, p_.Nq, 1};
-    tensors_.try_emplace("L", "L", Dtype::fp32, L, dense_strides(L));
-    for (const char* name : {"Q", "K", "V", "O", "dO", "dQ", "dK", "dV"}) {
-      if (pass == Pass::forward && name[0] == 'd') continue;
-      const char letter = std::string_view(name).back();
-      const Role role = letter == 'K' || letter == 'V' ? Role::k : Role::q;
-      tensors_.try_emplace(name, name, p_.dtype, shape_of(p_, role), placement_of(p_, role).stride);
-    }
+  FarProblem(const FullProblem& problem, Pass pass) : p_(problem), slice_{0, 0, both_ends(p_.Nq), both_ends(p_.Nk)} {
     FullProblem one = p_;  // the last head by itself
     one.B = one.H = one.Hkv = 1;
     one.layout = Layout::bhnd;
-    slice_ = {0, 0, both_ends(p_.Nq), both_ends(p_.Nk)};
     Inputs inputs;
-    for (const auto& [name, tensor] : {std::pair{"Q", &inputs.Q}, {"K", &inputs.K}, {"V", &inputs.V}, {"dO", &inputs.dO}}) {
-      if (tensors_.count(name) == 0) continue;
-      tensors_.at(name).fill();
-      *tensor = tensors_.at(name).filled_head();
-    }
+    each_tensor(p_, pass, [&](const ProblemTensor& each) {
+      const FarTensor& tensor = tensors_.try_emplace(&each, each.seen(p_)).first->second;
+      if (each.input == nullptr) return;
+      tensor.fill();
+      inputs.*each.input = tensor.filled_head();
+    });
     for (const Pass each : {Pass::forward, pass})
       checkers_.try_emplace(each, one, inputs, each, Sample{.whole = false, .slices = {slice_}});
   }
 
   /// In GPU memory, with what the variants of the stage want besides.
   static double bytes(const FullProblem& p, Pass pass) {
-    const double q = 1.0 * p.B * p.H * p.Nq * p.d, k = 1.0 * p.B * p.Hkv * p.Nk * p.d;
     double workspaces = 0;
     for (const Variant& variant : variants()) {
       double sum = 0;
@@ -125,7 +117,7 @@ class FarProblem {
         sum += static_cast<double>(TensorRef{.shape = spec.shape}.elements() * size_of(spec.dtype));
       workspaces = std::max(workspaces, sum);
     }
-    return static_cast<double>(size_of(p.dtype)) * (pass == Pass::backward ? 4 * q + 4 * k : 2 * q + 2 * k) + workspaces;
+    return compulsory_bytes(p, pass) + workspaces;
   }
 
   /// Both passes of the variant, if it has two.
@@ -133,16 +125,15 @@ class FarProblem {
     Attention a;
     a.problem = p_;
     a.limits = device().limits();
-    a.Q = ref("Q"), a.K = ref("K"), a.V = ref("V"), a.O = ref("O"), a.L = ref("L");
     const bool backward = variant.backward != nullptr;
-    if (backward) a.dO = ref("dO"), a.dQ = ref("dQ"), a.dK = ref("dK"), a.dV = ref("dV");
     const Pass pass = backward ? Pass::backward : Pass::forward;
     last_run = LastRun{.variant = variant.name, .problem = p_, .pass = pass, .tiles = {}, .sm = a.limits.sm};
     std::vector<Buffer> poisoned, zeroed;
     a.workspaces = make_workspaces(device(), variant, p_, pass, poisoned, zeroed);
     for (Buffer& buffer : poisoned) buffer.poison();
-    for (const char* output : {"O", "L", "dQ", "dK", "dV"}) {
-      if (tensors_.count(output) > 0) tensors_.at(output).buffer.poison();
+    for (auto& [each, tensor] : tensors_) {
+      a.*each->on_device = tensor.ref;
+      if (each->result != nullptr) tensor.buffer.poison();
     }
     device().run([&] {
       for (const Pass each : {Pass::forward, Pass::backward}) {
@@ -151,13 +142,11 @@ class FarProblem {
         launch_pass(variant, a, each);
       }
     });
-    const auto fetch = [&](const char* name, const std::vector<int>& rows) { return tensors_.at(name).fetch(rows); };
-    Results<float> got{fetch("O", slice_.queries), fetch("L", slice_.queries), {}, {}, {}};
-    if (backward) {
-      got.dQ = fetch("dQ", slice_.queries);
-      got.dK = fetch("dK", slice_.keys);
-      got.dV = fetch("dV", slice_.keys);
-    }
+    Results<float> got;
+    each_tensor(p_, pass, [&](const ProblemTensor& each) {
+      const bool of_keys = each.role == Role::k || each.role == Role::v;
+      if (each.result != nullptr) got.*each.result = tensors_.at(&each).fetch(of_keys ? slice_.keys : slice_.queries);
+    });
     // D and l are sums over up to 262,200 keys, and their error is the same in all rows that are compared: more than the tolerance
     // of a few rows foresees. A wrong offset is off by the numbers themselves.
     constexpr double long_sums = 64, wrong_numbers = 0.05;
@@ -169,11 +158,9 @@ class FarProblem {
   }
 
  private:
-  const TensorRef& ref(const char* name) const { return tensors_.at(name).ref; }
-
   FullProblem p_;
   Sample::Slice slice_;
-  std::map<std::string, FarTensor> tensors_;
+  std::map<const ProblemTensor*, FarTensor> tensors_;
   std::map<Pass, Checker> checkers_;
 };
 
@@ -182,20 +169,13 @@ class FarProblem {
 // With rows as the second axis a row's offset in its batch exceeds 2^31, and so does a batch's.
 TEST_CASE("far: many queries and few keys, then few and many, on a GPU beyond 2^32 elements") {
   const bool gpu = device().info().kind == Backend::gpu;
-  const int many = gpu ? (1 << 18) + 56 : 35, few = 11;
-  bool any_backward = false;
-  for (const Variant& variant : variants()) any_backward = any_backward || variant.backward != nullptr;
-  const Pass pass = any_backward ? Pass::backward : Pass::forward;
+  const int many = gpu ? (1 << 18) + 56 : 35, few = 11, heads = gpu ? 128 : 2;
+  const bool backward = std::ranges::any_of(variants(), [](const Variant& variant) { return variant.backward != nullptr; });
+  const Pass pass = backward ? Pass::backward : Pass::forward;
   for (const bool tall : {true, false}) {
-    FullProblem problem;
-    problem.B = 2;
-    problem.H = problem.Hkv = gpu ? 128 : 2;
-    problem.Nq = tall ? many : few;
-    problem.Nk = tall ? few : many;
-    problem.d = gpu ? 64 : 24;
-    problem.scale = default_scale(problem.d);
+    FullProblem problem =
+        problem_of({.B = 2, .H = heads, .Hkv = heads, .Nq = tall ? many : few, .Nk = tall ? few : many, .d = gpu ? 64 : 24});
     problem.layout = Layout::bnhd;
-    problem.dtype = variants().front().dtypes.front();
     const double needed = FarProblem::bytes(problem, pass) + 2e9;
     if (gpu && needed > static_cast<double>(device().info().memory_free)) {
       skip("needs " + bytes_text(needed) + " of GPU memory, " + bytes_text(static_cast<double>(device().info().memory_free)) +

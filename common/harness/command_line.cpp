@@ -116,9 +116,8 @@ std::string not_empty(const std::string& text) { return text.empty() ? "a name i
 
 }  // namespace
 
-CommandLine parse_command_line(const StageInfo& stage, int argc, const char* const* argv) {
-  CommandLine line;
-  Request& request = line.request;
+Request parse_command_line(const StageInfo& stage, int argc, const char* const* argv) {
+  Request request;
   CLI::App app(
       stage.name + ": " + stage.idea +
           "\nRuns one attention problem, checks it against double precision and prints a report.\nExit codes: 0 good; 1 "
@@ -164,20 +163,20 @@ CommandLine parse_command_line(const StageInfo& stage, int argc, const char* con
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    line.answer = help_of(app);
+    request.answer = help_of(app);
   } catch (const CLI::CallForVersion& version) {
-    line.answer = version.what() + std::string("\n");
+    request.answer = version.what() + std::string("\n");
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + "; --help lists the options");
   } catch (const std::logic_error&) {  // of a flag's value, which CLI11 does not expect to be wrong
     throw UsageError("a flag has another value than true or false; --help lists the options");
   }
   if (!tiles.empty()) request.tiles = Tiles{tiles.front(), tiles.back()};
-  if (line.answer.empty()) check_environment();
+  if (request.answer.empty()) check_environment();
   if (request.pass == Pass::forward && request.problem.contains("--bias-gradient") &&
       request.problem.at("--bias-gradient") == "true")
     throw UsageError("--bias-gradient is given with --pass forward; allowed: --pass backward, which alone has gradients");
-  return line;
+  return request;
 }
 
 int guarded(const std::string& program, const std::function<int()>& work) {

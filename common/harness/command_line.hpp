@@ -27,15 +27,11 @@ struct Request {
   bool watch = true;  ///< on the CPU: look for races, and for why a result is wrong
   bool json = false;
   bool list = false;
-};
-
-struct CommandLine {
-  Request request;
   std::string answer;  ///< what --help or --version print; then there is nothing else to do
 };
 
 /// Reads the command line, and refuses environment variables FLASH_... that nobody reads, as misspelt ones would be. UsageError: one line.
-CommandLine parse_command_line(const StageInfo&, int argc, const char* const* argv);
+Request parse_command_line(const StageInfo&, int argc, const char* const* argv);
 
 /// Runs a program's work. An error becomes one line on stderr, in which control characters are \n and \x1b, and an exit code: 2 for a UsageError,
 /// 3 for a DeviceError or too little memory, 1 for anything else.

@@ -1,53 +1,30 @@
 #include "common/harness/diagnosis.hpp"
 
 #include "common/attention/tensor_table.hpp"
-#include "common/harness/hypotheses.hpp"
+#include "common/harness/text.hpp"
 #include "common/machine/cpu/findings.hpp"
 #include "common/machine/cpu/options.hpp"
 #include "common/machine/cpu/print.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <set>
+#include <cmath>
+#include <string_view>
 #include <utility>
 
 namespace flash {
 namespace {
 
-const TensorCheck* find(const CheckReport& check, const char* name) {
-  const auto found = std::ranges::find(check.tensors, name, &TensorCheck::tensor);
-  return found == check.tensors.end() ? nullptr : &*found;
-}
-
-bool is_wrong(const CheckReport& check, const char* name) {
-  const TensorCheck* const tensor = find(check, name);
-  return tensor != nullptr && !tensor->passed;
+bool is_wrong(const CheckReport& check, std::string_view name) {
+  return std::ranges::any_of(check.tensors, [&](const TensorCheck& t) { return t.tensor == name && !t.passed; });
 }
 
 /// "the elements of o are about -1 times what they should be": "" if no one factor explains the result.
 std::string factor_words(const TensorCheck& tensor) {
   if (tensor.passed || !tensor.factor) return "";
-  char number[32];
-  std::snprintf(number, sizeof number, "%.4g", *tensor.factor);
-  if (std::string(number) == "1") return "";
+  const std::string number = number_text(*tensor.factor, 4);
+  if (number == "1") return "";
   return "the elements of " + tensor.tensor + " are about " + number + " times what they should be" +
          (*tensor.factor == -1 ? ": a sign" : "");
-}
-
-/// "64 to 127", "3", "0, 2, 4 and others": numbers in ascending order.
-std::string ranges(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  int parts = 0;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (++parts > 3) return text + " and others";
-    if (!text.empty()) text += ", ";
-    text += std::to_string(numbers[i]);
-    if (last > i) text += " to " + std::to_string(numbers[last]);
-    i = last + 1;
-  }
-  return text;
 }
 
 /// "" or which rows of a tensor, of the first head that has some, hold elements that no launch has written.
@@ -73,30 +50,21 @@ std::string unwritten_of(const TensorRef& t) {
     }
   }
   if (rows.empty()) return "";
+  const std::int64_t first = rows.front(), last = rows.back();
+  const bool all_between = last - first + 1 == static_cast<std::int64_t>(rows.size());
   if (writer.empty()) return std::string("no thread has written any element of ") + t.name + ": is its kernel launched?";
-  return std::string("no thread has written all of ") + t.name + " in " + (rows.size() == 1 ? "row " : "rows ") + ranges(rows) +
+  return std::string("no thread has written all of ") + t.name + " in " + (first == last ? "row " : "rows ") +
+         std::to_string(first) + (first == last ? "" : (all_between ? " to " : ", and others up to ") + std::to_string(last)) +
          place + ": does the grid of " + writer + " cover them, or does a guard skip them?";
 }
 
-/// "only head 1 of o is wrong": "" if the wrong rows, most of that batch and head, are in no single one of several.
-std::string only_wrong(const FullProblem& p, const TensorCheck& tensor) {
-  std::set<int> batches, heads;
-  for (const auto& [b, h, row] : tensor.wrong_rows) batches.insert(b), heads.insert(h);
-  const auto [all_batches, all_heads, all_rows, columns] = find_tensor(tensor.tensor)->shape(p);
-  if (2 * tensor.wrong_rows.size() < batches.size() * heads.size() * static_cast<std::size_t>(all_rows)) return "";
-  std::string where;
-  if (all_batches > 1 && batches.size() == 1) where = "batch " + std::to_string(*batches.begin());
-  if (all_heads > 1 && heads.size() == 1) where += (where.empty() ? "head " : ", head ") + std::to_string(*heads.begin());
-  if (where.empty()) return "";
-  return "only " + where + " of " + tensor.tensor + " is wrong: are batch and head in every index, that of a bias too?";
-}
-
-const TensorCheck* first_wrong_of(const RunRecord& run) {
-  if (!run.check) return nullptr;
-  // L before O: in chapters 01 to 03 a kernel of its own makes O of P.
-  if (const TensorCheck* const lse = find(*run.check, "lse"); lse != nullptr && !lse->passed) return lse;
-  const auto found = std::ranges::find(run.check->tensors, false, &TensorCheck::passed);
-  return found == run.check->tensors.end() ? nullptr : &*found;
+/// L before O: in chapters 01 to 03 a kernel of its own makes O of P.
+const TensorCheck* first_wrong_of(const CheckReport& check) {
+  const TensorCheck* first = nullptr;
+  for (const TensorCheck& tensor : check.tensors) {
+    if (!tensor.passed && (first == nullptr || tensor.tensor == "lse")) first = &tensor;
+  }
+  return first;
 }
 
 /// The formula to look at, by the tensors that are wrong and those that are right.
@@ -182,7 +150,7 @@ std::string array_conflicts() {
 std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sample& sample, const Results<float>& got,
                                   const RunRecord& run) {
   if (run.device.kind != Backend::cpu || !simt::can_watch()) return std::nullopt;
-  const TensorCheck* const first_wrong = first_wrong_of(run);
+  const TensorCheck* const first_wrong = run.check ? first_wrong_of(*run.check) : nullptr;
   simt::reset_findings();
   simt::follow_writes(first_wrong == nullptr ? nullptr : address_of(runner.attention(), *first_wrong));
   {
@@ -225,20 +193,20 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
         "no race, no read of unwritten shared or global memory (but for atomics, which nobody watches), and threads in "
         "another order give the same: the arithmetic is wrong, or a local variable has no value");
     const bool forward = is_wrong(*run.check, "lse") || is_wrong(*run.check, "o");
-    const std::string solved = forward ? solved_instead(run.problem, inputs, got, sample) : "";
+    const std::string solved = forward ? solved_instead(run.problem, inputs, got, *run.check, sample) : "";
     diagnosis.hints.push_back(solved.empty() ? suspect(*run.check) : solved);
     for (const TensorCheck& tensor : run.check->tensors) {
-      if (const std::string words = factor_words(tensor); !words.empty()) diagnosis.hints.push_back(words);
+      const std::string words = solved.empty() ? factor_words(tensor) : "";
+      if (!words.empty()) diagnosis.hints.push_back(words);
     }
-    if (solved.empty()) {
-      for (std::string& hint : row_hints(run.problem, inputs, got, *run.check, sample))
-        diagnosis.hints.push_back(std::move(hint));
-    }
-    if (const std::string words = sample.whole ? only_wrong(run.problem, *first_wrong) : ""; !words.empty())
-      diagnosis.hints.push_back(words);
+    if (std::isnan(first_wrong->worst.got))
+      diagnosis.hints.push_back(
+          "NaN: 0 / 0, inf - inf, or a local variable that no one has written, which holds NaN here and anything on a GPU");
     if (!findings.last_write.empty())
       diagnosis.hints.push_back("the worst element of " + first_wrong->tensor + " was written at " + findings.last_write);
   }
+  if (const std::string words = only_empty_rows_wrong(run.problem, *run.check); !words.empty())
+    diagnosis.hints = {words};  // the formulas are right
   return diagnosis;
 }
 

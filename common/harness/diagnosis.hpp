@@ -1,4 +1,4 @@
-// Explains a wrong kernel by what the simulator sees: what its threads do to each other, and which results are off.
+// Explains a wrong kernel by what the simulator sees of it, and by its results alone (hypotheses.cpp).
 #pragma once
 
 #include "common/harness/report.hpp"
@@ -18,5 +18,14 @@ std::vector<std::string> never_written(const Attention&);
 
 /// After watched launches: the bank conflicts of plain arrays, "" if there are none.
 std::string array_conflicts();
+
+/// The largest score of the row where O or L is most wrong, if that score explains the error; it may be infinite or NaN.
+std::optional<float> explaining_score(const Variant&, const FullProblem&, const Inputs&, const CheckReport&);
+
+/// "" or that of the rows that were compared exactly those are wrong that see no key.
+std::string only_empty_rows_wrong(const FullProblem&, const CheckReport&);
+
+/// "" or which other problem O and L solve: the one without the scale, or whose queries see a key more, say.
+std::string solved_instead(const FullProblem&, const Inputs&, const Results<float>& got, const CheckReport&, const Sample&);
 
 }  // namespace flash

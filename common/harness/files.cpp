@@ -82,19 +82,22 @@ HostTensor<float> to_tensor(Source&& source, Dtype dtype, bool may_mask) {
   return tensor;
 }
 
-/// Sets the bias of the problem from the file's shape.
-void set_bias(FullProblem& problem, const Source& bias, const Given& given) {
+/// The kind of bias that the file's shape means. With a single query a vector and a matrix look alike, and are.
+BiasKind kind_of(const Source& bias, const Source& q, const Given& given) {
+  const auto asked = given.find("--bias");
+  const bool matrix = bias.extent(2) > 1 || (q.extent(2) == 1 && asked != given.end() && asked->second == "matrix");
+  return matrix ? BiasKind::matrix : BiasKind::vector;
+}
+
+/// Says which batches and heads share the bias.
+void share_bias(FullProblem& problem, const Source& bias) {
   const bool fits = (bias.extent(0) == problem.B || bias.extent(0) == 1) &&
                     (bias.extent(1) == problem.H || bias.extent(1) == 1) &&
                     (bias.extent(2) == problem.Nq || bias.extent(2) == 1) && bias.extent(3) == problem.Nk;
   require(fits, bias.text() + "; allowed: (" + std::to_string(problem.B) + " or 1, " + std::to_string(problem.H) + " or 1, " +
                     std::to_string(problem.Nq) + " or 1, " + std::to_string(problem.Nk) + ")");
-  // With a single query a vector and a matrix look alike, and are.
-  const bool asked_matrix = problem.bias == BiasKind::matrix && problem.Nq == 1;
-  problem.bias = bias.extent(2) == 1 && !asked_matrix ? BiasKind::vector : BiasKind::matrix;
   problem.bias_per_batch = bias.extent(0) == problem.B;
   problem.bias_per_head = bias.extent(1) == problem.H;
-  require_agreement(given, "--bias", to_string(problem.bias), bias.text());
 }
 
 /// The reason why no result may be written to the file; "" if one may.
@@ -121,22 +124,22 @@ LoadedInputs load_inputs(const std::string& folder, Given given, Pass pass) {
   require(k.array.shape == v.array.shape, k.text() + " but " + v.text() + "; they must be equal");
   require(q.extent(0) == k.extent(0) && q.extent(3) == k.extent(3),
           q.text() + " but " + k.text() + "; batch and head dimension must be equal");
-  for (const auto& [name, size] : given_sizes({q.extent(0), q.extent(1), k.extent(1), q.extent(2), k.extent(2), q.extent(3)})) {
-    require_agreement(given, name, size, "the files say");
-    given[name] = size;
+  for (const auto& [name, size] : given_sizes({q.extent(0), q.extent(1), k.extent(1), q.extent(2), k.extent(2), q.extent(3)}))
+    settle(given, name, size, "the files say");
+  const bool has_bias = is_there(file_of(in, "bias"));
+  if (has_bias) {
+    const Source& bias = files["bias"] = read_source(file_of(in, "bias"));
+    settle(given, "--bias", to_string(kind_of(bias, q, given)), bias.text());
   }
 
   LoadedInputs loaded;
   FullProblem& problem = loaded.problem;
-  const std::string lengths = given["--lengths"], gradient = given["--bias-gradient"];
-  given.erase("--lengths"), given.erase("--bias-gradient");  // the files have the first, and the bias of the second
   problem = make_problem(given);
-  problem.sequences = read_sequences(in, q, k);
-  problem.bias_gradient = gradient == "true";
-  require(lengths.empty() || problem.sequences == parse_lengths(lengths),
+  const Sequences sequences = read_sequences(in, q, k);
+  require(!given.contains("--lengths") || problem.sequences == sequences,
           "--lengths is given with --load; allowed: cu_seqlens_q.npy in " + folder);
-  const bool has_bias = is_there(file_of(in, "bias"));
-  if (has_bias) set_bias(problem, files["bias"] = read_source(file_of(in, "bias")), given);
+  problem.sequences = sequences;
+  if (has_bias) share_bias(problem, files["bias"]);
   require(has_bias || problem.bias == BiasKind::none || problem.bias == BiasKind::alibi,
           std::string("--bias ") + to_string(problem.bias) + " with --load needs " + folder + "/bias.npy; there is none");
   check_problem(problem);

@@ -1,12 +1,10 @@
-#include "common/harness/hypotheses.hpp"
-
+// Explains a wrong result by its numbers alone, so on a GPU, too.
 #include "common/attention/option_table.hpp"
+#include "common/harness/diagnosis.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
-#include <set>
 
 namespace flash {
 namespace {
@@ -35,69 +33,51 @@ std::string without_an_option(const FullProblem& p, const Inputs& inputs, const 
   return "";
 }
 
-/// "o and lse are" or "lse is" (right for another problem), or "".
-std::string right_tensors(const CheckReport& check) {
-  if (check.passed) return "o and lse are";
-  const auto lse = std::ranges::find(check.tensors, "lse", &TensorCheck::tensor);
-  return lse != check.tensors.end() && lse->passed ? "lse is" : "";
-}
-
-/// What is right for the problem with another mask. `sees(i, j)`: does query i see key j?
+/// Are O and L right for the problem with another mask in place of its own? `sees(i, j)`: does query i see key j?
 template <class Sees>
-std::string solves_mask(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample,
-                        Sees&& sees) {
-  FullProblem other = p;
-  Inputs masked = inputs;
-  const bool has_bias = p.bias != BiasKind::none;
-  other.causal = false;
-  other.bias = BiasKind::matrix;
-  if (!has_bias) other.bias_per_batch = other.bias_per_head = false;
-  masked.bias = HostTensor<float>({other.bias_per_batch ? p.B : 1, other.bias_per_head ? p.H : 1, p.Nq, p.Nk});
-  for (std::int64_t b = 0; b < masked.bias.shape[0]; ++b) {
-    for (std::int64_t h = 0; h < masked.bias.shape[1]; ++h) {
-      for (int i = 0; i < p.Nq; ++i) {
-        for (int j = 0; j < p.Nk; ++j)
-          masked.bias(b, h, i, j) = sees(i, j) ? (has_bias ? inputs.bias(b, h, i, j) : 0.0f) : -infinity;
-      }
-    }
+bool solves_mask(FullProblem p, Inputs inputs, const Results<float>& got, const Sample& sample, Sees&& sees) {
+  p.causal = false;
+  p.bias = BiasKind::matrix;
+  p.bias_per_batch = p.bias_per_head = false;
+  inputs.bias = HostTensor<float>({1, 1, p.Nq, p.Nk});
+  for (int i = 0; i < p.Nq; ++i) {
+    for (int j = 0; j < p.Nk; ++j) inputs.bias(0, 0, i, j) = sees(i, j) ? 0.0f : -infinity;
   }
-  return right_tensors(check_results(other, masked, Pass::forward, got, sample));
+  return check_results(p, inputs, Pass::forward, got, sample).passed;
 }
 
 /// "" or which other keys the queries see.
 std::string other_keys(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
   const int own = p.Nk - p.Nq;  // of query 0
-  std::string right;
-  const auto solve = [&](auto&& sees) { return !(right = solves_mask(p, inputs, got, sample, sees)).empty(); };
+  const auto solve = [&](auto&& sees) { return solves_mask(p, inputs, got, sample, sees); };
   if (p.causal && solve([&](int i, int j) { return j <= i + own + 1; }))
-    return right + " right for queries that see one key more: is there a <= for a < in the mask?";
+    return "o and lse are right for queries that see one key more: is there a <= for a < in the mask?";
   if (p.causal && solve([&](int i, int j) { return j < i + own; }))
-    return right + " right for queries that see one key fewer: is there a < for a <= in the mask?";
+    return "o and lse are right for queries that see one key fewer: is there a < for a <= in the mask?";
   if (p.causal && own != 0 && solve([](int i, int j) { return j <= i; }))
-    return right + " right for a mask that begins at the top left: query i sees the keys up to i + Nk - Nq, not up to i";
+    return "o and lse are right for a mask that begins at the top left: query i sees the keys up to i + Nk - Nq, not up to i";
   if (solve([&](int i, int j) { return p.visible(i, j) && j < p.Nk - 1; }))
-    return right + " right without the last key: where does the loop over keys end?";
+    return "o and lse are right without the last key: where does the loop over keys end?";
   if (solve([&](int i, int j) { return p.visible(i, j) && j > 0; }))
-    return right + " right without the first key: where does the loop over keys begin?";
+    return "o and lse are right without the first key: where does the loop over keys begin?";
   return "";
 }
 
-/// The largest visible score of a row, and its key.
-struct Largest {
-  float score = -infinity;
-  int key = -1;    ///< -1: the row sees none
-  double sum = 0;  ///< of the exponentials, relative to the largest
-};
-
-Largest largest_of(const FullProblem& p, const Inputs& inputs, int b, int h, int i) {
-  const std::vector<float> scores = scores_in_fp32(p, inputs, b, h, i);
-  Largest found;
-  for (int j = p.first_key(i); j < p.end_key(i); ++j) {
-    if (scores[static_cast<std::size_t>(j)] > found.score) found = {scores[static_cast<std::size_t>(j)], j, 0};
+/// "" or how many keys of score 0 L has summed up too many, the same in all wrong rows.
+std::string padded_keys(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const CheckReport& check) {
+  const auto lse = std::ranges::find(check.tensors, "lse", &TensorCheck::tensor);
+  if (lse == check.tensors.end() || lse->passed) return "";
+  const HostTensor<float> right = naive_same_precision(p, inputs, Pass::forward).L;
+  constexpr double largest_tile = 1024;  // more keys than that no kernel pads; and any huge number looks whole
+  double padded = 0;
+  for (const auto& [b, h, i] : lse->wrong_rows) {
+    const double L = got.L(b, h, i, 0), more = std::exp(L) - std::exp(static_cast<double>(right(b, h, i, 0)));
+    if (padded == 0) padded = std::round(more);
+    const bool explains = padded >= 1 && padded <= largest_tile && std::abs(more - padded) < 0.01;
+    if (!explains) return "";
   }
-  for (int j = p.first_key(i); found.key >= 0 && j < p.end_key(i); ++j)
-    found.sum += std::exp(static_cast<double>(scores[static_cast<std::size_t>(j)]) - found.score);
-  return found;
+  return "lse is right for " + std::to_string(static_cast<int>(padded)) +
+         " more keys with score 0: keys past the end of K, which a mask should hide?";
 }
 
 /// Infinite or NaN if fp32 cannot hold it. Absent if the row sees no key.
@@ -116,62 +96,12 @@ std::optional<float> largest_score_of(const FullProblem& p, const Inputs& inputs
 
 }  // namespace
 
-std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
-  if (std::string words = without_an_option(p, inputs, got, sample); !words.empty()) return words;
-  if (!sample.whole || !p.is_plain() || p.bias == BiasKind::alibi) return "";
-  return other_keys(p, inputs, got, sample);
-}
-
-std::vector<std::string> row_hints(const FullProblem& p, const Inputs& inputs, const Results<float>& got,
-                                   const CheckReport& check, const Sample& sample) {
-  std::vector<std::string> hints;
-  if (!sample.whole || !p.is_plain()) return hints;
-  for (const TensorCheck& tensor : check.tensors) {
-    if (tensor.passed || (tensor.tensor != "o" && tensor.tensor != "lse")) continue;
-    const std::set<std::array<int, 3>> wrong(tensor.wrong_rows.begin(), tensor.wrong_rows.end());
-    // Over the right and the wrong rows that see a key.
-    int right_rows = 0, wrong_rows = 0, last_right_key = -1, first_wrong_key = p.Nk;
-    float lowest_right = infinity, highest_wrong = -infinity;
-    std::optional<double> unseen;  // how many keys of score 0 the wrong L has too many, if all rows agree
-    bool agree = true;
-    for (int b = 0; b < p.B; ++b) {
-      for (int h = 0; h < p.H; ++h) {
-        for (int i = 0; i < p.Nq; ++i) {
-          const Largest largest = largest_of(p, inputs, b, h, i);
-          if (largest.key < 0) continue;
-          if (!wrong.contains({b, h, i})) {
-            ++right_rows;
-            last_right_key = std::max(last_right_key, largest.key);
-            lowest_right = std::min(lowest_right, largest.score);
-            continue;
-          }
-          ++wrong_rows;
-          first_wrong_key = std::min(first_wrong_key, largest.key);
-          highest_wrong = std::max(highest_wrong, largest.score);
-          const double too_many =
-              std::exp(static_cast<double>(got.L(b, h, i, 0))) - largest.sum * std::exp(static_cast<double>(largest.score));
-          if (!unseen) unseen = std::round(too_many);
-          agree = agree && std::abs(too_many - *unseen) < 0.01;
-        }
-      }
-    }
-    if (wrong_rows == 0) continue;
-    if (right_rows > 0 && last_right_key < first_wrong_key)
-      hints.push_back(
-          "the rows of " + tensor.tensor + " whose largest score is at a key up to " + std::to_string(last_right_key) +
-          " are right, all others are wrong: what depends on where the largest score is? A sum that has to be rescaled?");
-    const bool low = right_rows > 0 ? highest_wrong < 0 && lowest_right >= 0 : highest_wrong < -20;
-    if (low) hints.push_back("all scores of the wrong rows are below 0: does the maximum start at -infinity?");
-    constexpr double largest_tile = 1024;  // more keys than that no kernel pads; and any huge number looks whole
-    if (tensor.tensor == "lse" && agree && *unseen >= 1 && *unseen <= largest_tile)
-      hints.push_back("lse is right for " + std::to_string(static_cast<int>(*unseen)) +
-                      " more keys with score 0: keys past the end of K, which a mask should hide?");
-    if (std::isnan(tensor.worst.got))
-      hints.push_back(
-          "NaN: 0 / 0, inf - inf, or a local variable that no one has written, which holds NaN here and anything on a GPU");
-    if (!hints.empty()) break;
-  }
-  return hints;
+std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const CheckReport& check,
+                           const Sample& sample) {
+  std::string words = without_an_option(p, inputs, got, sample);
+  if (words.empty() && sample.whole && p.is_plain() && p.bias == BiasKind::none) words = other_keys(p, inputs, got, sample);
+  if (words.empty() && sample.whole) words = padded_keys(p, inputs, got, check);
+  return words;
 }
 
 std::optional<float> explaining_score(const Variant& variant, const FullProblem& p, const Inputs& inputs,

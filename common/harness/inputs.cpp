@@ -19,40 +19,32 @@ std::uint64_t random_bits(std::uint64_t stream, std::uint64_t i) {
   return z ^ (z >> 31);
 }
 
-/// Calls work(begin, end) for parts of [0, count) on all cores; each begin is even.
-template <class Work>
-void in_parts(std::size_t count, Work&& work) {
-  constexpr std::size_t part = 1 << 18;
-  parallel_for(static_cast<std::int64_t>((count + part - 1) / part), [&](std::int64_t task) {
-    const std::size_t begin = static_cast<std::size_t>(task) * part;
-    work(begin, std::min(count, begin + part));
-  });
-}
-
-/// Box-Muller in double precision, two values from each 64 random bits. std::normal_distribution would give other values with
+/// Box-Muller in double precision, two values from each 64 random bits, on all cores. std::normal_distribution would give other values with
 /// another standard library.
-void fill_normal(std::vector<float>& values, std::uint64_t seed, const ProblemTensor& of, float factor) {
-  const std::uint64_t stream = random_bits(seed, static_cast<std::uint64_t>(of.stream));
-  in_parts(values.size(), [&](std::size_t begin, std::size_t end) {
+void fill_normal(HostTensor<float>& tensor, Dtype dtype, std::uint64_t stream, float factor) {
+  constexpr std::size_t part = 1 << 18;  // even
+  std::vector<float>& values = tensor.values;
+  parallel_for(static_cast<std::int64_t>((values.size() + part - 1) / part), [&](std::int64_t task) {
+    const std::size_t begin = static_cast<std::size_t>(task) * part, end = std::min(values.size(), begin + part);
     for (std::size_t i = begin; i < end; i += 2) {
       const std::uint64_t bits = random_bits(stream, i / 2);
       const double u = (static_cast<double>(bits >> 32) + 1) * 0x1p-32;  // in (0, 1]: its logarithm is finite
       const double angle = static_cast<double>(bits & 0xffffffffu) * 0x1p-32 * 2 * std::numbers::pi;
       const double radius = std::sqrt(-2 * std::log(u)) * static_cast<double>(factor);
-      values[i] = static_cast<float>(radius * std::cos(angle));
-      if (i + 1 < end) values[i + 1] = static_cast<float>(radius * std::sin(angle));
+      values[i] = round_to(dtype, static_cast<float>(radius * std::cos(angle)));
+      if (i + 1 < end) values[i + 1] = round_to(dtype, static_cast<float>(radius * std::sin(angle)));
     }
   });
 }
 
-/// Calls value(row, col) for every element of every (batch, head).
+/// value(row, col) for every element of every (batch, head).
 template <class Value>
-void fill_rows(HostTensor<float>& tensor, Value&& value) {
+void fill_rows(HostTensor<float>& tensor, Dtype dtype, Value&& value) {
   std::size_t next = 0;
   const std::int64_t matrices = tensor.shape[0] * tensor.shape[1];
   for (std::int64_t matrix = 0; matrix < matrices; ++matrix) {
     for (std::int64_t row = 0; row < tensor.shape[2]; ++row) {
-      for (std::int64_t col = 0; col < tensor.shape[3]; ++col) tensor.values[next++] = value(row, col);
+      for (std::int64_t col = 0; col < tensor.shape[3]; ++col) tensor.values[next++] = round_to(dtype, value(row, col));
     }
   }
 }
@@ -69,26 +61,24 @@ void fill_slopes(HostTensor<float>& slopes, int H) {
 
 HostTensor<float> make_input(const FullProblem& problem, InputKind kind, std::uint64_t seed, const ProblemTensor& which) {
   HostTensor<float> tensor(which.shape(problem));
+  const Dtype dtype = which.dtype(problem);
   const bool is_value = which.role == Role::v;
+  const auto normal = [&](float factor) {
+    fill_normal(tensor, dtype, random_bits(seed, static_cast<std::uint64_t>(which.stream)), factor);
+  };
   if (which.input == &Inputs::bias && problem.bias == BiasKind::alibi) {
     fill_slopes(tensor, problem.H);
   } else if (!which.role || which.backward || kind == InputKind::normal || (kind == InputKind::large && is_value)) {
-    fill_normal(tensor.values, seed, which, 1);
+    normal(1);
   } else if (kind == InputKind::large) {
-    // A score is a sum of d products of two normals, times scale = 1/sqrt(d): standard deviation factor^2.
-    fill_normal(tensor.values, seed, which, 10);
+    normal(10);  // a score is a sum of d products of two normals, times scale = 1/sqrt(d): standard deviation 10^2
   } else if (is_value && kind != InputKind::ones) {
-    fill_rows(tensor,
+    fill_rows(tensor, dtype,
               [](std::int64_t j, std::int64_t c) { return static_cast<float>(j % 1024) + static_cast<float>(c) / 1000; });
   } else if (kind == InputKind::identity) {
-    fill_rows(tensor, [&](std::int64_t i, std::int64_t c) { return i % problem.d == c ? 1.0f : 0.0f; });
+    fill_rows(tensor, dtype, [&](std::int64_t i, std::int64_t c) { return i % problem.d == c ? 1.0f : 0.0f; });
   } else {
-    fill_rows(tensor, [](std::int64_t, std::int64_t) { return 1.0f; });
-  }
-  if (which.dtype(problem) != Dtype::fp32) {
-    in_parts(tensor.values.size(), [&](std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) tensor.values[i] = round_to(problem.dtype, tensor.values[i]);
-    });
+    fill_rows(tensor, dtype, [](std::int64_t, std::int64_t) { return 1.0f; });
   }
   return tensor;
 }

@@ -26,24 +26,28 @@ constexpr std::array<std::string_view, 3> allowed_types{"<f2", "<f4", "<f8"};
 template <>
 constexpr std::array<std::string_view, 2> allowed_types<std::int64_t>{"<i4", "<i8"};
 
-/// Reads numbers of another type.
+/// A float16 in a file.
+struct Half {
+  std::uint16_t bits;
+  operator float() const { return half_to_float(bits); }
+};
+
 template <class From, class To>
 void read_as(std::istream& stream, std::vector<To>& values) {
   for (To& value : values) {
     From from{};
     stream.read(reinterpret_cast<char*>(&from), sizeof from);
-    if constexpr (std::is_same_v<From, std::uint16_t>) {
-      value = half_to_float(from);
-    } else {
-      value = static_cast<To>(from);
-    }
+    value = static_cast<To>(from);
   }
 }
-void read_values(std::istream& stream, std::size_t bytes, std::vector<float>& values) {
-  (bytes == 2 ? read_as<std::uint16_t, float> : bytes == 4 ? read_as<float, float> : read_as<double, float>)(stream, values);
-}
-void read_values(std::istream& stream, std::size_t bytes, std::vector<std::int64_t>& values) {
-  (bytes == 4 ? read_as<std::int32_t, std::int64_t> : read_as<std::int64_t, std::int64_t>)(stream, values);
+
+template <class To>
+void read_values(std::istream& stream, const std::string& type, std::vector<To>& values) {
+  if (type == "<f2") read_as<Half>(stream, values);
+  if (type == "<f4") read_as<float>(stream, values);
+  if (type == "<f8") read_as<double>(stream, values);
+  if (type == "<i4") read_as<std::int32_t>(stream, values);
+  if (type == "<i8") read_as<std::int64_t>(stream, values);
 }
 
 }  // namespace
@@ -101,7 +105,7 @@ NpyArray<T> read_npy(const std::filesystem::path& path, std::size_t rank) {
                                                " bytes of data: truncated, or more than that");
   require_host_memory(static_cast<double>(data / bytes) * sizeof(T), "reading " + path.string());
   array.values.resize(data / bytes);
-  read_values(stream, bytes, array.values);
+  read_values(stream, type, array.values);
   require(bool(stream), "reading failed");
   return array;
 }

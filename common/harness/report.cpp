@@ -151,21 +151,22 @@ Json tiles_json(const Variant& variant, const FullProblem& given, const std::vec
 }
 
 std::string list_text(const Json& json, int sm) {
-  const auto word = [](const Json& of, const char* key) { return of.at(key).get<std::string>(); };
-  const auto words = [](const Json& of, const char* key) {
-    return joined(of.at(key), [](const Json& item) { return item.is_string() ? item.get<std::string>() : item.dump(); });
+  const auto words = [](const Json& of) {  // which is a text, or a list
+    const auto word = [](const Json& item) { return item.is_string() ? item.get<std::string>() : item.dump(); };
+    return of.is_array() ? joined(of, word) : word(of);
   };
   std::vector<Row> tiles{{"variant", "pass", "d", "tiles Br,Bc on sm_" + std::to_string(sm)}};
   std::vector<Row> variants{{"variant", "passes", "dtypes", "kernel"}};
   for (const Json& variant : json.at("variants")) {
-    variants.push_back({word(variant, "name"), words(variant, "passes"), words(variant, "dtypes"), word(variant, "kernel")});
+    variants.push_back(
+        {words(variant.at("name")), words(variant.at("passes")), words(variant.at("dtypes")), words(variant.at("kernel"))});
     for (const Json& listed : variant.at("tiles")) {
       const Json& all = listed.at("choices");
       const auto tiles_text = [&](const Json& choice) {
         return choice.at("br").dump() + "," + choice.at("bc").dump() + (&choice == &all.front() ? " (default)" : "");
       };
       const std::string choices = all.empty() ? "none fits" : joined(all, tiles_text, "  ");
-      const Row row{word(variant, "name"), word(listed, "pass"), words(listed, "head_dims"), choices};
+      const Row row{words(variant.at("name")), words(listed.at("pass")), words(listed.at("head_dims")), choices};
       const Row& last = tiles.back();  // which may differ in threads and shared memory alone
       if (last[0] == row[0] && last[1] == row[1] && last[3] == row[3]) {
         tiles.back()[2] += ", " + row[2];
@@ -174,14 +175,14 @@ std::string list_text(const Json& json, int sm) {
       }
     }
   }
-  std::string text = wrapped(word(json, "stage") + ": " + word(json, "idea"), 2) + "\n";
+  std::string text = wrapped(words(json.at("stage")) + ": " + words(json.at("idea")), 2) + "\n";
   std::istringstream rows(table(2, variants, 4));
   std::string row;
   std::getline(rows, row);
   text += row + "\n";
   for (const Json& variant : json.at("variants")) {  // each idea below its variant
     std::getline(rows, row);
-    text += row + "\n" + wrapped("      " + word(variant, "idea"), 6) + "\n";
+    text += row + "\n" + wrapped("      " + words(variant.at("idea")), 6) + "\n";
   }
   return tiles.size() > 1 ? text + table(2, tiles, 4) : text;
 }
@@ -229,7 +230,7 @@ std::optional<double> RunRecord::percent_of_peak() const {
 }
 
 std::string list_of(const StageInfo& stage, const std::vector<Variant>& list, const FullProblem& problem,
-                    const std::vector<int>& head_dims, const DeviceLimits& limits, Format format) {
+                    const std::vector<int>& head_dims, const DeviceLimits& limits, bool as_json) {
   Json json{{"stage", stage.name},
             {"idea", stage.idea},
             {"options", options_json()},
@@ -250,7 +251,7 @@ std::string list_of(const StageInfo& stage, const std::vector<Variant>& list, co
                                 {"only_if_fastest", variant.only_if_fastest},
                                 {"tiles", tiles_json(variant, problem, head_dims, limits)}});
   }
-  return format == Format::json ? printed(json) : list_text(json, limits.sm);
+  return as_json ? printed(json) : list_text(json, limits.sm);
 }
 
 }  // namespace flash

@@ -52,10 +52,8 @@ std::string json_of(const RunRecord&);
 /// Several readable lines.
 std::string text_of(const RunRecord&);
 
-enum class Format { text, json };
-
-/// The answers to --list and --list --json. Tiles are those of the problem on such a device, for each of these head dimensions.
+/// The answer to --list, or to --list --json. Tiles are those of the problem on such a device, for each of these head dimensions.
 std::string list_of(const StageInfo&, const std::vector<Variant>&, const FullProblem&, const std::vector<int>& head_dims,
-                    const DeviceLimits&, Format);
+                    const DeviceLimits&, bool as_json);
 
 }  // namespace flash

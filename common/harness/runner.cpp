@@ -41,9 +41,9 @@ Role home_of(Layout layout, Role role) {
   return role;
 }
 
-bool holds_data(const Buffer& buffer, const TensorRef& tensor) {
-  const auto at = reinterpret_cast<std::uintptr_t>(tensor.data) - reinterpret_cast<std::uintptr_t>(buffer.data());
-  return tensor.exists() && at < buffer.bytes();
+/// Where the tensor begins in the buffer, or behind its end: it lies in another one.
+std::size_t begin_in(const Buffer& buffer, const TensorRef& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.data) - reinterpret_cast<std::uintptr_t>(buffer.data());
 }
 
 }  // namespace
@@ -88,8 +88,14 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
   attention_.workspaces = make_workspaces(device, variant, problem, pass, workspaces_, zeroed_);
 
   upload_all(inputs);
-  if (const std::vector<int> pairs = offsets_of(problem.sequences); !pairs.empty())
-    upload_pairs("offsets", pairs, attention_.offsets, offsets_);
+  const bool ragged = !problem.sequences.empty();
+  if (ragged) attention_.offsets = upload_pairs("offsets", offsets_of(problem.sequences));
+  for (const Pass each : {Pass::forward, pass}) {
+    if (variant.tiles == nullptr || chosen_.contains(each)) continue;
+    Chosen& chosen = chosen_[each];
+    chosen.tiles = *choose_tiles(variant, problem, each, attention_.limits, each == pass ? tiles : std::nullopt);
+    if (ragged) chosen.order = upload_pairs("order", longest_first(problem, each, chosen.tiles));
+  }
   // The simulator counts by these names: a bias by what is stored of it.
   each_tensor(problem, pass, [&](const ProblemTensor& each) {
     TensorRef stored = attention_.*each.on_device;
@@ -99,23 +105,11 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
   for (const TensorRef& workspace : attention_.workspaces) simt::name_tensor(workspace);
 }
 
-void Runner::upload_pairs(const char* name, const std::vector<int>& pairs, TensorRef& tensor, Buffer& buffer) {
-  tensor = dense_tensor(name, Dtype::fp32, {1, 1, static_cast<std::int64_t>(pairs.size() / 2), 2});
-  buffer = Buffer(device_, bytes_of(tensor));
-  tensor.data = buffer.data();
+TensorRef Runner::upload_pairs(const char* name, const std::vector<int>& pairs) {
+  TensorRef tensor = dense_tensor(name, Dtype::fp32, {1, 1, static_cast<std::int64_t>(pairs.size() / 2), 2});
+  tensor.data = pairs_.emplace_back(device_, bytes_of(tensor)).data();
   device_.upload(tensor.data, pairs.data(), bytes_of(tensor));
-}
-
-void Runner::order_tiles(Pass pass) {
-  if (attention_.problem.sequences.empty() || variant_.tiles == nullptr) return;
-  const std::vector<int> pairs = longest_first(attention_.problem, pass, *chosen_tiles(pass));
-  Order& order = orders_[pass];
-  upload_pairs("order", pairs, order.tensor, order.buffer);
-}
-
-std::optional<Tiles> Runner::chosen_tiles(Pass pass) const {
-  const std::optional<Tiles> wanted = pass == pass_ ? tiles_ : std::nullopt;
-  return choose_tiles(variant_, attention_.problem, pass, attention_.limits, wanted);
+  return tensor;
 }
 
 void Runner::upload_all(const Inputs& inputs) {
@@ -123,14 +117,14 @@ void Runner::upload_all(const Inputs& inputs) {
     std::vector<char> staging(buffer.bytes(), '\xff');
     each_tensor(attention_.problem, pass_, [&](const ProblemTensor& each) {
       const TensorRef& tensor = attention_.*each.on_device;
-      if (each.input == nullptr || !holds_data(buffer, tensor)) return;
+      const std::size_t begin = begin_in(buffer, tensor);
+      if (each.input == nullptr || begin >= buffer.bytes()) return;
       const HostTensor<float>& host = inputs.*each.input;
       const Extents shape = each.shape(attention_.problem);
       if (static_cast<std::int64_t>(host.values.size()) != elements_of(shape))
         throw std::logic_error(std::string("input ") + tensor.name + " does not have the problem's shape");
-      char* const first = staging.data() + (static_cast<const char*>(tensor.data) - static_cast<const char*>(buffer.data()));
       for_each_element(shape, tensor.stride, [&](std::size_t dense, std::int64_t offset) {
-        store(tensor.dtype, first + offset * size_of(tensor.dtype), host.values[dense]);
+        store(tensor.dtype, staging.data() + begin + offset * size_of(tensor.dtype), host.values[dense]);
       });
     });
     device_.upload(buffer.data(), staging.data(), staging.size());
@@ -141,14 +135,12 @@ void Runner::begin() {
   last_run = {variant_.name, attention_.problem, pass_, tiles_, attention_.limits.sm};
   for (Buffer& buffer : outputs_) buffer.poison();
   for (Buffer& buffer : workspaces_) buffer.poison();
-  order_tiles(pass_);
-  if (pass_ == Pass::backward) order_tiles(Pass::forward);
 }
 
 void Runner::launch(Pass pass) {
-  if (variant_.tiles != nullptr) {
-    attention_.tiles = *chosen_tiles(pass);
-    attention_.order = orders_[pass].tensor;
+  if (const auto found = chosen_.find(pass); found != chosen_.end()) {
+    attention_.tiles = found->second.tiles;
+    attention_.order = found->second.order;
   }
   launch_pass(variant_, attention_, pass);
 }
@@ -183,12 +175,11 @@ Results<float> Runner::results() const {
     device_.download(staging.data(), buffer.data(), staging.size());
     each_tensor(attention_.problem, pass_, [&](const ProblemTensor& each) {
       const TensorRef& tensor = attention_.*each.on_device;
-      if (each.result == nullptr || !holds_data(buffer, tensor)) return;
+      const std::size_t begin = begin_in(buffer, tensor);
+      if (each.result == nullptr || begin >= buffer.bytes()) return;
       HostTensor<float>& host = results.*each.result = HostTensor<float>(tensor.shape);
-      const char* const first =
-          staging.data() + (static_cast<const char*>(tensor.data) - static_cast<const char*>(buffer.data()));
       for_each_element(tensor.shape, tensor.stride, [&](std::size_t dense, std::int64_t offset) {
-        host.values[dense] = load(tensor.dtype, first + offset * size_of(tensor.dtype));
+        host.values[dense] = load(tensor.dtype, staging.data() + begin + offset * size_of(tensor.dtype));
       });
     });
   }
@@ -197,8 +188,7 @@ Results<float> Runner::results() const {
 
 std::size_t Runner::workspace_bytes() const {
   std::size_t sum = 0;
-  for (const Buffer& buffer : workspaces_) sum += buffer.bytes();
-  for (const Buffer& buffer : zeroed_) sum += buffer.bytes();
+  for (const TensorRef& workspace : attention_.workspaces) sum += bytes_of(workspace);
   return sum;
 }
 

@@ -29,7 +29,7 @@ std::vector<TensorRef> make_workspaces(Device&, const Variant&, const FullProble
 class Runner {
  public:
   /// Allocates and uploads everything. Throws DeviceError if it does not fit (the message gives the bytes wanted and free).
-  /// `tiles`: for the pass; by default the variant's default. A run throws as choose_tiles() if the variant has no such tiles.
+  /// `tiles`: for the pass; by default the variant's default. Throws as choose_tiles() if the variant has no such tiles.
   Runner(Device&, const Variant&, const FullProblem&, const Inputs&, Pass, std::optional<Tiles> tiles = {});
 
   /// Poisons outputs and workspaces, runs the pass (backward: forward first) to its end.
@@ -51,10 +51,8 @@ class Runner {
 
  private:
   void launch(Pass);
-  void order_tiles(Pass);  ///< of a ragged batch, where the variant has tiles
   void upload_all(const Inputs&);
-  void upload_pairs(const char* name, const std::vector<int>& pairs, TensorRef&, Buffer&);
-  std::optional<Tiles> chosen_tiles(Pass) const;
+  TensorRef upload_pairs(const char* name, const std::vector<int>& pairs);
   void begin();  ///< poisons outputs and workspaces, and sets last_run
 
   Device& device_;
@@ -64,12 +62,12 @@ class Runner {
   std::optional<Tiles> tiles_;
   std::vector<Buffer> inputs_, outputs_, workspaces_;
   std::vector<Buffer> zeroed_;  ///< workspaces that kernels leave as they found them
-  Buffer offsets_;
-  struct Order {
-    Buffer buffer;
-    TensorRef tensor;
+  std::vector<Buffer> pairs_;
+  struct Chosen {
+    Tiles tiles;
+    TensorRef order;  ///< of a ragged batch's tiles
   };
-  std::map<Pass, Order> orders_;
+  std::map<Pass, Chosen> chosen_;  ///< where the variant has tiles
 };
 
 }  // namespace flash

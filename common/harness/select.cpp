@@ -1,6 +1,5 @@
 #include "common/harness/select.hpp"
 
-#include "common/attention/cost.hpp"
 #include "common/attention/option_table.hpp"
 #include "common/attention/registry.hpp"
 #include "common/attention/tensor_table.hpp"
@@ -86,11 +85,6 @@ void check_memory(const DeviceInfo& device, const Variant& variant, const FullPr
                       bytes_text(static_cast<double>(device.memory_free)) + " are free");
   }
   require_host_memory(on_host, "the problem");
-}
-
-std::string simulation_note(const FullProblem& problem, Pass pass) {
-  constexpr double simulated_in_seconds = 1e10;  // FLOPs
-  return flops(problem, pass) < simulated_in_seconds ? "" : "the CPU simulator may take minutes for this problem";
 }
 
 std::string to_string(const Tiles& tiles) { return std::to_string(tiles.Br) + "," + std::to_string(tiles.Bc); }

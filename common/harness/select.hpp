@@ -25,9 +25,6 @@ void check_variant(const Variant&, const FullProblem&, const DeviceLimits&);
 /// in main memory already.
 void check_memory(const DeviceInfo&, const Variant&, const FullProblem&, Pass, bool loaded);
 
-/// A warning about the simulator's time, "" if it takes seconds.
-std::string simulation_note(const FullProblem&, Pass);
-
 /// "64,32", as --tiles takes it.
 std::string to_string(const Tiles&);
 

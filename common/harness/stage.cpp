@@ -1,9 +1,9 @@
 #include "common/harness/stage.hpp"
 
+#include "common/attention/cost.hpp"
 #include "common/attention/registry.hpp"
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/files.hpp"
-#include "common/harness/hypotheses.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/report.hpp"
 #include "common/harness/runner.hpp"
@@ -48,8 +48,9 @@ Task prepare(const StageInfo& stage, Request request) {
   check_variant(variant, run.problem, limits);
   run.tiles = choose_tiles(variant, run.problem, request.pass, limits, request.tiles);
   check_memory(run.device, variant, run.problem, request.pass, load);
-  const std::string note = run.device.kind == Backend::cpu ? simulation_note(run.problem, request.pass) : "";
-  if (!note.empty()) std::cerr << stage.name << ": " << note << std::endl;
+  constexpr double simulated_in_seconds = 1e10;  // FLOPs
+  if (run.device.kind == Backend::cpu && flops(run.problem, run.pass) > simulated_in_seconds)
+    std::cerr << stage.name << ": the CPU simulator may take minutes for this problem" << std::endl;
   if (!request.save.empty()) prepare_output_folder(request.save, run.problem, run.pass, request.load);
   if (!load) task.inputs = make_inputs(run.problem, run.problem.input, run.problem.seed, run.pass);
 
@@ -64,21 +65,13 @@ Task prepare(const StageInfo& stage, Request request) {
 void check(RunRecord& run, Runner& runner, const Inputs& inputs, const Results<float>& results, bool watch) {
   const Sample sample = choose_sample(run.problem, run.pass, run.problem.seed);
   run.check = check_results(run.problem, inputs, run.pass, results, sample);
-  const bool right = run.check->passed;
-  if (!right) run.largest_score = explaining_score(run.variant, run.problem, inputs, *run.check);
+  if (!run.check->passed) run.largest_score = explaining_score(run.variant, run.problem, inputs, *run.check);
   if (watch) run.diagnosis = diagnose(runner, inputs, sample, results, run);
-  if (!run.diagnosis) return;
-  if (right) {
-    run.remark = array_conflicts();
-  } else {
-    const std::string words = only_empty_rows_wrong(run.problem, *run.check);
-    if (!words.empty()) run.diagnosis->hints = {words};  // the formulas are right
-  }
+  if (run.diagnosis && run.check->passed) run.remark = array_conflicts();
 }
 
 ExitCode run_problem(const StageInfo& stage, const Request& request) {
-  const auto [device, inputs, prepared] = prepare(stage, request);
-  RunRecord run = prepared;
+  auto [device, inputs, run] = prepare(stage, request);
   Runner runner(*device, run.variant, run.problem, inputs, run.pass, run.tiles);
   run.workspace_bytes = runner.workspace_bytes();
   if (run.device.kind == Backend::cpu) {
@@ -104,18 +97,15 @@ std::string list(const StageInfo& stage, const Request& request) {
   const FullProblem problem = make_problem(request.problem);
   const bool given = request.problem.contains("--head-dim");
   return list_of(stage, variants(Backend::cpu), problem, given ? std::vector{problem.d} : std::vector{32, 64, 96, 128, 256},
-                 (request.device == DeviceChoice::gpu ? choose_device(request) : open_cpu())->limits(),
-                 request.json ? Format::json : Format::text);
+                 (request.device == DeviceChoice::gpu ? choose_device(request) : open_cpu())->limits(), request.json);
 }
 
 ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
   if (const std::string clash = name_clash(Backend::cpu); !clash.empty()) throw UsageError(clash);
-  const CommandLine line = parse_command_line(stage, argc, argv);
-  if (!line.answer.empty() || line.request.list) {
-    print(line.request.list && line.answer.empty() ? list(stage, line.request) : line.answer);
-    return good;
-  }
-  return run_problem(stage, line.request);
+  const Request request = parse_command_line(stage, argc, argv);
+  if (request.answer.empty() && !request.list) return run_problem(stage, request);
+  print(request.answer.empty() ? list(stage, request) : request.answer);
+  return good;
 }
 
 }  // namespace

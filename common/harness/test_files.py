@@ -97,8 +97,6 @@ class Files(unittest.TestCase):
         self.refused("do.npy", "q.npy", options="--pass backward")
         self.put(q=(2, 3, 7, 257), k=(2, 3, 7, 257), v=(2, 3, 7, 257))
         self.refused("--head-dim is '257'")
-        self.put(q=(2, 5, 7, 257))
-        self.refused("--head")
 
     def test_the_file_decides_what_kind_of_bias_there_is(self):
         for shape, kind in (((1, 6, 1, 7), "vector"), ((2, 1, 5, 7), "matrix, one for each batch, one for all heads")):
@@ -176,19 +174,20 @@ class Files(unittest.TestCase):
     @unittest.skipIf(np is None, "NumPy is not installed")
     def test_numpy_reads_and_writes_the_same(self):
         rng, out = np.random.default_rng(2), self.folder / "out"
+        bias = np.where(rng.random((2, 1, 19, 45)) < 0.2, -np.inf, rng.standard_normal((2, 1, 19, 45))).astype(np.float32)
+        np.save(self.folder / "bias.npy", bias)
         for program, kind, tolerance in ((NAIVE, np.float32, 2e-5), (NAIVE, np.float64, 2e-5), (HALF, np.float16, 2e-2)):
             q, k, v = (rng.standard_normal((2, heads, rows, 24)).astype(kind) for heads, rows in ((6, 19), (2, 45), (2, 45)))
-            bias = np.where(rng.random((2, 1, 19, 45)) < 0.2, -np.inf, rng.standard_normal((2, 1, 19, 45))).astype(np.float32)
-            for name, values in (("q", q), ("k", k), ("v", v), ("bias", bias)):
+            for name, values in (("q", q), ("k", k), ("v", v)):
                 np.save(self.folder / f"{name}.npy", values)
-            self.load(f"--pass backward --bias-gradient --save {out}{' --dtype fp16' if program == HALF else ''}", program)
+            self.load(f"--pass backward --bias-gradient --save {out}", program)
             keys, values = (np.repeat(x.astype(np.float64), 3, axis=1) for x in (k, v))
             scores = np.exp(q.astype(np.float64) @ keys.swapaxes(2, 3) / np.sqrt(24) + bias)
             sums = scores.sum(axis=3, keepdims=True)
             for name, expected in (("o", scores / sums @ values), ("lse", np.log(sums)[..., 0])):
                 np.testing.assert_allclose(np.load(out / f"{name}.npy"), expected, rtol=tolerance, atol=tolerance)
-            for name, shape in (("dq", q.shape), ("dk", k.shape), ("dv", v.shape), ("dbias", bias.shape)):
-                self.assertEqual((np.load(out / f"{name}.npy").shape, np.load(out / f"{name}.npy").dtype), (shape, np.float32))
+            for name, like in (("dq", q), ("dk", k), ("dv", v), ("dbias", bias)):
+                self.assertEqual((np.load(out / f"{name}.npy").shape, np.load(out / f"{name}.npy").dtype), (like.shape, np.float32))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@
 
 namespace flash {
 
-/// One line, broken at spaces where it is longer than 80 columns; each line after the first starts with `indent` spaces. A word that does not fit
-/// a line stays whole.
+/// One line, broken at spaces where it is longer than 80 columns; each line after the first starts with `indent` spaces.
 std::string wrapped(const std::string& line, std::size_t indent = 0);
 
 /// Control characters as \n and \x1b, so that what the user gave cannot break a message or steer a terminal. UTF-8 is left alone.

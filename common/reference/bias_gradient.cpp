@@ -1,4 +1,4 @@
-#include "common/reference/bias_gradient.hpp"
+#include "common/reference/measure.hpp"
 
 #include "common/attention/placement.hpp"
 #include "common/reference/naive.hpp"

@@ -1,5 +1,4 @@
 #include "common/machine/isa/float16.hpp"
-#include "common/reference/bias_gradient.hpp"
 #include "common/reference/reference.hpp"
 #include "common/reference/tolerance.hpp"
 

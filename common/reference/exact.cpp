@@ -125,7 +125,7 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
 
     // P = softmax(S), row by row, in place
     result.L(r) = softmax(S.row(r));
-    result.sum_errors(r) = sum_error(problem.keys_around(i), alike(S.row(r)));
+    result.sum_errors(r) = sum_error(problem.place_of(i).problem.Nk, alike(S.row(r)));
     if (std::isfinite(result.L(r))) {
       // The terms of a distance are those of q0 k0 - q . k, to whose size the rounding of 1 + x is in proportion.
       const double terms = problem.score == Score::lorentz ? std::hypot(1, Q.row(r).norm()) * std::hypot(1, head.longest_k)
@@ -160,14 +160,6 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
   return result;
 }
 
-RowVector key_score_terms(const Matrix& P, const Vector& query_score_terms) {
-  RowVector terms = RowVector::Zero(P.cols());
-  for (Eigen::Index r = 0; r < P.rows(); ++r) {
-    terms = terms.cwiseMax(std::min(query_score_terms(r), hopeless_score) * P.row(r));
-  }
-  return terms;
-}
-
 Matrix dropped(const Matrix& P, const Matrix& Z) { return Z.size() == 0 ? P : Matrix(P.cwiseProduct(Z)); }
 
 OutputGradient output_gradient(const FullProblem& problem, const Matrix& dO, const Matrix& O) {
@@ -196,33 +188,8 @@ Vector D_errors(const FullProblem& problem, const Matrix& dO, const Forward& for
          unit_16(problem.dtype) * dO.cwiseProduct(forward.O).rowwise().norm().array();
 }
 
-RowTerms query_terms(const FullProblem& problem, const Matrix& P, const ScoreGradient& gradient, const Vector& D_errors,
-                     const Matrix& K) {
-  // dQ_i = scale sum_j P_ij (dP_ij - D_i) k_j: an error of D_i comes with the mean of the keys, which is small unless they are alike.
-  const double scale = std::abs(static_cast<double>(problem.scale));
-  // A distance changes by at most as much as a point moves: its gradient is no longer than 1.
-  const Vector mean_key =
-      problem.score == Score::lorentz ? Vector(Vector::Ones(P.rows())) : Vector(product(P, K).cwiseAbs().rowwise().maxCoeff());
-  return {gradient.dP_terms.rowwise().sum(), P.rowwise().squaredNorm(), gradient.dS.rowwise().squaredNorm(),
-          scale * mean_key.cwiseProduct(D_errors)};
-}
-
-RowTerms key_terms(const FullProblem& problem, const Matrix& P, const Matrix& Z, const ScoreGradient& gradient,
-                   const Vector& D_errors, const Matrix& Q) {
-  // dK_j = scale sum_i P_ij (dP_ij - D_i) q_i
-  const double scale = std::abs(static_cast<double>(problem.scale));
-  const Vector lengths =
-      problem.score == Score::lorentz ? Vector(Vector::Ones(Q.rows())) : Vector(Q.cwiseAbs().rowwise().maxCoeff());
-  return {gradient.dP_terms.colwise().sum(), dropped(P, Z).colwise().squaredNorm(), gradient.dS.colwise().squaredNorm(),
-          scale * P.transpose() * lengths.cwiseProduct(D_errors)};
-}
-
 Matrix take_rows(const Matrix& matrix, const std::vector<int>& rows) {
   return matrix.size() == 0 ? Matrix() : Matrix(matrix(rows, Eigen::all));
-}
-
-Matrix take_columns(const Matrix& matrix, const std::vector<int>& columns) {
-  return matrix.size() == 0 ? Matrix() : Matrix(matrix(Eigen::all, columns));
 }
 
 std::vector<std::vector<int>> query_blocks(const FullProblem& problem, const std::vector<int>& queries) {

@@ -89,9 +89,6 @@ struct Forward {
 template <class T>
 Forward forward(const Head<T>&, const std::vector<int>& queries);
 
-/// Terms::score of each key: a query counts for as much as the weight that it gives the key, max_i P_ij score_i. [1, keys]
-RowVector key_score_terms(const Matrix& P, const Vector& query_score_terms);
-
 /// The weights that multiply V, P o Z.
 Matrix dropped(const Matrix& P, const Matrix& Z);
 
@@ -115,18 +112,8 @@ ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix&
 /// share one sum of weights; and is rounded to 16 bits, each component by itself.
 Vector D_errors(const FullProblem&, const Matrix& dO, const Forward&);
 
-/// The terms of a block of rows: of its queries (all keys in the columns), and what the block adds to those of its keys.
-struct RowTerms {
-  Vector dP, P2, dS2, D;
-};
-RowTerms query_terms(const FullProblem&, const Matrix& P, const ScoreGradient&, const Vector& D_errors, const Matrix& K);
-RowTerms key_terms(const FullProblem&, const Matrix& P, const Matrix& Z, const ScoreGradient&, const Vector& D_errors,
-                   const Matrix& Q);
-
-/// The chosen rows of a matrix, in that order; the chosen columns.
-/// Of an empty matrix: nothing.
+/// The chosen rows of a matrix, in that order; of an empty matrix nothing.
 Matrix take_rows(const Matrix&, const std::vector<int>& rows);
-Matrix take_columns(const Matrix&, const std::vector<int>& columns);
 
 /// Some rows of a tensor as a matrix; they are counted over all its heads.
 inline Eigen::Map<Matrix> rows_of(HostTensor<double>& tensor, std::int64_t first, std::int64_t count) {

@@ -1,15 +1,13 @@
-#include "common/reference/reference.hpp"
+#include "common/reference/measure.hpp"
 
 #include "common/attention/placement.hpp"
 #include "common/machine/isa/float16.hpp"
-#include "common/reference/bias_gradient.hpp"
-#include "common/reference/exact.hpp"
 #include "common/reference/lorentz.hpp"
-#include "common/reference/measure.hpp"
 #include "common/reference/naive.hpp"
 #include "common/reference/parallel.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace flash {
 
@@ -35,6 +33,44 @@ void add_keys(Exact& part, std::int64_t first, Exact& exact) {
     const bool largest = tensor == &Terms::score || tensor == &Terms::sum;
     all = largest ? Matrix(all.cwiseMax(more)) : Matrix(all + more);
   }
+}
+
+/// Terms::score of each key: a query counts for as much as the weight that it gives the key, max_i P_ij score_i.
+Vector key_score_terms(const Matrix& P, const Vector& query_score_terms) {
+  Vector terms = Vector::Zero(P.cols());
+  for (Eigen::Index r = 0; r < P.rows(); ++r) {
+    terms = terms.cwiseMax(std::min(query_score_terms(r), exact::hopeless_score) * P.row(r).transpose());
+  }
+  return terms;
+}
+
+/// The terms of a block of rows: of its queries (all keys in the columns), and what the block adds to those of its keys.
+struct RowTerms {
+  Vector dP, P2, dS2, D;
+};
+RowTerms query_terms(const FullProblem& problem, const Matrix& P, const exact::ScoreGradient& gradient, const Vector& D_errors,
+                     const Matrix& K) {
+  // dQ_i = scale sum_j P_ij (dP_ij - D_i) k_j: an error of D_i comes with the mean of the keys, which is small unless they are alike.
+  const double scale = std::abs(static_cast<double>(problem.scale));
+  // A distance changes by at most as much as a point moves: its gradient is no longer than 1.
+  const Vector mean_key =
+      problem.score == Score::lorentz ? Vector(Vector::Ones(P.rows())) : Vector(product(P, K).cwiseAbs().rowwise().maxCoeff());
+  return {gradient.dP_terms.rowwise().sum(), P.rowwise().squaredNorm(), gradient.dS.rowwise().squaredNorm(),
+          scale * mean_key.cwiseProduct(D_errors)};
+}
+
+RowTerms key_terms(const FullProblem& problem, const Matrix& P, const Matrix& Z, const exact::ScoreGradient& gradient,
+                   const Vector& D_errors, const Matrix& Q) {
+  // dK_j = scale sum_i P_ij (dP_ij - D_i) q_i
+  const double scale = std::abs(static_cast<double>(problem.scale));
+  const Vector lengths =
+      problem.score == Score::lorentz ? Vector(Vector::Ones(Q.rows())) : Vector(Q.cwiseAbs().rowwise().maxCoeff());
+  return {gradient.dP_terms.colwise().sum(), exact::dropped(P, Z).colwise().squaredNorm(), gradient.dS.colwise().squaredNorm(),
+          scale * P.transpose() * lengths.cwiseProduct(D_errors)};
+}
+
+Matrix take_columns(const Matrix& matrix, const std::vector<int>& columns) {
+  return matrix.size() == 0 ? Matrix() : Matrix(matrix(Eigen::all, columns));
 }
 
 /// The part of add_head() that a block of queries makes.
@@ -78,17 +114,17 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
     put(exact.results.dQ, p.score == Score::lorentz  // S = -scale * d(Q, K), or scale * Q K^T
                               ? Matrix(-scale * exact::distance_gradient(gradient.dS, exact::take_rows(Q, chosen), head.K))
                               : Matrix(scale * product(gradient.dS, head.K)));
-    const exact::RowTerms terms = exact::query_terms(p, P_rows, gradient, exact::take_rows(D_errors, chosen), head.K);
+    const RowTerms terms = query_terms(p, P_rows, gradient, exact::take_rows(D_errors, chosen), head.K);
     put(exact.queries.dP, terms.dP);
     put(exact.queries.dS2, terms.dS2);
     put(exact.queries.D, terms.D);
   }
   if (slice.keys.empty()) return;
-  const Matrix P_columns = exact::take_columns(P, slice.keys), Z_columns = exact::take_columns(Z, slice.keys);
+  const Matrix P_columns = take_columns(P, slice.keys), Z_columns = take_columns(Z, slice.keys);
   const exact::OutputGradient output = exact::output_gradient(p, dO, O);
   const Matrix V_columns = exact::take_rows(head.V, slice.keys);
   if (chosen.size() < block.size() || slice.keys.size() < static_cast<std::size_t>(p.Nk)) {  // else it is the same
-    gradient = exact::score_gradient(P_columns, exact::take_columns(slope, slice.keys), Z_columns, output, V_columns);
+    gradient = exact::score_gradient(P_columns, take_columns(slope, slice.keys), Z_columns, output, V_columns);
   }
   const Matrix dV = product(exact::dropped(P_columns, Z_columns).transpose(), output.dO);  // O = (P o Z) V
   rows_of(sums.results.dV) += p.values == Values::centroid ? exact::without_times(dV, V_columns) : dV;
@@ -97,9 +133,9 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
           ? Matrix(-scale * exact::distance_gradient(gradient.dS.transpose(), exact::take_rows(head.K, slice.keys), Q))
           : Matrix(scale * product(gradient.dS.transpose(), Q));
   auto score = rows_of(sums.keys.score), sum = rows_of(sums.keys.sum);
-  score = score.cwiseMax(exact::key_score_terms(P_columns, score_terms).transpose());
+  score = score.cwiseMax(key_score_terms(P_columns, score_terms));
   sum = sum.cwiseMax(sum_errors.maxCoeff());
-  const exact::RowTerms terms = exact::key_terms(p, P_columns, Z_columns, gradient, D_errors, Q);
+  const RowTerms terms = key_terms(p, P_columns, Z_columns, gradient, D_errors, Q);
   rows_of(sums.keys.dP) += terms.dP;
   rows_of(sums.keys.P2) += terms.P2;
   rows_of(sums.keys.dS2) += terms.dS2;

@@ -2,9 +2,8 @@
 
 #include "common/attention/placement.hpp"
 #include "common/machine/isa/float16.hpp"
-#include "common/reference/bias_gradient.hpp"
+#include "common/reference/measure.hpp"
 #include "common/reference/parallel.hpp"
-#include "common/reference/reference.hpp"
 
 #include <algorithm>
 #include <cmath>

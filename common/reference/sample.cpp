@@ -1,5 +1,4 @@
 // Chooses the rows of a big problem that are checked, and computes their exact and naive values.
-#include "common/reference/bias_gradient.hpp"
 #include "common/reference/measure.hpp"
 #include "common/reference/naive.hpp"
 #include "common/reference/parallel.hpp"

@@ -34,7 +34,7 @@ std::string failed(const CheckReport& report) {
 /// GQA, more queries than keys, and queries that see no key.
 struct Fixture {
   explicit Fixture(Dtype dtype = Dtype::fp32) {
-    p = test::make_problem(2, 4, 2, 23, 19, 16);
+    p = test::problem_of(2, 4, 2, 23, 19, 16);
     p.causal = true;
     p.dtype = dtype;
     inputs = test::random_inputs<float>(p, Pass::backward);
@@ -56,67 +56,58 @@ const TensorCheck& tensor(const CheckReport& report, std::string_view name) {
 
 std::array<int, 4> place(const TensorCheck& check) { return {check.worst.b, check.worst.h, check.worst.row, check.worst.col}; }
 
-/// A kernel with this mistake solves this other problem, as far as the tensors that must fail are concerned.
+/// A kernel with this mistake solves this other problem.
 struct Mistake {
   const char* name;
   void (*change)(FullProblem&, Inputs&);
-  std::vector<HostTensor<float> Results<float>::*> failing;
+  const char* failing;  ///< tensors
 };
 
-using R = Results<float>;
-const std::vector<HostTensor<float> R::*> every_one{&R::O, &R::L, &R::dQ, &R::dK, &R::dV};
 const Mistake mistakes[] = {
-    {"causal mask missing", [](FullProblem& p, Inputs&) { p.causal = false; }, every_one},
-    {"the last query misses its first key: a window that begins one too late",
-     [](FullProblem& p, Inputs&) { p.window.left = p.Nk - 2; }, every_one},
+    {"causal mask missing", [](FullProblem& p, Inputs&) { p.causal = false; }, "o lse dq dk dv "},
     {"each query sees one key too few",
      [](FullProblem& p, Inputs& inputs) {
        p.bias = BiasKind::matrix;
        inputs.bias = HostTensor<float>({1, 1, p.Nq, p.Nk}, 0.0f);
        for (int i = p.Nq - p.Nk; i < p.Nq; ++i) inputs.bias(0, 0, i, i + p.Nk - p.Nq) = -infinity;
      },
-     every_one},
+     "o lse dq dk dv "},
     {"two rows of V swapped",
      [](FullProblem& p, Inputs& inputs) {
        for (int c = 0; c < p.d; ++c) std::swap(inputs.V(1, 1, 3, c), inputs.V(1, 1, 4, c));
      },
-     {&R::O, &R::dQ, &R::dK}},
-    {"dV from a wrong row of dO",
-     [](FullProblem& p, Inputs& inputs) {
-       for (int c = 0; c < p.d; ++c) std::swap(inputs.dO(1, 3, 10, c), inputs.dO(1, 3, 11, c));
-     },
-     {&R::dV}},
-    {"dK and dV lack one query head of the group",
+     "o dq dk "},
+    {"one query head of the group is left out of the gradients",
      [](FullProblem& p, Inputs& inputs) {
        for (int i = 0; i < p.Nq; ++i) {
          for (int c = 0; c < p.d; ++c) inputs.dO(1, 1, i, c) = 0.0f;
        }
      },
-     {&R::dK, &R::dV}},
+     "dq dk dv "},
 };
 
 }  // namespace
 
-TEST_CASE("a correct result passes, with every tensor reported") {
+TEST_CASE("check: a correct result passes, with every tensor reported") {
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
     const Fixture f(dtype);
     const CheckReport report = f.check(f.right);
     CHECK(failed(report) == "");
     CHECK_FALSE(report.sampled);
-    REQUIRE(report.tensors.size() == 5);
-    const char* names[] = {"o", "lse", "dq", "dk", "dv"};
-    for (std::size_t n = 0; n < 5; ++n) {
-      CHECK(report.tensors[n].tensor == names[n]);
-      CHECK(report.tensors[n].max_abs > 0);
-      CHECK(report.tensors[n].rel_l2 > 0);
-      CHECK(report.tensors[n].rel_l2 < 0.01);
-      CHECK(report.tensors[n].non_finite == 0);
+    std::string names;
+    for (const TensorCheck& check : report.tensors) {
+      names += check.tensor + " ";
+      CHECK(check.max_abs > 0);
+      CHECK(check.rel_l2 > 0);
+      CHECK(check.rel_l2 < 0.01);
+      CHECK((check.tolerance <= 1e-4 || dtype != Dtype::fp32));  // 6e-5 by libc++, whose std::normal_distribution is another
     }
+    CHECK(names == "o lse dq dk dv ");
     CHECK(check_results(f.p, f.inputs, Pass::forward, f.right, whole).tensors.size() == 2);
   }
 }
 
-TEST_CASE("one wrong element is found, with its position and values") {
+TEST_CASE("check: one wrong element is found, with its position and values") {
   const Fixture f;
   Results<float> got = f.right;
   got.dK(1, 1, 7, 5) += 0.01f;
@@ -129,11 +120,10 @@ TEST_CASE("one wrong element is found, with its position and values") {
   CHECK(dk.max_abs == doctest::Approx(0.01).epsilon(0.01));
 }
 
-TEST_CASE("NaN fails wherever it is, and is the worst element") {
+TEST_CASE("check: NaN fails wherever it is, and is the worst element") {
   const Fixture f;
   Results<float> got = f.right;
-  got.O(1, 2, 9, 3) = nan;
-  got.O(1, 3, 9, 3) = nan;
+  got.O(1, 2, 9, 3) = got.O(1, 3, 9, 3) = nan;
   got.O(0, 0, 22, 0) = infinity;  // comes first and is as far off, but NaN tells more
   const CheckReport report = f.check(got);
   CHECK(failed(report) == "o ");
@@ -141,11 +131,9 @@ TEST_CASE("NaN fails wherever it is, and is the worst element") {
   CHECK(o.max_abs == std::numeric_limits<double>::infinity());
   CHECK(o.non_finite == 3);
   CHECK(place(o) == std::array{1, 2, 9, 3});
-  for (float& value : got.O.values) value = nan;
-  CHECK(failed(f.check(got)) == "o ");
 }
 
-TEST_CASE("a wrong infinity fails, and L = -inf of a masked row agrees, and must be there") {
+TEST_CASE("check: a wrong infinity fails, and L = -inf of a masked row agrees, and must be there") {
   const Fixture f;
   REQUIRE(f.right.L(0, 0, 0, 0) == -infinity);  // Nq > Nk: the first queries see no key
   for (const float wrong : {infinity, nan, 0.0f, -1e30f}) {
@@ -165,15 +153,7 @@ TEST_CASE("a wrong infinity fails, and L = -inf of a masked row agrees, and must
   CHECK(failed(f.check(got)) == "o ");
 }
 
-TEST_CASE("tolerances are tight: a thousandth of the largest value is too much in fp32") {
-  const Fixture f;
-  for (const TensorCheck& check : f.check(f.right).tensors) {
-    CAPTURE(check.tensor);
-    CHECK(check.tolerance <= 1e-4);  // 6e-5 by libc++, whose std::normal_distribution is another
-  }
-}
-
-TEST_CASE("the error of the naive implementation counts twice, for gradients three times") {
+TEST_CASE("check: the error of the naive implementation counts twice, for gradients three times") {
   const Fixture f;
   const Measured right{exact_results(f.p, f.inputs, Pass::backward), f.right};
   // An error of 8 in one element, beside which nothing else matters.
@@ -186,8 +166,8 @@ TEST_CASE("the error of the naive implementation counts twice, for gradients thr
   });
 }
 
-TEST_CASE("one key: the naive result is exact by luck, and rounding differently still passes") {
-  const FullProblem p = test::make_problem(1, 1, 1, 1, 1, 128);
+TEST_CASE("check: one key: the naive result is exact by luck, and rounding differently still passes") {
+  const FullProblem p = test::problem_of(1, 1, 1, 1, 1, 128);
   const Inputs inputs = test::random_inputs<float>(p, Pass::backward);
   const Results<float> naive = naive_same_precision(p, inputs, Pass::backward);
   REQUIRE(naive.O.values == inputs.V.values);  // P = 1
@@ -203,18 +183,14 @@ TEST_CASE("one key: the naive result is exact by luck, and rounding differently 
     got.O(0, 0, 0, c) = std::nextafter(got.O(0, 0, 0, c), infinity);
     got.dV(0, 0, 0, c) = std::nextafter(got.dV(0, 0, 0, c), infinity);
   }
-  const Sample keys_alone{.whole = false, .slices = {{0, 0, {}, {0}}}};
-  for (const Sample& sample : {whole, keys_alone}) {
-    const CheckReport report = check_results(p, inputs, Pass::backward, got, sample);
-    CHECK(failed(report) == "");
-    CHECK(report.tensors.size() == (sample.whole ? 5 : 2));
-    CHECK(tensor(report, "dk").max_abs > 0);
-    CHECK(tensor(report, "dk").tolerance < 5e-5);
-    CHECK(tensor(report, "dv").tolerance < 1e-5);
-  }
+  const CheckReport report = check_results(p, inputs, Pass::backward, got, whole);
+  CHECK(failed(report) == "");
+  CHECK(tensor(report, "dk").max_abs > 0);
+  CHECK(tensor(report, "dk").tolerance < 5e-5);
+  CHECK(tensor(report, "dv").tolerance < 1e-5);
 }
 
-TEST_CASE("weights that are alike are rounded alike as they are added up: by no more than a third of a rounding for each") {
+TEST_CASE("check: weights that are alike lose no more than a third of a rounding each as they are added up") {
   const int n = 3000;
   const double bound = exact::sum_error(n, n) - exact::sum_error(n, 0);
   double worst = 0;
@@ -227,14 +203,14 @@ TEST_CASE("weights that are alike are rounded alike as they are added up: by no 
   CHECK(worst <= bound);
   CHECK(worst > 0.7 * bound);
   // Weights that differ do not get that allowance.
-  const FullProblem p = test::make_problem(1, 1, 1, 2, n, 32);
+  const FullProblem p = test::problem_of(1, 1, 1, 2, n, 32);
   const Exact exact = exact_results(p, test::random_inputs<float>(p, Pass::backward), Pass::backward);
   for (const double sum : exact.queries.sum.values) CHECK(sum == exact::sum_error(n, 0));
   for (const double sum : exact.keys.sum.values) CHECK(sum == exact::sum_error(n, 0));
 }
 
-TEST_CASE("a bias of -1e9 in one row swallows its scores: its O may be any mean of rows of V, and no other row profits") {
-  FullProblem p = test::make_problem(1, 1, 1, 10, 10, 8);
+TEST_CASE("check: where a bias of -1e9 swallows a row's scores, its O may be any mean of V, and no other row profits") {
+  FullProblem p = test::problem_of(1, 1, 1, 10, 10, 8);
   p.bias = BiasKind::matrix;
   Inputs inputs = test::random_inputs<float>(p, Pass::backward);
   std::fill(inputs.bias.values.begin(), inputs.bias.values.end(), 0.0f);
@@ -249,9 +225,9 @@ TEST_CASE("a bias of -1e9 in one row swallows its scores: its O may be any mean 
   CHECK(failed(checker.check(got)) == "o dq ");
 }
 
-TEST_CASE("a value too large for fp16 agrees with infinity and with nothing else") {
+TEST_CASE("check: a value too large for fp16 agrees with infinity and with nothing else") {
   // Equal scores: P = 1/2, and dV sums four times half the largest fp16.
-  FullProblem p = test::make_problem(1, 1, 1, 4, 2, 1);
+  FullProblem p = test::problem_of(1, 1, 1, 4, 2, 1);
   p.dtype = Dtype::fp16;
   Inputs inputs = test::random_inputs<float>(p, Pass::backward);
   std::fill(inputs.Q.values.begin(), inputs.Q.values.end(), 0.0f);
@@ -266,7 +242,7 @@ TEST_CASE("a value too large for fp16 agrees with infinity and with nothing else
   }
 }
 
-TEST_CASE("typical mistakes of kernels fail in every dtype, in each tensor that they touch") {
+TEST_CASE("check: typical mistakes of kernels fail in every dtype, in each tensor that they touch") {
   for (const Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
     const Fixture f(dtype);
     CAPTURE(to_string(dtype));
@@ -275,12 +251,7 @@ TEST_CASE("typical mistakes of kernels fail in every dtype, in each tensor that 
       FullProblem p = f.p;
       Inputs inputs = f.inputs;
       mistake.change(p, inputs);
-      const R spoiled = naive_same_precision(p, inputs, Pass::backward);
-      R got = f.right;
-      for (const auto tensor : mistake.failing) got.*tensor = spoiled.*tensor;
-      const CheckReport report = f.check(got);
-      const auto wrong = std::ranges::count(report.tensors, false, &TensorCheck::passed);
-      CHECK(wrong == static_cast<std::ptrdiff_t>(mistake.failing.size()));
+      CHECK(failed(f.check(naive_same_precision(p, inputs, Pass::backward))) == mistake.failing);
     }
   }
 }

@@ -15,7 +15,7 @@
 namespace flash {
 namespace {
 
-using test::make_problem;
+using test::problem_of;
 using test::random_inputs;
 
 /// The same row of the sampled and of the whole tensor. `tolerance` is relative to 1 + |value|.
@@ -34,10 +34,10 @@ const Sample a_sample{.whole = false, .slices = {{1, 3, {0, 7, 22}, {0, 3, 18}},
 
 }  // namespace
 
-TEST_CASE("sampled rows are the rows of the whole, exact and naive") {
+TEST_CASE("sample: sampled rows are the rows of the whole, exact and naive") {
   for (const BiasKind bias : {BiasKind::none, BiasKind::vector, BiasKind::matrix, BiasKind::alibi}) {
     for (const bool causal : {false, true}) {
-      FullProblem p = make_problem(2, 4, 2, 23, 19, 8);
+      FullProblem p = problem_of(2, 4, 2, 23, 19, 8);
       p.bias = bias;
       p.causal = causal;
       const Inputs inputs = random_inputs<float>(p, Pass::backward);
@@ -68,8 +68,8 @@ TEST_CASE("sampled rows are the rows of the whole, exact and naive") {
   }
 }
 
-TEST_CASE("sampled keys sum over every block of many queries") {
-  const FullProblem p = make_problem(1, 1, 1, 70 * 256 + 9, 3, 2);  // more blocks than there are partial sums
+TEST_CASE("sample: sampled keys sum over every block of many queries") {
+  const FullProblem p = problem_of(1, 1, 1, 70 * 256 + 9, 3, 2);  // more blocks than there are partial sums
   const Inputs inputs = random_inputs<float>(p, Pass::backward);
   const Sample one_key{.whole = false, .slices = {{0, 0, {}, {1}}}};
   const Measured sampled = measure_sample(p, inputs, Pass::backward, one_key);
@@ -78,54 +78,36 @@ TEST_CASE("sampled keys sum over every block of many queries") {
   check_row(sampled.exact.results.dV, 0, exact.dV, 0, 0, 1, 1e-12);
 }
 
-TEST_CASE("a sampled check passes what is right and finds a wrong element in a sampled row") {
-  FullProblem p = make_problem(2, 4, 2, 23, 19, 8);
-  const Inputs inputs = random_inputs<float>(p, Pass::backward);
-  Results<float> got = naive_same_precision(p, inputs, Pass::backward);
-  const Checker checker(p, inputs, Pass::backward, a_sample);
-  const CheckReport report = checker.check(got);
-  CHECK(report.passed);
-  CHECK(report.sampled);
-  CHECK(report.tensors.size() == 5);
-  CHECK(Checker(p, inputs, Pass::forward, a_sample).check(got).tensors.size() == 2);  // whatever keys the sample names
-
-  const float right = got.dV(1, 1, 18, 5);
-  got.dV(1, 1, 18, 5) = std::numeric_limits<float>::quiet_NaN();
-  const TensorCheck dv = checker.check(got).tensors.back();
-  CHECK_FALSE(dv.passed);
-  CHECK(std::array{dv.worst.b, dv.worst.h, dv.worst.row, dv.worst.col} == std::array{1, 1, 18, 5});
-  got.dV(1, 1, 18, 5) = right;
-  got.dQ(0, 1, 2, 0) += 0.01f;
-  CHECK_FALSE(checker.check(got).passed);
-}
-
-TEST_CASE("a sampled check of a bias's gradient sums over all heads that share it, and finds a wrong element") {
-  for (const bool shared : {false, true}) {
-    FullProblem p = make_problem(2, 4, 2, 23, 19, 8);
+TEST_CASE("sample: a sampled check passes what is right and finds a wrong element in a sampled row") {
+  for (const bool shared : {false, true}) {  // between all batches and heads, over which the bias's gradient is then summed
+    FullProblem p = problem_of(2, 4, 2, 23, 19, 8);
     p.bias = BiasKind::matrix;
     p.bias_gradient = true;
     p.bias_per_batch = p.bias_per_head = !shared;
     const Inputs inputs = random_inputs<float>(p, Pass::backward);
-    Results<float> got = naive_same_precision(p, inputs, Pass::backward);
+    const Results<float> right = naive_same_precision(p, inputs, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, a_sample);
-    CHECK(checker.check(got).passed);
-    const Sample::Slice& slice = a_sample.slices.back();
-    got.dBias(slice.b, slice.h, slice.queries.back(), 18) += 1e-3f;
-    const TensorCheck found = checker.check(got).tensors.back();
-    CHECK(found.tensor == "dbias");
-    CHECK_FALSE(found.passed);
-    CHECK(found.worst.row == slice.queries.back());
-    CHECK(found.worst.col == 18);
+    CHECK(checker.check(right).passed);
+    CHECK(checker.check(right).sampled);
+    CHECK(Checker(p, inputs, Pass::forward, a_sample).check(right).tensors.size() == 2);  // whatever keys the sample names
+    const auto finds = [&](HostTensor<float> Results<float>::*tensor, const char* name, int b, int h, int row, float wrong) {
+      Results<float> got = right;
+      (got.*tensor)(b, h, row, 5) = wrong;
+      for (const TensorCheck& check : checker.check(got).tensors) CHECK(check.passed == (check.tensor != name));
+    };
+    finds(&Results<float>::dV, "dv", 1, 1, 18, std::numeric_limits<float>::quiet_NaN());
+    finds(&Results<float>::dQ, "dq", 0, 1, 2, right.dQ(0, 1, 2, 5) + 0.01f);
+    finds(&Results<float>::dBias, "dbias", 0, 1, 2, right.dBias(0, 1, 2, 5) + 1e-3f);
   }
 }
 
-TEST_CASE("small problems are checked whole, big ones on slices with the first and the last of everything") {
-  CHECK(choose_sample(make_problem(1, 2, 2, 128, 128, 64), Pass::backward, 1).whole);
-  CHECK(choose_sample(make_problem(8, 12, 12, 257, 257, 64), Pass::forward, 1).whole);
+TEST_CASE("sample: small problems are checked whole, big ones on slices with the first and the last of everything") {
+  CHECK(choose_sample(problem_of(1, 2, 2, 128, 128, 64), Pass::backward, 1).whole);
+  CHECK(choose_sample(problem_of(8, 12, 12, 257, 257, 64), Pass::forward, 1).whole);
 
-  for (const FullProblem& p : {make_problem(8, 12, 4, 1024, 1000, 64), make_problem(1, 1, 1, 16384, 16384, 128),
-                               make_problem(1, 2, 2, 65536, 65536, 128), make_problem(2, 1, 1, 9, 1 << 26, 8),
-                               make_problem(1024, 1024, 1, 1, 1, 128), make_problem(1, 3, 3, 1 << 20, 33, 64)}) {
+  for (const FullProblem& p :
+       {problem_of(8, 12, 4, 1024, 1000, 64), problem_of(1, 1, 1, 16384, 16384, 128), problem_of(1, 2, 2, 65536, 65536, 128),
+        problem_of(2, 1, 1, 9, 1 << 26, 8), problem_of(1024, 1024, 1, 1, 1, 128), problem_of(1, 3, 3, 1 << 20, 33, 64)}) {
     CAPTURE(describe(p));
     const Sample sample = choose_sample(p, Pass::backward, 7);
     REQUIRE_FALSE(sample.whole);
@@ -133,21 +115,16 @@ TEST_CASE("small problems are checked whole, big ones on slices with the first a
     std::set<int> queries, keys;
     for (const Sample::Slice& slice : sample.slices) {
       places.emplace(slice.b, slice.h);
-      CHECK(slice.b < p.B);
-      CHECK(slice.h < p.H);
-      CHECK(std::is_sorted(slice.queries.begin(), slice.queries.end()));
-      CHECK(std::is_sorted(slice.keys.begin(), slice.keys.end()));
       queries.insert(slice.queries.begin(), slice.queries.end());
       keys.insert(slice.keys.begin(), slice.keys.end());
+      CHECK(std::is_sorted(slice.queries.begin(), slice.queries.end()));
       CHECK(slice.queries.size() >= std::min<std::size_t>(8, static_cast<std::size_t>(p.Nq)));
     }
     CHECK(places.size() == sample.slices.size());
-    CHECK(places.count({0, 0}) == 1);
-    CHECK(places.count({p.B - 1, p.H - 1}) == 1);
-    CHECK(*queries.begin() == 0);
-    CHECK(*queries.rbegin() == p.Nq - 1);
-    CHECK(*keys.begin() == 0);
-    CHECK(*keys.rbegin() == p.Nk - 1);
+    CHECK(*places.begin() == std::pair{0, 0});
+    CHECK(*places.rbegin() == std::pair{p.B - 1, p.H - 1});
+    CHECK((*queries.begin() == 0 && *queries.rbegin() == p.Nq - 1));
+    CHECK((*keys.begin() == 0 && *keys.rbegin() == p.Nk - 1));
   }
 }
 

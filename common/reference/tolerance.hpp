@@ -19,25 +19,23 @@
 // s_i = u (2 sqrt(Nk) + alike_i / 3) is what the sum of a row's weights may lose, of which alike_i equal their neighbour
 // (exact::sum_error); s_j is the largest of them.
 // The last two parts of dQ and dK are the first-order error of dS_ij = P_ij (dP_ij - D_i), in which the difference may cancel: wholly for
-// Nk = 1, or if all rows of V are alike (an input of ones). dP_ij is off by u |dO_i| |v_j|, so that scale sum_j dS_ij k_j is off by up to
-// u |scale| max|K| sum_j P_ij |dO_i| |v_j| = u |scale| max|K| dP_i. D_i is off by (e_i + s_i) |dO_i| |O_i|, since O_i is off in all its components
-// alike if its sum of weights is; scale sum_j P_ij k_j times that is what D_i stands for above. With sum_i and q_i likewise for dK.
+// Nk = 1, or if all rows of V are alike. dP_ij is off by u |dO_i| |v_j|, which moves scale sum_j dS_ij k_j by up to u |scale| max|K| dP_i.
+// D_i is off by (e_i + s_i) |dO_i| |O_i|, since all components of O_i share one sum of weights; times scale sum_j P_ij k_j that is what D_i
+// stands for above. With sum_i and q_i likewise for dK.
 //
 // Except for L, e is at most 8 (exact::hopeless_score): O_i, a mean of rows of V, cannot be off by more than 2 max|V|.
 //
-// fp16 and bf16 add what rounding to 16 bits costs (u16 = 2^-11, 2^-8). P is rounded before P V, as P_ij or as the exp(S_ij - m) of
-// which it is a part: the same relative error. Each rounding goes its own way by half a unit u16 on average, so squares are added. O
-// and the gradients are rounded at the end. The D_i of a backward pass is made of the rounded O_i: off by u16 |dO_i o O_i| more, in a
-// whole row alike.
+// fp16 and bf16 add what rounding to 16 bits costs (u16 = 2^-11, 2^-8). P is rounded before P V, each weight its own way by half a unit u16
+// on average, so squares are added; O and the gradients are rounded at the end. The D_i of a backward pass is made of the rounded O_i: off by
+// u16 |dO_i o O_i| more, in a whole row alike.
 //
 //     O_i      u16 (|P_i| max|V| / 2 + max|O|)             |P_i|^2 = sum_j P_ij^2
 //     dV_j     u16 (|P_j| max|dO| / 2 + max|dV|)
 //     dQ_i     u16 (|scale| |dS_i| max|K| / 2 + max|dQ|), and the larger D_i
 //     dK_j     u16 (|scale| |dS_j| max|Q| / 2 + max|dK|), and the larger D_j
 //
-// and half of the smallest fp16 number. With a softcap c, e_i is 2^-11 min(c, score_i) more: steps in 16 bits take the tanh from an
-// instruction that is off by 2^-11. The scores of a plain implementation that stores them in fp16 are as far off. L stays fp32, but u above counts 16 times: tensor cores truncate what they add up, and the
-// exponential of the hardware is good to some 2 u.
+// and half of the smallest fp16 number. With a softcap c, e_i is 2^-11 min(c, score_i) more (exact::score_error). L stays fp32, but u above
+// counts 16 times: tensor cores truncate what they add up, and the exponential of the hardware is good to some 2 u.
 #pragma once
 
 #include "common/reference/measure.hpp"
