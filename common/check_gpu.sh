@@ -5,18 +5,14 @@
 #
 # Logs and saved rows go to OUTPUT_DIR (default: build-gpu/report), by part:
 #   tests        all tests
-#   comparison   all stages on one problem, in fp32 and fp16, and on few heads; stages 06 and 07 on 4096 queries and keys, where the others
-#                would take too long; torch's attention on these problems, if torch is installed
+#   comparison   all stages on one problem, in fp32 and fp16, on few heads and on long sequences; torch's attention, if it is installed
 #   tensor       stage 08 in turns with FlashAttention-2, -3 and cuDNN if torch is installed; the front page's problem
 #   sanitizers   memcheck, racecheck, initcheck, synccheck: sanitizers.txt, and the log of each failure
 #   profile      Nsight Compute on these problems and on one that the docs count
-# And if they are asked for:
 #   sweep        the last steps in fp32, and torch, for N from 1024 to 16,384: ten minutes; goes on with the files of an interrupted run
-#   tune         --tune of the last steps of stages 06 to 08 over widths and masks
 #
-# FLASH_CHECK_PARTS names the parts to run (default: all but the last two), FLASH_CHECK_SECONDS (default 1200) when the profile has to end,
-# FLASH_COMMIT the commit of the results, in a copy of the project that git does not know. Exits 1 if anything failed, 2 on bad usage, 3 if
-# no GPU answers. All of it takes a quarter of an hour on an H200 with 16 cores.
+# FLASH_CHECK_PARTS names the parts to run (default: all but sweep), FLASH_COMMIT the commit of the results, in a copy of the project
+# that git does not know. Exits 1 if anything failed, 2 on bad usage, 3 if no GPU answers. It takes a quarter of an hour on an H200.
 set -uo pipefail
 case ${1:-} in
   --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" && exit 0 ;;
@@ -32,14 +28,12 @@ output=$(realpath "$output")
 rm -f "$output"/sanitizer*.log "$output/profile.log"  # of an earlier run
 failed=0
 
-note() { printf '\n== %s (after %d s)\n' "$*" $SECONDS; }
-part() { [[ " ${FLASH_CHECK_PARTS:-tests comparison tensor sanitizers profile} " == *" $1 "* ]] && note "$1"; }
+part() { [[ " ${FLASH_CHECK_PARTS:-tests comparison tensor sanitizers profile} " == *" $1 "* ]] && printf '\n== %s (after %d s)\n' "$1" $SECONDS; }
 fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
 
 # compare FILE OPTION...: adds rows to OUTPUT_DIR/FILE.jsonl, and the table to FILE.txt
 compare() { "$build/bin/compare" --device gpu "${@:2}" --save "$output/$1.jsonl" 2>>"$output/compare.log" | tee -a "$output/$1.txt" || fail "compare $*"; }
 
-note "build"
 cmake -S . -B "$build" -G Ninja -DFLASH_CUDA=AUTO -DFLASH_BINDING=ON "$@" >"$output/configure.log" 2>&1 || { tail -n 20 "$output/configure.log"; exit 1; }
 cmake --build "$build" >"$output/build.log" 2>&1 || { tail -n 40 "$output/build.log"; exit 1; }
 torch=no
@@ -91,23 +85,14 @@ if part sweep; then
   [ $torch = no ] || compare sweep_peers "${sweep[@]}" --only peer --sweep dtype=fp32,fp16
 fi
 
-if part tune; then
-  for run in "06_fa2_forward tuned forward fp32" "07_fa2_backward one_kernel backward fp32" "08_tensor_cores lazy_maximum forward fp16" \
-    "08_tensor_cores scheduled forward fp16" "08_tensor_cores staggered backward fp16" "08_tensor_cores lead backward fp16"; do
-    read -r stage variant pass dtype <<<"$run"
-    compare tuned --tune --only "$stage" --variant "$variant" --pass "$pass" --dtype "$dtype" --batch 4 --width 2048 --seq 4096 \
-      --sweep d=32,64,96,128,256 --sweep causal=no,yes --iterations 5
-  done
-fi
-
-# sanitize TOOL PROGRAM OPTION...: one line, and the log of a failure. A step that has no tiles for a problem says so. The outputs are poisoned by
-# a memset, which counts as written for initcheck, so NaN in the check covers what it cannot see.
+# sanitize TOOL PROGRAM OPTION...: one line, and the log of a failure. The outputs are poisoned by a memset, which counts as written for
+# initcheck, so NaN in the check covers what it cannot see.
 # shellcheck disable=SC2317  # xargs starts it
 sanitize() {
   local name="$1 ${2##*/} ${*:3}" log
   log="$output/sanitizer ${name// --/ }.log"
   compute-sanitizer --tool "$1" --error-exitcode 9 "${@:2}" >"$log" 2>&1 && echo "clean: $name" && rm "$log" && return
-  if grep -q 'refuses this problem' "$log"; then rm "$log"; else echo "FAILED: $name"; fi
+  if grep -q 'refuses this problem' "$log"; then rm "$log"; else echo "FAILED: $name"; fi  # no tiles for it
 }
 if part sanitizers; then
   # racecheck does not follow the order by which one lane arrives on an mbarrier for its warp (docs/howto/debugging.md, section 7): it gets
@@ -142,22 +127,16 @@ for problem in (f"{small} --causal {dtype}", f"--seq 33 --head-dim 59 --layout q
   done | xargs -P "$(nproc)" -I '{}' bash -c 'sanitize {}' >"$output/sanitizers.txt"
   cut -d ' ' -f 1-3 "$output/sanitizers.txt" | grep '^clean\|^FAILED' | sort | uniq -c
   grep -q '^clean' "$output/sanitizers.txt" || fail "no run under compute-sanitizer"
-  grep '^FAILED' "$output/sanitizers.txt" && failed=1
-  tail -q -n 15 "$output"/sanitizer\ *.log 2>/dev/null
+  ! grep '^FAILED' "$output/sanitizers.txt" || failed=1
 fi
 
 # profile FILE OPTION...
-profile() {
-  "$build/bin/compare" profile "$output/$1.jsonl" "${@:2}" --seconds $((${FLASH_CHECK_SECONDS:-1200} - SECONDS)) >>"$output/profile.log" 2>&1 ||
-    fail "profile of $1"
-}
+profile() { "$build/bin/compare" profile "$output/$1.jsonl" "${@:2}" >>"$output/profile.log" 2>&1 || fail "profile of $1"; }
 if command -v ncu >/dev/null && part profile; then
   compare counted_problem --heads 2 --seq 256 --batch 1
   compare profile --only 08 --dtype fp16 --batch 4 --heads 16 --seq 4096 --head-dim 128 --no-causal --iterations 5
   [ ! -e "$output/compare.jsonl" ] || profile compare  # of the part `comparison`
   profile counted_problem
   profile profile --details
-  grep 'not profiled' "$output/profile.log"
 fi
-note "end"
 exit $failed

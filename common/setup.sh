@@ -11,9 +11,9 @@ usage() {
 usage: common/setup.sh [--check] [--dev] [--browser] [--help]
 
   --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
-  --dev    also what .ci/run needs: clang with its sanitizers, clang-format 14, git, ccache,
-           Python with NumPy, shellcheck, ruff (by pip, into .tools), Chromium
-           for the site; for the course bubblewrap (its grader) and pandoc (its slides)
+  --dev    also what .ci/run needs, on Debian: clang-format 14, git, ccache, Python
+           with NumPy, shellcheck, ruff (by pip, into .tools), Chromium for the site,
+           and for the course bubblewrap (its grader) and pandoc (its slides)
   --browser  also emscripten and node, which build and run the stages as WebAssembly
   --help   this text
 TEXT
@@ -21,18 +21,15 @@ TEXT
 
 check_only=no
 names="compiler cmake ninja python3 Eigen3 doctest CLI11 nlohmann_json"
-dev=() browser=()  # for each package manager: apt, dnf, pacman, brew
+dev="" browser=""
 for argument in "$@"; do
   case $argument in
     --check) check_only=yes ;;
     --dev)
-      names="$names git ccache clang llvm-symbolizer clang-format shellcheck ruff venv numpy chromium pandoc bwrap"
-      dev=("git ccache clang-14 libclang-rt-14-dev llvm clang-format-14 shellcheck chromium pandoc bubblewrap python3-venv python3-numpy"
-        "git ccache clang compiler-rt llvm ShellCheck chromium pandoc bubblewrap python3-numpy"
-        "git ccache clang compiler-rt llvm shellcheck chromium pandoc-cli bubblewrap python-numpy"
-        "git ccache shellcheck pandoc numpy")
+      names="$names git ccache clang-format shellcheck ruff venv numpy chromium pandoc bwrap"
+      dev="git ccache clang-format-14 shellcheck chromium pandoc bubblewrap python3-venv python3-numpy"  # of Debian
       ;;
-    --browser) names="$names em++ node" browser=("emscripten nodejs" "emscripten nodejs" "emscripten nodejs" "emscripten node") ;;
+    --browser) names="$names em++ node" browser="emscripten node" ;;
     --help | -h) usage && exit 0 ;;
     *) echo "setup: unknown option '$argument'; allowed: --check, --dev, --browser, --help" >&2 && exit 2 ;;
   esac
@@ -65,7 +62,6 @@ is_there() {
     ninja) has ninja || has ninja-build ;;
     Eigen3 | doctest | CLI11 | nlohmann_json) has_library "$1" ;;
     node) has node || has nodejs ;;
-    clang) has clang++-14 || has clang++ ;;
     clang-format) { clang-format-14 --version || clang-format --version; } 2>/dev/null | grep -q 'version 14\.' ;;
     ruff) { "$project/.tools/bin/ruff" --version || ruff --version; } 2>/dev/null | grep -qx "ruff $ruff_version" ;;
     venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
@@ -76,8 +72,7 @@ is_there() {
   esac
 }
 
-# Sets what is `missing` and what is `there`.
-look() {
+look() {  # sets what is `missing` and what is `there`
   local name
   missing="" there=""
   for name in $names; do
@@ -90,7 +85,7 @@ install_packages() {
   local install packages manager
   if has apt-get; then
     manager=0 install="apt-get install -y --no-install-recommends"
-    packages="g++ cmake ninja-build python3 libeigen3-dev doctest-dev libcli11-dev nlohmann-json3-dev"
+    packages="g++ cmake ninja-build python3 libeigen3-dev doctest-dev libcli11-dev nlohmann-json3-dev $dev"
   elif has dnf; then
     manager=1 install="dnf install -y" packages="gcc-c++ cmake ninja-build python3 eigen3-devel doctest-devel cli11-devel json-devel"
   elif has pacman; then
@@ -100,7 +95,8 @@ install_packages() {
   else
     say "no package manager that this script knows (apt, dnf, pacman, brew)" && return
   fi
-  packages="$packages ${dev[$manager]-} ${browser[$manager]-}"
+  [ $manager = 3 ] || browser=${browser/node/nodejs}
+  packages="$packages $browser"
   [ "$(id -u)" = 0 ] || [ $manager = 3 ] || { install="sudo $install" && why=" for all users, for which sudo may want your password"; }
   say "missing:$missing; to install${why:-}: $install $packages"
   if [ $check_only = yes ] || [ "$missing" = " ruff" ]; then return; fi

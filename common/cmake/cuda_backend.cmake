@@ -2,7 +2,6 @@
 # OFF never. Sets FLASH_HAS_CUDA, or FLASH_WHY_NO_CUDA, which the programs repeat.
 # CMAKE_CUDA_ARCHITECTURES and the environment variable CUDAARCHS win over the architectures chosen here.
 set(FLASH_CUDA AUTO CACHE STRING "AUTO | ON | OFF")
-set_property(CACHE FLASH_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT FLASH_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "FLASH_CUDA is '${FLASH_CUDA}'; allowed: AUTO, ON, OFF")
 endif()
@@ -10,17 +9,13 @@ set(FLASH_HAS_CUDA OFF)
 
 # The architectures of the GPUs that answer, such as 80;90a; empty if none does.
 set(native_architectures)
-find_program(FLASH_NVIDIA_SMI nvidia-smi)
-if(FLASH_NVIDIA_SMI)
-  execute_process(COMMAND ${FLASH_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
-                  OUTPUT_VARIABLE output RESULT_VARIABLE failed ERROR_QUIET)
-  if(NOT failed)
-    string(REGEX MATCHALL "[0-9]+\\.[0-9]+" capabilities "${output}")
-    string(REPLACE "." "" native_architectures "${capabilities}")
-    list(REMOVE_DUPLICATES native_architectures)
-    list(FILTER native_architectures EXCLUDE REGEX "^([3-6].|70|72)$")  # before tensor cores with ldmatrix; nvcc 13 knows none of them
-    list(TRANSFORM native_architectures REPLACE "^90$" "90a")  # with Hopper's own instructions
-  endif()
+execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE output RESULT_VARIABLE failed ERROR_QUIET)
+if(NOT failed)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]+" capabilities "${output}")
+  string(REPLACE "." "" native_architectures "${capabilities}")
+  list(REMOVE_DUPLICATES native_architectures)
+  list(FILTER native_architectures EXCLUDE REGEX "^([3-6].|70|72)$")  # before tensor cores with ldmatrix; nvcc 13 knows none of them
+  list(TRANSFORM native_architectures REPLACE "^90$" "90a")  # with Hopper's own instructions
 endif()
 
 set(FLASH_WHY_NO_CUDA "")
@@ -61,30 +56,18 @@ if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
   endif()
 endif()
 enable_language(CUDA)
-# CMake 3.25 does not know yet that nvcc takes C++20.
-set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know it yet
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 find_package(CUDAToolkit REQUIRED)
 set(FLASH_HAS_CUDA ON)
-set(cuda_warnings -Xcompiler=-Wall,-Wextra -Wreorder)
-if(FLASH_WERROR)
-  list(APPEND cuda_warnings -Werror=all-warnings -Xcompiler=-Werror)
-endif()
-target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings}>")
-# For the kernels of the stages: ptxas warns of a kernel that spills registers or puts an array into local memory. That is asked of the
-# architectures that the tile sizes are written for. On others nvcc hands out registers in its own way, and a few bytes are no error.
-set(FLASH_NO_LOCAL_MEMORY -Xptxas=-warn-spills,-warn-lmem-usage)
-set(other_architectures ${CMAKE_CUDA_ARCHITECTURES})
-list(TRANSFORM other_architectures REPLACE "-(real|virtual)$" "")
-list(REMOVE_ITEM other_architectures 75 80 90 90a)
+target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-Wreorder>")
+# Kernels of the stages spill no registers and put no array into local memory on the architectures that the tile sizes are written for.
 option(FLASH_FAST_NVCC "nvcc hardly optimizes: says whether everything compiles, but nothing of registers or speed" OFF)
-set(FLASH_STRICT_PTXAS ON)
-if(other_architectures OR FLASH_FAST_NVCC)
-  set(FLASH_STRICT_PTXAS OFF)
-endif()
 if(FLASH_FAST_NVCC)
   target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max;-Xcompiler=-O0>")
+elseif("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "^((75|80|90a?)(-real|-virtual)?;?)+$")
+  set(FLASH_NO_LOCAL_MEMORY -Xptxas=-warn-spills,-warn-lmem-usage)
 endif()
 message(STATUS "GPU backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")

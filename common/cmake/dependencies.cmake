@@ -1,8 +1,7 @@
 # Eigen, doctest, CLI11 and nlohmann_json, all header-only: the installed ones if there are any, else the releases pinned here.
 include(FetchContent)
 
-# header_library(PACKAGE TARGET INCLUDE URL SHA256): makes TARGET available. Of a release only the headers are used, from its folder INCLUDE: its
-# own CMake project, with its tests and its ideas about the oldest CMake, stays out. Headers of imported targets are system headers: no warnings.
+# header_library(PACKAGE TARGET INCLUDE URL SHA256): makes TARGET available. Of a release only the headers are used, from its folder INCLUDE.
 function(header_library package target include url sha256)
   FetchContent_Declare(${package} URL ${url} URL_HASH SHA256=${sha256} TIMEOUT 60 INACTIVITY_TIMEOUT 10
                        SOURCE_SUBDIR no_project FIND_PACKAGE_ARGS CONFIG)

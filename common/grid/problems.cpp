@@ -15,10 +15,8 @@
 namespace flash::grid {
 namespace {
 
-// A build with a sanitizer runs one problem of so many, and none with longer sequences.
-#if defined(FLASH_TSAN)
-constexpr int one_of = 5, longest = 33;
-#elif defined(FLASH_ASAN)
+// AddressSanitizer slows a kernel's thread some ten times: it runs one problem of so many, and none with longer sequences.
+#ifdef FLASH_ASAN
 constexpr int one_of = 3, longest = 65;
 #else
 constexpr int one_of = 1, longest = 1 << 20;
@@ -123,8 +121,6 @@ FullProblem problem_of(const Shape& shape) {
   return p;
 }
 
-// AddressSanitizer slows a kernel's thread some ten times;
-// ThreadSanitizer a hundred times, since at a barrier each of a block's threads, as many as 1024, learns what each other one has done.
 std::vector<FullProblem> affordable(const std::vector<FullProblem>& problems) {
   std::vector<FullProblem> few;
   for (std::size_t n = 0; n < problems.size(); n += one_of) {

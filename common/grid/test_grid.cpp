@@ -185,7 +185,7 @@ TEST_CASE("cpu: thread orders agree to the last bit") {
 }
 
 TEST_CASE("cpu: no two threads race, none reads memory that nobody wrote, and the outputs are written whole") {
-  if (!simt::can_watch()) return;  // the race preset has its own way
+  if (!simt::can_watch()) return;  // AddressSanitizer has a library of its own
   for (const FullProblem& problem : {problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24}),
                                      problem_of({.H = 1, .Hkv = 1, .Nq = 66, .Nk = 130, .d = 40}),
                                      parsed("--lengths 3:20,30:9,0:5,7:0,40 --kv-heads 1 --head-dim 40 --causal")}) {

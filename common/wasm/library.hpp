@@ -2,7 +2,6 @@
 // newer library it is empty.
 #pragma once
 
-#ifdef __cplusplus
 #include <version>
 
 #if defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 15000
@@ -41,13 +40,19 @@ namespace ranges {
 FLASH_RANGES(all_of)
 FLASH_RANGES(any_of)
 FLASH_RANGES(copy)
+FLASH_RANGES(count)
 FLASH_RANGES(find)
 FLASH_RANGES(find_if)
 FLASH_RANGES(none_of)
+FLASH_RANGES(replace)
 FLASH_RANGES(sort)
 FLASH_RANGES(stable_sort)
 #undef FLASH_RANGES
 
+template <class Range>
+auto min(const Range& range) {
+  return *std::min_element(std::begin(range), std::end(range));
+}
 template <class Range, class Value, class Projection>
 auto find(Range&& range, const Value& value, Projection projection) {
   return std::find_if(std::begin(range), std::end(range), [&](const auto& each) { return invoke(projection, each) == value; });
@@ -61,5 +66,4 @@ auto upper_bound(Range&& range, const Value& value, std::less<>, Projection proj
 }  // namespace ranges
 }  // namespace std
 
-#endif
 #endif

@@ -1,19 +1,17 @@
 # What a build for WebAssembly (common/wasm/toolchain.cmake) needs in addition to common/cmake/options.cmake.
 
-# Kernels are switched by emscripten's fibers, which the Asyncify pass makes possible. A fiber that is not running keeps its calls in
-# memory of its own: FLASH_FIBER_BYTES. Functions that may lie on a stack when it is switched are named in suspended.txt, since all others stay
-# smaller and faster without the pass.
-# Exceptions by JavaScript: those of WebAssembly itself and Asyncify exclude each other. size_t has 32 bits, 64-bit extents are narrowed to it.
+# Kernels are switched by emscripten's fibers, which the Asyncify pass makes possible for the functions that are named. A fiber that is not
+# running keeps its calls in memory of its own: FLASH_FIBER_BYTES. Exceptions are JavaScript's: those of WebAssembly itself and Asyncify
+# exclude each other. size_t has 32 bits, 64-bit extents are narrowed to it.
 set(FLASH_FIBER_BYTES 65536)
 target_compile_definitions(flash_options INTERFACE FLASH_FIBER_BYTES=${FLASH_FIBER_BYTES})
 target_compile_options(flash_options INTERFACE -fexceptions -Wno-shorten-64-to-32 -Wno-implicit-int-float-conversion
                        -include ${PROJECT_SOURCE_DIR}/common/wasm/library.hpp)
-target_link_options(flash_options INTERFACE -fexceptions -sASYNCIFY=1 -sASYNCIFY_ONLY=@${PROJECT_SOURCE_DIR}/common/wasm/suspended.txt
+target_link_options(flash_options INTERFACE -fexceptions -sASYNCIFY=1 "-sASYNCIFY_ONLY=main,*flash*,*__function*,*::function*,*invoke*,dynCall*,__tsan*,__ubsan*,__sanitizer*"
                     -sASYNCIFY_STACK_SIZE=${FLASH_FIBER_BYTES} -sALLOW_MEMORY_GROWTH=1
                     -sTOTAL_STACK=1048576 -sEXIT_RUNTIME=1)
 
-# Programs for node, which read and write the files of the machine; or, of targets with the property FLASH_PAGE, modules that a worker of a page
-# starts as often as it likes.
+# Programs for node, which read and write the files of the machine; targets with the property FLASH_PAGE are modules for a worker of a page.
 set(is_page $<BOOL:$<TARGET_PROPERTY:FLASH_PAGE>>)
 set(page -Os -sENVIRONMENT=worker,node -sMODULARIZE=1 -sINVOKE_RUN=0 -sEXPORTED_RUNTIME_METHODS=callMain,ENV)
 target_link_options(flash_options INTERFACE "$<${is_page}:${page}>" "$<$<NOT:${is_page}>:-sENVIRONMENT=node;-sNODERAWFS=1>")

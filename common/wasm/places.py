@@ -74,7 +74,4 @@ def main(command):
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)
+    main(sys.argv[1:])

@@ -8,7 +8,3 @@ get_filename_component(EMSCRIPTEN_ROOT_PATH ${emxx} DIRECTORY)
 set(CMAKE_CXX_COMPILER ${FLASH_EMXX})
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE BOTH)  # the header-only libraries of the host
 include(${EMSCRIPTEN_ROOT_PATH}/cmake/Modules/Platform/Emscripten.cmake)
-find_program(FLASH_NODE NAMES node nodejs)
-if(FLASH_NODE)
-  set(CMAKE_CROSSCOMPILING_EMULATOR ${FLASH_NODE})
-endif()

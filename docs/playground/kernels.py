@@ -1,7 +1,7 @@
 """The pages of the playground, and what each of them runs: kernels of a stage and copies with one mistake each, or a program of docs/lab.
 
 kernels.py FOLDER writes the sources that docs/playground/CMakeLists.txt compiles, and pages.cmake, which lists them. The mistakes are the wrong
-kernels of the course (docs/course/exercises/*/wrong.toml); mistakes.toml has those of Hopper's kernels.
+kernels of the course (docs/course/exercises/*/wrong.toml), and two of pages.toml.
 """
 
 import difflib
@@ -20,10 +20,8 @@ sys.path.insert(0, str(ROOT / "docs/course"))
 from kit import exercise  # noqa: E402
 
 TABLES = tomllib.loads((HERE / "pages.toml").read_text())
-MISTAKES = tomllib.loads((HERE / "mistakes.toml").read_text())
+PROBLEMS = {shown: problem for problem, mistakes in TABLES["problems"].items() for shown in mistakes}
 USUAL = {"N": "80", "d": "24"}  # the problem that shows most mistakes
-UNSEEN = "m starts at 0"  # takes scores far below zero, and a page has no field for the scale
-NO_RULES = ("asked", "bank_conflicts")  # what a page does not ask, and a count without a prediction
 
 
 class Break(NamedTuple):
@@ -58,28 +56,26 @@ class Page(NamedTuple):
     @property
     def breaks(self):
         found = {}
-        for file, wrong, text, state in (*mistakes(self), *wrong_kernels(self)):
+        for file, wrong, text, state in mistakes(self):
             name = re.sub(r"\W+", "_", wrong["name"]).strip("_").lower()
             name += "_2" if name in found else ""
-            problem = TABLES["problems"].get(self.name, {}).get(name, "")
-            state = USUAL | state | dict(urllib.parse.parse_qsl(problem)) | {"break": name}
+            state = USUAL | state | dict(urllib.parse.parse_qsl(PROBLEMS.get(f"{self.name} {name}", ""))) | {"break": name}
             found[name] = Break(name, wrong["name"], file, text, wrong["lesson"], state)
         return list(found.values())
 
 
 def mistakes(page):
-    for wrong in MISTAKES.get(page.name, []):
-        text = (ROOT / page.kernels[0]).read_text()
-        if (times := text.count(wrong["replace"])) != 1:
-            sys.exit(f"mistakes.toml: what '{wrong['name']}' replaces stands {times} times in {page.kernels[0]}, not once")
-        yield page.kernels[0], wrong, text.replace(wrong["replace"], ""), {}
-
-
-def wrong_kernels(page):
+    """(file, entry, the file with the mistake, fields of the page) of each"""
+    for wrong in TABLES["mistakes"].get(page.name, []):
+        before, replaced, after = (ROOT / page.kernels[0]).read_text().partition(wrong["replace"])
+        if not replaced or wrong["replace"] in after:
+            sys.exit(f"pages.toml: what '{wrong['name']}' replaces does not stand once in {page.kernels[0]}")
+        yield page.kernels[0], wrong, before + after, {}
     for e in map(exercise.load, exercise.names()):
         before, _, after = e.parts()
         for wrong in exercise.gallery(e) if e.kernel in page.kernels else []:
-            if wrong["name"] != UNSEEN and wrong["rule"] not in NO_RULES:
+            # A count without a prediction does not show; neither do scores far below zero, as a page has no field for the scale.
+            if wrong["name"] != "m starts at 0" and wrong["rule"] not in ("asked", "bank_conflicts"):
                 yield e.file, wrong, before + wrong["lines"] + after, {"variant": e.variant, "pass": e.passes}
 
 
@@ -156,7 +152,8 @@ def main(folder):
     lines = []
     for page in pages():
         if page.lab:
-            lines.append(f"add_lab({page.name} ${{PROJECT_SOURCE_DIR}}/{page.kernels[0]})\n")
+            lines.append(f"add_page({page.name} flash_machine lab_main.cpp ${{PROJECT_SOURCE_DIR}}/{page.kernels[0]})\n")
+            lines.append(f"target_compile_definitions(page_{page.name}_kernels PRIVATE main=flash_lab)\n")
             continue
         sources = stage_sources(page)
         for name, text in sources.items():

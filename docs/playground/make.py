@@ -26,7 +26,7 @@ from kernels import ROOT, pages, with_headers  # noqa: E402
 BUILD = ROOT / "build-wasm"
 START = {
     "pass": "forward", "N": "40", "keys": "", "d": "24", "mask": "none", "tiles": "", "order": "forward", "heads": "1", "kv": "",
-    "bias": "none", "input": "normal", "dtype": "fp32", "target": "90", "seed": "1", "break": "",
+    "bias": "none", "input": "normal", "dtype": "fp32", "target": "90", "break": "",
 }  # fmt: skip
 ABOUT = """Each CUDA thread of this kernel runs in your browser, in a simulator that counts every byte, checks the result and looks for races.
     Change the problem, or break the kernel and see what the simulator says. Nothing leaves your machine."""

@@ -17,8 +17,7 @@ const hashOf = (now) => new URLSearchParams(Object.entries(now).filter(([name, v
 /** The options of a select; the chosen one stays if it is still there. */
 function offer(name, choices) {
   const select = form.elements[name], before = select.value;
-  select.replaceChildren(...choices.map(([value, text]) => make("option", text ?? value, { value })));
-  if (choices.some(([value]) => value === before)) select.value = before;
+  select.replaceChildren(...choices.map(([value, text]) => make("option", text ?? value, { value, selected: value === before })));
 }
 
 /** What the kernel takes decides what there is to choose. */
@@ -29,7 +28,6 @@ function adapt() {
   form.elements.d.max = max_head_dim;
   const sizes = tiles.find((size) => size.pass === pass && Math.max(...size.head_dims) >= Number(d));
   offer("tiles", [["", "default"], ...(sizes?.choices ?? []).map(({ br, bc }) => [`${br},${bc}`, `${br} × ${bc}`])]);
-  element("link").href = `#${hashOf(state())}`;
 }
 
 function take(wanted) {
@@ -45,15 +43,11 @@ function take(wanted) {
   adapt();
 }
 
-function argumentsOf(now, variant) {
+function argumentsOf({ pass, dtype, N, keys, d, heads, kv, bias, input, tiles, mask }, variant) {
   if (data.lab) return [];
-  const pairs = {
-    device: "cpu", variant, pass: now.pass, dtype: now.dtype, "seq-q": now.N, "seq-k": now.keys || now.N, "head-dim": now.d,
-    heads: now.heads, "kv-heads": now.kv || now.heads, bias: now.bias, input: now.input, seed: now.seed,
-  };
-  if (now.tiles) pairs.tiles = now.tiles;
-  const list = Object.entries(pairs).flatMap(([name, value]) => [`--${name}`, value]);
-  return [...list, ...(now.mask === "causal" ? ["--causal"] : []), "--json"];
+  const options = { device: "cpu", variant, pass, dtype, "seq-q": N, "seq-k": keys || N, "head-dim": d, heads, "kv-heads": kv || heads, bias, input,
+    causal: mask === "causal", ...(tiles && { tiles }) };
+  return [...Object.entries(options).map(([name, value]) => `--${name}=${value}`), "--json"];
 }
 
 // --- Running, in a worker that Stop ends --------------------------------------------------------------------------------
@@ -83,27 +77,19 @@ async function runProgram(now, variant) {
   });
 }
 
-function reportOf(result) {
-  try {
-    return JSON.parse(result.out);
-  } catch {
-    return null; // it was stopped, and says why in words; or a lab, which prints
-  }
-}
-
-/** `asked`: by the reader */
-async function run(asked = true) {
+async function run() {
   stop();
   if (!form.reportValidity()) return;
-  const now = state(), mistake = broken(), hash = hashOf(now);
-  if (location.hash.slice(1) !== hash) location.replace(`#${hash}`);
+  const now = state(), mistake = broken();
+  history.replaceState(null, "", `#${hashOf(now)}`);
   element("stop").disabled = false;
   element("told").replaceChildren();
   element("counts").replaceChildren();
   say("", "Running …", "");
   show(now.variant, mistake, new Set());
   try {
-    const result = await runProgram(now, mistake?.id ?? now.variant), report = reportOf(result);
+    const result = await runProgram(now, mistake?.id ?? now.variant);
+    const report = result.out.startsWith("{") ? JSON.parse(result.out) : null; // or it was stopped, and says why in words; a lab prints
     element("stop").disabled = true;
     window.finished = { result, report, state: now }; // for the tests
     const told = report ? conclude(result, report) : data.lab ? concludeLab(result) : concludeStopped(result);
@@ -112,7 +98,6 @@ async function run(asked = true) {
     const failed = element("verdict").className === "bad" ? element("told") : element("result"); // of a lab what it prints
     const messages = [...failed.querySelectorAll(".message")].map(({ textContent }) => textContent).join(" ");
     show(now.variant, mistake, new Set(messages.match(PLACE)));
-    if (asked) element("verdict").scrollIntoView({ block: "nearest" });
   } catch (error) {
     say("bad", `${data.served ? "The server" : "This browser"} could not run it`, error.message);
   }
@@ -147,9 +132,8 @@ function wrongTensor([name, { worst, max_abs, tolerance, non_finite }]) {
   return `${TENSORS[name]} is wrong: ${error}. Worst at ${place}: ${short(worst.got)}, expected ${short(worst.expected)}.`;
 }
 
-const COUNTS = { read_bytes: "bytes read", written_bytes: "bytes written", sectors: "sectors of 32 bytes", barriers: "barriers",
-  warp_operations: "warp operations", bank_conflicts: "bank conflicts", atomics: "atomics", tensor_core_products: "tensor-core products",
-  launches: "launches", blocks: "blocks", threads: "threads" };
+const COUNTS = ["read_bytes", "written_bytes", "sectors", "barriers", "warp_operations", "bank_conflicts", "atomics", "tensor_core_products",
+  "launches", "blocks", "threads"];
 
 const differs = ([, predicted, counted]) => (predicted ?? counted) !== counted;
 
@@ -184,7 +168,7 @@ function concludeStopped(result) {
 function conclude(result, { threads, check, predicted, counters }) {
   const { mistakes, hints } = threads ?? { mistakes: [], hints: [] };
   const wrong = Object.entries(check.tensors).filter(([, tensor]) => !tensor.passed);
-  const rows = Object.entries(COUNTS).map(([key, name]) => [name, predicted?.[key], counters[key]]);
+  const rows = COUNTS.map((key) => [key.replaceAll("_", " "), predicted?.[key], counters[key]]);
   const more = rows.filter(differs), names = wrong.map(([name]) => TENSORS[name]).join(", ");
   const parts = [mistakes.length ? "Race" : "", names ? `${names} wrong` : ""].filter(Boolean);
   if (parts.length) say("bad", parts.join(", "), `Found in ${seconds(result)}.`);
@@ -240,10 +224,10 @@ function show(variant, mistake, hits) {
 
 // --- Begin ------------------------------------------------------------------------------------------------------------------
 
-function fromHash(asked) {
+function fromHash() {
   const wanted = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   take({ ...data.breaks.find(({ id }) => id === wanted.break)?.state, ...wanted });
-  run(asked);
+  run();
 }
 
 document.body.classList.toggle("lab", Boolean(data.lab));
@@ -262,5 +246,5 @@ form.addEventListener("change", ({ target }) => {
 });
 form.addEventListener("submit", (event) => { event.preventDefault(); run(); });
 element("stop").addEventListener("click", () => { stop(); say("", "Stopped", "Change something and run it again."); });
-addEventListener("hashchange", () => { if (location.hash.slice(1) !== hashOf(state())) fromHash(true); });
-fromHash(location.hash.length > 1);
+addEventListener("hashchange", () => { if (location.hash.slice(1) !== hashOf(state())) fromHash(); });
+fromHash();

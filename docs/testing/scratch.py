@@ -30,7 +30,7 @@ class Copy:
 
     def configure(self, into="build"):
         """For the CPU alone, like the preset ci, but with warnings that are no errors: a reader's edit may leave a variable unused."""
-        self.expect(f"cmake --preset ci -B {into} -DFLASH_CUDA=OFF -DFLASH_WERROR=OFF")
+        self.expect(f"cmake --preset ci -B {into} -DFLASH_CUDA=OFF -DCMAKE_COMPILE_WARNING_AS_ERROR=OFF")
 
     def run(self, command, program=("bash", "-o", "pipefail", "-c")):
         """(exit code, what it printed)"""

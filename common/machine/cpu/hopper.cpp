@@ -123,10 +123,6 @@ void wgmma_issue(const WgmmaThread& part, Site site) {
   const Unwatched unwatched;
   hopper("wgmma", site).warpgroups.issue(part, site);
 }
-WgmmaReads wgmma_reads() {
-  const Unwatched unwatched;
-  return machine::running_worker("wgmma").hopper().warpgroups.reads();
-}
 void wgmma_fence(Site site) {
   const Unwatched unwatched;
   hopper("wgmma_fence", site).warpgroups.fence();

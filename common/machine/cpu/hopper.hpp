@@ -72,30 +72,14 @@ void start_load(void* to, const BulkMemory& from, int bytes, Mbarrier&, Site);
 /// What the running thread has done up to here lies before the end of the mbarrier's phase.
 void publish(const Mbarrier&);
 
-/// ThreadSanitizer takes the load for a store by the thread that issues it.
-inline void note_load([[maybe_unused]] void* to, [[maybe_unused]] int bytes, const Mbarrier& barrier) {
-#ifdef FLASH_TSAN
-  for (int i = 0; i < bytes / 4; ++i) static_cast<Word32*>(to)[i].bits = 0xFFFFFFFFu;
-#endif
-  publish(barrier);
-}
-/// And a store of the TMA for reads.
-inline void note_store([[maybe_unused]] const void* from, [[maybe_unused]] int bytes) {
-#ifdef FLASH_TSAN
-  for (int i = 0; i < bytes / 4; ++i) {
-    [[maybe_unused]] const volatile unsigned read = static_cast<const Word32*>(from)[i].bits;
-  }
-#endif
-}
-
 inline void tma_load(void* panel, const TensorMap& map, Mbarrier& barrier, int col, int row, int head, int batch,
                      Site site = Site::here()) {
   start_load(panel, map, barrier, {col, row, head, batch}, site);
-  note_load(panel, map.box_rows * 128, barrier);
+  publish(barrier);
 }
 inline void bulk_load(void* to, const BulkMemory& from, int bytes, Mbarrier& barrier, Site site = Site::here()) {
   start_load(to, from, bytes, barrier, site);
-  note_load(to, bytes, barrier);
+  publish(barrier);
 }
 
 void start_store(const TensorMap&, const void* panel, const BoxAt&, Site);
@@ -103,15 +87,12 @@ void start_store(const BulkMemory& to, const void* from, int bytes, bool add, Si
 
 inline void tma_store(const TensorMap& map, const void* panel, int col, int row, int head, int batch,
                       Site site = Site::here()) {
-  note_store(panel, map.box_rows * 128);
   start_store(map, panel, {col, row, head, batch}, site);
 }
 inline void bulk_store(const BulkMemory& to, const void* from, int bytes, Site site = Site::here()) {
-  note_store(from, bytes);
   start_store(to, from, bytes, false, site);
 }
 inline void bulk_reduce_add(const BulkMemory& to, const float* from, int bytes, Site site = Site::here()) {
-  note_store(from, bytes);
   start_store(to, from, bytes, true, site);
 }
 void bulk_commit(Site = Site::here());

@@ -39,14 +39,6 @@ template <int Count, bool Trans>
 void ldmatrix_as(unsigned (&r)[Count], const void* row, Site site) {
   LdmatrixLane lane{Count, Trans, row, {}};
   ldmatrix(lane, site);
-#ifdef FLASH_TSAN
-  // Who reads a row is not laid down: the lane that points to it counts as a reader too, beside those that receive its words.
-  if constexpr (Count == 4) {  // then all lanes point to rows that are read
-    for (int w = 0; w < 4; ++w) {
-      [[maybe_unused]] const volatile unsigned read = static_cast<const Word32*>(row)[w].bits;
-    }
-  }
-#endif
   for (int m = 0; m < Count; ++m) {
     if constexpr (Trans) {
       const unsigned low = reinterpret_cast<const Word16*>(lane.source[2 * m])->bits;

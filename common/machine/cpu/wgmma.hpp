@@ -36,24 +36,6 @@ struct WgmmaThread {
 };
 
 void wgmma_issue(const WgmmaThread&, Site);
-/// The chunks of 16 bytes that the product issued last reads, to be read by the running thread.
-struct WgmmaReads {
-  const Word32* const* chunks;
-  std::size_t count;
-};
-WgmmaReads wgmma_reads();
-
-/// A product as ThreadSanitizer sees it: one lane of each warp reads what the warpgroup does.
-inline void issue(const WgmmaThread& part, Site site) {
-  wgmma_issue(part, site);
-#ifdef FLASH_TSAN
-  const WgmmaReads reads = wgmma_reads();
-  for (std::size_t i = 0; i < reads.count; ++i) {
-    for (int w = 0; w < 4; ++w) [[maybe_unused]] const volatile unsigned read = reads.chunks[i][w].bits;
-  }
-#endif
-}
-
 void wgmma_fence(Site = Site::here());
 void wgmma_commit(Site = Site::here());
 /// `count` accumulators at `complete` must have been waited for.
@@ -68,12 +50,12 @@ MmaType mma_type() {
 template <class T, int Registers, Major A, Major B>
 void wgmma(float (&d)[Registers], WgmmaOperand<A> a, WgmmaOperand<B> b, bool accumulate, Site site = Site::here()) {
   static_assert(Registers % 8 == 0 && Registers <= 128, "wgmma takes N = 16, 32, ..., 256: 8, 16, ..., 128 registers");
-  issue({mma_type<T>(), 2 * Registers, accumulate, A, B, {a.low, a.high}, {b.low, b.high}, nullptr, d}, site);
+  wgmma_issue({mma_type<T>(), 2 * Registers, accumulate, A, B, {a.low, a.high}, {b.low, b.high}, nullptr, d}, site);
 }
 template <class T, int Registers, Major B>
 void wgmma(float (&d)[Registers], const unsigned (&a)[4], WgmmaOperand<B> b, bool accumulate, Site site = Site::here()) {
   static_assert(Registers % 8 == 0 && Registers <= 128, "wgmma takes N = 16, 32, ..., 256: 8, 16, ..., 128 registers");
-  issue({mma_type<T>(), 2 * Registers, accumulate, Major::k, B, {}, {b.low, b.high}, a, d}, site);
+  wgmma_issue({mma_type<T>(), 2 * Registers, accumulate, Major::k, B, {}, {b.low, b.high}, a, d}, site);
 }
 
 // Site::here() cannot be the default of a parameter that follows a pack: one function for each number of accumulators.

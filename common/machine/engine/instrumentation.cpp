@@ -95,7 +95,7 @@ void watch_atomic(simt::Site site, const void* address, std::size_t bytes) {
   if (instruments.watch != nullptr) watch_access(address, bytes, AccessKind::atomic, {.file = site.file, .line = site.line});
 }
 
-#if !defined(FLASH_ASAN) && !defined(FLASH_TSAN)
+#ifndef FLASH_ASAN
 namespace {
 
 /// Ends the block if the access meddles with what is in flight.

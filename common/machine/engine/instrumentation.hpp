@@ -66,7 +66,7 @@ struct CallPlace {
 /// Of a function of the simulator that a kernel has called, by the address it returns to and its frame. Kernels keep frame pointers
 /// (common/cmake/options.cmake): a frame begins with that of the caller, and the address to return to comes next.
 CallPlace call_place(const void* returns_to, const void* frame);
-#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(FLASH_ASAN) && !defined(FLASH_TSAN)
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(FLASH_ASAN)
 #define FLASH_FRAME __builtin_frame_address(0)
 #else
 #define FLASH_FRAME nullptr
@@ -82,8 +82,8 @@ void watch_view(simt::Site, const void* address, std::size_t bytes, bool write, 
 /// An atomic of the TMA.
 void watch_atomic(simt::Site, const void* address, std::size_t bytes);
 
-/// Are kernels compiled that way? Not under AddressSanitizer and ThreadSanitizer, which have a library of their own.
-#if defined(FLASH_ASAN) || defined(FLASH_TSAN)
+/// Are kernels compiled that way? Not under AddressSanitizer, which has a library of its own.
+#ifdef FLASH_ASAN
 constexpr bool instrumented = false;
 #else
 constexpr bool instrumented = true;

@@ -1,7 +1,6 @@
 #include "common/machine/engine/observers.hpp"
 
 #include "common/machine/engine/module.hpp"
-#include "common/machine/engine/sanitizer.hpp"
 #include "common/machine/engine/shared_memory.hpp"
 
 #include <utility>
@@ -37,32 +36,18 @@ void Observers::end_block() {
   if (trace_ != nullptr) trace_->end_block();
 }
 
-void Observers::order(const std::vector<Thread*>& threads, [[maybe_unused]] void* token) {
-  if (race_detector_ != nullptr) {
-    if (threads.size() == scheduler_.threads().size()) {
-      race_detector_->barrier();
-    } else {
-      std::vector<int> numbers;
-      for (const Thread* thread : threads) numbers.push_back(thread->number);
-      race_detector_->meet(numbers);
-    }
+void Observers::order(const std::vector<Thread*>& threads) {
+  if (race_detector_ == nullptr) return;
+  if (threads.size() == scheduler_.threads().size()) {
+    race_detector_->barrier();
+  } else {
+    std::vector<int> numbers;
+    for (const Thread* thread : threads) numbers.push_back(thread->number);
+    race_detector_->meet(numbers);
   }
-#ifdef FLASH_TSAN
-  void* const self = sanitizer::current_fiber();
-  for (Thread* thread : threads) {
-    sanitizer::switch_fiber(thread->fiber);
-    sanitizer::release(token);
-  }
-  for (Thread* thread : threads) {
-    sanitizer::switch_fiber(thread->fiber);
-    sanitizer::acquire(token);
-  }
-  sanitizer::switch_fiber(self);
-#endif
 }
 
 void Observers::release(void* token) {
-  sanitizer::release(token);
   if (race_detector_ != nullptr) race_detector_->release(scheduler_.current().number, token);
 }
 
@@ -71,7 +56,6 @@ void Observers::draw(void* token) {
 }
 
 void Observers::acquire(void* token) {
-  sanitizer::acquire(token);
   if (race_detector_ != nullptr) race_detector_->acquire(scheduler_.current().number, token);
 }
 

@@ -1,4 +1,4 @@
-// Whoever looks at what the threads of a block do: the race detector, ThreadSanitizer, the trace.
+// Whoever looks at what the threads of a block do: the race detector, the trace.
 #pragma once
 
 #include "common/machine/engine/race_detector.hpp"
@@ -21,8 +21,8 @@ class Observers {
   void end_block();
 
   RaceDetector* race_detector() { return race_detector_.get(); }  ///< null: nobody looks
-  /// These threads have met: what each did before lies before what each does from now on. Token: one for each set of threads.
-  void order(const std::vector<Thread*>&, void* token);
+  /// These threads have met: what each did before lies before what each does from now on.
+  void order(const std::vector<Thread*>&);
   /// What a token orders. Token: the target of an atomic, an mbarrier's phase.
   void release(void* token);
   void acquire(void* token);

@@ -158,16 +158,4 @@ void Warpgroups::note_reads(const Product& product, int warp) const {
     watch_view(product.site, reinterpret_cast<const void*>(range.begin), range.end - range.begin, false);
 }
 
-simt::WgmmaReads Warpgroups::reads() {
-  reads_.clear();
-  const Thread& thread = scheduler_.current();
-  if (thread.lane() != 0) return {nullptr, 0};
-  const Group& group = groups_[static_cast<std::size_t>(thread.number / 128)];
-  const Product& product = group.products[lane(thread.number).issued - 1 - group.first];
-  for (const auto* units : {&product.a_units, &product.b_units}) {
-    for (const std::uint32_t unit : *units) reads_.push_back(reinterpret_cast<const simt::Word32*>(proxy_.address_of(unit)));
-  }
-  return {reads_.data(), reads_.size()};
-}
-
 }  // namespace flash::machine

@@ -30,22 +30,15 @@ const char* rule_of(Scheduler::Fault fault) {
 
 }  // namespace
 
-Scheduler::~Scheduler() {
-  for (Thread& thread : all_) {
-    if (thread.fiber != nullptr) sanitizer::destroy_fiber(thread.fiber);
-  }
-}
-
 void Scheduler::start_launch(const KernelCall& kernel, const Options& options, Grid* grid) {
   kernel_ = &kernel;
   grid_ = grid;
   options_ = options;
   failure_ = nullptr;
-  main_fiber_ = sanitizer::current_fiber();
   const dim3 block = kernel.shape.block;
   const unsigned count = block.x * block.y * block.z;
   stacks_.reserve(static_cast<int>(count));
-  while (all_.size() < count) all_.emplace_back().fiber = sanitizer::create_fiber();
+  while (all_.size() < count) all_.emplace_back();
   threads_.clear();
   for (unsigned n = 0; n < count; ++n) {
     Thread& thread = all_[n];
@@ -83,41 +76,15 @@ void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
 }
 
 void Scheduler::run() {
-  order_with_main(true);
   main_stack_ = {};
   sanitizer::start_switch(current_->stack);
-  sanitizer::switch_fiber(current_->fiber);
   switch_context(main_, current_->context);
   sanitizer::finish_switch();
   reset_instruments();
-  order_with_main(false);
   if (fault_ != Fault::none)
     failure_ = std::make_exception_ptr(KernelError(rule_of(fault_), place(true) + ": " + message(fault_)));
   fault_ = Fault::none;
   current_ = nullptr;
-}
-
-// What the launching thread did comes before the block; what the block did comes before what follows on this thread.
-void Scheduler::order_with_main([[maybe_unused]] bool begin) {
-#ifdef FLASH_TSAN
-  if (begin) sanitizer::release(&main_);
-  for (Thread* thread : threads_) {
-    sanitizer::switch_fiber(thread->fiber);
-    begin ? sanitizer::acquire(&main_) : sanitizer::release(&main_);
-  }
-  sanitizer::switch_fiber(main_fiber_);
-  if (!begin) sanitizer::acquire(&main_);
-#endif
-}
-
-// A thread that was abandoned stays for ever in the calls, or the signal handler, that it was in.
-void Scheduler::end_block() {
-  if (failure_ == nullptr) return;
-  for (Thread* thread : threads_) {
-    if (thread->fiber == nullptr) continue;
-    sanitizer::destroy_fiber(thread->fiber);
-    thread->fiber = sanitizer::create_fiber();
-  }
 }
 
 void Scheduler::enter() {
@@ -140,11 +107,9 @@ void Scheduler::mark_exited() {
 }
 
 void Scheduler::suspend() {
-  sanitizer::watch_again();  // it may never come back here
   Thread* const next = next_ready();
   if (next == nullptr) leave_block();   // every thread waits or has exited: stuck
   if (next != current_) resume(*next);  // something asynchronous may have woken the very one
-  sanitizer::stop_watching();
 }
 
 void Scheduler::resume(Thread& next) {
@@ -157,14 +122,12 @@ void Scheduler::resume(Thread& next) {
   instruments.unwatched = next.unwatched;
   if (instruments.locals.begin != 0) instruments.stack = next.stack.region();
   sanitizer::start_switch(next.stack);
-  sanitizer::switch_fiber(next.fiber);
   switch_context(self.context, next.context);
   sanitizer::finish_switch();
 }
 
 void Scheduler::leave_block() {
   sanitizer::start_switch(main_stack_);
-  sanitizer::switch_fiber(main_fiber_);
   switch_context(current_->context, main_);
   __builtin_unreachable();
 }
@@ -186,8 +149,7 @@ void Scheduler::abandon(Fault fault, const void* address, const void* instructio
 
 void Scheduler::make_ready(const std::vector<Thread*>& threads) {
   const auto first = static_cast<std::ptrdiff_t>(ready_.size());
-  // No insert(): it calls memmove, which ThreadSanitizer would take for an access of the kernel.
-  for (Thread* thread : threads) ready_.push_back(thread);
+  ready_.insert(ready_.end(), threads.begin(), threads.end());
   if (options_.order == Order::forward) std::reverse(ready_.begin() + first, ready_.end());  // the last one goes first
 }
 
@@ -207,7 +169,6 @@ Thread* Scheduler::next_ready() {
 
 /// No thread can go on: time for something asynchronous.
 void Scheduler::happen() {
-  sanitizer::stop_watching();
   Thread* const before = current_;
   {
     auto end = due_.end();
@@ -228,7 +189,6 @@ void Scheduler::happen() {
   }
   current_ = before;
   simt::threadIdx = current_->index;
-  sanitizer::watch_again();  // what is here may be left for good
   if (failure_ != nullptr) leave_block();
 }
 

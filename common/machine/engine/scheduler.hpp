@@ -21,7 +21,6 @@ namespace flash::machine {
 class Scheduler {
  public:
   Scheduler() = default;
-  ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
@@ -30,8 +29,6 @@ class Scheduler {
   void start_block(std::uint64_t block, void (*entry)());
   /// Runs them until all have exited, none can go on, or one fails; then `instruments` are reset.
   void run();
-  /// Makes new fibers if the block has failed.
-  void end_block();
 
   // In the fiber of a thread: its first call, and its last.
   void enter();
@@ -104,7 +101,6 @@ class Scheduler {
   };
 
   bool take_share();
-  void order_with_main(bool begin);
   void resume(Thread&);
   [[noreturn]] void leave_block();
   Thread* next_ready();
@@ -131,7 +127,6 @@ class Scheduler {
   std::uintptr_t fault_address_ = 0, fault_instruction_ = 0;
   Context main_;
   Stack main_stack_;
-  void* main_fiber_ = nullptr;
 };
 
 }  // namespace flash::machine

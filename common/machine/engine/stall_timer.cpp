@@ -30,11 +30,9 @@ std::mutex timer_mutex;
 int timer_users = 0;
 std::atomic<int> most_seconds = 10;
 
-void set_timer([[maybe_unused]] int seconds) {
-#ifndef FLASH_TSAN  // it holds signals back until they come too late
+void set_timer(int seconds) {
   const itimerval every{{seconds, 0}, {seconds, 0}};
   setitimer(ITIMER_VIRTUAL, &every, nullptr);
-#endif
 }
 
 }  // namespace

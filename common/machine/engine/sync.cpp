@@ -77,7 +77,7 @@ void Worker::complete_barrier() {
   ++block.counters.barriers;
   observers.trace("syncthreads", {{"number", static_cast<std::int64_t>(block.counters.barriers)}}, first->site);
   if (block.options.count) block.count_logged_accesses();
-  observers.order(scheduler.threads(), &at_barrier_);
+  observers.order(scheduler.threads());
   scheduler.make_ready(released_);
 }
 
@@ -132,8 +132,7 @@ bool Worker::complete_warp_operation(Warp& warp, const Thread& thread) {
     }
   }
   if (operation == WarpOperation::syncwarp) {
-    observers.order(lanes_,
-                    lanes_.front());  // one token for each lowest lane: only lanes that have met it can have left a clock there
+    observers.order(lanes_);
   } else if (operation == WarpOperation::ldmatrix || operation == WarpOperation::stmatrix || operation == WarpOperation::mma) {
     tensor_core(operation);
   } else if (operation == WarpOperation::elect) {

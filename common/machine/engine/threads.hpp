@@ -30,9 +30,8 @@ struct PendingCopy {
 struct Thread {
   Context context;
   Stack stack;
-  void* fiber = nullptr;  ///< ThreadSanitizer's name for it
-  uint3 index{};          ///< threadIdx
-  int number = 0;         ///< in the block
+  uint3 index{};   ///< threadIdx
+  int number = 0;  ///< in the block
   State state = State::ready;
   // Where and for what it waits.
   Site site;

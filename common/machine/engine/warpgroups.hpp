@@ -36,8 +36,6 @@ class Warpgroups {
   void end_block() const;
 
   void issue(const WgmmaThread&, Site);
-  /// For lane 0 of a warp.
-  simt::WgmmaReads reads();
   void fence();
   void commit(Site);
   void wait(int newest, const float* const* complete, int count, Site);
@@ -121,7 +119,6 @@ class Warpgroups {
   std::vector<Lane> lanes_;    ///< by thread
   std::vector<Group> groups_;  ///< warpgroups
   int in_flight_ = 0;          ///< accumulators, of all lanes
-  std::vector<const simt::Word32*> reads_;
 };
 
 }  // namespace flash::machine

@@ -106,7 +106,6 @@ void Worker::end_block() {
       scheduler.fail(std::current_exception());
     }
   }
-  scheduler.end_block();
   observers.end_block();
   block.count_logged_accesses();
 }
@@ -129,9 +128,7 @@ void Worker::run_thread() {
   worker.scheduler.enter();
   try {
     worker.block.kernel->invoke(worker.block.kernel->call);
-#ifndef FLASH_TSAN
     instruments.unwatched = 1;  // the kernel's variables are gone, and what follows may use their place
-#endif
     worker.thread_exits();
   } catch (...) {
     worker.scheduler.fail(std::current_exception());

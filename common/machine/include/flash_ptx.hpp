@@ -313,9 +313,9 @@ void wgmma(MmaType type, float* const (&d)[N / 2], const unsigned* a_registers, 
   const auto operand = [](std::uint64_t bits) {
     return WgmmaOperand<Major::k>{static_cast<unsigned>(bits), static_cast<unsigned>(bits >> 32)};
   };
-  issue({type, N, accumulate, a_trans != 0 ? Major::mn : Major::k, b_trans != 0 ? Major::mn : Major::k, operand(a), operand(b),
-         a_registers, d[0]},
-        site);
+  wgmma_issue({type, N, accumulate, a_trans != 0 ? Major::mn : Major::k, b_trans != 0 ? Major::mn : Major::k, operand(a),
+               operand(b), a_registers, d[0]},
+              site);
 }
 
 }  // namespace flash::plain

@@ -35,7 +35,7 @@ def prepare(build, stages):
     if not home or not os.path.exists(home) or not os.path.samefile(home, ROOT):
         print(f"course: preparing {build} for {ROOT}, once", flush=True)
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-        options = ["-DCMAKE_BUILD_TYPE=Release", f"-DFLASH_CUDA={cached(build, 'FLASH_CUDA') or 'OFF'}", "-DFLASH_WERROR=OFF"]
+        options = ["-DCMAKE_BUILD_TYPE=Release", f"-DFLASH_CUDA={cached(build, 'FLASH_CUDA') or 'OFF'}"]
         must(["cmake", "--fresh", "-S", ROOT, "-B", build, *generator, *options], "the project cannot be configured")
     if new:
         print(f"course: building {', '.join(new)}; that takes a minute or two for a stage, once", flush=True)
