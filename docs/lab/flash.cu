@@ -1,6 +1,6 @@
 // Five more kernels with a line missing: the way from a softmax to FlashAttention. Judged at each save by
 //   common/run --strict --watch docs/lab/flash.cu
-// Stuck? docs/chapters/03_online_softmax.md derives lines 1 to 4, docs/chapters/04_fa1_forward.md line 5. The answers are at the end.
+// Stuck? Press h, twice for the answer. docs/chapters/03_online_softmax.md derives lines 1 to 4, docs/chapters/04_fa1_forward.md line 5.
 #include "judge.hpp"
 
 // 1. The softmax weights of n scores are exp(s[j]) / sum. Here the scores are near 100, and expf(100) is more than a float can hold. A
@@ -79,7 +79,7 @@ int main() {
   float *s, *large, *v, *q, *out;
   for (float** array : {&s, &large, &v, &q, &out}) cudaMallocManaged(array, 8 * sizeof(float));
   const float scores[] = {1, 2, 4, 0, 3, 1, 0, 2};  // of the running example, and four more
-  for (int i = 0; i < 8; ++i) s[i] = scores[i], large[i] = 96 + s[i], v[i] = 10 * i, q[i] = 1 - i, out[i] = NAN;
+  for (int i = 0; i < 8; ++i) s[i] = scores[i], large[i] = 96 + s[i], v[i] = 10 * i, q[i] = 1 - i, out[i] = UNWRITTEN;
   safe<<<1, 1>>>(4, large, out);
   judge("1 of 5, safe", out, {1.2034f}, "YOUR LINE 1: l += ...; the exponent is never above 0");
   out[0] = 1;
@@ -98,6 +98,3 @@ int main() {
       "All five are right: that is FlashAttention. Next: docs/chapters/00_introduction.md, and a kernel with more to write,\n"
       "docs/course/course.py blank 03_online_sum mine\n");
 }
-
-// Answers. 1: l += expf(s[j] - m);  2: l *= expf(old - m);  3: o = o * expf(old - m) + expf(s[j] - m) * v[j];
-// 4: l = l * expf(m - all_m) + other_l * expf(other_m - all_m);  5: __syncthreads();

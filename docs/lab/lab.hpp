@@ -26,8 +26,7 @@ class Array {
     for (Line& line : lines_) line.fill(NAN);
     machine::add_device_memory(lines_.data(), static_cast<std::size_t>(rows * cols) * sizeof(float));
   }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
+  Array(Array&&) = delete;
   ~Array() { machine::remove_device_memory(lines_.data()); }
 
   float& operator()(int row, int col) {
@@ -56,19 +55,21 @@ class Array {
   std::vector<Line> lines_;
 };
 
+template <class Change>
+void change_options(Change change) {
+  Options changed = options();
+  change(changed);
+  set_options(changed);
+}
+
 /// Takes the threads of a block in this order from now on.
 inline void set_order(Order order, std::uint64_t seed = 0) {
-  Options changed = options();
-  changed.order = order;
-  changed.seed = seed;
-  set_options(changed);
+  change_options([&](Options& changed) { changed.order = order, changed.seed = seed; });
 }
 
 /// Counts from zero, bank conflicts and sectors too, which are counted on request only.
 inline void start_counting() {
-  Options counting = options();
-  counting.count = true;
-  set_options(counting);
+  change_options([](Options& changed) { changed.count = true; });
   reset_counters();
 }
 
@@ -86,21 +87,17 @@ std::string message_of(Function run) {
 /// What watching finds of a race, "" if there is none.
 template <class Function>
 std::string race_of(Function run) {
-  Options watching = options();
-  watching.watch = true;
-  set_options(watching);
+  change_options([](Options& changed) { changed.watch = true; });
   reset_findings();
   run();
-  watching.watch = false;
-  set_options(watching);
+  change_options([](Options& changed) { changed.watch = false; });
   return findings().races.empty() ? "" : sentence(findings().races.front());
 }
 
 /// Remembers whether every claim of the program was true.
 class Claims {
  public:
-  /// The first thing in a program: ends it if an environment variable of the simulator has a value that is not allowed, and lets an error
-  /// of a kernel end it with a message alone.
+  /// The first thing in a program. An error, as of a kernel or in a variable of the environment, ends it with a message alone.
   Claims() {
     std::set_terminate([] {
       std::fflush(stdout);
@@ -108,15 +105,10 @@ class Claims {
         throw;
       } catch (const std::exception& error) {
         std::fprintf(stderr, "%s\n", error.what());
+        std::_Exit(dynamic_cast<const UsageError*>(&error) != nullptr ? 2 : 1);
       }
-      std::_Exit(1);
     });
-    try {
-      options();
-    } catch (const UsageError& error) {
-      std::fprintf(stderr, "%s\n", error.what());
-      std::exit(2);
-    }
+    options();
   }
 
   void check(bool is_true, const std::string& claim) {

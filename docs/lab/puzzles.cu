@@ -1,6 +1,6 @@
 // Five kernels. In each of them one line is missing: yours. This command judges them at each save, and shows the first that is wrong:
 //   common/run --strict --watch docs/lab/puzzles.cu
-// Stuck? docs/chapters/cuda_from_zero.md explains what you need, and has the answers at its end. To begin anew: git checkout docs/lab/puzzles.cu
+// Stuck? Press h, twice for the answer. docs/chapters/cuda_from_zero.md explains what you need. To begin anew: git checkout docs/lab/puzzles.cu
 #include "judge.hpp"
 
 // 1. Eight threads run this kernel. Each of them doubles one number: out[i] becomes 2 a[i].
@@ -51,7 +51,7 @@ int main() {
   float *a, *v, *out;
   for (float** array : {&a, &v, &out}) cudaMallocManaged(array, 10 * sizeof(float));
   const float numbers[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
-  for (int i = 0; i < 10; ++i) a[i] = numbers[i], v[i] = 10 * i, out[i] = NAN;
+  for (int i = 0; i < 10; ++i) a[i] = numbers[i], v[i] = 10 * i, out[i] = UNWRITTEN;
   twice<<<1, 8>>>(a, out);
   judge("1 of 5, twice", out, {6, 2, 8, 2, 10, 18, 4, 12}, "YOUR LINE 1: thread i doubles its own element of a");
   guard<<<3, 4>>>(10, a, out);

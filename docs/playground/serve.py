@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """The playground's page with an editor, for the kernels of one stage: common/try.sh STAGE --serve runs it.
 
-A save compiles with the compiler of this machine and runs the native program. The server listens on 127.0.0.1 alone, and answers those who know
-the token in its address. It writes to no file but the stage's kernels, and runs nothing but the build and the stage's program, which gets the
-limits of the course's grader. That program is the reader's own code.
+The server listens on 127.0.0.1 alone, and answers those who know the token in its address. It writes to no file but the stage's kernels, and
+runs nothing but the build and the stage's program, which gets the limits of the course's grader.
 """
 
 import contextlib
@@ -29,6 +28,8 @@ BUILDING = {"seconds": 120, "memory": 4096, "file_size": 512}  # seconds of proc
 RUNNING = {"seconds": 8, "memory": 1536, "file_size": 32}
 ABOUT = """Edit a kernel of the stage. Saving writes the file, compiles it with the compiler of this machine and runs it on the simulator.
     Once it is right here, common/try.sh without --serve runs the stage's tests."""
+WAIT = """<!doctype html><meta http-equiv="refresh" content="2"><title>Building</title><p>The terminal shows how far the build is: the first takes a
+minute or two. Then the editor opens here by itself."""
 
 
 def digest(text):
@@ -54,7 +55,7 @@ class Stage:
     """Its kernels, and one save or run at a time."""
 
     def __init__(self, name):
-        self.name, self.own = name, sorted(str(path.relative_to(ROOT)) for path in (ROOT / name).rglob("*.cuh"))
+        self.name, self.built, self.own = name, False, sorted(str(path.relative_to(ROOT)) for path in (ROOT / name).rglob("*.cuh"))
         self.lock = threading.Lock()
 
     def save(self, file, text, was):
@@ -79,10 +80,11 @@ class Stage:
         return ended("", readable(done.err), began, done.code, readable(done.out))
 
     def page(self):
-        done = limited([ROOT / "build/bin" / self.name, "--list", "--device", "cpu", "--json"], {}, RUNNING)
-        listed = json.loads(done.out)["variants"]
+        listed = json.loads(limited([ROOT / "build/bin" / self.name, "--list", "--device", "cpu", "--json"], {}, RUNNING).out)["variants"]
         first = next((variant for variant in listed if variant["name"] != "options"), listed[0])  # which is chapter 09's
         texts = {file: (ROOT / file).read_text() for file in self.own}
+        near = [first["kernel"], *re.findall('#include "(.+)"', texts[first["kernel"]])]  # the editor opens where a barrier can be deleted
+        first["kernel"] = next((file for file in near if "__syncthreads();" in texts.get(file, "")), near[0])
         data = {"start": start_of(first, 0), "variants": listed, "breaks": [], "files": texts}
         data["served"] = {file: digest(text) for file, text in texts.items()}
         css, script = ("".join((HERE / name).read_text() for name in names) for names in (("page.css", "edit.css"), ("edit.js", "page.js")))
@@ -113,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         path = self.asked()
         if path == "":
-            self.answer(200, self.server.stage.page(), "text/html")
+            self.answer(200, self.server.stage.page() if self.server.stage.built else WAIT, "text/html")
         else:
             self.answer(403 if path is None else 404, {"error": "open the address that try.sh has printed"})
 
@@ -143,7 +145,10 @@ def main(name):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads, server.stage, server.token = True, Stage(name), secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{server.server_port}/{server.token}/"
-    print(f"try: open {address} in a browser of this machine; it answers once {name} is built. Ctrl-C ends it", flush=True)
+    print(f"try: open {address} in a browser of this machine. Ctrl-C ends it", flush=True)
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
+        webbrowser.open(address)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     build = subprocess.Popen([TRY, name, "--build"], start_new_session=True)
     try:
         if code := build.wait():
@@ -151,10 +156,9 @@ def main(name):
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(build.pid, signal.SIGTERM)  # with its compilers, if we end before it
+    server.stage.built = True
     print(f"try: {name} is built", flush=True)
-    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
-        webbrowser.open(address)
-    server.serve_forever()
+    signal.pause()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,7 +85,7 @@ class Serve(unittest.TestCase):
     def test_it_ends_by_each_signal(self):
         for end in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             with subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as server:
-                self.assertIn("http://127.0.0.1:", server.stdout.readline())
+                self.assertIn("Building", urllib.request.urlopen(server.stdout.readline().split()[2]).read().decode())
                 server.send_signal(end)
 
     def test_a_run_without_an_end_is_ended(self):

@@ -54,6 +54,7 @@ void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes, Site site) {
 }
 void mbarrier_wait(Mbarrier& barrier, int parity, Site site) {
   const Unwatched unwatched;
+  machine::running_worker("mbarrier_wait").scheduler.current().called = FLASH_CALLED_FROM;
   hopper("mbarrier_wait", site).mbarriers.wait(&barrier, parity, site);
 }
 

@@ -32,22 +32,23 @@ struct Place {
   State state;
   const char* call;
   Site site;
+  CallPlace called;  ///< of the first thread
   std::vector<int> threads;
 };
 
 Place place_of(const Thread& thread) {
   switch (thread.state) {
     case State::at_barrier:
-      return {thread.state, name_of(thread.barrier), thread.site, {}};
+      return {thread.state, name_of(thread.barrier), thread.site, thread.called, {}};
     case State::in_warp_operation:
-      return {thread.state, name_of(thread.request.operation), thread.site, {}};
+      return {thread.state, name_of(thread.request.operation), thread.site, thread.called, {}};
     case State::parked:
-      return {thread.state, thread.parked_in, thread.site, {}};
+      return {thread.state, thread.parked_in, thread.site, thread.called, {}};
     case State::ready:
     case State::exited:
       break;
   }
-  return {thread.state, "", {}, {}};
+  return {thread.state, "", {}, {}, {}};
 }
 
 }  // namespace
@@ -113,7 +114,7 @@ std::string waits(const std::vector<Thread*>& threads) {
     const bool one = place.threads.size() == 1;
     if (!text.empty()) text += ", ";
     text += (one ? "thread " : "threads ") + ranges(place.threads) + (one ? " waits in " : " wait in ") + place.call + " at " +
-            words(place.site);
+            words(place.site) + caller_of(place.site, place.called);
   }
   if (!rest.empty()) text += ", " + rest;
   return text;
@@ -134,7 +135,7 @@ void fail(RuleId rule, Site site, const std::string& message) {
     if (machine::is_machine(site.file)) line = call;
   }
   const std::string at = " at " + machine::words(line);
-  throw KernelError(name_of(rule), where + message + (message.ends_with(at) ? "" : at));
+  throw KernelError(name_of(rule), where + message + ((message + ",").find(at + ",") != std::string::npos ? "" : at));
 }
 
 void fail(RuleId rule, Site site, const char* message) {

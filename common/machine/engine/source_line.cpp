@@ -128,6 +128,18 @@ SourceLine source_line(const CodePlace& place) {
   return found;
 }
 
+std::string caller_of(simt::Site site, const CallPlace& from) {
+  std::string function, text;  // the last function on the way out
+  for (const Frame& frame : frames_at({from.address, from.callers[0], from.callers[1], from.callers[2]})) {
+    if (function.empty() && without_source_dir(frame.line) == words(site)) function = frame.function;
+    const bool of_kernel = !is_simulator(frame) && !is_of_library(frame) && !is_lambda(frame);
+    if (function.empty() || frame.function == function || !of_kernel) continue;
+    text += ", called from " + without_source_dir(frame.line);
+    function = frame.function;
+  }
+  return text;
+}
+
 SourceLine source_line_of_call(const void* from) {
   const auto visit = [](_Unwind_Context* frame, void* into) {
     constexpr std::size_t most = 12;

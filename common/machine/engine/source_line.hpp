@@ -1,6 +1,7 @@
 // Places in the source, for messages.
 #pragma once
 
+#include "common/machine/engine/instrumentation.hpp"
 #include "common/machine/engine/race_detector.hpp"
 
 #include <string>
@@ -18,6 +19,9 @@ SourceLine source_line(const CodePlace&);
 
 /// The same of the running call that returns to `from`; null: of this one. If all of its function is the simulator's, as of a view that is not inlined, of its callers.
 SourceLine source_line_of_call(const void* from);
+
+/// ", called from g.cuh:8, called from g.cuh:30": the lines of other functions of the kernel that led to this one.
+std::string caller_of(simt::Site, const CallPlace&);
 
 /// Is that the machine's own code, which nobody wants to read of? Then its caller's line counts.
 bool is_machine(const char* file);

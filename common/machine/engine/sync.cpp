@@ -12,12 +12,13 @@
 namespace flash {
 namespace machine {
 
-std::uint64_t Worker::barrier(BarrierKind kind, int predicate, Site site) {
+std::uint64_t Worker::barrier(BarrierKind kind, int predicate, Site site, const CallPlace& from) {
   const sanitizer::Unwatched unwatched;
   Thread& self = current();
   self.state = State::at_barrier;
   self.barrier = kind;
   self.site = site;
+  self.called = from;
   self.result = predicate != 0;
   scheduler.count_steps(barrier_steps, site);
   if (++at_barrier_ < awaited_at_barrier()) {
@@ -88,7 +89,7 @@ unsigned Worker::awaited(const Warp& warp, const WarpRequest& request) const {
   return block.options.lenient && !whole ? request.mask & warp.present & ~warp.exited : request.mask;
 }
 
-std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
+std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site, const CallPlace& from) {
   const sanitizer::Unwatched unwatched;
   Thread& self = current();
   Warp& warp = warps_[static_cast<std::size_t>(self.warp())];
@@ -111,6 +112,7 @@ std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site) {
   self.state = State::in_warp_operation;
   self.request = request;
   self.site = site;
+  self.called = from;
   warp.waiting |= 1u << self.lane();
   if (!complete_warp_operation(warp, self)) scheduler.suspend();
   return self.result;
@@ -185,21 +187,24 @@ inline namespace simt {
 using machine::BarrierKind;
 using machine::running_worker;
 
-void __syncthreads(Site site) { running_worker("__syncthreads").barrier(BarrierKind::plain, 0, site); }
+void __syncthreads(Site site) { running_worker("__syncthreads").barrier(BarrierKind::plain, 0, site, FLASH_CALLED_FROM); }
 int __syncthreads_count(int predicate, Site site) {
-  return static_cast<int>(running_worker("__syncthreads_count").barrier(BarrierKind::count, predicate, site));
+  return static_cast<int>(
+      running_worker("__syncthreads_count").barrier(BarrierKind::count, predicate, site, FLASH_CALLED_FROM));
 }
 int __syncthreads_and(int predicate, Site site) {
-  return static_cast<int>(running_worker("__syncthreads_and").barrier(BarrierKind::all, predicate, site));
+  return static_cast<int>(running_worker("__syncthreads_and").barrier(BarrierKind::all, predicate, site, FLASH_CALLED_FROM));
 }
 int __syncthreads_or(int predicate, Site site) {
-  return static_cast<int>(running_worker("__syncthreads_or").barrier(BarrierKind::any, predicate, site));
+  return static_cast<int>(running_worker("__syncthreads_or").barrier(BarrierKind::any, predicate, site, FLASH_CALLED_FROM));
 }
 
-void __syncwarp(unsigned mask, Site site) { warp_operation({WarpOperation::syncwarp, mask}, site); }
+void __syncwarp(unsigned mask, Site site) {
+  running_worker("__syncwarp").warp_operation({WarpOperation::syncwarp, mask}, site, FLASH_CALLED_FROM);
+}
 
 std::uint64_t warp_operation(const WarpRequest& request, Site site) {
-  return running_worker(machine::name_of(request.operation)).warp_operation(request, site);
+  return running_worker(machine::name_of(request.operation)).warp_operation(request, site, FLASH_CALLED_FROM);
 }
 
 }  // namespace simt

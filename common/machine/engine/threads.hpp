@@ -5,6 +5,7 @@
 #include "common/machine/cpu/thread.hpp"
 #include "common/machine/cpu/warp.hpp"
 #include "common/machine/engine/context.hpp"
+#include "common/machine/engine/instrumentation.hpp"
 #include "common/machine/engine/stack.hpp"
 
 #include <cstdint>
@@ -35,6 +36,7 @@ struct Thread {
   State state = State::ready;
   // Where and for what it waits.
   Site site;
+  CallPlace called;                 ///< by whom, as far as the call recorded it
   const char* parked_in = nullptr;  ///< "mbarrier_wait", if it is parked
   BarrierKind barrier = BarrierKind::plain;
   WarpRequest request{};

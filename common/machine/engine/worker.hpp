@@ -42,8 +42,8 @@ class Worker {
 
   // For the CUDA thread that runs now.
   Thread& current() { return scheduler.current(); }
-  std::uint64_t barrier(BarrierKind, int predicate, Site);
-  std::uint64_t warp_operation(const WarpRequest&, Site);
+  std::uint64_t barrier(BarrierKind, int predicate, Site, const CallPlace&);
+  std::uint64_t warp_operation(const WarpRequest&, Site, const CallPlace&);
   /// What the block has of Hopper; from the first use on, the block's accesses to memory are held against it.
   Hopper& hopper();
   /// The accesses since the last barrier, which are kept to count them, no longer fit into memory.

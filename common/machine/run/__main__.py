@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+import keys
 import rewrite
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -51,13 +52,13 @@ def arguments():
     parser.add_argument(
         "--without", action="append", default=[], metavar="FILE:LINE", help="leave out the barrier, guard or statement there"
     )
-    parser.add_argument("--watch", action="store_true", help="do all this again at each save of a FILE; Ctrl-C ends it")
+    parser.add_argument("--watch", action="store_true", help="do all this again at each save of a FILE; keys are shown")
     parser.add_argument("--keep", metavar="DIR", help="leave the program, the rewritten sources and the compiler's messages in a folder")
     words, program = sys.argv[1:], []
     if "--" in words:
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
     options = parser.parse_args(words)
-    options.program = program
+    options.program, options.hints = program, 0
     if not re.fullmatch(r"forward|reverse|random:\d{1,19}", options.order):
         parser.error(f"--order is '{options.order}'; allowed: forward, reverse, random:SEED")
     for path in map(pathlib.Path, options.files):
@@ -159,6 +160,7 @@ def why_not(log):
     text = re.sub(r"location '\*\((\w+) \+ .*", r"element of \1, which points to const", text)
     text = re.sub(r".*numeric literal operator 'operator\"\"(\w+)'", r"\1 follows a number: is a '*' missing between the two?", text)
     text = re.sub(r"no matching function for call to '(__shfl\w+)\(.*", r"\1() takes a mask, a value, and a lane or distance", text)
+    text += ": an element of an array is name[index]" if re.match(r"(invalid operands|no matching function).*\*", text) else ""
     rest = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
     if match := re.match(r"'?([\w./]+)'?(?: file not found|: No such file or directory)", text):
         return f"{file}:{line}: there is no header {match[1]}: name its folder by -I"
@@ -225,6 +227,7 @@ def run(options, folder):
     for name, value in {
         "FLASH_RUN_STRICT": options.strict,
         "FLASH_RUN_COUNTS": options.counts,
+        "FLASH_RUN_HINTS": options.hints,  # how many the puzzles of docs/lab give
         "FLASH_RUN_BRIEF": options.watch,  # no word about kernels in which nothing is found
         "FLASH_RUN_JSON": options.json and report,
     }.items():
@@ -274,18 +277,30 @@ def stamps(files):
     return [os.stat(file).st_mtime_ns for file in files] if all(map(os.path.exists, files)) else None
 
 
+def wants_more(options):
+    """Waits for a save, or on a terminal for a key."""
+    say(f"waits for you to save {' or '.join(options.files)}{'' if keys.on_terminal() else '; Ctrl-C ends it'}")
+    file = pathlib.Path(options.files[0])
+    text = file.read_text(errors="replace") if file.is_file() else ""
+    following = re.search(r"Next: common/run .*?(\w+\.cu)\b", text)
+    offered = {"h": "hint"} if '"judge.hpp"' in text else {}  # which gives them
+    offered |= ({"n": f"next file, {following[1]}"} if following else {}) | {"q": "quit"}
+    key = keys.wait_for(lambda: stamps(options.files) not in (options.saved, None), offered)
+    options.hints = options.hints + 1 if key == "h" else 0
+    if key == "n":
+        options.files = [str(file.with_name(following[1]))]
+    print("\033[2J\033[H" if sys.stdout.isatty() and key != "q" else "", end="", flush=True)  # a clear screen
+    return key != "q"
+
+
 def main():
     options, code = arguments(), 2
     try:
         while True:
-            saved = stamps(options.files)
+            options.saved = stamps(options.files)
             code = judged(options)
-            if not options.watch:
+            if not options.watch or not wants_more(options):
                 return code
-            say(f"waits for you to save {' or '.join(options.files)}; Ctrl-C ends it")
-            while stamps(options.files) in (saved, None):
-                time.sleep(0.2)
-            print("\033[2J\033[H" if sys.stdout.isatty() else "", flush=True)  # a clear screen
     except KeyboardInterrupt:
         return code
 

@@ -32,6 +32,7 @@ void store(cudaDataType_t type, void* data, long long i, double value) {
 cublasStatus_t gemm(cublasOperation_t a_op, cublasOperation_t b_op, int m, int n, int k, const void* alpha, const void* beta,
                     cudaDataType_t scalar, const Matrix& a, const Matrix& b, const Matrix& c, int count, Site site) {
   const double by = load(scalar, alpha, 0, site), keep = load(scalar, beta, 0, site);
+  const unsigned bytes = c.type == CUDA_R_64F ? 8 : c.type == CUDA_R_32F ? 4 : 2;
   auto* const to = const_cast<void*>(c.data);
   for (long long i = 0; i < count; ++i) {
     for (long long col = 0; col < n; ++col) {
@@ -45,12 +46,8 @@ cublasStatus_t gemm(cublasOperation_t a_op, cublasOperation_t b_op, int m, int n
         const long long at = i * c.stride + row + col * c.leading;
         store(c.type, to, at, by * sum + (keep == 0 ? 0 : keep * load(c.type, to, at, site)));
       }
-      filled_by_host(static_cast<std::byte*>(to) + (i * c.stride + col * c.leading) * (c.type == CUDA_R_64F   ? 8
-                                                                                       : c.type == CUDA_R_32F ? 4
-                                                                                                              : 2),
-                     static_cast<std::size_t>(m) * (c.type == CUDA_R_64F   ? 8
-                                                    : c.type == CUDA_R_32F ? 4
-                                                                           : 2));
+      filled_by_host(static_cast<std::byte*>(to) + (i * c.stride + col * c.leading) * bytes,
+                     static_cast<std::size_t>(m) * bytes);
     }
   }
   return CUBLAS_STATUS_SUCCESS;

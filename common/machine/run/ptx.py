@@ -25,14 +25,7 @@ def unquoted(string):
     """The text of a C string literal."""
     if string.startswith(("R", "u8R", "uR", "UR", "LR")):
         return re.sub(r'^\w*R"([^(]*)\((.*)\)\1"$', r"\2", string, flags=re.S)
-    return (
-        string[string.index('"') + 1 : -1]
-        .replace(r"\n", "\n")
-        .replace(r"\t", " ")
-        .replace(r"\r", " ")
-        .replace('\\"', '"')
-        .replace("\\\\", "\\")
-    )
+    return string[string.index('"') + 1 : -1].encode("latin-1", "backslashreplace").decode("unicode_escape")
 
 
 def split(text):
@@ -57,11 +50,7 @@ class Block:
         text = text.strip()
         if text.startswith("!"):
             return f"!{self.value(text[1:], kind)}"
-        if match := re.fullmatch(r"%(\d+)", text):
-            if int(match[1]) >= len(self.operands):
-                raise Missing(f"{text}: there is no such operand")
-            name = f"flash_{match[1]}"
-        elif match := SPECIAL.fullmatch(text):
+        if match := SPECIAL.fullmatch(text):
             return (
                 f"{match[1].replace('nctaid', 'gridDim').replace('ctaid', 'blockIdx').replace('ntid', 'blockDim').replace('tid', 'threadIdx')}.{match[2]}"
                 if match[1]
@@ -73,21 +62,16 @@ class Block:
             return f"__builtin_bit_cast(double, 0x{match[1]}ull)"
         elif re.fullmatch(r"-?\d[\w.]*(?:[eE][+-]?\d+)?", text):
             return f"({kind or 'int'})({text.rstrip('U') if 'x' not in text else text})"
-        elif text in self.registers:
-            name = f"flash_{text.lstrip('%')}"
-        else:
+        return f"{P}as<{kind}>({self.name(text)})" if kind else self.name(text)
+
+    def name(self, text):
+        operand = re.fullmatch(r"%(\d+)", text)
+        if text not in self.registers and not (operand and int(operand[1]) < len(self.operands)):
             raise Missing(f"{text}: no register or operand")
-        return f"{P}as<{kind}>({name})" if kind else name
+        return f"flash_{text.lstrip('%')}"
 
     def target(self, text):
-        text = text.strip()
-        if text == "_":
-            return f"{P}nowhere()"
-        if match := re.fullmatch(r"%(\d+)", text):
-            return f"flash_{match[1]}"
-        if text in self.registers:
-            return f"flash_{text.lstrip('%')}"
-        raise Missing(f"{text}: no register or operand")
+        return f"{P}nowhere()" if text.strip() == "_" else self.name(text.strip())
 
     def set(self, to, value):
         return f"{P}set({self.target(to)}, {value});"

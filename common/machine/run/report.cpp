@@ -19,12 +19,13 @@ State& state() {
 }
 
 std::vector<std::string> lines_in(const std::string& text) {
-  const std::size_t at = text.rfind(" at ");
-  if (at == std::string::npos) return {};
-  const std::string rest = text.substr(at + 4);
-  const std::size_t comma = rest.find(", called from ");
-  if (comma == std::string::npos) return {rest};
-  return {rest.substr(0, comma), rest.substr(comma + 14)};
+  std::vector<std::string> lines;
+  for (std::size_t begin = text.rfind(" at "), end = 0; begin < text.size(); begin = end) {
+    begin += lines.empty() ? 4 : 14;  // behind " at ", or ", called from "
+    end = std::min(text.find(", called from ", begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+  }
+  return lines;
 }
 
 void add(std::vector<Finding>& all, Finding finding) {

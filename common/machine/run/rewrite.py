@@ -452,10 +452,15 @@ def refuse_what_nvcc_does(file, inside):
         other = {code[k].text for k in body if code[k + 1].text not in ("(", "<<<")} | macros  # names that may be something else
         for k in [] if unsure else body:
             name, before = code[k].text, code[k - 1].text
+            if not host and name in ("cout", "cerr") and code[k + 1].text == "<<" and name not in macros:
+                file.refuse(code[k], f'std::{name} is the host\'s; a kernel prints by printf("%g\\n", x)')
             if code[k].directive or code[k + 1].text != "(" or name in other or before in (".", "->"):
                 continue
             if not host and name == "exit" and name not in all_words:
                 file.refuse(code[k], "exit() is a function of the host; a kernel ends a thread by return")
+            if not host and re.match(r"cuda(?!Grid|Trigger)[A-Z]", name) and name not in all_words:
+                why = ", where it waits for the whole kernel; __syncthreads() waits for the threads of a block" * ("Synchronize" in name)
+                file.refuse(code[k], f"{name}() is a function of the host, to be called outside of kernels{why}")
             called = (code[k - 1].kind != "word" or before in ("return", "else")) and before != "::" and all_words.get(name, [])
             if called and not host and all(w <= PLAIN for w in called):
                 what = "kernel" if kernel else "device function"

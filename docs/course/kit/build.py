@@ -154,6 +154,8 @@ class Diagnostics:
     def told(self, at):
         """(the student's line, the message with the source below it)"""
         place, _, text = re.split(r": (?:fatal )?(error|warning): ", self.lines[at], maxsplit=1)
+        if host := re.search(r"\W(cout|cuda[A-Z]\w*)\W", text):
+            text = f"{host[1]} is the host's; a kernel {'prints by printf()' if host[1] == 'cout' else 'cannot call it'}"
         below = [line for line in self.lines[at + 1 : at + 3] if line.startswith("  ")]
         mine = self.students_line(at)
         line = f"{self.name}, line {mine}: {text}" if mine else f"{place}: {text}"

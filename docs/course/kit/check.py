@@ -58,7 +58,7 @@ def untouched(exercise, lines):
 
 
 def lacks_what_is_asked(exercise, lines):
-    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", lines, flags=re.DOTALL)
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", lines, flags=re.DOTALL).partition(exercise.asked.get("before", "\0"))[0]
     return bool(exercise.asked) and not re.search(rf"\b{exercise.asked['word']}(?!\w)", code)
 
 
@@ -84,7 +84,8 @@ def check_lines(exercise, lines, build_folder):
     why = [exercise.withheld["why"]] if exercise.withheld else []
     told = [*verdict.told, *(why if verdict.status == "wasteful" else built.warnings[:2])]
     if verdict.right and lacks_what_is_asked(exercise, lines):
-        told = [f"Right, but without {exercise.asked['word']}. {exercise.asked['why']}", *told]
+        before = f" before {exercise.asked['before']}...)" if "before" in exercise.asked else ""
+        told = [f"Right, but without {exercise.asked['word']}{before}. {exercise.asked['why']}", *told]
         return Verdict("wasteful", told, verdict.printed, "asked")
     return verdict._replace(told=told)
 
@@ -94,12 +95,13 @@ def problems(exercise, build_folder):
     forward = exercise.passes == "forward"
     long = 2100 if forward else 300  # a pass over all gradients takes longer, and keeps no row
     low = "low" if exercise.draw.get("large", True) else "small --scale 0.7"  # low: exp of each score is 0 unless the maximum is subtracted
-    cases = [*(exercise.cases or CASES), *(case.format(long=long, low=low) for case in EVERY)]
-    if low != "low":  # the last one has a scale of its own
-        cases.pop()
+    every = EVERY if low == "low" else EVERY[:-1]  # the last one has a scale of its own
+    cases = [*(exercise.cases or CASES), *(case.format(long=long, low=low) for case in every)]
     for width, br, bc in build.shapes_of(build_folder / "bin" / exercise.stage, exercise.variant, exercise.passes)[1]:
         rows, keys = (br + 2, 2 * bc + 2) if forward else (2 * br + 2, bc + 2)  # two blocks, of which the first has two tiles or more
         cases += [f"--heads 1 --seq-q {rows} --seq-k {keys} --head-dim {width - 12} --causal --tiles {br},{bc}"]
+    if low == "low":  # rows of few keys, all far below 0
+        cases += ["--heads 1 --seq-q 82 --seq-k 2 --head-dim 24 --input large"]
     if "tiles_of(p, a.limits)" in exercise.parts()[2]:  # its tiles depend on the GPU
         cases += [f"FLASH_SIMT_TARGET={75 if exercise.target == 90 else 90} --heads 1 --seq-q 70 --seq-k 40 --head-dim 128"]
     return tuple([case.split() for case in some] for some in (cases, exercise.counted or COUNTED))

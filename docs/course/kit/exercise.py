@@ -43,7 +43,7 @@ class Exercise:
     dtype: str = "fp32"
     rubric: dict = field(default_factory=dict)
     draw: dict = field(default_factory=dict)
-    asked: dict = field(default_factory=dict)  # {word, why}: without this word right lines miss the point, where no count shows it
+    asked: dict = field(default_factory=dict)  # {word, why}, perhaps {before}: where no count shows that right lines miss the point
     withheld: dict = field(default_factory=dict)  # {file, code, body, why}: code that solves the exercise, and what stands there instead
     kernel: str = ""  # the file that is compiled, where `file` is a header of it
     solution: str = ""  # where the lines of the kernel use what is withheld

@@ -3,7 +3,7 @@
   course.py list                     the exercises
   course.py blank 04 DIR             writes the files of stage 04 into DIR, each with a blank to fill; leaves those that are there
   course.py check DIR 04             builds each of them, and says the first thing that is wrong
-  course.py watch DIR 04             the first that is not right, at each save, and then the next; Ctrl-C ends it
+  course.py watch DIR 04             the first that is not right, at each save, and then the next; keys give hints
   course.py hint DIR 04_merge_output the next hint
   course.py progress DIR             what is done
   course.py grade DIR --out RESULTS              for teachers: points, from the student's lines alone
@@ -28,6 +28,9 @@ import time
 from pathlib import Path
 
 from . import Usage, build, check, exercise, grade, mutations, selftest, slides, words
+
+sys.path.append(str(exercise.ROOT / "common/machine/run"))
+import keys  # noqa: E402
 
 STATE = "progress.json"
 MOST_PRINTED = 20  # lines
@@ -177,35 +180,40 @@ def check_all(arguments, build_folder):
 
 
 def watch(arguments, build_folder):
-    """Judges the first exercise that is not right, and those that were right when their files change."""
+    """Judges the first exercise that is not right, and those that were right when their files change. On a terminal n goes on to the next."""
     folder, wanted = present(arguments)
-    wanted, state, left = in_order(wanted), state_of(folder), arguments.changes
-    right = [e.name for e in wanted if state.get(e.name, {}).get("status") == "right"]
+    wanted, state = in_order(wanted), state_of(folder)
+    right = [e for e in wanted if state.get(e.name, {}).get("status") == "right"]
     right = right if len(right) < len(wanted) else []  # all of them: then look at them again
-    seen = {e.name: stamp_of(folder / e.student_name) for e in wanted if e.name in right}
+    seen, current = {e: stamp_of(folder / e.student_name) for e in right}, next(e for e in wanted if e not in right)
+
+    def saved():
+        return next((e for e in [current, *right] if stamp_of(folder / e.student_name) not in (None, seen.get(e))), None)
+
     print(f"Watching {', '.join(str(folder / e.student_name) for e in wanted)}; Ctrl-C ends it", flush=True)
     if right:
-        print(f"Right already: {', '.join(right)}", flush=True)
-    build.prepare(build_folder, {e.stage for e in wanted[:1]})  # while the student reads
-    while left is None or left > 0:
-        current = next((e.name for e in wanted if e.name not in right), "")
-        for e in wanted:
-            stamp = stamp_of(folder / e.student_name)
-            if stamp is None or seen.get(e.name) == stamp or (e.name != current and e.name not in right):
-                continue
-            seen[e.name] = stamp
-            right = [name for name in right if name != e.name]
+        print(f"Right already: {', '.join(e.name for e in right)}", flush=True)
+    build.prepare(build_folder, {current.stage})  # while the student reads
+    while True:
+        e = saved()
+        key = "" if e else keys.wait_for(saved, {"h": "hint", "n": "next exercise", "q": "quit"})
+        if key == "q":
+            return 0
+        if key == "h":
+            hint(argparse.Namespace(folder=folder, exercises=current.name, all=False), build_folder)
+        if e:
+            seen[e] = stamp_of(folder / e.student_name)
+            right, current = [other for other in right if other is not e], e
             try:
-                if verdict_on(e, folder, build_folder).right:
-                    right.append(e.name)
+                right += [e] if verdict_on(e, folder, build_folder).right else []
             except Usage as error:  # half a file, while an editor saves it
                 print(f"{e.name}: {error}")
             sys.stdout.flush()
-            left = left if left is None else left - 1
-            break
-        else:
-            time.sleep(0.2)
-    return 0
+        if key == "n" or (e in right and not keys.on_terminal()):
+            at = wanted.index(current) + 1
+            current = next((e for e in wanted[at:] + wanted[:at] if e not in right), current)
+            if key:
+                seen.pop(current, None)  # its verdict is shown again
 
 
 def stamp_of(path):
@@ -264,7 +272,7 @@ def parser():
     add("blank", blank, which, folder)
     named = ("exercises", {"metavar": "NN", "nargs": "?", "help": "a stage, an exercise, or all"})  # without it: what to type
     add("check", check_all, folder, named)
-    add("watch", watch, folder, named, ("--changes", {"type": int, "metavar": "N", "help": "end after N verdicts"}))
+    add("watch", watch, folder, named)
     add("hint", hint, folder, named, ("--all", {"action": "store_true", "help": "the earlier ones too"}))
     add("progress", progress, folder)
     several = ("exercises", {"nargs": "*", "metavar": "NN", "help": "default: those of which there is a file"})

@@ -148,15 +148,19 @@ def without_paths(text, exercise):
 def of_count(name, got, wanted, exercise, lines):
     """[sentences] about a count that is higher than the project's: too much of what, and which of the student's lines may do it."""
     what, why = COUNTS[name]
-    told, named = f"Right, but it needs {got[name]:,} {what} where {wanted[name]:,} are enough. {why}", r"\w_(smem|tile)\b|\b[A-Z]\("
+    told, named = (
+        f"Right, but it needs {got[name]:,} {what} where {wanted[name]:,} are enough. {why}",
+        r"\b\w+_(smem|tile)\b|\b[A-Z](?=\()|\belements\b",
+    )
     if name in ("bytes", "sectors"):
         few, tensors = wanted["tensors"], got["tensors"].items()
         most, tensor, key = max(
             (n - few.get(of, {}).get(key, 0), of, key) for of, moved in tensors for key, n in moved.items() if name in key
         )
         told += f" {tensor} is {key.split('_')[0]}, with {most:,} {name} too many."
-        named = rf"\b{tensor}\b"
+        named = rf"\b{tensor}\b" if re.search(rf"\b{tensor}\b", lines) else r"\b[A-Z]\b"  # a function's operands
     elif name != "bank_conflicts":
         return [told]
-    at = [str(n) for n, line in enumerate(lines.split("\n"), exercise.first_line()) if re.search(named, line.partition("//")[0])]
+    found = [(n, re.search(named, line.partition("//")[0])) for n, line in enumerate(lines.split("\n"), exercise.first_line())]
+    at = [f"{n} ({name[0]})" for n, name in found if name]
     return [told, *([f"Look at {exercise.student_name}, line {', '.join(at)}."] if at else [])]

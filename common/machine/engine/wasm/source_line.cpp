@@ -15,6 +15,7 @@ SourceLine source_line(const CodePlace& place) {
 }
 
 bool is_machine(const char*) { return false; }
+std::string caller_of(simt::Site, const CallPlace&) { return ""; }
 
 std::string words(const SourceLine& place) { return place.line; }
 
