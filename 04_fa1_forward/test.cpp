@@ -49,7 +49,7 @@ TEST_CASE("chapter: tile sizes follow d and the shared memory (4.6)") {
   }
 }
 
-TEST_CASE("cpu: right around the edges of its tiles, whatever the GPU") {
+TEST_CASE("cpu: right around the edges of its tiles, whatever the GPU (long)") {
   for (const int sm : {75, 80, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const int d : {111, 128}) {

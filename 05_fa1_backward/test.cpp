@@ -70,7 +70,7 @@ TEST_CASE("chapter: tile sizes follow d and the shared memory (5.8)") {
   }
 }
 
-TEST_CASE("cpu: right around the edges of its tiles, whatever the GPU") {
+TEST_CASE("cpu: right around the edges of its tiles, whatever the GPU (long)") {
   for (const int sm : {75, 80, 90}) {
     const Simulated gpu({.target_sm = sm});
     std::vector<FullProblem> problems{many_tiles()};

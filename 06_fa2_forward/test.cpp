@@ -19,7 +19,7 @@ using grid::Simulated;
 /// Several tiles along both axes, some of whose queries see no key.
 FullProblem many_tiles() { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 61, .d = 40})); }
 
-TEST_CASE("cpu: right with each choice of tiles, around their edges, whatever the GPU") {
+TEST_CASE("cpu: right with each choice of tiles, around their edges, whatever the GPU (long)") {
   for (const int sm : {75, 90}) {
     const Simulated gpu({.target_sm = sm});
     for (const FullProblem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 129, .Nk = 65, .d = 128}),

@@ -61,7 +61,7 @@ TEST_CASE("chapter: the bytes of exercise 2") {
   CHECK(bytes("one_kernel") == 18747392);
 }
 
-TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles, and right on whole tiles") {
+TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles, and right on whole tiles (long)") {
   std::vector<FullProblem> problems;  // of whole tiles: the copies of a tail, element by element, do meet banks twice
   for (const int d : {32, 64, 96, 128}) {
     problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = d})));
@@ -112,7 +112,7 @@ void check_choices_on(const FullProblem& p, bool all) {
   }
 }
 
-TEST_CASE("cpu: right around the edges of tiles, whatever the GPU") {
+TEST_CASE("cpu: right around the edges of tiles, whatever the GPU (long)") {
   for (const int sm : {75, 80, 90}) {
     const Simulated gpu({.target_sm = sm});
     std::vector<FullProblem> problems{many_tiles()};

@@ -92,7 +92,7 @@ void check_choices_on(const FullProblem& p, bool all) {
   }
 }
 
-TEST_CASE("cpu: the backward steps are right around the edges of tiles, whatever the GPU") {
+TEST_CASE("cpu: the backward steps are right around the edges of tiles, whatever the GPU (long)") {
   for (const int sm : {75, 80, 90}) {
     if (grid::sanitized() && sm != 90) continue;
     const Simulated gpu({.target_sm = sm});

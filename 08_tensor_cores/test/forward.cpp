@@ -99,7 +99,7 @@ TEST_CASE("cpu: steps 2 to 4 give the bits of step 1, and no order of threads ch
 
 // ---- Which tiles, which GPU -----------------------------------------------------------------------------------------------------------------
 
-TEST_CASE("cpu: right around the edges of tiles, with each choice of tiles, whatever the GPU") {
+TEST_CASE("cpu: right around the edges of tiles, with each choice of tiles, whatever the GPU (long)") {
   for (const int sm : {75, 80, 90}) {
     if (grid::sanitized() && sm != 90) continue;
     const Simulated gpu({.target_sm = sm});

@@ -155,7 +155,7 @@ const std::vector<Levels> all_levels{
     {"a key in the middle 6 above", [](int j) { return j == 150 ? 6.0f : 0.0f; }, false},  // e^6 < 2^10 fits
     {"last keys far below", [](int j) { return j >= 250 ? -9000.0f : 0.0f; }, true}};      // P is infinite at first
 
-TEST_CASE("cpu: right whichever way the scores go, and computed twice where (8.7) says") {
+TEST_CASE("cpu: right whichever way the scores go, and computed twice where (8.7) says (long)") {
   for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
     for (const bool is_causal : {false, true}) {
       FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 100, .Nk = 300, .d = is_causal ? 40 : 16});

@@ -86,7 +86,7 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
   }
 }
 
-TEST_CASE("cpu: the backward steps for Hopper are right around the edges of tiles") {
+TEST_CASE("cpu: the backward steps for Hopper are right around the edges of tiles (long)") {
   std::vector<FullProblem> problems{many_queries(40)};
   for (const auto& [d, more] : {std::pair{64, -1}, {64, 0}, {64, 1}, {96, -1}, {128, -1}, {128, 1}}) {
     problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64 + more, .Nk = 128 + more, .d = d}));
@@ -133,7 +133,7 @@ TEST_CASE("cpu: half a tile of keys is missing, and every L far below -88 or far
   }
 }
 
-TEST_CASE("cpu: windows, softcaps and sequences that end within tiles") {
+TEST_CASE("cpu: windows, softcaps and sequences that end within tiles (long)") {
   std::vector<FullProblem> problems;
   for (const char* const d : {"64", "96", "128"}) {
     for (const char* const options :

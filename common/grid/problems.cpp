@@ -168,7 +168,7 @@ TEST_CASE("grid: head dimensions") { check_variants_on(head_dims(), /*in_turns=*
 TEST_CASE("grid: biases") { check_variants_on(biases(), /*in_turns=*/true); }
 TEST_CASE("grid: heads and layouts") { check_variants_on(heads_and_layouts(), /*in_turns=*/true); }
 
-TEST_CASE("grid: every problem by every variant") {  // at night
+TEST_CASE("grid: every problem by every variant (long)") {  // at night
   if (!takes_turns() || sanitized()) return;
   for (const auto& problems : {lengths(), head_dims(), biases(), heads_and_layouts()}) check_variants_on(problems);
 }
@@ -244,7 +244,7 @@ TEST_CASE("grid: ragged batches") {
                      "257 --head-dim 40 --causal"})));
 }
 
-TEST_CASE("grid: random mixture") {
+TEST_CASE("grid: random mixture (long)") {
   std::mt19937_64 bits(2022);
   // Not std::uniform_int_distribution: its values differ between standard libraries.
   const auto pick = [&](int low, int high) {
@@ -271,7 +271,7 @@ TEST_CASE("grid: random mixture") {
   check_variants_on(affordable(problems), /*in_turns=*/true, InputKind::normal, /*predictable=*/false);
 }
 
-TEST_CASE("grid: every compiled tile size") {
+TEST_CASE("grid: every compiled tile size (long)") {
   std::vector<FullProblem> problems =
       all_of("--heads 4 --kv-heads 2 --seq-q 70 --seq-k 90 --head-dim 40 --causal --bias matrix ",
              {"", "--dropout 0.4 --dropout-seed 11"});

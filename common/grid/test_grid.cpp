@@ -111,7 +111,7 @@ TEST_CASE("grid: however large the scores, a row's softmax ends, and picks the l
   }
 }
 
-TEST_CASE("grid: simple inputs, for which much cancels") {
+TEST_CASE("grid: simple inputs, for which much cancels (long)") {
   // With a V of ones dP = D and all dS vanish; with a Q or K of ones dQ or dK does.
   for (const InputKind input : brief({InputKind::ones, InputKind::identity, InputKind::ramp})) {
     CAPTURE(to_string(input));
@@ -122,7 +122,7 @@ TEST_CASE("grid: simple inputs, for which much cancels") {
   }
 }
 
-TEST_CASE("grid: dK and dV of shared heads are as precise as sums over each head's queries, then over the heads") {
+TEST_CASE("grid: dK and dV of shared heads are as precise as sums over each head's queries, then over the heads (long)") {
   // One chain of additions over the queries of all 8 heads would be nearly 3 times as far off.
   const FullProblem problem = problem_of({.H = 8, .Hkv = 1, .Nq = sanitized() ? 64 : 1024, .Nk = 16, .d = 16});
   const Inputs inputs = make_inputs(problem, InputKind::normal, 31, Pass::backward);

@@ -182,7 +182,7 @@ TEST_CASE("reference: the forward pass is the definition, on every option") {
   }
 }
 
-TEST_CASE("reference: gradients agree with central finite differences, on every option") {
+TEST_CASE("reference: gradients agree with central finite differences, on every option (long)") {
   for (const FullProblem& p : all_options()) {
     CAPTURE(describe(p));
     check_gradients(p, random_inputs<double>(p, Pass::backward));
