@@ -122,6 +122,7 @@ const Variant variant{
     .refuse = refuse,
     .tiles = more_options::tiles,
     .atomic_dQ = true,
+    .takes_turns = true,
     .row_multiple = 4,
     .takes = general_problem | all_options | Features::bias_gradient,
     .needs = Features::bias_gradient,

@@ -91,7 +91,8 @@ __device__ void store_dS(const SharedTiles& smem, Tile& dP, float* from) {
 }
 
 template <class Shape, class Rule>
-__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, Tensors all) {
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(Rule rule, Tensors all, int turn, int turns) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const auto& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
@@ -99,6 +100,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Rule rule, 
   int key0 = blockIdx.x / heads * Shape::Bc;
   // From here on problem is the sequence's own.
   if constexpr (Rule::RAGGED) key0 = rule.enter(blockIdx.x / heads);
+  if (key0 / Shape::Bc % turns != turn) return;  // another launch's
   const SharedTiles smem = shared_tiles<Shape>();
   const bool first_half = threadIdx.x < HALF_THREADS;
   const int dQ_col0 = first_half ? 0 : Shape::Width / 2;  // this half's first column of dQ
@@ -188,9 +190,11 @@ void start(const Attention& a) {
   launch_prepare(a, /*clear_dQ=*/true);  // row by row, whatever sequence a row belongs to
   with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
     const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.Hkv);
-    launch("fa2_options",
-           {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-           backward_kernel<Shape, Rule>, rule, tensors_of(a));
+    for (int turn = 0; turn < a.turns; ++turn) {
+      launch("fa2_options",
+             {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
+             backward_kernel<Shape, Rule>, rule, tensors_of(a), turn, a.turns);
+    }
   });
 }
 
@@ -230,6 +234,7 @@ const Variant variant{.name = "options",
                       .refuse = refuse,
                       .tiles = tiles,
                       .atomic_dQ = true,
+                      .takes_turns = true,
                       .row_multiple = 4,
                       .takes = general_problem | all_options,
                       .only_if_fastest = true};

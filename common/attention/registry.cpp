@@ -77,12 +77,15 @@ const Variant* best_variant(Backend backend, const FullProblem& problem, Pass pa
   const Variant* const fastest = on_gpu ? fastest_variant(backend, problem, pass, limits) : nullptr;
   if (fastest != nullptr && !(in_order && fastest->atomic_dQ)) return fastest;
   const std::vector<Variant>& all = variants(backend);
-  for (const bool special : {on_gpu && in_order, !(on_gpu && in_order)}) {
-    const auto found = std::find_if(all.rbegin(), all.rend(), [&](const Variant& variant) {
-      return variant.only_if_fastest == special && !(in_order && variant.atomic_dQ) &&
-             cannot_run(variant, problem, pass, limits).empty();
-    });
-    if (found != all.rend()) return &*found;
+  for (const bool in_turns : {false, true}) {
+    if (in_turns && fastest != nullptr && fastest->takes_turns) return fastest;
+    for (const bool special : {on_gpu && in_order, !(on_gpu && in_order)}) {
+      const auto found = std::find_if(all.rbegin(), all.rend(), [&](const Variant& variant) {
+        return variant.only_if_fastest == special && (!in_order || !variant.atomic_dQ || (in_turns && variant.takes_turns)) &&
+               cannot_run(variant, problem, pass, limits).empty();
+      });
+      if (found != all.rend()) return &*found;
+    }
   }
   return nullptr;
 }

@@ -59,7 +59,7 @@ const Variant* fastest_variant(Backend, const FullProblem&, Pass, const DeviceLi
 
 /// The one that runs the pass of the problem on such a device where nobody names one: on a GPU the fastest; else of those for general use the last
 /// that can; else of the others the last that can. Null: none can. `same_bits`: none whose dQ differs between runs; on a GPU those for some
-/// problems then come first, since Hopper's are among them.
+/// problems then come first, since Hopper's are among them, and last of all those that take turns.
 const Variant* best_variant(Backend, const FullProblem&, Pass, const DeviceLimits&, bool same_bits = false);
 
 /// "" or which two kernel files have given their variants the same name, so that nobody could choose the second.

@@ -25,14 +25,14 @@ struct Variant {
   const char* idea;  ///< one line: what is new here
   void (*forward)(const Attention&);
   void (*backward)(const Attention&) = nullptr;  ///< runs after forward on the same buffers; null: no backward pass here
-  /// Buffers the pass needs besides the tensors of the problem (the backward list includes the forward's). Null: none. Callers ask
-  /// workspaces_of().
+  /// Buffers that the pass needs, of a backward one also its forward pass's. Null: none. Callers ask workspaces_of().
   std::vector<WorkspaceSpec> (*workspace)(const Problem&, Pass) = nullptr;
   /// "" or why this variant cannot take a problem. Null: it takes what the fields below allow.
   std::string (*refuse)(const Problem&) = nullptr;
   /// The compiled tile sizes that take a problem on such a device, the default first; empty: none does. Null: nothing to choose.
   std::vector<TileChoice> (*tiles)(const Problem&, Pass, const DeviceLimits&) = nullptr;
   bool atomic_dQ = false;     ///< dQ is summed in the order in which blocks happen to end: its last bits differ between runs
+  bool takes_turns = false;   ///< but in Attention::turns launches, each of which adds to a row of dQ once, they do not
   bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
   std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take; a run without --dtype takes the first
   int max_head_dim = 128;                     ///< the largest d that the kernels take
@@ -41,8 +41,7 @@ struct Variant {
   Features needs = Features::none;            ///< what a problem must have for it; others are refused
   /// "" or why a device cannot run a problem, which another one could: "bf16 needs compute capability 8.0". Null: every device can.
   std::string (*refuse_on)(const Problem&, const DeviceLimits&) = nullptr;
-  /// Is it the fastest of its stage for such a problem, wherever a device can run it? A run on a GPU that names no variant takes it.
-  /// Null: never.
+  /// Is it the stage's fastest for a problem, on any GPU that can run it? A run that names no variant takes it there. Null: never.
   bool (*fastest)(const FullProblem&, Pass) = nullptr;
   /// A run that names no variant takes it only where it is the fastest, or where the default does not know what the problem has.
   bool only_if_fastest = false;

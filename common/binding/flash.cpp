@@ -13,7 +13,7 @@
 #include <map>
 #include <mutex>
 #include <new>
-#include <string_view>
+#include <sstream>
 #include <utility>
 
 namespace flash {
@@ -44,14 +44,10 @@ Dtype dtype_of(int32_t dtype) {
 /// "--causal=true\n--window=100,0" by name.
 Given options_of(const char* text) {
   Given given;
-  for (std::string_view rest = text == nullptr ? "" : text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    const std::size_t equals = std::min(line.find('='), line.size());
-    const std::string name(line.substr(0, equals));
+  std::istringstream lines(text == nullptr ? "" : text);
+  for (std::string name; std::getline(lines, name, '='); std::getline(lines, given[name])) {
     if (std::ranges::find(problem_options(), name, &ProblemOption::name) == problem_options().end())
       throw UsageError("a problem has no option '" + name + "'");
-    given[name] = line.substr(std::min(equals + 1, line.size()));
   }
   return given;
 }
@@ -62,17 +58,11 @@ FullProblem problem_of(const flash_call& call, Pass pass) {
   const auto& [B, H, Nq, d] = call.Q.shape;
   Given given = options_of(call.options);
   for (const auto& [name, value] : given_sizes({B, H, call.K.shape[1], Nq, call.K.shape[2], d})) given[name] = value;
-  const std::string lengths = given["--lengths"];
-  if (lengths.empty()) given.erase("--lengths");
   const auto& bias = call.bias.shape;
   if (exists(call.bias) && given["--bias"] != "alibi") given["--bias"] = bias[2] == 1 && Nq > 1 ? "vector" : "matrix";
   if (pass == Pass::backward && exists(call.dBias)) given["--bias-gradient"] = "true";
   given["--dtype"] = to_string(dtype_of(call.dtype));
-  const FullProblem sized = make_problem(given_sizes({B, H, call.K.shape[1], Nq, call.K.shape[2], d}));
   FullProblem problem = make_problem(given);
-  if (problem.B != sized.B || problem.Nq != sized.Nq || problem.Nk != sized.Nk)
-    throw UsageError("the sequences have " + std::to_string(problem.Nq) + " queries and " + std::to_string(problem.Nk) +
-                     " keys, and Q and K have others");
   problem.bias_per_batch = exists(call.bias) && bias[0] > 1;
   problem.bias_per_head = exists(call.bias) && bias[1] > 1;
   return problem;
@@ -82,26 +72,25 @@ const Variant& choose(const flash_call& call, const FullProblem& problem, Pass p
   const Backend backend = device.info().kind;
   const std::vector<Variant>& all = variants(backend);
   const std::string wanted = call.variant == nullptr ? "" : call.variant;
-  const Variant* const named = find_variant(backend, wanted);
-  if (!wanted.empty() && named == nullptr)
+  const bool same_bits = call.deterministic != 0;
+  const Variant* found = find_variant(backend, wanted);
+  if (!wanted.empty() && found == nullptr)
     throw UsageError("there is no variant '" + wanted +
                      "'; there are: " + joined(all, [](const Variant& v) { return v.name; }));
-  if (named == nullptr) {
-    const Variant* const best = best_variant(backend, problem, pass, device.limits(), call.deterministic != 0);
-    if (best != nullptr) return *best;
+  if (found == nullptr) found = best_variant(backend, problem, pass, device.limits(), same_bits);
+  if (found == nullptr) {  // the last one for general use says why not
+    const auto usual = std::find_if(all.rbegin(), all.rend(), [&](const Variant& v) {
+      return !v.only_if_fastest && (pass == Pass::forward || v.backward != nullptr);
+    });
+    found = usual != all.rend() ? &*usual : &all.back();
   }
-  const bool same_bits = call.deterministic != 0 && pass == Pass::backward;
-  const auto usual = std::find_if(all.rbegin(), all.rend(), [&](const Variant& v) {
-    return !v.only_if_fastest && (pass == Pass::forward || (v.backward != nullptr && !(same_bits && v.atomic_dQ)));
-  });
-  const Variant& told = named != nullptr ? *named : usual != all.rend() ? *usual : all.back();  // runs, or says why not
-  std::string why =
-      same_bits && told.atomic_dQ ? "its dQ differs between runs" : cannot_run(told, problem, pass, device.limits());
-  if (why.empty()) return told;
-  if (same_bits) why += "; others may without deterministic";
-  if (std::ranges::find(told.dtypes, problem.dtype) == told.dtypes.end())
+  std::string why = cannot_run(*found, problem, pass, device.limits());
+  if (why.empty() && pass == Pass::backward && same_bits && found->atomic_dQ && !found->takes_turns)
+    why = "its dQ differs between runs, and deterministic is set";
+  if (why.empty()) return *found;
+  if (std::ranges::find(found->dtypes, problem.dtype) == found->dtypes.end())
     why += problem.dtype == Dtype::fp32 ? "; stage='07' takes fp32" : "; stage='08' takes fp16 and bf16";
-  throw UsageError(std::string("variant ") + told.name + " cannot run this: " + why);
+  throw UsageError(std::string("variant ") + found->name + " cannot run this: " + why);
 }
 
 /// Where a call has the tensors, in the order of problem_tensors().
@@ -138,6 +127,15 @@ bool runs_forward_again(const Variant& variant, const FullProblem& problem) {
 std::vector<int> order_of(const Variant& variant, const FullProblem& p, Pass pass, const DeviceLimits& limits) {
   if (p.sequences.empty() || variant.tiles == nullptr) return {};
   return longest_first(p, pass, variant.tiles(p, pass, limits).front().tiles);
+}
+
+/// How many launches of a backward kernel give each row of dQ one sum per launch: keys of tiles so far apart share no query.
+int turns_of(const FullProblem& p, int Bc) {
+  std::int64_t keys = p.sequences.empty() ? p.Nk : 0;
+  for (int s = 0; s < p.sequences.count(); ++s) keys = std::max<std::int64_t>(keys, p.sequence(s).Nk);
+  const int left = p.window.left, right = p.causal ? 0 : p.window.right;
+  if (left != Window::open && right != Window::open) keys = std::min(keys, std::int64_t{left} + right + Bc);
+  return static_cast<int>((keys + Bc - 1) / Bc);
 }
 
 /// The workspaces of a pass, one after the other in the caller's block, those that have to be zero first.
@@ -181,11 +179,6 @@ struct Plan {
   FullProblem problem;
   const Variant* variant;
   Block block;
-
-  Plan(const flash_call& call, Pass pass, Device& device)
-      : problem(problem_of(call, pass)),
-        variant(&choose(call, problem, pass, device)),
-        block(*variant, problem, pass, device.limits()) {}
 };
 
 /// Worked out once for calls that are alike, since it takes as long as a short kernel.
@@ -199,16 +192,20 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
     add(value);
   if (const auto known = plans.find(key); known != plans.end()) return known->second;
   if (plans.size() >= 256) plans.clear();  // lengths of packed sequences may never come again
-  return plans.try_emplace(key, call, pass, device).first->second;
+  const FullProblem problem = problem_of(call, pass);
+  const Variant& variant = choose(call, problem, pass, device);
+  return plans.insert({key, {problem, &variant, Block(variant, problem, pass, device.limits())}}).first->second;
 }
 
-void launch(const Variant& variant, Attention a, Pass pass, bool on_gpu) {
+void launch(const Variant& variant, Attention a, Pass pass, const flash_call& call) {
   if (variant.tiles != nullptr) a.tiles = variant.tiles(a.problem, pass, a.limits).front().tiles;
+  if (variant.takes_turns && call.deterministic != 0 && pass == Pass::backward) a.turns = turns_of(a.problem, a.tiles.Bc);
   const auto put = [&](const char* name, const std::vector<int>& values, TensorRef& tensor) {
     if (values.empty()) return;
     tensor = a.workspace(name);
     const std::size_t bytes = values.size() * sizeof(int);
-    on_gpu ? copy_to_gpu(tensor.data, values.data(), bytes) : static_cast<void>(std::memcpy(tensor.data, values.data(), bytes));
+    call.on_gpu != 0 ? copy_to_gpu(tensor.data, values.data(), bytes)
+                     : static_cast<void>(std::memcpy(tensor.data, values.data(), bytes));
   };
   put("offsets", offsets_of(a.problem.sequences), a.offsets);
   put(pass == Pass::forward ? "forward order" : "order", order_of(variant, a.problem, pass, a.limits), a.order);
@@ -228,10 +225,9 @@ void run(const flash_call& call, Pass pass) {
     const bool repeats = each.input != nullptr && !each.role;  // a bias, by all heads
     a.*each.on_device = tensor_of(call.*given_tensors.at(place), each.seen(a.problem), each.shape(a.problem), repeats);
   });
-  if (block.bytes > 0 && reinterpret_cast<std::uintptr_t>(call.workspace) % Block::alignment != 0) {
-    throw UsageError("the workspace is not aligned to 256 bytes");
-  }
-  if (block.bytes > 0 && call.workspace == nullptr) throw UsageError("the workspace is missing");
+  if (block.bytes > 0 &&
+      (call.workspace == nullptr || reinterpret_cast<std::uintptr_t>(call.workspace) % Block::alignment != 0))
+    throw UsageError("the workspace is missing, or not aligned to 256 bytes");
   a.workspaces = block.at(call.workspace);
 
   const OnStream stream(call.stream);
@@ -240,9 +236,9 @@ void run(const flash_call& call, Pass pass) {
     again.problem.bias_gradient = false;
     again.O = a.workspace("O");
     again.L = a.workspace("L");
-    launch(variant, again, Pass::forward, call.on_gpu != 0);
+    launch(variant, again, Pass::forward, call);
   }
-  launch(variant, a, pass, call.on_gpu != 0);
+  launch(variant, a, pass, call);
 }
 
 /// O and L [B, H, N] of the keys so far, merged in place with those of other keys.
@@ -267,22 +263,16 @@ void merge(bool on_gpu, Dtype part_dtype, void* stream, const flash_tensor& O, c
 
 template <class F>
 int guarded(F f) {
-  const auto failed = [](const char* why, int code) {
-    error = why;
-    return code;
-  };
   try {
     f();
     error.clear();
     return 0;
-  } catch (const UsageError& e) {
-    return failed(e.what(), 2);
-  } catch (const DeviceError& e) {
-    return failed(e.what(), 3);
   } catch (const std::bad_alloc&) {
-    return failed("not enough main memory for this problem", 3);
+    error = "not enough main memory for this problem";
+    return 3;
   } catch (const std::exception& e) {
-    return failed(e.what(), 1);
+    error = e.what();
+    return dynamic_cast<const UsageError*>(&e) != nullptr ? 2 : dynamic_cast<const DeviceError*>(&e) != nullptr ? 3 : 1;
   }
 }
 

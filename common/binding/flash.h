@@ -13,8 +13,8 @@ extern "C" {
 
 enum { FLASH_FP32 = 0, FLASH_FP16 = 1, FLASH_BF16 = 2 };
 
-/* A tensor [B, H, N, d] in that logical order, whatever the order in memory. Strides are in elements; columns are adjacent. In 16 bits, if
- * d is a multiple of 8, each row begins at a multiple of 16 bytes. */
+/* A tensor [B, H, N, d] in that logical order, whatever the order in memory. Strides are in elements; columns are adjacent. If
+ * rows have a multiple of 16 bytes, each begins at one. */
 typedef struct flash_tensor {
   void* data;
   int64_t shape[4];

@@ -8,10 +8,8 @@ CUDA tensors run on their GPU, CPU tensors through the simulator, thread by thre
 the libraries of the stages; use(FOLDER) says where they are, if not in build-binding/.
 """
 
-import contextlib
 import ctypes
 import functools
-import inspect
 import warnings
 from pathlib import Path
 from typing import Optional
@@ -56,11 +54,10 @@ def use(build):
 def _library(stage):
     found = sorted(_libraries.glob(f"libflash_{stage}*"))
     if len(found) != 1:
-        what = "there is no library" if not found else f"{len(found)} libraries match"
-        there = sorted(path.stem.removeprefix("libflash_") for path in _libraries.glob("libflash_*"))
+        there = ", ".join(sorted(path.stem.removeprefix("libflash_") for path in _libraries.glob("libflash_*")))
         instead = "docs/howto/pytorch.md says how to build them" if _is_clone else "install flash_steps from a clone: pip install ."
-        instead = f"there are: {', '.join(there)}" if there else instead
-        raise RuntimeError(f"stage '{stage}': {what} in {_libraries}; {instead}")
+        what = f"{len(found)} libraries match" if found else "there is no library"
+        raise RuntimeError(f"stage '{stage}': {what} in {_libraries}; {f'there are: {there}' if there else instead}")
     library = ctypes.CDLL(str(found[0]))
     library.flash_error.restype = ctypes.c_char_p
     return library
@@ -105,7 +102,7 @@ def _plan(backward, stage, variant, options, deterministic, given, made):
         how = {"variant": variant.encode(), "options": options.encode(), "on_gpu": q.is_cuda, "dtype": DTYPES[q.dtype]}
         call = _Call(**how, deterministic=deterministic, **{name: _view(x) for name, x in (given | made).items()})
         size, zeroed = ctypes.c_int64(), ctypes.c_int64()
-        with _on(q.device):
+        with torch.cuda.device_of(q):
             asked = ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)
             code = library.flash_workspace(*asked)
             if code == 2 and only_warns:
@@ -136,23 +133,15 @@ def _run(backward, stage, variant, options, deterministic, seed, given, made):
         call.workspace = block.data_ptr() + start
         if zeroed:
             block[start : start + zeroed].zero_()
-    with _on(q.device):
+    with torch.cuda.device_of(q):
         _raise_for((library.flash_backward if backward else library.flash_forward)(ctypes.byref(call)), stage)
-
-
-_anywhere = contextlib.nullcontext()
-
-
-def _on(device):
-    """While it lasts, the GPU of `device` is the current one; the CPU has no such thing."""
-    return torch.cuda.device(device) if device.type == "cuda" else _anywhere
 
 
 def _taken(x):
     """Do the kernels take the strides of such a tensor? The rule of flash.h."""
     strides = [stride for stride, extent in zip(x.stride(), x.shape) if extent > 1]
     whole = all(stride * x.element_size() % 16 == 0 for stride in strides[:-1]) and x.data_ptr() % 16 == 0
-    return min(strides, default=1) > 0 and (x.shape[3] == 1 or x.stride(3) == 1) and (whole or x.element_size() == 4 or x.shape[3] % 8 != 0)
+    return min(strides, default=1) > 0 and (x.shape[3] == 1 or x.stride(3) == 1) and (whole or x.shape[3] * x.element_size() % 16 != 0)
 
 
 def _require(holds, why):
@@ -161,7 +150,7 @@ def _require(holds, why):
 
 
 def _require_tensors(*given):
-    _require(all(isinstance(x, Tensor) for x in given), "q, k, v, caches, a bias and alibi_slopes have to be tensors")
+    _require(all(isinstance(x, Tensor) for x in given), "q, k, v, qkv, kv, caches, a bias, sinks and alibi_slopes have to be tensors")
 
 
 def _check(q, k, v, bias, fake=False):
@@ -187,11 +176,12 @@ def _check_backward(dO, q, k, v, O, L, bias, fake=False):
     _require(alike, "L has to be [B, H, N] in fp32 on the device of q")
 
 
-def _with(options, ends):
+def _with(options, ends, q, k):
     """Lengths and seeds change from call to call. They are tensors, for which nothing is compiled anew."""
     if ends is not None:
         (a, c) = ends.tolist()
         _require(a[0] == c[0] == 0, "cu_seqlens begin with 0")
+        _require((a[-1], c[-1]) == (q.shape[2], k.shape[2]), f"cu_seqlens end at {a[-1]} and {c[-1]}, not after the last query and key")
         options += "\n--lengths=" + ",".join(f"{y - x}:{w - z}" for x, y, z, w in zip(a, a[1:], c, c[1:]))
     return options.strip()
 
@@ -205,6 +195,7 @@ def _run_forward(
     k: Tensor,
     v: Tensor,
     bias: Optional[Tensor],
+    sinks: Optional[Tensor],
     seed: Optional[Tensor],
     ends: Optional[Tensor],
     options: str,
@@ -215,11 +206,20 @@ def _run_forward(
 ) -> tuple[Tensor, Tensor]:
     """O and L, the log-sum-exp of each row. options: the problem's, as flash.h has them."""
     O, L = _outputs(q)
-    if not q.numel() or not k.numel():  # no kernel takes an empty problem
+    if q.numel() and k.numel():
+        _run(0, stage, variant, _with(options, ends, q, k), False, seed, _inputs(q, k, v, bias), {"O": O, "L": L})
+    else:  # no kernel takes an empty problem
         _check(q, k, v, bias)
-        return O.zero_(), L.fill_(-torch.inf)
-    _run(0, stage, variant, _with(options, ends), False, seed, _inputs(q, k, v, bias), {"O": O, "L": L})
+        O.zero_(), L.fill_(-torch.inf)
+    if sinks is not None:  # one more term of each row's sum, after the kernel
+        seen, L = L, torch.logaddexp(L, sinks[:, None])
+        O.mul_(_share(seen, L)[..., None])
     return O, L
+
+
+def _share(part, whole):
+    """Of a sum, both as logarithms; 0 of 0."""
+    return (part - whole).exp().masked_fill(part == -torch.inf, 0)
 
 
 _forward = torch.library.custom_op("flash_steps::forward", _run_forward, mutates_args=())
@@ -237,12 +237,14 @@ def _fake_forward(q, k, v, bias, *how):
 
 def _run_backward(
     dO: Tensor,
+    dL: Optional[Tensor],
     q: Tensor,
     k: Tensor,
     v: Tensor,
     O: Tensor,
     L: Tensor,
     bias: Optional[Tensor],
+    sinks: Optional[Tensor],
     bias_gradient: bool,
     seed: Optional[Tensor],
     ends: Optional[Tensor],
@@ -250,46 +252,63 @@ def _run_backward(
     deterministic: bool,
     stage: str,
     variant: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """dQ, dK, dV, and the gradient of the bias, which is empty unless asked for."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """dQ, dK, dV, and the gradients of the bias and of sinks, which are empty unless asked for."""
     _check_backward(dO, q, k, v, O, L, bias)
     if not _taken(dO):  # such as the gradient of sum(), one number for all entries
         dO = dO.clone(memory_format=torch.contiguous_format)
-    dQ, dK, dV, dBias = _gradients_of(q, k, v, bias, bias_gradient)
-    if not q.numel() or not k.numel():
-        return tuple(x.zero_() for x in (dQ, dK, dV, dBias))
-    given, made = _inputs(q, k, v, bias) | {"O": O, "L": L, "dO": dO}, {"dQ": dQ, "dK": dK, "dV": dV}
-    made |= {"dBias": dBias} if bias_gradient else {}
-    _run(1, stage, variant, _with(options, ends), deterministic, seed, given, made)
-    return dQ, dK, dV, dBias
+
+    def one_pass(dO, v, O):
+        found = _gradients_of(q, k, v, bias, sinks, bias_gradient)
+        if not q.numel() or not k.numel():
+            return [x.zero_() for x in found]
+        made = zip(("dQ", "dK", "dV", "dBias")[: 3 + bias_gradient], found)
+        given = _inputs(q, k, v, bias) | {"O": O, "L": L, "dO": dO}
+        _run(1, stage, variant, _with(options, ends, q, k), deterministic, seed, given, dict(made))
+        return [*found]
+
+    found = one_pass(dO, v, O)
+    if dL is not None:  # (J.10)  dS = P o (dP - D + dL), whose last term is a pass with V = 0 and D = -dL
+        _require(stage > "06", f"stage {stage} has no gradient of L; allowed: 07, 08")
+        root = torch.zeros_like(dO)
+        root[..., 0] = dL.abs().sqrt()
+        terms = one_pass(root, torch.zeros_like(v), root * -dL.sign()[..., None].to(root.dtype))
+        for which in (0, 1, 3):
+            found[which] += terms[which]
+    if sinks is not None:
+        D = (dO.float() * O).sum(-1) - (0 if dL is None else dL)
+        found[4] = -(D * _share(sinks[:, None], L)).sum((0, 2))
+    return tuple(found)
 
 
-def _gradients_of(q, k, v, bias, bias_gradient):
-    return *(torch.empty_like(x) for x in (q, k, v)), q.new_empty(bias.shape if bias_gradient else 0, dtype=torch.float32)
+def _gradients_of(q, k, v, bias, sinks, bias_gradient):
+    dBias = q.new_empty(bias.shape if bias_gradient else 0, dtype=torch.float32)
+    return *(torch.empty_like(x) for x in (q, k, v)), dBias, q.new_empty(0) if sinks is None else torch.empty_like(sinks)
 
 
 _backward = torch.library.custom_op("flash_steps::backward", _run_backward, mutates_args=())
 
 
 @_backward.register_fake
-def _fake_backward(dO, q, k, v, O, L, bias, bias_gradient, *how):
+def _fake_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, *how):
     _check_backward(dO, q, k, v, O, L, bias, fake=True)
-    return _gradients_of(q, k, v, bias, bias_gradient)
+    return _gradients_of(q, k, v, bias, sinks, bias_gradient)
 
 
 def _save(ctx, inputs, output):
-    q, k, v, bias, seed, ends, ctx.options, ctx.deterministic, ctx.stage, _, ctx.variant = inputs
+    q, k, v, bias, sinks, seed, ends, ctx.options, ctx.deterministic, ctx.stage, _, ctx.variant = inputs
     O, L = output
-    ctx.save_for_backward(q, k, v, O, L, bias, seed, ends)  # (G.2)
-    ctx.mark_non_differentiable(L)
+    ctx.save_for_backward(q, k, v, O, L, bias, sinks, seed, ends)  # (G.2)
+    ctx.set_materialize_grads(False)  # most losses have no dL
 
 
-def _gradients(ctx, dO, _, backward=_backward):
-    wanted = ctx.needs_input_grad[3]
+def _gradients(ctx, dO, dL, backward=_backward):
+    of_bias, of_sinks = ctx.needs_input_grad[3:5]
     how = ctx.options, ctx.deterministic, ctx.stage, ctx.variant
     *tensors, seed, ends = ctx.saved_tensors  # once: a checkpoint unpacks once
-    dQ, dK, dV, dBias = backward(dO, *tensors, wanted, seed, ends, *how)
-    return dQ, dK, dV, dBias if wanted else None, *[None] * 7
+    dO = torch.zeros_like(tensors[3]) if dO is None else dO
+    dQ, dK, dV, dBias, dSinks = backward(dO, dL, *tensors, of_bias, seed, ends, *how)
+    return dQ, dK, dV, dBias if of_bias else None, dSinks if of_sinks else None, *[None] * 7
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
@@ -309,27 +328,20 @@ def _pairs(q, k, ends):
 
 
 @torch.utils.flop_counter.register_flop_formula(torch.ops.flash_steps.forward, get_raw=True)
-def _forward_flops(q, k, v, bias, seed, ends, *_, **__):
+def _forward_flops(q, k, v, bias, sinks, seed, ends, *_, **__):
     return 4 * _pairs(q, k, ends) * q.shape[3]
 
 
 @torch.utils.flop_counter.register_flop_formula(torch.ops.flash_steps.backward, get_raw=True)
-def _backward_flops(dO, q, k, v, O, L, bias, bias_gradient, seed, ends, *_, **__):
+def _backward_flops(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends, *_, **__):
     return 10 * _pairs(q, k, ends) * q.shape[3]
 
 
 class _EagerBackward(torch.autograd.Function):
     """The backward pass under create_graph and torch.func, which an operation without a formula does not take."""
 
-    vmap = staticmethod(_no_vmap)
-
-    @staticmethod
-    def forward(*inputs):
-        return _run_backward(*inputs)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
+    forward, vmap = staticmethod(_run_backward), staticmethod(_no_vmap)
+    setup_context = staticmethod(lambda *_: None)
 
     @staticmethod
     def backward(ctx, *_):
@@ -339,23 +351,13 @@ class _EagerBackward(torch.autograd.Function):
 class _Eager(torch.autograd.Function):
     """The same for tensors that no compiler traces. The way through an operation takes 100 us more: longer than a short problem's kernels."""
 
-    vmap = staticmethod(_no_vmap)
-
-    @staticmethod
-    def forward(*inputs):
-        return _run_forward(*inputs)
-
+    forward, vmap = staticmethod(_run_forward), staticmethod(_no_vmap)
     setup_context = staticmethod(_save)
 
     @staticmethod
-    def backward(ctx, dO, _):
-        # With create_graph the operation runs, and refuses a gradient of a gradient.
-        return _gradients(
-            ctx, dO, None, _backward if _is_traced(dO) else _EagerBackward.apply if torch.is_grad_enabled() else _run_backward
-        )
-
-
-_Eager.forward.__signature__ = inspect.Signature([inspect.Parameter("inputs", inspect.Parameter.VAR_POSITIONAL)])  # or apply() asks for it
+    def backward(ctx, dO, dL):
+        eager = _EagerBackward.apply if torch.is_grad_enabled() else _run_backward
+        return _gradients(ctx, dO, dL, _backward if _is_traced(dO, dL) else eager)
 
 
 def _is_traced(*tensors):
@@ -372,12 +374,12 @@ def _is_differentiated(*tensors):
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors if x is not None)
 
 
-def _check_pass(backward, q, k, v, bias, seed, ends, options, deterministic, stage, *variants):
+def _check_pass(backward, q, k, v, bias, sinks, seed, ends, options, deterministic, stage, *variants):
     """So that a call is refused, instead of its gradient later, or before it has changed a cache."""
     if not q.numel() or not k.numel():
         return _check(q, k, v, bias)
     made = {"dBias": bias} if backward and bias is not None and bias.requires_grad else {}
-    _plan(backward, stage, variants[backward], _with(options, ends), deterministic, _inputs(q, k, v, bias), made)
+    _plan(backward, stage, variants[backward], _with(options, ends, q, k), deterministic, _inputs(q, k, v, bias), made)
 
 
 def merge(O, L, part_O, part_L, *, stage="08"):
@@ -389,7 +391,7 @@ def merge(O, L, part_O, part_L, *, stage="08"):
     _require(O.device == L.device == part_O.device == part_L.device, "the parts have to be on one device")
     if O.numel():
         views = [ctypes.byref(_view(x, x.data_ptr())) for x in (O, L, part_O, part_L)]
-        with _on(O.device):
+        with torch.cuda.device_of(O):
             _raise_for(_library(stage).flash_merge(int(O.is_cuda), DTYPES[part_O.dtype], ctypes.c_void_p(_stream(O)), *views), stage)
 
 
@@ -437,6 +439,7 @@ def attention(
     softcap=0.0,
     bias=None,
     alibi_slopes=None,
+    sinks=None,
     dropout_p=0.0,
     seed=None,
     deterministic=None,
@@ -454,13 +457,13 @@ def attention(
     causal: aligned at the bottom right, so that the last query sees the last key. window: (left, right), as many keys before and after a
     query's own that it sees; -1 for no bound. softcap: c > 0 makes c tanh(s / c) of scaled scores. bias: added to the scores, or bool, True
     where a query sees a key; any shape that broadcasts to [B, H, N, Nk], with a gradient. alibi_slopes: [H] or [B, H], in place of a bias.
-    dropout_p: weights are dropped after the softmax, which ones depends on seed; a random one by default. scale: 1/sqrt(d) by default.
+    sinks: [H], a logit per head that joins the sum of each row's softmax, with a gradient. dropout_p: weights are dropped after the softmax, which ones depends on seed; a random one by default. scale: 1/sqrt(d) by default.
     deterministic: gradients whose every bit is the same in each run; by default as torch.use_deterministic_algorithms() says. return_lse: also
-    returns the log-sum-exp of each row, [B, H, N] in fp32, without a gradient. stage: by default "07" for fp32, "08" for 16 bits. variant: a
+    returns the log-sum-exp of each row, [B, H, N] in fp32. stage: by default "07" for fp32, "08" for 16 bits. variant: a
     step of the stage, as in --variant; by default the fastest for the problem and the GPU, or on the CPU the last that takes it.
     backward_variant: by default the same, or with no variant the fastest. ValueError: no kernel of the stage does it.
     """
-    _require_tensors(q, k, v, *(x for x in (bias, alibi_slopes) if x is not None))
+    _require_tensors(q, k, v, *(x for x in (bias, alibi_slopes, sinks) if x is not None))
     kind = None
     if alibi_slopes is not None:
         _require(bias is None, "a bias and alibi_slopes exclude each other")
@@ -476,15 +479,20 @@ def attention(
     variant, backward = variant or "", backward_variant or variant or ""
     _require(isinstance(variant, str) and isinstance(backward, str), "variant and backward_variant have to be names")
     how = _options(causal, window, softcap, dropout_p, scale, bias=kind), deterministic, stage, variant, backward
-    inputs = q, k, v, bias, _seed(dropout_p, seed), _ends
-    if _is_traced(*inputs[:4]):
+    if sinks is not None:
+        _require(stage > "05", f"stage {stage} has no sinks; allowed: 06, 07, 08")
+        fit = sinks.shape == q.shape[1:2] and sinks.is_floating_point() and sinks.device == q.device
+        _require(fit, "sinks have to be [H], floating point, on the device of q")
+        sinks = sinks.float()
+    inputs = q, k, v, bias, sinks, _seed(dropout_p, seed), _ends
+    if _is_traced(*inputs[:5]):
         _check(*inputs[:4], fake=q.is_meta)
         O, L = _forward(*inputs, *how)
     elif _only_checks:
         _check_pass(0, *inputs, *how)
         O, L = _outputs(q)
-    elif _is_differentiated(*inputs[:4]):
-        if any(x.requires_grad for x in inputs[:4] if x is not None):
+    elif _is_differentiated(*inputs[:5]):
+        if any(x.requires_grad for x in inputs[:5] if x is not None):
             _check_pass(1, *inputs, *how)
         O, L = _Eager.apply(*inputs, *how)
     else:
@@ -547,6 +555,12 @@ def _attention_bnhd(q, k, v, **options):
     return O.transpose(1, 2), L
 
 
+def _parts(packed, axis, count):
+    _require_tensors(packed)
+    _require(packed.dim() == axis + 3 and packed.shape[axis] == count, f"packed is {tuple(packed.shape)}; allowed: {count} at axis {axis}")
+    return packed.unbind(axis)
+
+
 def flash_attn_func(q, k, v, *args, **options):
     """q [B, N, H, d], k and v [B, Nk, Hkv, d]. args: dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
     return_attn_probs, here and in what follows."""
@@ -555,12 +569,12 @@ def flash_attn_func(q, k, v, *args, **options):
 
 def flash_attn_qkvpacked_func(qkv, *args, **options):
     """qkv [B, N, 3, H, d]."""
-    return flash_attn_func(*torch.unbind(qkv, 2), *args, **options)
+    return flash_attn_func(*_parts(qkv, 2, 3), *args, **options)
 
 
 def flash_attn_kvpacked_func(q, kv, *args, **options):
     """q [B, N, H, d], kv [B, Nk, 2, Hkv, d]."""
-    return flash_attn_func(q, *torch.unbind(kv, 2), *args, **options)
+    return flash_attn_func(q, *_parts(kv, 2, 2), *args, **options)
 
 
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options):
@@ -570,12 +584,12 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
 
 def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen=None, *args, **options):
     """qkv [total, 3, H, d]."""
-    return flash_attn_varlen_func(*torch.unbind(qkv, 1), cu_seqlens, cu_seqlens, None, None, *args, **options)
+    return flash_attn_varlen_func(*_parts(qkv, 1, 3), cu_seqlens, cu_seqlens, None, None, *args, **options)
 
 
 def flash_attn_varlen_kvpacked_func(q, kv, *args, **options):
     """q [total, H, d], kv [total_k, 2, Hkv, d]."""
-    return flash_attn_varlen_func(q, *torch.unbind(kv, 1), *args, **options)
+    return flash_attn_varlen_func(q, *_parts(kv, 1, 2), *args, **options)
 
 
 @torch.no_grad()

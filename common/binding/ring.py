@@ -136,7 +136,7 @@ class _RingAttention(torch.autograd.Function):
             for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
                 theirs = [x[:, :, cols] for x in keys]
                 how = flash_steps._options(causal, scale=scale), False, stage, variant, backward_variant
-                part = flash_steps._run_forward(q[:, :, rows], *theirs, None, None, None, *how)
+                part = flash_steps._run_forward(q[:, :, rows], *theirs, *[None] * 4, *how)
                 if O is None and rows == slice(0, q.shape[2]):
                     O, L = part
                     continue
@@ -159,7 +159,9 @@ class _RingAttention(torch.autograd.Function):
             for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
                 mine, theirs = ([x[:, :, cut] for x in some] for cut, some in ((rows, (dO, q, O, L)), (cols, keys)))
                 how = flash_steps._options(causal, scale=scale), False, stage, variant
-                dq, *terms, _ = flash_steps._run_backward(*mine[:2], *theirs, *mine[2:], None, False, None, None, *how)
+                dq, *terms, _, _ = flash_steps._run_backward(
+                    mine[0], None, mine[1], *theirs, *mine[2:], None, None, False, None, None, *how
+                )
                 dQ = _sum(dQ, [dq], rows, [q])
                 gradients = _sum(gradients, terms, cols, keys)
             gradients = gradients or [torch.zeros_like(x, dtype=torch.float32) for x in keys]

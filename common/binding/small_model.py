@@ -38,6 +38,7 @@ TOLERANCE = 0.01  # of a loss
 COMPARED = 100  # steps
 LOSS_SCALE = 4096  # a loss is a mean over thousands of tokens: its gradients are so small that fp16 would keep few digits of dS
 WARM_UP = 10  # steps before the clock starts: compilers and caches
+compiled = functools.cache(torch.compile)
 
 
 class Layer(nn.Module):
@@ -119,12 +120,7 @@ def with_sdpa(ends, window, device):
 def with_flex(ends, window, device):
     seen, N = is_seen(ends, window, device), ends[-1]
     mask = flex.create_block_mask(lambda b, h, i, j: seen(i, j), None, None, N, N, device=device)
-    return as_heads(lambda q, k, v: compiled_flex()(q, k, v, block_mask=mask, enable_gqa=True))
-
-
-@functools.cache
-def compiled_flex():
-    return torch.compile(flex.flex_attention)
+    return as_heads(lambda q, k, v: compiled(flex.flex_attention)(q, k, v, block_mask=mask, enable_gqa=True))
 
 
 def with_flash3(ends, window, device):

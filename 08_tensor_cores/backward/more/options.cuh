@@ -69,7 +69,8 @@ __device__ void load_queries_of(const Rule& rule, const SharedTiles<T, Shape>& s
 
 template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    backward_kernel(Rule rule, BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
+    backward_kernel(Rule rule, BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once,
+                    int turn, int turns) {
   if constexpr (Shape::MIN_SM > COMPILED_SM)
     return __trap();  // this architecture is too old: never launched
   const OptionsProblem& problem = rule.problem;
@@ -80,7 +81,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
             col0 = order.tile % Shape::COLUMN_BLOCKS * Shape::COLS;
   int key0 = tile * Shape::Bc;
   if constexpr (Rule::RAGGED)
-    key0 = rule.enter(tile);  // from here on problem is the sequence's own
+    key0 = rule.enter(tile);                     // from here on problem is the sequence's own
+  if (key0 / Shape::Bc % turns != turn) return;  // another launch's
   const int b = Rule::RAGGED ? 0 : order.head / problem.Hkv;  // a ragged batch has one element
   const int kv_head = order.head % problem.Hkv;
 
@@ -174,11 +176,13 @@ void start(const Attention& a) {
         all = prepare<T, Shape::Width>(a, &dQ_accum);
       }
       const unsigned blocks = tiles * Shape::COLUMN_BLOCKS;  // of a head
-      launch("backward_options",
-             {dim3(blocks * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS),
-              Shape::SHARED_ELEMENTS * sizeof(T)},
-             backward_kernel<T, Shape, Rule>, rule, all, view<float>(dQ_accum),
-             std::max(in_L2, heads_in_a_wave(a, static_cast<int>(blocks))));
+      for (int turn = 0; turn < a.turns; ++turn) {
+        launch("backward_options",
+               {dim3(blocks * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS),
+                Shape::SHARED_ELEMENTS * sizeof(T)},
+               backward_kernel<T, Shape, Rule>, rule, all, view<float>(dQ_accum),
+               std::max(in_L2, heads_in_a_wave(a, static_cast<int>(blocks))), turn, a.turns);
+      }
       if constexpr (Rule::RAGGED) {
         convert_ragged<T, Shape::Width>(a, dQ_accum, rule);
       } else {
@@ -218,6 +222,7 @@ const Variant variant = [] {
   step.workspace = options_workspace;
   step.tiles = tiles;
   step.takes = general_problem | all_options;
+  step.takes_turns = true;
   step.only_if_fastest = true;
   return step;
 }();

@@ -290,11 +290,12 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
 template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all,
-                    Tensor<float> dQ_accum, int heads_at_once) {
+                    Tensor<float> dQ_accum, int heads_at_once, int turn, int turns) {
   if constexpr (!COMPILED_WITH_WGMMA)
     return __trap();  // no wgmma on this architecture: never launched
   auto& shared = shared_of_block<T, Shape>();
   const auto work = work_of_block<Shape>(rule, heads_at_once);
+  if (work.key0 / Shape::Bc % turns != turn) return;  // another launch's
   if (threadIdx.x == 0) {
     // Before initialize(), whose fence publishes these mbarriers too.
     for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
@@ -335,11 +336,13 @@ void start_with(const Rule& rule, const Attention& a, int tiles, const char* nam
     } else {
       all = prepare<T, Shape::Width>(a, &dQ_accum);
     }
-    launch(name,
-           {dim3(static_cast<unsigned>(tiles * a.problem.B * a.problem.Hkv)), dim3(Shape::THREADS),
-            Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape, Rule>, rule, backward_maps<Shape>(a), all,
-           view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    for (int turn = 0; turn < a.turns; ++turn) {
+      launch(name,
+             {dim3(static_cast<unsigned>(tiles * a.problem.B * a.problem.Hkv)),
+              dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+             backward_kernel<T, Shape, Rule>, rule, backward_maps<Shape>(a), all,
+             view<float>(dQ_accum), heads_in_a_wave(a, tiles), turn, a.turns);
+    }
     if constexpr (Rule::RAGGED) {
       convert_ragged<T, Shape::Width>(a, dQ_accum, rule);
     } else {
