@@ -15,7 +15,7 @@
 namespace flash {
 namespace {
 
-constexpr int ROWS_PER_BLOCK = 128;  // one thread per row, also in the softmax of kernel.cuh
+constexpr int dS_ROWS = 128;  // per block, one thread per row
 
 /// (1.11)  dP = dO V^T    [Nq, d] x [d, Nk]: from O = P V, with respect to P.
 /// Grid: (tiles of keys, tiles of queries, B*H).
@@ -36,7 +36,7 @@ __global__ void dP_kernel(Problem problem, Tensor<const float> dO_all, Tensor<co
 /// from dO and O.  Grid: (blocks of rows, 1, B*H).
 __global__ void dS_kernel(Problem problem, Tensor<const float> P_all, Tensor<const float> dP_all,
                           Tensor<float> dS_all) {
-  const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;
+  const int i = blockIdx.x * dS_ROWS + threadIdx.x;
   if (i >= problem.Nq) return;  // no barrier follows
   const Matrix<const float> P = P_all.head(blockIdx.z), dP = dP_all.head(blockIdx.z);
   const Matrix<float> dS = dS_all.head(blockIdx.z);
@@ -86,8 +86,8 @@ void backward(const Attention& a) {
   const LaunchShape queries = tiled(p.Nq, p.d, p.B * p.H), keys = tiled(p.Nk, p.d, p.B * p.Hkv);
   launch("dV", keys, key_gradient_kernel, p, 1.0f, P, dO, view<float>(a.dV));
   launch("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
-  launch("dS", by_rows(p, ROWS_PER_BLOCK, dim3(ROWS_PER_BLOCK)), dS_kernel, p, P,
-         view<const float>(dP), view<float>(dS));
+  launch("dS", by_rows(p, dS_ROWS, dim3(dS_ROWS)), dS_kernel, p, P, view<const float>(dP),
+         view<float>(dS));
   launch("dQ", queries, dQ_kernel, p, view<const float>(dS), K, view<float>(a.dQ));
   launch("dK", keys, key_gradient_kernel, p, p.scale, view<const float>(dS), Q, view<float>(a.dK));
 }

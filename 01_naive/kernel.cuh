@@ -20,6 +20,8 @@
 namespace flash {
 namespace {
 
+constexpr int ROWS_PER_BLOCK = 128;  // one thread per row
+
 /// (1.2), (1.4)  A thread reads its row of S twice: once for the sum, once to normalise.
 /// Grid: (blocks of rows, 1, B*H).
 __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all,

@@ -30,34 +30,6 @@
 namespace flash::fa1_forward::step_4 {
 namespace {
 
-/// Adds GROUP more scores to (m~, l~) and P~ V: (4.2) by the online rule (3.2), so that no thread
-/// has to keep its row of S.
-template <int Width>
-__device__ void accumulate(RowStats& stats, float4 (&PV_reg)[Width / 4], const float (&S)[GROUP],
-                           const SharedMatrix<float>& V_smem, int key) {
-  float m = stats.m;
-#pragma unroll
-  for (int g = 0; g < GROUP; ++g) m = fmaxf(m, S[g]);
-  // alpha rescales what was summed under the older maximum.
-  const float alpha = expf(stats.m - zero_if_empty(m));
-  float P[GROUP];
-  float sum = 0.0f;
-#pragma unroll
-  for (int g = 0; g < GROUP; ++g) {
-    P[g] = expf(S[g] - zero_if_empty(m));
-    sum += P[g];
-  }
-  stats = {m, stats.l * alpha + sum};
-#pragma unroll
-  for (int c = 0; c < Width / 4; ++c) {
-    float4 o = scaled(alpha, PV_reg[c]);
-#pragma unroll
-    for (int g = 0; g < GROUP; ++g)
-      o = add_scaled(o, P[g], V_smem.as<const float4>(key + g, 4 * c));
-    PV_reg[c] = o;
-  }
-}
-
 /// (4.4)  O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new, for a row of O. No visible key so
 /// far: l_new = 0, O = 0.
 template <int Width>

@@ -1,6 +1,6 @@
 // 04 FlashAttention-1: the words in which its steps are written. One thread owns a row: the row's
 // statistics and, from step 3 on, tiles that a block loads and the thread's arithmetic, four
-// columns at a time. Chapter 05 uses all of it, step 1 of 06 the arithmetic.
+// columns at a time. Chapter 05 uses all of it but accumulate(), step 1 of 06 the arithmetic.
 #pragma once
 
 #include "common/parts/kernel.cuh"
@@ -93,6 +93,34 @@ __device__ void dot_products(float (&qk)[GROUP], const SharedMatrix<float>& Q_sm
     const float4 q = Q_smem.as<const float4>(row, c);
 #pragma unroll
     for (int g = 0; g < GROUP; ++g) qk[g] = add_dot(qk[g], q, K_smem.as<const float4>(key + g, c));
+  }
+}
+
+/// Adds GROUP more scores to (m~, l~) and P~ V: (4.2) by the online rule (3.2), so that no thread
+/// has to keep its row of S.
+template <int Width>
+__device__ void accumulate(RowStats& stats, float4 (&PV_reg)[Width / 4], const float (&S)[GROUP],
+                           const SharedMatrix<float>& V_smem, int key) {
+  float m = stats.m;
+#pragma unroll
+  for (int g = 0; g < GROUP; ++g) m = fmaxf(m, S[g]);
+  // alpha rescales what was summed under the older maximum.
+  const float alpha = expf(stats.m - zero_if_empty(m));
+  float P[GROUP];
+  float sum = 0.0f;
+#pragma unroll
+  for (int g = 0; g < GROUP; ++g) {
+    P[g] = expf(S[g] - zero_if_empty(m));
+    sum += P[g];
+  }
+  stats = {m, stats.l * alpha + sum};
+#pragma unroll
+  for (int c = 0; c < Width / 4; ++c) {
+    float4 o = scaled(alpha, PV_reg[c]);
+#pragma unroll
+    for (int g = 0; g < GROUP; ++g)
+      o = add_scaled(o, P[g], V_smem.as<const float4>(key + g, 4 * c));
+    PV_reg[c] = o;
   }
 }
 

@@ -10,8 +10,8 @@
 // New since 04: a thread keeps its row from the first key to the last. O, m and l stay in registers
 // instead of HBM, O is divided by l once at the end, and only L is stored. Tiles of Q are
 // independent, so each gets a block: the grid grows with the sequence length, whereas 04 has one
-// block per head. Tile sizes are template parameters, with a kernel for each line of `shapes`;
-// start_one_of<shapes> picks one (common/parts/compiled.hpp).
+// block per head. Tile sizes are template parameters, with a kernel for each line of a table in
+// shapes.hpp; start_one_of() picks one (common/parts/compiled.hpp).
 //
 // Grid: Tr*B*H. Block: one thread per row of the Q tile, which takes GROUP keys at a time.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], rows padded. Registers: a row of O, its m,
@@ -24,6 +24,7 @@
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
+#include "06_fa2_forward/shapes.hpp"
 #include "06_fa2_forward/tiles.cuh"
 
 namespace flash::fa2_forward::step_1 {
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   const Problem& p = a.problem;
   const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
   launch("fa2_loop_order",
@@ -142,35 +143,7 @@ void start(const Attention& a) {
          view<const float>(a.V), view<float>(a.O), view<float>(a.L));
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  using Shape = ForwardShape<Sizes...>;
-  return {.width = Shape::Width,
-          .tiles = {Shape::Br, Shape::Bc},
-          .threads = Shape::THREADS,
-          .shared_bytes = Shape::SHARED_FLOATS * sizeof(float),
-          .min_sm = 75,
-          .why = why,
-          .start = start<Shape>};
-}
-
-// Width, Br, Bc.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 32>("K and V move once for each 128 queries"),
-    compiled<32, 64, 32>("twice as many blocks"),
-    compiled<32, 32, 32>("little shared memory, most blocks"),
-    compiled<64, 128, 32>("K and V move once for each 128 queries"),
-    compiled<64, 64, 32>("twice as many blocks"),
-    compiled<64, 32, 32>("little shared memory, most blocks"),
-    compiled<96, 128, 32>("K and V move once for each 128 queries"),
-    compiled<96, 64, 32>("twice as many blocks"),
-    compiled<96, 32, 32>("little shared memory, most blocks"),
-    compiled<128, 128, 32>("K and V move once for each 128 queries"),
-    compiled<128, 64, 32>("twice as many blocks"),
-    compiled<128, 32, 32>("little shared memory, most blocks"),
-};
-
-const Variant variant = plain_step<shapes>(
+const Variant variant = plain_step<loop_order_shapes<ForwardShape>>(
     "loop_order", "Q outer loop: a row's O, m, l stay in registers, a block for each tile of Q");
 
 }  // namespace

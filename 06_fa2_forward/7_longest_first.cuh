@@ -18,6 +18,7 @@
 #pragma once
 
 #include "06_fa2_forward/operands.cuh"
+#include "06_fa2_forward/shapes.hpp"
 
 namespace flash::fa2_forward::step_7 {
 namespace {
@@ -40,8 +41,6 @@ struct ForwardShape {
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width,
                 "tiles are dealt out evenly");
   static_assert(Br % 32 == 0 && Width % 32 == 0, "PAD assumes rows of whole 32 banks");
-
-  static void start(const Attention& a);  // launches the kernel of these sizes
 };
 
 template <class Shape>
@@ -111,16 +110,17 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, problem.scale);
 }
 
-template <int Width, int Br, int Bc, int ThreadRows>
-void ForwardShape<Width, Br, Bc, ThreadRows>::start(const Attention& a) {
+template <class Shape>
+void start(Shape, const Attention& a) {
   const Problem& p = a.problem;
-  const unsigned blocks = blocks_for(p.Nq, Br) * static_cast<unsigned>(p.B * p.H);
-  launch("fa2_longest_first", {dim3(blocks), dim3(THREADS), SHARED_FLOATS * sizeof(float)},
-         forward_kernel<ForwardShape>, p, view<const float>(a.Q), view<const float>(a.K),
+  const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
+  launch("fa2_longest_first",
+         {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
+         forward_kernel<Shape>, p, view<const float>(a.Q), view<const float>(a.K),
          view<const float>(a.V), view<float>(a.O), view<float>(a.L));
 }
 
-const Variant variant = plain_step<sizes_of_steps<ForwardShape>>(
+const Variant variant = plain_step<register_tiles_shapes<ForwardShape>>(
     "longest_first", "under a causal mask the longest blocks start first");
 
 }  // namespace

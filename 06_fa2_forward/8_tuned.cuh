@@ -20,6 +20,7 @@
 #pragma once
 
 #include "06_fa2_forward/operands.cuh"
+#include "06_fa2_forward/shapes.hpp"
 
 namespace flash::fa2_forward::step_8 {
 namespace {
@@ -29,8 +30,7 @@ namespace {
 constexpr int PAD = 4;
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes:
-/// per row. Blocks: how many per SM the compiler leaves registers for (__launch_bounds__);
-/// compiled() gets per_sm where more of them fit.
+/// per row. Blocks: how many per SM the compiler leaves registers for (__launch_bounds__).
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, LANES = Lanes, BLOCKS = Blocks;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   const Problem& p = a.problem;
   const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
   launch("fa2_tuned", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
@@ -130,33 +130,8 @@ void start(const Attention& a) {
          view<const float>(a.V), view<float>(a.O), view<float>(a.L));
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0,
-                                 int per_sm = ForwardShape<Sizes...>::BLOCKS) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed, per_sm);
-}
-
-// Fastest first per width. The second argument is the speed of a full SM relative to the first line
-// (measured with --tune on an H200; left out: 3/4 of the line above), the third the blocks per SM
-// where more fit than Blocks. 128 x 64 at d = 128 reaches 0.95 with many keys. With few it is
-// slower, as its blocks take longer to start than choices() assumes: 0.9 stands for both.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 64, 8, 8, 2>("8 x 8 scores a thread, two blocks on an SM"),
-    compiled<32, 64, 32, 4, 8, 4>("twice as many blocks"),
-    compiled<64, 128, 64, 8, 8, 2>("8 x 8 scores and outputs a thread, two blocks on an SM"),
-    compiled<64, 64, 64, 4, 8, 3>("twice as many blocks, three on an SM", 0.92),
-    compiled<64, 64, 32, 4, 8, 3>("little shared memory", 0.86),
-    compiled<96, 128, 64, 4, 8>("4 x 12 outputs a thread; K and V move half as often"),
-    compiled<96, 64, 64, 4, 8, 2>("twice as many blocks, two blocks on an SM"),
-    compiled<96, 64, 32, 4, 8, 3>("little shared memory"),
-    compiled<128, 128, 128, 8, 16>("8 x 8 scores and outputs a thread"),
-    compiled<128, 128, 64, 8, 16>("less shared memory", 0.9),
-    compiled<128, 64, 32, 4, 8, 2>("twice as many blocks, three on an SM", 0.84, 3),
-    compiled<128, 32, 32, 4, 8>("little shared memory", 0.72, 4),
-};
-
-const Variant variant =
-    plain_step<shapes>("tuned", "tile sizes, P in chunks, several blocks on an SM");
+const Variant variant = plain_step<tuned_shapes<ForwardShape>>(
+    "tuned", "tile sizes, P in chunks, several blocks on an SM");
 
 }  // namespace
 }  // namespace flash::fa2_forward::step_8

@@ -1,5 +1,5 @@
-// 06 FlashAttention-2: the words in which the steps and stage 07 are written: which thread holds which
-// elements of a matrix (from step 2 on), and how tiles move between HBM and shared memory.
+// 06 FlashAttention-2: the words in which the steps and stage 07 are written: which thread holds
+// which elements of a matrix (from step 2 on), and how tiles move between HBM and shared memory.
 //
 //   const auto alpha = update_max(m, row_max(S), power);   m, alpha: a value per row (rows.cuh)
 //   S.each([&](float& s, int r) { ... m[r] ... });         S: this thread's part of the scores
@@ -227,38 +227,22 @@ template <class Shape>
 constexpr ThreadPart held_by_a_thread[] = {part_of<typename Shape::Scores>("S"),
                                            part_of<typename Shape::Output>("O")};
 
-/// One line of a table of sizes. speed, per_sm: as in CompiledShape (in step 8).
+/// One line of a table of sizes (shapes.hpp): start() is that of the file which has the Shape.
+/// speed, per_sm: as in CompiledShape.
 template <class Shape>
-constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&),
-                                       double speed = 0, int per_sm = 1) {
-  return {.width = Shape::Width,
-          .tiles = {Shape::Br, Shape::Bc},
-          .threads = Shape::THREADS,
-          .shared_bytes = Shape::SHARED_FLOATS * sizeof(float),
-          .min_sm = 75,
-          .why = why,
-          .start = start,
-          .thread = held_by_a_thread<Shape>,
-          .per_sm = per_sm,
-          .speed = speed};
+constexpr CompiledShape compiled(const char* why, double speed = 0, int per_sm = 0) {
+  CompiledShape shape{.width = Shape::Width,
+                      .tiles = {Shape::Br, Shape::Bc},
+                      .threads = Shape::THREADS,
+                      .shared_bytes = Shape::SHARED_FLOATS * sizeof(float),
+                      .min_sm = 75,
+                      .why = why,
+                      .start = [](const Attention& a) { start(Shape{}, a); },
+                      .speed = speed};
+  if constexpr (requires { typename Shape::Scores; }) shape.thread = held_by_a_thread<Shape>;
+  if constexpr (requires { Shape::BLOCKS; }) shape.per_sm = per_sm > 0 ? per_sm : Shape::BLOCKS;
+  return shape;
 }
-template <class Shape>
-constexpr CompiledShape compiled_shape(const char* why) {
-  return compiled_shape<Shape>(why, Shape::start);
-}
-
-/// The sizes of steps 2 to 7: width, Br, Bc, rows per thread.
-template <template <int, int, int, int> class Shape>
-constexpr CompiledShape sizes_of_steps[] = {
-    compiled_shape<Shape<32, 128, 64, 8>>("8 x 8 scores a thread"),
-    compiled_shape<Shape<32, 64, 32, 4>>("twice as many blocks, little shared memory"),
-    compiled_shape<Shape<64, 128, 64, 8>>("8 x 8 scores and outputs a thread"),
-    compiled_shape<Shape<64, 64, 32, 4>>("twice as many blocks, little shared memory"),
-    compiled_shape<Shape<96, 64, 64, 4>>("4 x 8 scores and 4 x 12 outputs a thread"),
-    compiled_shape<Shape<96, 32, 32, 4>>("twice as many blocks, little shared memory"),
-    compiled_shape<Shape<128, 64, 32, 4>>("4 x 4 scores and 4 x 16 outputs a thread"),
-    compiled_shape<Shape<128, 32, 32, 4>>("twice as many blocks, little shared memory"),
-};
 
 /// "" or why a grid of one block per tile of Q, of at least 32 rows, cannot hold a problem.
 inline std::string refuse(const Problem& p) {

@@ -28,6 +28,7 @@
 #pragma once
 
 #include "07_fa2_backward/parts.cuh"
+#include "07_fa2_backward/shapes.hpp"
 
 namespace flash::fa2_backward::step_1 {
 namespace {
@@ -146,8 +147,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, 
   write_tile(all.dQ.head(b, h), query0, 0, dQ);
 }
 
+/// BackwardShape as a type of this file: by it the table of sizes finds the start() below.
+template <int... Sizes>
+struct OwnShape : BackwardShape<Sizes...> {};
+
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   const Problem& p = a.problem;
   const unsigned kv_heads = static_cast<unsigned>(p.B * p.Hkv);
   const unsigned heads = static_cast<unsigned>(p.B * p.H);
@@ -161,25 +166,7 @@ void start(const Attention& a) {
          dq_kernel<Shape>, p, tensors_of(a));
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc, lanes per row of scores, lanes per row of dK, warps that divide the rows, all of
-// the block's.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 16, 8, 8, 1>("4 x 8 scores a thread"),
-    compiled<32, 32, 64, 8, 8, 4, 1>("little shared memory, twice as many blocks"),
-    compiled<64, 64, 128, 16, 8, 8, 1>("4 x 8 scores and gradients a thread"),
-    compiled<64, 32, 32, 8, 16, 4, 1>("little shared memory"),
-    compiled<96, 32, 64, 8, 8, 4, 1>("4 x 12 gradients a thread"),
-    compiled<128, 64, 64, 8, 16, 8, 1>("4 x 8 gradients a thread"),
-    compiled<128, 32, 32, 8, 16, 4, 1>("less shared memory"),
-    compiled<128, 16, 32, 8, 16, 4, 1>("little shared memory"),
-};
-
-const Variant variant = plain_step<shapes>(
+const Variant variant = plain_step<two_kernels_shapes<OwnShape>>(
     "two_kernels", "dK and dV over tiles of K, dQ over tiles of Q: deterministic, seven products");
 
 }  // namespace

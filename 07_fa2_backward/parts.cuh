@@ -70,17 +70,17 @@ constexpr ThreadPart held_by_a_thread[] = {
     fa2_forward::part_of<typename Shape::KeyGradient>("dK"),
     fa2_forward::part_of<typename Shape::QueryGradient>("dQ")};
 
+/// One line of a table of sizes (shapes.hpp): start() is that of the file which has the Shape.
 /// speed: as in CompiledShape.
 template <class Shape>
-constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&),
-                                       double speed) {
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
   return {.width = Shape::Width,
           .tiles = {Shape::Br, Shape::Bc},
           .threads = Shape::THREADS,
           .shared_bytes = Shape::SHARED_FLOATS * sizeof(float),
           .min_sm = 75,
           .why = why,
-          .start = start,
+          .start = [](const Attention& a) { start(Shape{}, a); },
           .thread = held_by_a_thread<Shape>,
           .speed = speed};
 }

@@ -65,7 +65,7 @@ inline std::optional<std::int64_t> forward_barriers(std::string_view step, const
   const std::int64_t tiles_of_Q = heads * v.query_tiles, seeing = heads * v.seeing_tiles;
   if (step == "mma" || step == "swizzle") return 2 * pairs - seeing;
   if (step == "pipeline" || step == "registers" || step == "powers" || step == "addresses") return pairs;
-  if (step == "tuned" || step == "block_order" || step == "key_order" || step == "lazy_maximum" || step == "options")
+  if (step == "fitted" || step == "block_order" || step == "key_order" || step == "lazy_maximum" || step == "options")
     return pairs + (Q_stays(p, choice) ? seeing : 0);
   // One more when the mbarriers are initialised, and that alone where warps specialise.
   if (step == "tma" || step == "wgmma") return pairs + tiles_of_Q;
@@ -136,7 +136,7 @@ inline std::int64_t subgroups_of(const Variant& v, const Problem& p) {
 inline MovedTensors predicted_backward(std::string_view step, const FullProblem& p, const TileChoice& choice,
                                        std::int64_t subgroups) {
   const auto [Br, Bc] = choice.tiles;
-  const bool two_kernels = step == "two_kernels", halved = step == "halves" || step == "staggered";
+  const bool two_kernels = step == "seven_products", halved = step == "halves" || step == "staggered";
   const bool divided = step == "divided", ordered = step == "ordered" || divided, relay = step == "relay";
   const bool hopper = step == "warpgroups" || step == "ring" || step == "bulk" || ordered || step == "lead" ||
                       step == "general" || step == "options_lead";
@@ -191,7 +191,7 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
 /// consumers look for dK and dV, and the producer and the adder for the rest. Threads of the kernels before and after look for the sequence of
 /// their row.
 inline MovedTensors predicted_options_backward(const FullProblem& p, const TileChoice& choice, bool hopper = false) {
-  MovedTensors moved = predicted_backward(hopper ? "options_lead" : "one_kernel", p, choice, 1);
+  MovedTensors moved = predicted_backward(hopper ? "options_lead" : "five_products", p, choice, 1);
   if (p.sequences.empty()) return moved;
   const Visits v = visits(p, choice.tiles);
   const std::int64_t parts = p.d > 128 ? 2 : 1, kv_blocks = parts * p.Hkv, in_tiles = parts * p.H;
@@ -230,7 +230,7 @@ inline MovedTensors predicted_bias_gradient(const FullProblem& p, const TileChoi
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
                             const DeviceLimits& limits) {
-  for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "powers", "addresses", "tuned", "block_order",
+  for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "powers", "addresses", "fitted", "block_order",
                                       "key_order", "lazy_maximum", "tma", "wgmma"}) {
     if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};
   }
@@ -245,8 +245,8 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   }
   if (v.name == std::string_view("options_lead") && pass == Pass::backward)
     return {predicted_options_backward(p, choice, /*hopper=*/true)};
-  for (const std::string_view step : {"two_kernels", "one_kernel", "halves", "staggered", "warpgroups", "ring", "bulk", "lead",
-                                      "general", "options_lead", "ordered", "relay", "divided"}) {
+  for (const std::string_view step : {"seven_products", "five_products", "halves", "staggered", "warpgroups", "ring", "bulk",
+                                      "lead", "general", "options_lead", "ordered", "relay", "divided"}) {
     if (v.name != step) continue;
     if (pass == Pass::backward) return {predicted_backward(step, p, choice, subgroups_of(v, p))};
     return predicted_options(p, choice, limits);

@@ -26,7 +26,7 @@ ruff=$(of_version "ruff $(sed -n 's/^required-version = "==\(.*\)"$/\1/p' common
 sources() {  # those that are there: one may be deleted, and not committed yet
   git ls-files -z --cached --others --exclude-standard -- '*.cpp' '*.hpp' '*.cuh' '*.cu' | xargs -0 ls 2>/dev/null | tr '\n' '\0'
 }
-side_by_side='^0\([^/]*/standalone\|[1-7][^/]*/.*\.cuh$\|8[^/]*/.*\.cuh$\)'  # two are compared side by side
+side_by_side='^0[^/]*/\(standalone\|.*\.cuh$\|.*shapes\.hpp$\)\|^common/parts/.*[hp]$'  # two are compared side by side
 narrow="--style={$(sed 's/^ColumnLimit:.*/ColumnLimit: 100/; s/$/,/' .clang-format)}"
 format() {
   sources | grep -zv "$side_by_side" | xargs -0 "$clang_format" "$@"

@@ -221,7 +221,7 @@ void backward_of_one(const SequenceRun& run) {
   }
   drop(run, dP);
   // 3. dS, and dBias before any slope.
-  launch_unless_empty("dS", by_rows(p, ROWS_PER_BLOCK, dim3(ROWS_PER_BLOCK)), dS_kernel, p, P,
+  launch_unless_empty("dS", by_rows(p, dS_ROWS, dim3(dS_ROWS)), dS_kernel, p, P,
                       view<const float>(dP), view<float>(dS));
   if (p.bias_gradient) {
     launch_unless_empty("bias_gradient", tiled(p.Nq, p.Nk, bias_matrices(p)), bias_gradient_kernel,

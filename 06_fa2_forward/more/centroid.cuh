@@ -22,6 +22,7 @@
 #pragma once
 
 #include "06_fa2_forward/more/lorentz.cuh"
+#include "06_fa2_forward/shapes.hpp"
 
 namespace flash::fa2_forward::more_centroid {
 namespace {
@@ -154,8 +155,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, rule.late_scale);
 }
 
-template <class Shape>
-void start(const Attention& a) {
+template <int... Sizes>
+void start(ForwardShape<Sizes...>, const Attention& a) {
+  using Shape = ForwardShape<Sizes...>;
   const Problem& p = a.problem;
   more_lorentz::launch_times(a.Q, a.workspace("q0"));
   more_lorentz::launch_times(a.K, a.workspace("k0"));
@@ -168,24 +170,6 @@ void start(const Attention& a) {
          view<const float>(a.workspace("v0")));
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0,
-                                 int per_sm = ForwardShape<Sizes...>::BLOCKS) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed, per_sm);
-}
-
-// The tile sizes of lorentz.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 64, 8, 8, 2>("8 x 8 scores a thread, two blocks on an SM"),
-    compiled<32, 64, 32, 4, 8, 4>("twice as many blocks"),
-    compiled<64, 128, 64, 8, 8, 2>("8 x 8 scores and outputs a thread, two blocks on an SM"),
-    compiled<64, 64, 32, 4, 8, 3>("little shared memory"),
-    compiled<96, 64, 64, 4, 8, 2>("4 x 8 scores a thread, two blocks on an SM"),
-    compiled<96, 64, 32, 4, 8, 3>("little shared memory"),
-    compiled<128, 128, 64, 8, 16>("8 x 8 outputs a thread"),
-    compiled<128, 32, 32, 4, 8>("little shared memory"),
-};
-
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
   std::vector<WorkspaceSpec> all = more_lorentz::workspace(p, pass);
   all.push_back({"v0", {p.B, p.Hkv, p.Nk, 2}});
@@ -195,10 +179,10 @@ std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
 const Variant variant{
     .name = "centroid",
     .idea = "values as points of the hyperboloid: the Lorentz norm of the weighted sum replaces l",
-    .forward = start_one_of<shapes>,
+    .forward = start_one_of<distance_shapes<ForwardShape>>,
     .workspace = workspace,
     .refuse = more_lorentz::refuse,
-    .tiles = choices_of<shapes>,
+    .tiles = choices_of<distance_shapes<ForwardShape>>,
     .row_multiple = 4,
     .takes = general_problem | Features::lorentz | Features::centroid,
     .needs = Features::centroid,

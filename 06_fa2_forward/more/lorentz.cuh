@@ -23,6 +23,7 @@
 #pragma once
 
 #include "06_fa2_forward/more/distances.cuh"
+#include "06_fa2_forward/shapes.hpp"
 #include "common/parts/score_rule.cuh"
 
 namespace flash::fa2_forward::more_lorentz {
@@ -59,8 +60,7 @@ __global__ void __launch_bounds__(TIME_WARPS* WARP)
 constexpr int PAD = 4;
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes:
-/// per row. Blocks: how many per SM the compiler leaves registers for (__launch_bounds__);
-/// compiled() gets per_sm where more of them fit.
+/// per row. Blocks: how many per SM the compiler leaves registers for (__launch_bounds__).
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
@@ -176,7 +176,7 @@ void launch_times(const TensorRef& rows, const TensorRef& times) {
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   const Problem& p = a.problem;
   launch_times(a.Q, a.workspace("q0"));
   launch_times(a.K, a.workspace("k0"));
@@ -186,24 +186,6 @@ void start(const Attention& a) {
          view<const float>(a.V), view<const float>(a.workspace("q0")),
          view<const float>(a.workspace("k0")), view<float>(a.O), view<float>(a.L));
 }
-
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0,
-                                 int per_sm = ForwardShape<Sizes...>::BLOCKS) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed, per_sm);
-}
-
-// The tile sizes of tuned that suit most problems, and the smallest.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 64, 8, 8, 2>("8 x 8 scores a thread, two blocks on an SM"),
-    compiled<32, 64, 32, 4, 8, 4>("twice as many blocks"),
-    compiled<64, 128, 64, 8, 8, 2>("8 x 8 scores and outputs a thread, two blocks on an SM"),
-    compiled<64, 64, 32, 4, 8, 3>("little shared memory"),
-    compiled<96, 64, 64, 4, 8, 2>("4 x 8 scores a thread, two blocks on an SM"),
-    compiled<96, 64, 32, 4, 8, 3>("little shared memory"),
-    compiled<128, 128, 64, 8, 16>("8 x 8 outputs a thread"),
-    compiled<128, 32, 32, 4, 8>("little shared memory"),
-};
 
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass) {
   return {{"q0", {p.B, p.H, p.Nq, 2}}, {"k0", {p.B, p.Hkv, p.Nk, 2}}};
@@ -219,10 +201,10 @@ const Variant variant{
     .name = "lorentz",
     .idea =
         "distances on the hyperboloid as scores: sums of squared differences, less those in time",
-    .forward = start_one_of<shapes>,
+    .forward = start_one_of<distance_shapes<ForwardShape>>,
     .workspace = workspace,
     .refuse = refuse,
-    .tiles = choices_of<shapes>,
+    .tiles = choices_of<distance_shapes<ForwardShape>>,
     .row_multiple = 4,
     .takes = general_problem | Features::lorentz,
     .needs = Features::lorentz,

@@ -25,6 +25,7 @@
 #pragma once
 
 #include "06_fa2_forward/operands.cuh"
+#include "06_fa2_forward/shapes.hpp"
 #include "common/parts/ragged.cuh"
 
 namespace flash::fa2_forward::more_options {
@@ -35,8 +36,7 @@ namespace {
 constexpr int PAD = 4;
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Lanes:
-/// per row. Blocks: how many per SM the compiler leaves registers for (__launch_bounds__);
-/// compiled() gets per_sm where more of them fit.
+/// per row. Blocks: how many per SM the compiler leaves registers for (__launch_bounds__).
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   const Problem& p = a.problem;
   with_rule_of(a, blocks_for(p.Nq, Shape::Br), [&]<class Rule>(Rule rule, unsigned tiles) {
     const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.H);
@@ -153,35 +153,13 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0,
-                                 int per_sm = ForwardShape<Sizes...>::BLOCKS) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed, per_sm);
-}
-
-// The sizes of tuned, and their speeds.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 64, 8, 8, 2>("8 x 8 scores a thread, two blocks on an SM"),
-    compiled<32, 64, 32, 4, 8, 4>("twice as many blocks"),
-    compiled<64, 128, 64, 8, 8, 2>("8 x 8 scores and outputs a thread, two blocks on an SM"),
-    compiled<64, 64, 64, 4, 8, 3>("twice as many blocks, three on an SM", 0.92),
-    compiled<64, 64, 32, 4, 8, 3>("little shared memory", 0.86),
-    compiled<96, 128, 64, 4, 8>("4 x 12 outputs a thread; K and V move half as often"),
-    compiled<96, 64, 64, 4, 8, 2>("twice as many blocks, two blocks on an SM"),
-    compiled<96, 64, 32, 4, 8, 3>("little shared memory"),
-    compiled<128, 128, 128, 8, 16>("8 x 8 scores and outputs a thread"),
-    compiled<128, 128, 64, 8, 16>("less shared memory", 0.9),
-    compiled<128, 64, 32, 4, 8, 2>("twice as many blocks, three on an SM", 0.84, 3),
-    compiled<128, 32, 32, 4, 8>("little shared memory", 0.72, 4),
-};
-
 const Variant variant{.name = "options",
                       .idea =
                           "a window and a softcap in the scores, dropout of P; blocks that enter a "
                           "sequence of a ragged batch",
-                      .forward = start_one_of<shapes>,
+                      .forward = start_one_of<tuned_shapes<ForwardShape>>,
                       .refuse = refuse,
-                      .tiles = choices_of<shapes>,
+                      .tiles = choices_of<tuned_shapes<ForwardShape>>,
                       .row_multiple = 4,
                       .takes = general_problem | all_options,
                       .only_if_fastest = true};

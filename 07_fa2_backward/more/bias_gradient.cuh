@@ -18,6 +18,7 @@
 #pragma once
 
 #include "07_fa2_backward/more/options.cuh"
+#include "07_fa2_backward/shapes.hpp"
 #include "common/parts/bias_gradient.cuh"
 
 namespace flash::fa2_backward::more_bias_gradient {
@@ -78,9 +79,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (!first_half) write_tile(dBias.head(of.b, of.h), query0, key0, sum);
 }
 
+/// BackwardShape as a type of this file: by it the table of sizes finds the start() below.
+template <int... Sizes>
+struct OwnShape : BackwardShape<Sizes...> {};
+
 template <class Shape>
-void start(const Attention& a) {
-  more_options::start<Shape>(a);  // dQ, dK, dV, and D in its workspace
+void start(Shape, const Attention& a) {
+  more_options::start(Shape{}, a);  // dQ, dK, dV, and D in its workspace
   const FullProblem& p = a.problem;
   const unsigned pairs = blocks_for(p.Nk, Shape::Bc) * blocks_for(p.Nq, Shape::Br);
   with_rule_of(a, pairs, [&]<class Rule>(Rule rule, unsigned tiles) {
@@ -93,31 +98,11 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
-}
-
-// The tile sizes of options.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 16, 4>("8 x 8 scores a thread; 4 x 8 gradients, since 8 x 4 would spill"),
-    compiled<32, 32, 64, 8, 8>("little shared memory, twice as many blocks"),
-    compiled<64, 64, 128, 16, 8>("8 x 8 scores and gradients a thread"),
-    compiled<64, 64, 64, 8, 16>("twice as many blocks", 0.88),
-    compiled<64, 32, 32, 8, 16>("little shared memory", 0.62),
-    compiled<96, 64, 64, 8, 8>("4 x 12 gradients a thread"),
-    compiled<96, 32, 64, 8, 8>("less shared memory"),
-    compiled<128, 64, 64, 8, 16>("8 x 8 gradients a thread"),
-    compiled<128, 32, 64, 8, 16>("less shared memory", 0.74),
-    compiled<128, 32, 32, 8, 16>("twice as many blocks", 0.62),
-    compiled<128, 16, 32, 8, 16>("little shared memory", 0.43),
-};
-
 const Variant variant{
     .name = "bias_gradient",
     .idea = "dBias by one more kernel: a block owns a tile and sums over the heads that share it",
     .forward = run_forward_pass_with_options,
-    .backward = start_one_of<shapes>,
+    .backward = start_one_of<options_shapes<OwnShape>>,
     .workspace = workspace,
     .refuse = refuse,
     .tiles = more_options::tiles,

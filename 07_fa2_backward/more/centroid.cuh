@@ -25,6 +25,7 @@
 #pragma once
 
 #include "07_fa2_backward/more/lorentz.cuh"
+#include "07_fa2_backward/shapes.hpp"
 
 namespace flash::fa2_backward::more_centroid {
 namespace {
@@ -193,8 +194,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 }
 
-template <class Shape>
-void start(const Attention& a) {
+template <int... Sizes>
+void start(DistanceShape<Sizes...>, const Attention& a) {
+  using Shape = DistanceShape<Sizes...>;
   const Problem& p = a.problem;
   launch_prepare(a, /*clear_dQ=*/true);
   const unsigned query_blocks =
@@ -210,25 +212,9 @@ void start(const Attention& a) {
          view<const float>(a.workspace("k0")), view<const float>(a.workspace("v0")));
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<DistanceShape<Sizes...>>(why, start<DistanceShape<Sizes...>>, speed);
-}
-
-// The tile sizes of lorentz.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 16, 8>("8 x 8 scores a thread"),
-    compiled<32, 32, 64, 8, 8>("little shared memory, twice as many blocks"),
-    compiled<64, 64, 128, 16, 8>("8 x 8 scores and gradients a thread"),
-    compiled<64, 32, 32, 8, 16>("little shared memory"),
-    compiled<96, 64, 64, 8, 8>("4 x 12 gradients a thread"),
-    compiled<128, 64, 64, 8, 16>("8 x 8 gradients a thread"),
-    compiled<128, 16, 32, 8, 16>("little shared memory"),
-};
-
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
   return pass == Pass::forward ? forward_pass_with_centroids().tiles(p, pass, limits)
-                               : choices(shapes, p, pass, limits);
+                               : choices(distance_shapes<DistanceShape>, p, pass, limits);
 }
 
 std::vector<WorkspaceSpec> workspace_with_times(const Problem& p, Pass pass) {
@@ -242,7 +228,7 @@ const Variant variant{
     .name = "centroid",
     .idea = "values as points: the gradient of their weighted sum and of its time component",
     .forward = run_forward_pass_with_centroids,
-    .backward = start_one_of<shapes>,
+    .backward = start_one_of<distance_shapes<DistanceShape>>,
     .workspace = workspace_with_times,
     .refuse = refuse,
     .tiles = tiles,

@@ -26,6 +26,7 @@
 
 #include "06_fa2_forward/more/distances.cuh"
 #include "07_fa2_backward/atomics.cuh"
+#include "07_fa2_backward/shapes.hpp"
 #include "common/parts/forward_pass_with.hpp"
 #include "common/parts/score_rule.cuh"
 
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   const Problem& p = a.problem;
   launch_prepare(a, /*clear_dQ=*/true);
   const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
@@ -161,25 +162,9 @@ void start(const Attention& a) {
          view<const float>(a.workspace("k0")));
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<DistanceShape<Sizes...>>(why, start<DistanceShape<Sizes...>>, speed);
-}
-
-// The tile sizes of one_kernel that suit most problems, and the smallest.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 16, 8>("8 x 8 scores a thread"),
-    compiled<32, 32, 64, 8, 8>("little shared memory, twice as many blocks"),
-    compiled<64, 64, 128, 16, 8>("8 x 8 scores and gradients a thread"),
-    compiled<64, 32, 32, 8, 16>("little shared memory"),
-    compiled<96, 64, 64, 8, 8>("4 x 12 gradients a thread"),
-    compiled<128, 64, 64, 8, 16>("8 x 8 gradients a thread"),
-    compiled<128, 16, 32, 8, 16>("little shared memory"),
-};
-
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
   return pass == Pass::forward ? forward_pass_with_distances().tiles(p, pass, limits)
-                               : choices(shapes, p, pass, limits);
+                               : choices(distance_shapes<DistanceShape>, p, pass, limits);
 }
 
 std::vector<WorkspaceSpec> workspace_with_times(const Problem& p, Pass pass) {
@@ -192,7 +177,7 @@ const Variant variant{
     .name = "lorentz",
     .idea = "distances on the hyperboloid as scores: dQ and dK are weighted sums of differences",
     .forward = run_forward_pass_with_distances,
-    .backward = start_one_of<shapes>,
+    .backward = start_one_of<distance_shapes<DistanceShape>>,
     .workspace = workspace_with_times,
     .refuse = refuse,
     .tiles = tiles,

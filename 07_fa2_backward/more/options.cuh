@@ -29,6 +29,7 @@
 #pragma once
 
 #include "07_fa2_backward/atomics.cuh"
+#include "07_fa2_backward/shapes.hpp"
 #include "common/parts/forward_pass_with.hpp"
 #include "common/parts/ragged.cuh"
 
@@ -184,8 +185,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 }
 
+/// BackwardShape as a type of this file: by it the table of sizes finds the start() below.
+template <int... Sizes>
+struct OwnShape : BackwardShape<Sizes...> {};
+
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   const FullProblem& p = a.problem;
   launch_prepare(a, /*clear_dQ=*/true);  // row by row, whatever sequence a row belongs to
   with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
@@ -198,30 +203,9 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc, lanes per row of scores, lanes per row of dK; speed relative to the first of the
-// width (left out: 3/4 of the line before), as measured with --tune on an H200.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 16, 4>("8 x 8 scores a thread; 4 x 8 gradients, since 8 x 4 would spill"),
-    compiled<32, 32, 64, 8, 8>("little shared memory, twice as many blocks"),
-    compiled<64, 64, 128, 16, 8>("8 x 8 scores and gradients a thread"),
-    compiled<64, 64, 64, 8, 16>("twice as many blocks", 0.88),
-    compiled<64, 32, 32, 8, 16>("little shared memory", 0.62),
-    compiled<96, 64, 64, 8, 8>("4 x 12 gradients a thread"),
-    compiled<96, 32, 64, 8, 8>("less shared memory"),
-    compiled<128, 64, 64, 8, 16>("8 x 8 gradients a thread"),
-    compiled<128, 32, 64, 8, 16>("less shared memory", 0.74),
-    compiled<128, 32, 32, 8, 16>("twice as many blocks", 0.62),
-    compiled<128, 16, 32, 8, 16>("little shared memory", 0.43),
-};
-
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
   return pass == Pass::forward ? forward_pass_with_options().tiles(p, pass, limits)
-                               : choices(shapes, p, pass, limits);
+                               : choices(options_shapes<OwnShape>, p, pass, limits);
 }
 
 const Variant variant{.name = "options",
@@ -229,7 +213,7 @@ const Variant variant{.name = "options",
                           "a window, a softcap and its slope in dS, dropout of P and dP; blocks "
                           "that enter a sequence of a ragged batch",
                       .forward = run_forward_pass_with_options,
-                      .backward = start_one_of<shapes>,
+                      .backward = start_one_of<options_shapes<OwnShape>>,
                       .workspace = workspace,
                       .refuse = refuse,
                       .tiles = tiles,

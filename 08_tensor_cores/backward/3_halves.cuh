@@ -21,6 +21,7 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
+#include "08_tensor_cores/backward/shapes.hpp"
 #include "08_tensor_cores/parts/backward_tiles.cuh"
 
 namespace flash::tensor_cores::backward_3 {
@@ -44,7 +45,7 @@ struct BackwardShape {
 
   static_assert(Bc % (16 * HALF_WARPS) == 0, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
-  static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
+  static_assert(2 * THREADS >= Br, "load_async() copies four elements of L and D per thread");
 };
 
 template <class T, class Shape>
@@ -63,66 +64,63 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;
   const auto K_or_V = of_half(first_half, smem.K, smem.V);
 
-  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head
-  // of the group. There is at least one: the last query sees every key.
-  const int first_query = problem.first_query(key0, Shape::Br);
-  const int first_head = kv_head * problem.group_size();
-  const int end_head = first_head + problem.group_size();
+  // The tiles of Q with a query that sees a key of this tile, for every query head of the group.
+  const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
+  QueryTile at = queries.first(problem);  // its head h and its first query, query0
 
   // 1. K, V, and the first tile of Q, dO, L, D.
   load_async<Shape::THREADS, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
   load_async<Shape::THREADS, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
-  load_queries<Shape>(smem, 0, all, b, first_head, first_query);
+  load_queries<Shape>(smem, 0, all, b, at.h, at.query0);
   int stage = 0;  // of this tile of queries
 
   // Half 0: dV. Half 1: dK, not scaled. [16 ROW_FRAGMENTS, Width]
   Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);
-  for (int h = first_head; h < end_head; ++h) {
-    for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
-      cp_async_wait_all();
-      // Read after write: the tiles of all threads have landed.
-      // Write after read: no warp still reads the previous ones, nor dS^T.
-      __syncthreads();
-      const bool last_tile = query0 + Shape::Br >= problem.Nq;
-      if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, 1 - stage, all, b, last_tile ? h + 1 : h,
-                            last_tile ? first_query : query0 + Shape::Br);
-
-      const auto Q_or_dO = of_half(first_half, smem.Q(stage), smem.dO(stage));
-      const auto dO_or_Q = of_half(first_half, smem.dO(stage), smem.Q(stage));
-      const auto rows = smem.Pt_or_dSt().below(warp_row);  // the warp's
-
-      // 2. Half 0: S^T = K Q^T, then P^T. Half 1: dP^T = V dO^T.
-      // [16 ROW_FRAGMENTS, Br]
-      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);
-      add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO.transposed());  // (8.11), (8.12)
-      if (first_half) {
-        mask</*Transposed=*/true>(problem, St_or_dPt, query0, key0 + warp_row);
-        exponentiate(St_or_dPt, smem.stats(stage), problem.scale);
-        store_in_lane_order(rows, rounded<T>(St_or_dPt));
-      }
-      // Read after write: half 1 reads P^T of half 0.
-      __syncthreads();
-
-      // 3. Half 1: dS^T = P^T o (dP^T - D), which overwrites P^T.
-      if (!first_half) {
-        St_or_dPt.each_at([&](float& dp, int, int query) { dp -= smem.stats(stage).D(query); });
-        multiply_by_Pt(St_or_dPt, rows);  // (8.13)
-        // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
-        __syncwarp();
-        store(rows, St_or_dPt);
-      }
-
-      // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-      add_product(gradient, rounded<T>(St_or_dPt), dO_or_Q.right());  // (8.14), (8.15)
-
-      // 5. dQ += dS K, by all warps.
-      // Read after write: dS^T of all warps. The barrier at the top of the loop separates it from
-      // the next tile's P^T.
-      __syncthreads();
-      add_to_dQ<Shape>(dQ_accum.head(b, h), query0, smem.Pt_or_dSt(), smem.K);
-      stage = 1 - stage;
+  for (int iteration = 0; iteration < queries.iterations;
+       ++iteration, at = queries.after(problem, at), stage = 1 - stage) {
+    cp_async_wait_all();
+    // Read after write: the tiles of all threads have landed.
+    // Write after read: no warp still reads the previous ones, nor dS^T.
+    __syncthreads();
+    if (iteration + 1 < queries.iterations) {
+      // Local to this block: through the tile no register is left to keep it.
+      const QueryTile next = queries.after(problem, at);
+      load_queries<Shape>(smem, 1 - stage, all, b, next.h, next.query0);
     }
+
+    const auto Q_or_dO = of_half(first_half, smem.Q(stage), smem.dO(stage));
+    const auto dO_or_Q = of_half(first_half, smem.dO(stage), smem.Q(stage));
+    const auto rows = smem.Pt_or_dSt().below(warp_row);  // the warp's
+
+    // 2. Half 0: S^T = K Q^T, then P^T. Half 1: dP^T = V dO^T.
+    // [16 ROW_FRAGMENTS, Br]
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);
+    add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO.transposed());  // (8.11), (8.12)
+    if (first_half) {
+      mask</*Transposed=*/true>(problem, St_or_dPt, at.query0, key0 + warp_row);
+      exponentiate(St_or_dPt, smem.stats(stage), problem.scale);
+      store_in_lane_order(rows, rounded<T>(St_or_dPt));
+    }
+    // Read after write: half 1 reads P^T of half 0.
+    __syncthreads();
+
+    // 3. Half 1: dS^T = P^T o (dP^T - D), which overwrites P^T.
+    if (!first_half) {
+      St_or_dPt.each_at([&](float& dp, int, int query) { dp -= smem.stats(stage).D(query); });
+      multiply_by_Pt(St_or_dPt, rows);  // (8.13)
+      // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
+      __syncwarp();
+      store(rows, St_or_dPt);
+    }
+
+    // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
+    add_product(gradient, rounded<T>(St_or_dPt), dO_or_Q.right());  // (8.14), (8.15)
+
+    // 5. dQ += dS K, by all warps.
+    // Read after write: dS^T of all warps. The barrier at the top of the loop separates it from
+    // the next tile's P^T.
+    __syncthreads();
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, smem.Pt_or_dSt(), smem.K);
   }
   // 6. Write after read: the gradients are staged in the tiles of V and K, which all warps have
   // finished reading.
@@ -133,7 +131,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
@@ -148,26 +146,7 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc, warps. Fastest first per width.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 8>("32 keys a warp"),
-    compiled<64, 64, 128, 8>("32 keys a warp"),
-    compiled<64, 64, 64, 8>("little shared memory"),
-    compiled<96, 64, 128, 8>("32 keys a warp"),
-    compiled<96, 32, 64, 8>("little shared memory"),
-    compiled<128, 64, 128, 8>("32 keys a warp"),
-    compiled<128, 32, 128, 8>("less shared memory"),
-    compiled<128, 16, 64, 8>("little shared memory"),
-    compiled<256, 32, 64, 8>("16 keys a warp"),
-    compiled<256, 16, 32, 4>("little shared memory"),
-};
-
-const Variant variant = plain_backward_step<shapes, true>(
+const Variant variant = plain_backward_step<halves_shapes<BackwardShape>, true>(
     "halves", "two halves of a block share the pairs of products");
 
 }  // namespace

@@ -15,14 +15,14 @@
 //   all warps, tile i - 2:  dQ += dS K; half 1 does it first and half 0 last, so that not all wait
 // In each iteration half 1 uses the P^T that half 0 stored in the previous one: one barrier per
 // iteration orders everything, and while one half computes exponentials the other keeps the tensor
-// cores busy. Three tiles are in progress at a time, and one loop runs over those of all heads:
-// QueryTiles of parts/prepare.cuh.
+// cores busy. Three tiles are in progress at a time.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
 // HBM, workspace: as step 2, without COLUMN_BLOCKS.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
+#include "08_tensor_cores/backward/shapes.hpp"
 #include "08_tensor_cores/parts/backward_tiles.cuh"
 
 namespace flash::tensor_cores::backward_4 {
@@ -49,7 +49,7 @@ struct BackwardShape {
   static_assert(Bc % (16 * HALF_WARPS) == 0, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(PAIR_TILES == STAGES, "P^T and dS^T go by the stage of their Q and dO");
-  static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
+  static_assert(2 * THREADS >= Br, "load_async() copies four elements of L and D per thread");
 };
 
 template <class T, class Shape>
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
@@ -164,36 +164,8 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc, warps; speed relative to the first of the width (left out: 3/4 of the line
-// before), as measured with --tune on an H200.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128, 8>("32 keys a warp"),
-    compiled<32, 64, 128, 8>("fits the registers of sm_80"),
-    compiled<32, 64, 64, 8>("little shared memory"),
-    compiled<64, 128, 128, 8>("half the barriers"),
-    compiled<64, 64, 128, 8>("32 keys a warp", 0.89),
-    compiled<64, 64, 64, 8>("little shared memory", 0.63),
-    compiled<64, 32, 64, 8>("least shared memory", 0.55),
-    compiled<96, 64, 128, 8>("32 keys a warp"),
-    compiled<96, 32, 128, 8>("less shared memory"),
-    compiled<96, 32, 64, 8>("little shared memory"),
-    compiled<96, 16, 64, 8>("least shared memory"),
-    compiled<128, 64, 128, 8>("32 keys a warp"),
-    compiled<128, 32, 128, 8>("less shared memory", 0.82),
-    compiled<128, 32, 64, 8>("little shared memory", 0.58),
-    compiled<128, 16, 64, 8>("least shared memory", 0.43),
-    compiled<256, 32, 64, 8>("16 keys a warp"),
-    compiled<256, 16, 64, 8>("less shared memory"),
-    compiled<256, 16, 32, 4>("little shared memory"),
-};
-
-const Variant variant =
-    plain_backward_step<shapes, true>("staggered", "two halves of a block, one tile apart");
+const Variant variant = plain_backward_step<staggered_shapes<BackwardShape>, true>(
+    "staggered", "two halves of a block, one tile apart");
 
 }  // namespace
 }  // namespace flash::tensor_cores::backward_4

@@ -19,7 +19,8 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 //
 // Map of this folder: steps 1 to 10 in their order, each by its diff to the one before; 10 is the
-// fastest. more/ has decoding, and the kernel for biases, any scale and options. In ../parts
+// fastest. shapes.hpp has their tile sizes, more/ has decoding, and the kernel for biases, any
+// scale and options. In ../parts
 //   accumulators.cuh   first: a matrix in a warp's registers, add_product(), write_rows()
 //   epilogue.cuh       O / l and L; mask.cuh: the mask
 //   tile.cuh           from step 2 on: swizzled tiles; addresses.cuh: from step 6 on, operands
@@ -27,6 +28,7 @@
 //   launch.cuh         last: the order of blocks, what a Variant says; architectures.cuh: min_sm()
 #pragma once
 
+#include "08_tensor_cores/forward/shapes.hpp"
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/architectures.cuh"
 #include "08_tensor_cores/parts/epilogue.cuh"
@@ -230,7 +232,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
@@ -240,25 +242,7 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
-}
-
-// Width, Br, Bc, row fragments per warp, blocks per SM.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<64, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<64, 64, 64, 1, 2>("twice as many blocks"),
-    compiled<96, 128, 32, 2, 2>("32 rows a warp"),
-    compiled<96, 64, 32, 1, 2>("little shared memory"),
-    compiled<128, 128, 32, 2, 2>("32 rows a warp"),
-    compiled<128, 64, 32, 1, 2>("little shared memory"),
-    compiled<256, 64, 32, 1, 2>("16 rows a warp: more of O than that has no room"),
-    compiled<256, 32, 16, 1, 2>("little shared memory"),
-};
-
-const Variant variant = plain_step<shapes>(
+const Variant variant = plain_step<mma_shapes<ForwardShape>>(
     "mma", "the products as mma.sync, operands read word by word from padded rows");
 
 }  // namespace

@@ -19,6 +19,7 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
+#include "08_tensor_cores/forward/shapes.hpp"
 #include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/tile.cuh"
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
@@ -177,25 +178,7 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
-}
-
-// Width, Br, Bc, row fragments per warp, blocks per SM.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<64, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<64, 64, 64, 1, 2>("twice as many blocks"),
-    compiled<96, 128, 32, 2, 2>("32 rows a warp"),
-    compiled<96, 64, 32, 1, 2>("little shared memory"),
-    compiled<128, 128, 32, 2, 2>("32 rows a warp"),
-    compiled<128, 64, 32, 1, 2>("little shared memory"),
-    compiled<256, 64, 32, 1, 2>("16 rows a warp: more of O than that has no room"),
-    compiled<256, 32, 16, 1, 2>("little shared memory"),
-};
-
-const Variant variant = plain_step<shapes>(
+const Variant variant = plain_step<mma_shapes<ForwardShape>>(
     "pipeline", "double buffering: cp.async prefetches K and V of the next tile");
 
 }  // namespace

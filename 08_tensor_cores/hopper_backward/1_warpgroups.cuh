@@ -9,7 +9,7 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since backward/2_one_kernel.cuh:
+// New since backward/2_five_products.cuh:
 // - The TMA copies tiles, tracked by mbarriers; wgmma multiplies 64 keys by a tile of queries,
 //   which it reads from shared memory (Hopper forward, steps 1 and 2).
 // - Keys are still the rows of scores: the accumulators of P^T and dS^T have the left operand's
@@ -29,16 +29,18 @@
 //   dV. more/relay.cuh takes wider heads. Needs sm_90a.
 //
 // Map of this folder: after ../backward and ../hopper_forward, steps 1 to 4 in their order; 4 is
-// the fastest. In more/, general is step 4 for biases and any scale, options for windows, softcaps
-// and sequences, ordered is step 3 by turns, divided is ordered for few blocks, relay is for wide
-// heads. In ../parts
+// the fastest. shapes.hpp has their tile sizes. In more/, general is step 4 for biases and any
+// scale, options for windows, softcaps and sequences, ordered is step 3 by turns, divided is
+// ordered for few blocks, relay is for wide heads. In ../parts
 //   panels_backward.cuh   first: a block's KeyWork, shared memory and loads; P
 //   share_of_dQ.cuh       steps 1 to 3: dQ by all warpgroups; whole_dQ.cuh: step 4, dQ by one
 //   panels.cuh            tiles, products, rings, as in ../hopper_forward
-//   prepare.cuh, sum_of_dQ.cuh   the kernels before and after; tiles of queries, L and D, dQ_accum
+//   weights.cuh           L and D of a tile, dS
+//   prepare.cuh, sum_of_dQ.cuh   the kernels before and after; tiles of queries, dQ_accum
 //   launch_hopper_backward.cuh   last: which kernel is the fastest where
 #pragma once
 
+#include "08_tensor_cores/hopper_backward/shapes.hpp"
 #include "08_tensor_cores/parts/share_of_dQ.cuh"
 
 namespace flash::tensor_cores::hopper_backward_1 {
@@ -170,7 +172,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
@@ -188,24 +190,7 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.97),
-    compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<96, 64, 128>("two warpgroups share Q and dO"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<128, 64, 128>("64 columns of dQ for each of two warpgroups"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
-};
-
-const Variant variant = hopper_backward_step<shapes>(
+const Variant variant = hopper_backward_step<warpgroup_shapes<BackwardShape>>(
     "warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores");
 
 }  // namespace

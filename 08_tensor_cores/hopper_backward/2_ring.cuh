@@ -25,6 +25,7 @@
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
+#include "08_tensor_cores/hopper_backward/shapes.hpp"
 #include "08_tensor_cores/parts/share_of_dQ.cuh"
 
 namespace flash::tensor_cores::hopper_backward_2 {
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
@@ -185,24 +186,7 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<96, 64, 128>("two warpgroups share Q and dO"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<128, 64, 128>("64 columns of dQ for each of two warpgroups"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
-};
-
-const Variant variant = hopper_backward_step<shapes>(
+const Variant variant = hopper_backward_step<warpgroup_shapes<BackwardShape>>(
     "ring", "a producer warp fills rings of Q and dO, consumers get its registers");
 
 }  // namespace

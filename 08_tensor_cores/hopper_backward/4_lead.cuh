@@ -34,42 +34,15 @@
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
+#include "08_tensor_cores/hopper_backward/shapes.hpp"
 #include "08_tensor_cores/parts/whole_dQ.cuh"
 
 namespace flash::tensor_cores::hopper_backward_4 {
 namespace {
 
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_>
-struct BackwardShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
-  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
-                       THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers per thread: 24 + 240 + 240 or 24 + 256 + 224 = 504, the same total as at launch, 3 *
-  // 168: at Width 128 the maker holds P^T, dS^T and dQ together. With one consumer all may have
-  // 255.
-  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
-  static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = Width == 128 ? 256 : 240,
-                       RUNNER_REGISTERS = Width == 128 ? 224 : 240;
-  template <class T>
-  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
-    alignas(128) float dQ[Br * Width];  // in the layout of dQ_accum
-    Mbarrier full_dSt[DS_STAGES], full_dQ, empty_dQ;
-  };
-  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
-  static constexpr int MIN_SM = 90;
-
-  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
-                    Width % 16 == 0,
-                "whole products");
-  static_assert(!MOVES_REGISTERS ||
-                registers_suffice(THREADS,
-                                  PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
-  static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
-};
+/// LeadShape (whole_dQ.cuh) as a type of this file: by it shapes.hpp finds the start() below.
+template <int... Sizes>
+struct BackwardShape : LeadShape<Sizes...> {};
 
 /// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it.
 template <class T, class Shape>
@@ -87,28 +60,6 @@ __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
     bulk_wait_read<0>();
     mbarrier_arrive(shared.empty_dQ);
   }
-}
-
-/// (8.16)  The maker: dQ = dS K starts.
-template <class T, class Shape>
-__device__ void issue_dQ(Shared<T, Shape>& shared, WholeDQ<Shape>& dQ, int stage, int parity) {
-  // Read after write: both warpgroups have stored dS^T.
-  wait_full(shared.full_dSt[stage], parity);
-  // Write after read: the previous dQ, in the same registers, has been stored.
-  wgmma_fence();
-  dQ.template issue<T>(shared.dSt[stage], shared.K);
-  wgmma_commit();
-}
-
-/// The maker: dQ, which is complete, goes to the adder.
-template <class T, class Shape>
-__device__ void pass_on_dQ(Shared<T, Shape>& shared, const WholeDQ<Shape>& dQ, int parity) {
-  // Write after read: the TMA has read the previous dQ.
-  wait_empty(shared.empty_dQ, parity);
-  dQ.store(shared.dQ);
-  // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
-  fence_proxy_async();
-  commit(shared.full_dQ);
 }
 
 /// The end of a consumer warpgroup, number `index`: its rows of dK and dV.
@@ -243,7 +194,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
@@ -259,26 +210,9 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128>("one of two warpgroups makes dQ"),
-    compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<64, 128, 128>("one of two warpgroups makes dQ"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<96, 64, 128>("one of two warpgroups makes dQ"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<128, 64, 128>("one of two warpgroups makes dQ"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
-};
-
 const Variant variant = [] {
-  Variant step =
-      hopper_backward_step<shapes>("lead", "one warpgroup makes dQ, the other runs ahead");
+  Variant step = hopper_backward_step<warpgroup_shapes<BackwardShape>>(
+      "lead", "one warpgroup makes dQ, the other runs ahead");
   step.fastest = [](const FullProblem& p, Pass pass) {
     return pass == Pass::backward && which_backward(p) == "lead";
   };

@@ -21,8 +21,9 @@
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.
 // Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90 or newer.
 //
-// Map of this folder: after ../forward, steps 1 to 7 in their order; 7 is the fastest. more/ has
-// ping_pong, a side branch of step 4, and the kernel for biases, any scale and options. In ../parts
+// Map of this folder: after ../forward, steps 1 to 7 in their order; 7 is the fastest. shapes.hpp
+// has their tile sizes, more/ has ping_pong, a side branch of step 4, and the kernel for biases,
+// any scale and options. In ../parts
 //   panels.cuh           first: tiles as the TMA writes them and wgmma reads them, rings, registers
 //   panels_forward.cuh   a block's shared memory, its Work, the epilogue by TMA
 //   accumulators.cuh, softmax.cuh, mask.cuh, epilogue.cuh   as in ../forward
@@ -30,6 +31,7 @@
 // common/machine/hopper.cuh and wgmma.cuh have the instructions.
 #pragma once
 
+#include "08_tensor_cores/hopper_forward/shapes.hpp"
 #include "08_tensor_cores/parts/architectures.cuh"
 #include "08_tensor_cores/parts/panels_forward.cuh"
 
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const int heads = p.B * p.H;
@@ -165,27 +167,6 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
-}
-
-// Width, Br, Bc, row fragments per warp, blocks per SM.
-constexpr CompiledShape shapes[] = {
-    compiled<64, 128, 64, 2, 2>("32 rows a warp, Q in registers"),
-    compiled<64, 64, 64, 1, 3>("twice as many blocks, three on an SM"),
-    compiled<80, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<80, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
-    compiled<96, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
-    compiled<128, 128, 48, 2, 2>("32 rows a warp"),
-    compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory"),
-    compiled<256, 128, 64, 1, 1>(
-        "16 rows a warp: more of O than that has no room; 8 warps share K and V"),
-    compiled<256, 64, 32, 1, 2>("twice as many blocks"),
-    compiled<256, 32, 16, 1, 4>("little shared memory"),
-};
-
 inline std::string refuse_before_hopper(const Problem&, const DeviceLimits& limits) {
   return limits.sm >= 90
              ? ""
@@ -193,7 +174,7 @@ inline std::string refuse_before_hopper(const Problem&, const DeviceLimits& limi
 }
 
 const Variant variant = [] {
-  Variant step = hopper_step<shapes>(
+  Variant step = hopper_step<tma_shapes<ForwardShape>>(
       "tma", "the TMA copies tiles, mbarriers say what has landed; products as before");
   step.refuse_on = refuse_before_hopper;
   return step;

@@ -20,6 +20,7 @@
 // Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
+#include "08_tensor_cores/hopper_forward/shapes.hpp"
 #include "08_tensor_cores/parts/panels_forward.cuh"
 
 namespace flash::tensor_cores::hopper_forward_2 {
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const int heads = p.B * p.H;
@@ -151,26 +152,7 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
-}
-
-// Width, Br, Bc.
-constexpr CompiledShape shapes[] = {
-    compiled<64, 128, 128>("two warpgroups share K and V"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<80, 128, 128>("two warpgroups share K and V"),
-    compiled<80, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<96, 128, 128>("two warpgroups share K and V"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<128, 128, 128>("two warpgroups share K and V"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<256, 128, 64>("two warpgroups share K and V"),
-    compiled<256, 64, 32>("twice as many blocks, little shared memory"),
-};
-
-const Variant variant = hopper_step<shapes>(
+const Variant variant = hopper_step<wgmma_shapes<ForwardShape>>(
     "wgmma", "products of four warps at once, which read shared memory themselves");
 
 }  // namespace

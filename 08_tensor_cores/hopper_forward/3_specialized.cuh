@@ -19,6 +19,7 @@
 // Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
+#include "08_tensor_cores/hopper_forward/shapes.hpp"
 #include "08_tensor_cores/parts/panels_forward.cuh"
 
 namespace flash::tensor_cores::hopper_forward_3 {
@@ -65,9 +66,9 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
   }
 }
 
-/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of
-/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
-/// computes the addresses of Q again.
+/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of consume(): as members
+/// they would make one object, which nvcc takes apart so late that each tile computes the addresses
+/// of Q again.
 template <class T, class Shape>
 struct QueryRows {
   Shared<T, Shape>& shared;
@@ -177,7 +178,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     const auto blocks = static_cast<unsigned>(schedule.end);
@@ -188,26 +189,7 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
-}
-
-// Width, Br, Bc.
-constexpr CompiledShape shapes[] = {
-    compiled<64, 128, 128>("two warpgroups share K and V"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<80, 128, 128>("two warpgroups share K and V"),
-    compiled<80, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<96, 128, 128>("two warpgroups share K and V"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<128, 128, 128>("two warpgroups share K and V"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<256, 128, 64>("two warpgroups share K and V"),
-    compiled<256, 64, 32>("twice as many blocks, little shared memory"),
-};
-
-const Variant variant = hopper_step<shapes>(
+const Variant variant = hopper_step<wgmma_shapes<ForwardShape>>(
     "specialized", "a producer warp fills rings of K and V; consumers get its registers");
 
 }  // namespace

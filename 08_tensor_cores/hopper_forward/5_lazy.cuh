@@ -20,12 +20,20 @@
 // - Tiles of keys are visited from the last to the first. Under a causal mask, those with a mask
 //   then come first.
 //
+// A consumer in iteration j, from the last tile down:
+//   wgmma in flight     meanwhile                         K ring              V ring
+//   S_j, P V_(j+1)      waits for S_j                     reads K_j           reads V_(j+1)
+//   P V_(j+1)           P_j with the current m            K_j kept            reads V_(j+1)
+//   none                if m does not fit: P_j again      may read K_j        V_(j+1) released
+//   none                P_j packed                        K_j released        waits for V_j
+//
 // Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
 // and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
 // once.
 // Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
+#include "08_tensor_cores/hopper_forward/shapes.hpp"
 #include "08_tensor_cores/parts/panels_forward.cuh"
 
 namespace flash::tensor_cores::hopper_forward_5 {
@@ -74,9 +82,9 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
   }
 }
 
-/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of
-/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
-/// computes the addresses of Q again.
+/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of consume(): as members
+/// they would make one object, which nvcc takes apart so late that each tile computes the addresses
+/// of Q again.
 template <class T, class Shape>
 struct QueryRows {
   Shared<T, Shape>& shared;
@@ -241,7 +249,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     const auto blocks = static_cast<unsigned>(schedule.end);
@@ -251,26 +259,7 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
-}
-
-// Width, Br, Bc.
-constexpr CompiledShape shapes[] = {
-    compiled<64, 128, 128>("two warpgroups share K and V"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<80, 128, 128>("two warpgroups share K and V"),
-    compiled<80, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<96, 128, 128>("two warpgroups share K and V"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<128, 128, 128>("two warpgroups share K and V"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory"),
-    compiled<256, 128, 64>("two warpgroups share K and V"),
-    compiled<256, 64, 32>("twice as many blocks, little shared memory"),
-};
-
-const Variant variant = hopper_step<shapes>(
+const Variant variant = hopper_step<wgmma_shapes<ForwardShape>>(
     "lazy", "a maximum only when P would overflow; a warp alone computes its S again");
 
 }  // namespace

@@ -22,6 +22,7 @@
 // Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
+#include "08_tensor_cores/hopper_forward/shapes.hpp"
 #include "08_tensor_cores/parts/panels_forward.cuh"
 
 namespace flash::tensor_cores::hopper_forward_6 {
@@ -34,8 +35,7 @@ struct ForwardShape {
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
   static constexpr int STAGES = Stages;  // of the rings of K and V
   static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down
-  // to a multiple of 8. With one consumer all may have 255.
+  // Registers per thread: together no more than at launch. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : 160;
@@ -71,9 +71,9 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
   }
 }
 
-/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of
-/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
-/// computes the addresses of Q again.
+/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of consume(): as members
+/// they would make one object, which nvcc takes apart so late that each tile computes the addresses
+/// of Q again.
 template <class T, class Shape>
 struct QueryRows {
   Shared<T, Shape>& shared;
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     const auto blocks = static_cast<unsigned>(schedule.end);
@@ -253,26 +253,7 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
-}
-
-// Width, Br, Bc, stages.
-constexpr CompiledShape shapes[] = {
-    compiled<64, 192, 96, 3>("three warpgroups: with Bc = 96 a fourth would spill"),
-    compiled<64, 64, 64, 2>("little shared memory"),
-    compiled<80, 192, 64, 3>("three warpgroups"),
-    compiled<80, 64, 64, 2>("little shared memory"),
-    compiled<96, 192, 64, 3>("three warpgroups"),
-    compiled<96, 64, 64, 2>("little shared memory"),
-    compiled<128, 192, 64, 3>("three warpgroups"),
-    compiled<128, 64, 64, 2>("little shared memory"),
-    compiled<256, 128, 64, 2>("two warpgroups: registers hold no more of O"),
-    compiled<256, 64, 32, 2>("little shared memory"),
-};
-
-const Variant variant = hopper_step<shapes>(
+const Variant variant = hopper_step<tall_shapes<ForwardShape>>(
     "tall", "three warpgroups share narrow tiles of keys, and skip what they do not see");
 
 }  // namespace

@@ -11,13 +11,6 @@
 // work_id, is passed on with Q. Rings outlive a tile of Q: the next K and V, and Q if it has two
 // buffers, are loaded while the consumers finish the tile.
 //
-// A consumer in iteration j, from the last tile down:
-//   wgmma in flight     meanwhile                         K ring              V ring
-//   S_j, P V_(j+1)      waits for S_j                     reads K_j           reads V_(j+1)
-//   P V_(j+1)           P_j with the current m            K_j kept            reads V_(j+1)
-//   none                if m does not fit: P_j again      may read K_j        V_(j+1) released
-//   none                P_j packed                        K_j released        waits for V_j
-//
 // Grid: one block per SM. Block: consumer warpgroups, then one for the producer. A consumer owns 64
 // rows of S and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O
 // and L once. Workspace: the counter, zero before and after, which launches that run at the same
@@ -25,6 +18,7 @@
 // Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
 #pragma once
 
+#include "08_tensor_cores/hopper_forward/shapes.hpp"
 #include "08_tensor_cores/parts/panels_forward.cuh"
 
 namespace flash::tensor_cores::hopper_forward_7 {
@@ -38,8 +32,7 @@ struct ForwardShape {
   static constexpr int Q_STAGES = Width <= 128 ? 2 : 1;                    // tiles of Q
   static constexpr int STAGES = Stages;  // of the rings of K and V
   static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down
-  // to a multiple of 8. With one consumer all may have 255.
+  // Registers per thread: together no more than at launch. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
   static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
   static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
@@ -65,8 +58,7 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
                         PipelineState<Shape::STAGES>& KV_ring) {
   Mbarrier& full_Q = shared.full_Q[Q_ring.stage()];
   const bool any = work.visible_tiles > 0;
-  // Write after read: the TMA has read the O staged in this buffer.
-  // Write after read: the consumers have read the previous index.
+  // Write after read: the TMA has read the O staged here, and the consumers the previous index.
   wait_empty(shared.empty_Q[Q_ring.stage()], Q_ring.parity());
   shared.work_id[Q_ring.stage()] = work_id;
   mbarrier_arrive_expect_tx(full_Q, any ? shared.Q[0].BYTES : 0);
@@ -249,11 +241,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // block-wide barriers.
   __syncthreads();
 
+  PipelineState<Shape::Q_STAGES> Q_ring;
+  PipelineState<Shape::STAGES> KV_ring;
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;  // one thread goes on
-    PipelineState<Shape::Q_STAGES> Q_ring;
-    PipelineState<Shape::STAGES> KV_ring;
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
       produce<T>(shared, maps, Work<Shape>(problem, schedule, work_id), work_id, Q_ring, KV_ring);
@@ -270,8 +262,6 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     mbarrier_arrive(shared.full_Q[Q_ring.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    PipelineState<Shape::Q_STAGES> Q_ring;
-    PipelineState<Shape::STAGES> KV_ring;
     for (;; Q_ring.next()) {
       // Read after write: Q has landed, and the producer has stored the index of the work.
       wait_full(shared.full_Q[Q_ring.stage()], Q_ring.parity());
@@ -287,7 +277,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     const auto blocks = static_cast<unsigned>(std::min(schedule.end, a.limits.multiprocessors));
@@ -298,33 +288,9 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc, stages; speeds by --tune on an H200, fastest first per width.
-constexpr CompiledShape shapes[] = {
-    compiled<64, 256, 64, 3>("four warpgroups"),
-    compiled<64, 192, 96, 3>("three warpgroups", 0.96),
-    compiled<64, 128, 128, 2>("two warpgroups", 0.89),
-    compiled<64, 64, 64, 2>("little shared memory", 0.48),
-    compiled<80, 192, 64, 3>("three warpgroups"),
-    compiled<80, 64, 64, 2>("little shared memory", 0.46),
-    compiled<96, 192, 64, 3>("three warpgroups"),
-    compiled<96, 128, 128, 2>("two warpgroups", 0.88),
-    compiled<96, 64, 64, 2>("little shared memory", 0.50),
-    compiled<128, 192, 64, 3>("three warpgroups"),
-    compiled<128, 128, 128, 2>("two warpgroups", 0.89),
-    compiled<128, 64, 64, 2>("little shared memory", 0.56),
-    compiled<256, 128, 64, 2>("registers hold no more of O"),
-    compiled<256, 64, 32, 2>("little shared memory", 0.57),
-};
-
 const Variant variant = [] {
-  Variant step = hopper_step<shapes>(
-      "scheduled",
-      "persistent blocks draw work from a counter, the longest first, and load the next Q ahead");
+  Variant step = hopper_step<scheduled_shapes<ForwardShape>>(
+      "scheduled", "persistent blocks draw work from a counter, and load the next Q ahead");
   step.fastest = [](const FullProblem&, Pass pass) { return pass == Pass::forward; };
   step.workspace = work_counter;
   return step;

@@ -19,8 +19,6 @@
 #include "common/machine/ptx.cuh"
 #include "common/parts/rows.cuh"
 
-#include <type_traits>
-
 namespace flash::tensor_cores {
 namespace {
 
@@ -31,6 +29,16 @@ __device__ inline unsigned pack(float low, float high) {
     return pack_f16(low, high);
   } else {
     return pack_bf16(low, high);
+  }
+}
+
+/// The two values that pack() has put into a register.
+template <class T>
+__device__ float2 unpack(unsigned pair) {
+  if (is_fp16<T>()) {
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+  } else {
+    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
   }
 }
 

@@ -5,8 +5,8 @@
 //                      right(col), transposed(), left_transposed(col)
 //   BackwardTensors    what the host passes, with L and D of all queries           prepare.cuh
 //   SharedTiles        K, V, and what comes and goes with each tile of queries     below
-//   exponentiate()     scores become P, (8.11)                                     weights.cuh
-//   softmax_backward() dP becomes dS, (8.13)                                       prepare.cuh
+//   exponentiate()     scores become P, (8.11)                                     large_L.cuh
+//   softmax_backward() dP becomes dS, (8.13)                                       weights.cuh
 //   add_to_dQ()        from step 2 on: (8.16), in the order of dQ_accum            below
 //   of_half()          from step 3 on: the tile of this thread's half              below
 //
@@ -30,8 +30,8 @@
 #pragma once
 
 #include "08_tensor_cores/parts/addresses.cuh"
+#include "08_tensor_cores/parts/large_L.cuh"
 #include "08_tensor_cores/parts/sum_of_dQ.cuh"
-#include "08_tensor_cores/parts/weights.cuh"
 
 namespace flash::tensor_cores {
 namespace {
@@ -68,13 +68,21 @@ __device__ void load_async(const Tile<T, Width>& tile, const Matrix<const T>& M,
   Copier<T, Width, Height, Threads>(M, row0).load_async(tile);
 }
 
+/// Starts copying L and D of Br queries from query0 on. Br / 2 threads copy four elements each.
+template <int Br>
+__device__ void load_async(const QueryStats& stats, const Matrix<const float>& L_and_D,
+                           int query0) {
+  const int row = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
+  if (row < 2) cp_async<16>(stats.rows.address(row, col), L_and_D.address(row, query0 + col));
+}
+
 /// Starts copying the tiles of Q, dO, L and D that begin at query0 of head h.
 template <class Shape, class T>
 __device__ void load_queries(const SharedTiles<T, Shape>& smem, int stage,
                              const BackwardTensors<T>& all, int b, int h, int query0) {
   load_async<Shape::THREADS, Shape::Br>(smem.Q(stage), all.Q.head(b, h), query0);
   load_async<Shape::THREADS, Shape::Br>(smem.dO(stage), all.dO.head(b, h), query0);
-  smem.stats(stage).template load_async<Shape::Br>(all.L_and_D.head(b, h), query0);
+  load_async<Shape::Br>(smem.stats(stage), all.L_and_D.head(b, h), query0);
 }
 
 // ---- Step 2: dQ --------------------------------------------------------------------------------

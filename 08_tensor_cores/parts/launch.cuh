@@ -35,8 +35,7 @@ inline int heads_in_L2(int heads, std::int64_t bytes_of_head) {
       std::clamp<std::int64_t>(L2_BYTES / std::max<std::int64_t>(1, bytes_of_head), 1, heads));
 }
 
-/// How many heads, of so many tiles each, to run at once for about one block per SM. With no more
-/// heads in flight, the next head's longest block starts as soon as an SM is free; with more, the
+/// How many heads, of so many tiles each, to run at once for about one block per SM. With more, the
 /// last heads would start their longest blocks when other SMs run out of work.
 inline int heads_in_a_wave(const Attention& a, int tiles) {
   return std::max(1, a.limits.multiprocessors / tiles);
@@ -64,6 +63,14 @@ constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Atte
   return shape;
 }
 
+/// One line of a table of sizes (shapes.hpp of each folder): start() is that of the file which has
+/// the Shape.
+template <class Shape>
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
+  return compiled_shape<Shape>(
+      why, [](const Attention& a) { start(Shape{}, a); }, speed);
+}
+
 /// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head,
 /// of at least 32 rows.
 inline std::string refuse_forward(const Problem& p) {
@@ -77,8 +84,9 @@ std::string refuse_on(const Problem& p, const DeviceLimits& limits) {
          ", of the GPU or of what this program was compiled for; fp16 runs on it";
 }
 
+/// A step of the ladder, for the plain problem alone.
 template <const auto& shapes>
-Variant forward_step(const char* name, const char* idea) {
+Variant plain_step(const char* name, const char* idea) {
   return {.name = name,
           .idea = idea,
           .forward = start_one_of<shapes>,
@@ -87,15 +95,8 @@ Variant forward_step(const char* name, const char* idea) {
           .dtypes = {Dtype::fp16, Dtype::bf16},
           .max_head_dim = 256,
           .row_multiple = 8,  // 16 bytes
+          .takes = plain_problem,
           .refuse_on = refuse_on};
-}
-
-/// A step of the ladder, for the plain problem alone.
-template <const auto& shapes>
-Variant plain_step(const char* name, const char* idea) {
-  Variant step = forward_step<shapes>(name, idea);
-  step.takes = plain_problem;
-  return step;
 }
 
 }  // namespace

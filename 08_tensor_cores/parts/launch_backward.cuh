@@ -1,5 +1,4 @@
-// 08 Tensor cores: host code that the backward steps share: what they keep in HBM besides the
-// tensors, and their Variant.
+// 08 Tensor cores: host code of all backward steps: workspaces, refusals, and their Variant.
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"
@@ -18,20 +17,13 @@ inline int padded_queries(const Problem& p) {
   return static_cast<int>(blocks_for(p.Nq, ROW_BLOCK)) * ROW_BLOCK;
 }
 
-/// For the backward pass L and D.
-inline std::vector<WorkspaceSpec> backward_workspace(const Problem& p, Pass pass) {
-  if (pass == Pass::forward) return {};
-  return {{"LD", {p.B, p.H, 2, padded_queries(p)}}};
-}
-
 /// Columns of the sum of dQ: d, rounded up to a compiled width.
 inline std::int64_t width_of_sum(const Problem& p) {
   return p.d <= 128 ? (p.d + 31) / 32 * 32 : 256;
 }
 
-/// "" or why the grids cannot hold a problem: a block of prepare_kernel has at least 8 queries,
-/// blocks of other kernels have more rows. Or why a head's sum of dQ, of `width` columns in HBM, is
-/// too large for the offsets into it, which are ints.
+/// "" or why the grids cannot hold a problem: a block has 8 rows or more (prepare_kernel). Or why a
+/// head's sum of dQ, of `width` columns in HBM, is too large for offsets that are ints.
 inline std::string refuse_backward_with_sum(const Problem& p, std::int64_t width) {
   const std::string forward_refusal = refuse_forward(p);
   if (!forward_refusal.empty()) return forward_refusal;
@@ -43,43 +35,36 @@ inline std::string refuse_backward_with_sum(const Problem& p, std::int64_t width
   }
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, std::max(padded_queries(p), p.Nk), 8);
 }
-template <bool SumsInHbm>
-std::string refuse_backward(const Problem& p) {
-  return refuse_backward_with_sum(p, SumsInHbm ? width_of_sum(p) : 0);
-}
 
-/// The same with a sum of dQ in HBM.
+/// L and D, and a sum of dQ with so many columns.
 inline std::vector<WorkspaceSpec> workspace_with_sum(const Problem& p, Pass pass,
                                                      std::int64_t width) {
-  std::vector<WorkspaceSpec> list = backward_workspace(p, pass);
-  if (pass == Pass::backward)
-    list.push_back({"dQ_accum", {p.B, p.H, 1, padded_queries(p) * width}});
+  if (pass == Pass::forward) return {};
+  std::vector<WorkspaceSpec> list{{"LD", {p.B, p.H, 2, padded_queries(p)}}};
+  if (width > 0) list.push_back({"dQ_accum", {p.B, p.H, 1, padded_queries(p) * width}});
   return list;
 }
 inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {
   return workspace_with_sum(p, pass, width_of_sum(p));
 }
 
+/// A step of the ladder, for the plain problem alone.
 template <const auto& shapes, bool SumsInHbm>
-Variant backward_step(const char* name, const char* idea) {
-  Variant step = forward_step<shapes>(name, idea);
+Variant plain_backward_step(const char* name, const char* idea) {
+  Variant step = plain_step<shapes>(name, idea);
   step.forward = run_forward_pass;
   step.backward = start_one_of<shapes>;
-  step.workspace = SumsInHbm ? summing_workspace : backward_workspace;
-  step.refuse = refuse_backward<SumsInHbm>;
+  step.workspace = [](const Problem& p, Pass pass) {
+    return workspace_with_sum(p, pass, SumsInHbm ? width_of_sum(p) : 0);
+  };
+  step.refuse = [](const Problem& p) {
+    return refuse_backward_with_sum(p, SumsInHbm ? width_of_sum(p) : 0);
+  };
   step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
     return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
                                  : choices(shapes, p, pass, limits);
   };
   step.atomic_dQ = SumsInHbm;
-  return step;
-}
-
-/// A step of the ladder, for the plain problem alone.
-template <const auto& shapes, bool SumsInHbm>
-Variant plain_backward_step(const char* name, const char* idea) {
-  Variant step = backward_step<shapes, SumsInHbm>(name, idea);
-  step.takes = plain_problem;
   return step;
 }
 

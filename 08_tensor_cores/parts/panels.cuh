@@ -25,7 +25,8 @@ __device__ inline int chunk_offset(int row, int chunk) {
   return 2 * PANEL * row + 16 * swizzled_chunk(PANEL, row, chunk);
 }
 
-/// A tile as operand of mma.sync, like Operand of parts/addresses.cuh. Trans: ldmatrix transposes it.
+/// A tile as operand of mma.sync, like Operand of parts/addresses.cuh. Trans: ldmatrix transposes
+/// it.
 template <class T_, int Height, bool Trans, int Depth>
 struct PanelOperand {
   using T = T_;
@@ -80,8 +81,8 @@ struct PanelRows {
   }
 };
 
-/// A tile [Height, Width] of T in shared memory, at a multiple of 1024 bytes, which its size is too:
-/// tiles come first in shared memory, one after the other.
+/// A tile [Height, Width] of T in shared memory, at a multiple of 1024 bytes, which its size is
+/// too: tiles come first in shared memory, one after the other.
 template <class T_, int Height, int Width>
 struct PanelTile {
   using T = T_;
@@ -145,9 +146,8 @@ __device__ void issue_product(Accumulators<1, ColFragments>& C, const Left& A, c
   for (int k = 0; k < Depth; ++k) wgmma<T>(registers(C), A(k), B(k), add || k > 0);
 }
 
-/// Does the launch give a block as many registers as setmaxnreg deals out, counted per thread and
-/// summed over its warpgroups? It gives each thread 65536 / threads, rounded down to a multiple of
-/// 8. With too few, setmaxnreg would wait for ever.
+/// Does the launch give a block as many registers as setmaxnreg deals out to its warpgroups? It
+/// gives a thread 65536 / threads, down to a multiple of 8. With too few, setmaxnreg never ends.
 constexpr bool registers_suffice(int threads, int dealt_out) {
   return dealt_out <= threads / WARPGROUP * (65536 / threads / 8 * 8);
 }
@@ -181,8 +181,7 @@ __device__ inline void release(Mbarrier& empty) { arrive_warp(empty); }
 /// The warp has stored its rows of a tile.
 __device__ inline void commit(Mbarrier& full) { arrive_warp(full); }
 
-/// The next stage of a ring, and the phase of its mbarriers. Producer and consumers each keep their
-/// own.
+/// The next stage of a ring, and the phase of its mbarriers: producer and consumers keep one each.
 template <int Stages>
 struct PipelineState {
   int position = 0;  // 0 .. 2 Stages - 1: stage and phase in one register

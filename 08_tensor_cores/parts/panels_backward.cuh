@@ -1,11 +1,11 @@
 // 08 Tensor cores: code that the backward steps for Hopper share. Tiles are made of the panels of
-// parts/panels.cuh; the layouts of L, D and dQ_accum in HBM are defined in parts/prepare.cuh and
-// sum_of_dQ.cuh.
+// panels.cuh; prepare.cuh and sum_of_dQ.cuh have the layouts of L, D and dQ_accum in HBM.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper_backward.cuh"
 #include "08_tensor_cores/parts/panels.cuh"
 #include "08_tensor_cores/parts/sum_of_dQ.cuh"
+#include "08_tensor_cores/parts/weights.cuh"
 
 namespace flash::tensor_cores {
 namespace {

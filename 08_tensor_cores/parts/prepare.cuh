@@ -1,5 +1,5 @@
 // 08 Tensor cores, backward, what all steps share: the kernel that computes D of all queries before
-// a step's own, the order of the tiles of queries, L and D of a tile, and dS from P and dP.
+// a step's own, and the order of the tiles of queries.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -21,28 +21,17 @@ struct BackwardTensors {
 
 constexpr int PREPARE_THREADS = 256;
 /// How many lanes share a query: one per 8 columns, and idle ones.
-constexpr int lanes_of_row(int width) { return static_cast<int>(std::bit_ceil(width / 8u)); }
 template <int Width>
-constexpr int LANES_OF_ROW = lanes_of_row(Width);
+constexpr int LANES_OF_ROW = static_cast<int>(std::bit_ceil(Width / 8u));
 /// How many blocks prepare_kernel has for a head of so many rows.
-inline unsigned blocks_of_prepare(int rows, int width) {
-  return blocks_for(rows, PREPARE_THREADS / lanes_of_row(width));
+template <int Width>
+unsigned blocks_of_prepare(int rows) {
+  return blocks_for(rows, PREPARE_THREADS / LANES_OF_ROW<Width>);
 }
 
-/// The two values that pack() has put into a register.
-template <class T>
-__device__ float2 unpack(unsigned pair) {
-  if (is_fp16<T>()) {
-    return __half22float2(reinterpret_cast<const __half2&>(pair));
-  } else {
-    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
-  }
-}
-
-/// The head that a block works on, and the block's index among the blocks of that head, which have
-/// equally many rows each. Heads run from last to first, because L2 keeps recently used data: the
-/// step's kernel, which takes heads from first to last, begins with what prepare_kernel has just
-/// cleared and ends with what convert_kernel reads next.
+/// The head that a block works on, and the block's index among those of that head. Heads run from
+/// last to first, since L2 keeps recent data: the step's kernel, which takes heads in order, begins
+/// with what prepare_kernel has just cleared and ends with what convert_kernel reads next.
 struct BlockOfHead {
   int blocks, head, index;  // head: counted over all batches
 
@@ -78,8 +67,7 @@ __device__ void clear_rows(const Matrix<float>& dQ_accum, int block) {
 }
 
 /// Computes D and stores it next to L; a query that sees no key, or that only pads the last tile,
-/// gets L = inf, which makes its P 0. Clears dQ_accum if there is one.  Grid: B*H * blocks of a
-/// head.
+/// gets L = inf, which makes its P 0. Clears dQ_accum on demand.  Grid: B*H * blocks of a head.
 template <class T, int Width, bool LInPowersOf2>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all,
@@ -114,14 +102,13 @@ BackwardTensors<T> tensors_of(const Attention& a) {
           view<T>(a.dV),      view<const float>(a.workspace("LD"))};
 }
 
-/// Computes L, or L log2(e), and D; runs before the step's kernel. Clears `dQ_accum` unless it is
-/// null.
+/// L, or L log2(e), and D, before the step's kernel. Clears `dQ_accum` unless it is null.
 template <class T, int Width, bool LInPowersOf2 = false>
 BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   const Problem& p = a.problem;
   const TensorRef& L_and_D = a.workspace("LD");
   const int rows = static_cast<int>(L_and_D.shape[3]);
-  const unsigned blocks = blocks_of_prepare(rows, Width) * static_cast<unsigned>(p.B * p.H);
+  const unsigned blocks = blocks_of_prepare<Width>(rows) * static_cast<unsigned>(p.B * p.H);
   launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width, LInPowersOf2>,
          p, view<const T>(a.O), view<const T>(a.dO), view<const float>(a.L), view<float>(L_and_D),
          view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum), dQ_accum != nullptr);
@@ -156,32 +143,6 @@ struct QueryTiles {
                                  : QueryTile{at.h + 1, first_query};
   }
 };
-
-// ---- L and D of a tile -------------------------------------------------------------------------
-
-/// L and D of a tile's queries in shared memory: a row each, as in HBM.
-struct QueryStats {
-  SharedMatrix<float> rows;
-
-  __device__ float L(int query) const { return rows(0, query); }
-  __device__ float D(int query) const { return rows(1, query); }
-
-  /// Starts copying the stats of Br queries from query0 on. Br / 2 threads copy four elements each.
-  template <int Br>
-  __device__ void load_async(const Matrix<const float>& L_and_D, int query0) const {
-    const int row = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
-    if (row < 2) cp_async<16>(rows.address(row, col), L_and_D.address(row, query0 + col));
-  }
-};
-
-// ---- dS, transposed: rows are keys, columns queries --------------------------------------------
-
-/// (8.13)  dP becomes dS = P o (dP - D).
-template <class Scores>
-__device__ void softmax_backward(Scores& dPt, const Scores& Pt, const QueryStats& stats) {
-  dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
-  dPt.multiply(Pt);
-}
 
 }  // namespace
 }  // namespace flash::tensor_cores

@@ -3,8 +3,7 @@
 // dQ_accum [B, H, rows of L_and_D / 16][Width / 8][32 lanes][4 floats]: accumulators in the order
 // of the lanes that hold them. A 16 x 8 fragment is 128 adjacent floats; lane 4 g + t has (g, 2t),
 // (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). That at (query, col) begins at ((query / 16) (Width /
-// 8) + col / 8) 128, and a warp adds to 512 adjacent bytes at a time. Backward steps from 2 on and
-// the Hopper steps write this order, convert_kernel reads it.
+// 8) + col / 8) 128, and a warp adds to 512 adjacent bytes at a time. convert_kernel reads it.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"

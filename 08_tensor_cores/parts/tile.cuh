@@ -68,7 +68,8 @@ struct Tile {
 // used twice or by wgmma, or that are packed while V is still on its way.
 //
 // Why no element changes lanes, for 16 keys: fragments n = 0 and 1 of P. Numbers are lanes, each of
-// which has two neighbouring elements; lane 5 is in brackets, with the register of A that they fill.
+// which has two neighbouring elements; lane 5 is in brackets, with the register of A that they
+// fill.
 //
 //   key      0 1   2 3   4 5   6 7      8 9  10 11 12 13 14 15
 //   row 0     0     1     2     3        0     1     2     3

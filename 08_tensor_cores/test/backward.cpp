@@ -23,7 +23,7 @@ using namespace tensor_test;
 /// Several tiles along both axes, the first 65 queries see no key, and two query heads share a key/value head.
 FullProblem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 300, .Nk = 235, .d = d})); }
 
-const char* const names[] = {"two_kernels", "one_kernel", "halves", "staggered", "options_backward"};
+const char* const names[] = {"seven_products", "five_products", "halves", "staggered", "options_backward"};
 
 bool takes(const char* name, const FullProblem& p) { return refusal(grid::variant_named(name), p).empty(); }
 
@@ -131,8 +131,8 @@ TEST_CASE("cpu: dK and dV of steps 1 and 2 are the same to the last bit") {
   for (const FullProblem& p : grid::counted({grid::problem_of({.Nq = 150, .Nk = 260, .d = 96}), many_queries(128)})) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Tiles tiles{32, 64};
-    Runner two_runner(grid::device(), grid::variant_named("two_kernels"), p, inputs, Pass::backward, tiles);
-    Runner one_runner(grid::device(), grid::variant_named("one_kernel"), p, inputs, Pass::backward, tiles);
+    Runner two_runner(grid::device(), grid::variant_named("seven_products"), p, inputs, Pass::backward, tiles);
+    Runner one_runner(grid::device(), grid::variant_named("five_products"), p, inputs, Pass::backward, tiles);
     two_runner.run();
     one_runner.run();
     const Results<float> two = two_runner.results();
@@ -256,7 +256,7 @@ TEST_CASE("chapter: a head's sum of dQ that an int cannot count is refused") {
       CHECK(refusal(v, p) == "");
       p.Nq = most + 1;
       const std::string allowed = "1 to " + std::to_string(most) + ", as offsets";
-      CHECK((refusal(v, p).find(allowed) != std::string::npos) == (std::string(v.name) != "two_kernels"));
+      CHECK((refusal(v, p).find(allowed) != std::string::npos) == (std::string(v.name) != "seven_products"));
     }
   }
 }

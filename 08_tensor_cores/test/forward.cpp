@@ -105,7 +105,7 @@ TEST_CASE("cpu: right around the edges of tiles, with each choice of tiles, what
     const Simulated gpu({.target_sm = sm});
     std::vector<FullProblem> problems{many_tiles()};
     for (const int d : {30, 64, 96, 128, 129, 161, 256}) {
-      const Tiles t = choices(grid::variant_named("tuned"), grid::problem_of({.d = d}), Pass::forward).front().tiles;
+      const Tiles t = choices(grid::variant_named("fitted"), grid::problem_of({.d = d}), Pass::forward).front().tiles;
       for (const int more : {-1, 1}) {
         if (more == 1 && (sm == 80 || d == 30 || d > 128)) continue;
         problems.push_back(grid::problem_of({.H = 1, .Hkv = 1, .Nq = t.Br + more, .Nk = 2 * t.Bc + more, .d = d}));

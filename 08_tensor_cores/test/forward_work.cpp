@@ -97,7 +97,7 @@ template <int Pad>
 Variant padded_by() {
   using Shape = tensor_cores::forward_1::ForwardShape<64, 128, 64, 2, 2, Pad>;
   Variant v = tensor_cores::forward_1::variant;
-  v.forward = [](const Attention& a) { tensor_cores::forward_1::start<Shape>(a); };
+  v.forward = [](const Attention& a) { start(Shape{}, a); };
   return v;
 }
 

@@ -56,7 +56,7 @@ inline std::vector<TileChoice> choices(const Variant& v, const FullProblem& p, P
   return v.tiles(p, pass, grid::device().limits());
 }
 
-/// "tuned, tiles 128 x 64 on B=1 ...", for messages.
+/// "fitted, tiles 128 x 64 on B=1 ...", for messages.
 inline std::string what(const Variant& v, const Tiles& t, const FullProblem& p) {
   return std::string(v.name) + ", tiles " + std::to_string(t.Br) + " x " + std::to_string(t.Bc) + " on " + describe(p);
 }

@@ -1,4 +1,5 @@
-// Which heads share a matrix of the bias: its gradient is the sum of theirs. For the bias gradients in more/ of 01, 07 and 08.
+// Which heads share a matrix of the bias: its gradient is the sum of theirs. For the bias gradients
+// in more/ of 01, 07 and 08.
 #pragma once
 
 #include "common/parts/kernel.cuh"
@@ -25,7 +26,9 @@ __device__ inline SharingHeads sharing_heads(const Problem& problem, int n) {
 }
 
 /// How many matrices the bias has.
-inline int bias_matrices(const Problem& p) { return (p.bias_per_batch ? p.B : 1) * (p.bias_per_head ? p.H : 1); }
+inline int bias_matrices(const Problem& p) {
+  return (p.bias_per_batch ? p.B : 1) * (p.bias_per_head ? p.H : 1);
+}
 
 }  // namespace
 }  // namespace flash

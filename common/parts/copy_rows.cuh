@@ -10,12 +10,15 @@
 namespace flash {
 namespace {
 
-constexpr int COPY_THREADS = 256, COPY_ROWS = 4;  // rows per warp, so that enough reads are in flight
+constexpr int COPY_THREADS = 256;
+constexpr int COPY_ROWS = 4;  // per warp, so that enough reads are in flight
 constexpr int COPY_BLOCK_ROWS = COPY_THREADS / WARP * COPY_ROWS;
 
-/// To = From, COPY_ROWS rows per warp; zeros beyond the last column of From.  Grid: (rows / COPY_BLOCK_ROWS) * B*heads.
+/// To = From, COPY_ROWS rows per warp; zeros beyond the last column of From.  Grid: (rows /
+/// COPY_BLOCK_ROWS) * B*heads.
 template <class T>
-__global__ void __launch_bounds__(COPY_THREADS) copy_rows_kernel(Tensor<const T> From, Tensor<T> To) {
+__global__ void __launch_bounds__(COPY_THREADS)
+    copy_rows_kernel(Tensor<const T> From, Tensor<T> To) {
   const int heads = To.batches * To.heads, head = blockIdx.x % heads;
   const int row0 = blockIdx.x / heads * COPY_BLOCK_ROWS + threadIdx.x / WARP * COPY_ROWS;
   const Matrix<const T> from = From.head(head / To.heads, head % To.heads);
@@ -28,7 +31,8 @@ __global__ void __launch_bounds__(COPY_THREADS) copy_rows_kernel(Tensor<const T>
     for (int step = 0; step < steps; ++step) {  // all reads are in flight before the first write
       const int col = threadIdx.x % WARP + step * WARP;
       elements[r][step] = T(0.0f);
-      if (row0 + r < from.rows && col < from.cols && col < to.cols) elements[r][step] = from(row0 + r, col);
+      if (row0 + r < from.rows && col < from.cols && col < to.cols)
+        elements[r][step] = from(row0 + r, col);
     }
   }
 #pragma unroll
@@ -44,7 +48,9 @@ __global__ void __launch_bounds__(COPY_THREADS) copy_rows_kernel(Tensor<const T>
 template <class T>
 void start_copy(const TensorRef& from, const TensorRef& to) {
   const auto heads = static_cast<unsigned>(to.shape[0] * to.shape[1]);
-  launch("copy_rows", {dim3(blocks_for(static_cast<int>(to.shape[2]), COPY_BLOCK_ROWS) * heads), dim3(COPY_THREADS)},
+  launch("copy_rows",
+         {dim3(blocks_for(static_cast<int>(to.shape[2]), COPY_BLOCK_ROWS) * heads),
+          dim3(COPY_THREADS)},
          copy_rows_kernel<T>, view<const T>(from), view<T>(to));
 }
 
@@ -57,7 +63,8 @@ void copy_rows_gpu(const TensorRef& from, const TensorRef& to) {
 void copy_rows_cpu(const TensorRef& from, const TensorRef& to) {
 #endif
   if (to.dtype == Dtype::fp32) return start_copy<float>(from, to);
-  return to.dtype == Dtype::fp16 ? start_copy<__half>(from, to) : start_copy<__nv_bfloat16>(from, to);
+  return to.dtype == Dtype::fp16 ? start_copy<__half>(from, to)
+                                 : start_copy<__nv_bfloat16>(from, to);
 }
 
 }  // namespace flash

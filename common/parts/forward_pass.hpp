@@ -1,4 +1,5 @@
-// The forward pass that a stage of a backward pass runs first: the last step of an earlier stage. For 05, 07 and 08.
+// The forward pass that a stage of a backward pass runs first: the last step of an earlier stage.
+// For 05, 07 and 08.
 #pragma once
 
 #include "common/attention/variant.hpp"

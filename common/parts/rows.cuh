@@ -49,7 +49,8 @@ __device__ Rows<Tile::ROWS> row_max(const Tile& S) {
   S.each([&](float s, int r) { largest[r] = fmaxf(largest[r], s); });
   return largest.each([](float& x, int) {
 #pragma unroll
-    for (int distance = 1; distance < Tile::LANES; distance *= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, distance));
+    for (int distance = 1; distance < Tile::LANES; distance *= 2)
+      x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, distance));
   });
 }
 
@@ -66,7 +67,8 @@ template <class Tile>
 __device__ Rows<Tile::ROWS> row_sum(Rows<Tile::ROWS> sum) {
   return sum.each([](float& x, int) {
 #pragma unroll
-    for (int distance = 1; distance < Tile::LANES; distance *= 2) x += __shfl_xor_sync(ALL_LANES, x, distance);
+    for (int distance = 1; distance < Tile::LANES; distance *= 2)
+      x += __shfl_xor_sync(ALL_LANES, x, distance);
   });
 }
 

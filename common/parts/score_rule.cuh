@@ -1,6 +1,7 @@
-// How the products Q K^T of a tile in registers become scores: scaled, with a bias and masked, without the work that most tiles
-// do not need. For the general kernels in more/, of 06, 07 and 08; step 5 of chapter 06 has the mask of the plain problem.
-// Transposed is for the backward pass of 08, where rows are keys; Slope and OPTIONS are for chapter 09's softcap and window.
+// How the products Q K^T of a tile in registers become scores: scaled, with a bias and masked,
+// without the work that most tiles do not need. For the general kernels in more/, of 06, 07 and 08;
+// step 5 of chapter 06 has the mask of the plain problem. Transposed is for the backward pass of
+// 08, where rows are keys; Slope and OPTIONS are for chapter 09's softcap and window.
 #pragma once
 
 #include "common/machine/ptx.cuh"
@@ -17,34 +18,41 @@ struct Nowhere {};
 
 /// Where the scale is multiplied into a score.
 enum class Scaling {
-  in_exponent,  ///< the usual case: scores stay products, and e^(scale (s - m)) scales them
-  first,  ///< before a maximum is taken: with a bias or a softcap; with a scale that is not positive, for which the largest
-          ///< product is not the largest score; with a scale whose product with log2 e might overflow
-  cap_in_exponent  ///< in 16 bits, for a softcap c: scores are tanh(scale q.k / c), and e^(c (s - m)) multiplies them by c
+  /// The usual case: scores stay products, and e^(scale (s - m)) scales them.
+  in_exponent,
+  /// Before a maximum is taken: with a bias or a softcap; with a scale that is not positive, for
+  /// which the largest product is not the largest score; or if scale log2 e might overflow.
+  first,
+  /// In 16 bits, for a softcap c: scores are tanh(scale q.k / c), and the exponent multiplies by c.
+  cap_in_exponent
 };
 
-/// How products become scores: scale Q K^T + bias, masked; for an OptionsProblem also capped, and limited to a window. Made
-/// on the host.
+/// How products become scores: scale Q K^T + bias, masked; for an OptionsProblem also capped, and
+/// limited to a window. Made on the host.
 template <class SomeProblem>
 struct ScoreRuleFor {
   static constexpr bool OPTIONS = std::is_same_v<SomeProblem, OptionsProblem>, RAGGED = false;
   SomeProblem problem;
   Bias bias;
   Scaling scaling;
-  float late_scale;  ///< by which exponents multiply scores: the scale, 1 if that came first, or the softcap
+  float
+      late_scale;  ///< exponents multiply scores by it: the scale, 1 if that came first, or the cap
 
-  /// Whether exponents subtract the maximum, or L, before they multiply by log2 e: scaled scores may be large.
+  /// Whether exponents subtract the maximum, or L, before they multiply by log2 e: scaled scores
+  /// may be large.
   __device__ bool subtract_first() const { return scaling == Scaling::first; }
 
-  /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query query0 and key key0.
-  /// Transposed: rows are keys, columns queries. `slope`: takes the derivatives of the softcap, if there is one, as
-  /// slope(row, col) or all together.
+  /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query
+  /// query0 and key key0. Transposed: rows are keys, columns queries. `slope`: takes the
+  /// derivatives of the softcap, if there is one, as slope(row, col) or all together.
   template <bool Transposed = false, class Tile, class Slope = Nowhere>
   __device__ void apply(Tile& S, int head, int query0, int key0, const Slope& slope = {}) const {
-    // S's rows keep their position in all tiles of a block, unless it loops over queries, as in chapter 07. opaque() stops the
-    // compiler from computing addresses that few tiles need before the loop, where they would occupy registers.
+    // S's rows keep their position in all tiles of a block, unless it loops over queries, as in
+    // chapter 07. opaque() stops the compiler from computing addresses that few tiles need before
+    // the loop, where they would occupy registers.
     const int i0 = Transposed ? query0 : opaque(query0), j0 = Transposed ? opaque(key0) : key0;
-    if (scaling != Scaling::in_exponent) scale_and_add_bias<Transposed>(S, opaque(head), i0, j0, slope);
+    if (scaling != Scaling::in_exponent)
+      scale_and_add_bias<Transposed>(S, opaque(head), i0, j0, slope);
     mask<Transposed>(S, i0, j0);
   }
 
@@ -62,13 +70,15 @@ struct ScoreRuleFor {
     const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
     bool at_edge = end > problem.end_key(i0);
     if constexpr (OPTIONS) {
-      at_edge = at_edge || j0 < problem.first_key(i0 + (Transposed ? Tile::WIDTH : Tile::HEIGHT) - 1);
+      at_edge =
+          at_edge || j0 < problem.first_key(i0 + (Transposed ? Tile::WIDTH : Tile::HEIGHT) - 1);
     }
     if (at_edge) {
       S.each_at([&](float& s, int row, int col) {
         const int i = i0 + (Transposed ? col : row), j = j0 + (Transposed ? row : col);
         if constexpr (OPTIONS) {
-          if (j >= problem.Nk || j - i > problem.highest() || j - i < problem.lowest()) s = -INFINITY;
+          if (j >= problem.Nk || j - i > problem.highest() || j - i < problem.lowest())
+            s = -INFINITY;
         } else {
           if (j >= problem.end_key(i)) s = -INFINITY;
         }
@@ -84,7 +94,8 @@ struct ScoreRuleFor {
     if (bias.kind == BiasKind::alibi) {
       const float slope_of_alibi = values(0, 0);
       S.each_at([&](float& s, int row, int col) {
-        s -= slope_of_alibi * fabsf(static_cast<float>(i0 + bias.diagonal - j0 + (Transposed ? col - row : row - col)));
+        s -= slope_of_alibi * fabsf(static_cast<float>(i0 + bias.diagonal - j0 +
+                                                       (Transposed ? col - row : row - col)));
       });
     } else {
       S.each_at([&](float& s, int row, int col) {
@@ -102,13 +113,15 @@ struct ScoreRuleFor {
     S.each([&](float& s, int) { s *= problem.scale; });
   }
 
-  /// (9.7), (9.8)  Products s become tanh(scale s / c), `slope` takes the derivatives, and the scores are c times as much.
+  /// (9.7), (9.8)  Products s become tanh(scale s / c), `slope` takes the derivatives, and the
+  /// scores are c times as much.
   template <class Tile, class Slope>
   __device__ void cap(Tile& S, [[maybe_unused]] const Slope& slope) const {
     const float c = opaque(problem.softcap);  // no register keeps its quotient for the next tile
     if constexpr (requires { Tile::OF_16_BITS; }) {
       // One instruction, about as accurate as a score rounded to 16 bits.
-      // Finite even for a large scale and a small cap, because infinity times a product of 0 would be NaN.
+      // Finite even for a large scale and a small cap, because infinity times a product of 0 would
+      // be NaN.
       const float factor = fmaxf(-0x1p127f, fminf(problem.scale / c, 0x1p127f));
       S.each([&](float& s, int) { s = tanh_approx(factor * s); });
     } else {
@@ -131,10 +144,12 @@ using ScoreRule = ScoreRuleFor<Problem>;
 using OptionsRule = ScoreRuleFor<OptionsProblem>;
 
 /// For a problem without a softcap: must the scale be multiplied first?
-inline bool scale_first(const Problem& p) { return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f); }
+inline bool scale_first(const Problem& p) {
+  return p.bias != BiasKind::none || !(p.scale > 0.0f && p.scale < 1e30f);
+}
 
-/// The rule for a run. A softcap applies to scaled scores, too. In 16 bits it then multiplies them in the exponent, unless a bias
-/// is added before.
+/// The rule for a run. A softcap applies to scaled scores, too. In 16 bits it then multiplies them
+/// in the exponent, unless a bias is added before.
 template <class Rule = ScoreRule>
 Rule score_rule(const Attention& a) {
   const FullProblem& p = a.problem;

@@ -1,10 +1,12 @@
-// Attention whose keys are split over blocks: what the decode steps of 06 and 08 share (docs/reference/decode.md).
+// Attention whose keys are split over blocks: what the decode steps of 06 and 08 share
+// (docs/reference/decode.md).
 //
-// A row's keys are cut into parts a = 0, 1, ... Attention over one part alone gives an output and the log-sum-exp of its scores,
-// (O_a, L_a). Of the whole row
+// A row's keys are cut into parts a = 0, 1, ... Attention over one part alone gives an output and
+// the log-sum-exp of its scores, (O_a, L_a). Of the whole row
 //   L = ln sum_a e^(L_a),   O = sum_a e^(L_a - L) O_a                                    (K.3)
-// Notice that this is attention over the parts: L_a are their scores, O_a their values, and the online softmax merges them, some
-// parts after the others (6.2). A part whose keys the row does not see has L_a = -inf and O_a = 0, and changes nothing.
+// Notice that this is attention over the parts: L_a are their scores, O_a their values, and the
+// online softmax merges them, some parts after the others (6.2). A part whose keys the row does not
+// see has L_a = -inf and O_a = 0, and changes nothing.
 #pragma once
 
 #include "common/machine/warp.cuh"
@@ -26,7 +28,8 @@ struct Merged {
     float m_new = m;
 #pragma unroll
     for (int a = 0; a < N; ++a) m_new = fmaxf(m_new, part_L[a]);
-    const float shift = zero_if_empty(m_new), alpha = expf(m - shift);  // zero_if_empty(): no part so far sees a key
+    const float shift = zero_if_empty(m_new),
+                alpha = expf(m - shift);  // zero_if_empty(): no part so far sees a key
     l *= alpha;
     o *= alpha;
 #pragma unroll
@@ -37,17 +40,20 @@ struct Merged {
     }
     m = m_new;
   }
-  __device__ float O() const { return l == 0.0f ? 0.0f : o / l; }  // no part sees a key: O = 0, L = -inf
+  __device__ float O() const {
+    return l == 0.0f ? 0.0f : o / l;
+  }  // no part sees a key: O = 0, L = -inf
   __device__ float L() const { return m + logf(l); }
 };
 
-/// The rows of a tile: the queries of all heads that share a key/value head. Row r is query r / group of the group's head
-/// r % group. Rows beyond the last one repeat it; nobody writes them.
+/// The rows of a tile: the queries of all heads that share a key/value head. Row r is query r /
+/// group of the group's head r % group. Rows beyond the last one repeat it; nobody writes them.
 struct PackedRows {
   int group, rows, first, kv_head, b;
 
   /// Of tile number `index`, counted over all batches and key/value heads.
-  __device__ PackedRows(const Problem& p, int Br, int index) : group(p.group_size()), rows(group * p.Nq) {
+  __device__ PackedRows(const Problem& p, int Br, int index)
+      : group(p.group_size()), rows(group * p.Nq) {
     const int tiles = (rows + Br - 1) / Br;
     first = index % tiles * Br;
     kv_head = index / tiles % p.Hkv;
@@ -58,16 +64,19 @@ struct PackedRows {
   __device__ int head(int r) const { return kv_head * group + min(first + r, rows - 1) % group; }
 };
 
-/// Merges the parts of a block's warps, O_smem [Warps Br, Width] and L_smem [Warps, Br], and writes them as the part of a split.
+/// Merges the parts of a block's warps, O_smem [Warps Br, Width] and L_smem [Warps, Br], and writes
+/// them as the part of a split.
 template <int Warps, int Br, int Width>
-__device__ void write_part(const SharedMatrix<float>& O_smem, const SharedMatrix<float>& L_smem, const PackedRows& rows, int Nq,
-                           int split, const Tensor<float>& part_O_all, const Tensor<float>& part_L_all) {
+__device__ void write_part(const SharedMatrix<float>& O_smem, const SharedMatrix<float>& L_smem,
+                           const PackedRows& rows, int Nq, int split,
+                           const Tensor<float>& part_O_all, const Tensor<float>& part_L_all) {
   const int elements = min(rows.rows - rows.first, Br) * Width;  // of rows that exist
   for (int e = threadIdx.x; e < elements; e += Warps * WARP) {
     const int row = e / Width, col = e % Width;
     float L[Warps], O[Warps];
 #pragma unroll
-    for (int warp = 0; warp < Warps; ++warp) L[warp] = L_smem(warp, row), O[warp] = O_smem(warp * Br + row, col);
+    for (int warp = 0; warp < Warps; ++warp)
+      L[warp] = L_smem(warp, row), O[warp] = O_smem(warp * Br + row, col);
     Merged merged;
     merged.add(L, O);
     if (col >= part_O_all.cols) continue;
@@ -77,16 +86,18 @@ __device__ void write_part(const SharedMatrix<float>& O_smem, const SharedMatrix
   }
 }
 
-/// The second kernel: merges the splits of a row, a thread per column.  Grid: B*H*Nq. Block: d, rounded up to whole warps.
+/// The second kernel: merges the splits of a row, a thread per column.  Grid: B*H*Nq. Block: d,
+/// rounded up to whole warps.
 template <class T>
-__global__ void merge_splits_kernel(Tensor<const float> part_O_all, Tensor<const float> part_L_all, Tensor<T> O_all,
-                                    Tensor<float> L_all, int splits) {
+__global__ void merge_splits_kernel(Tensor<const float> part_O_all, Tensor<const float> part_L_all,
+                                    Tensor<T> O_all, Tensor<float> L_all, int splits) {
   const int Nq = O_all.rows, i = blockIdx.x % Nq, head = blockIdx.x / Nq, col = threadIdx.x;
   const int b = head / O_all.heads, h = head % O_all.heads;
   if (col >= O_all.cols) return;
   const Matrix<const float> part_O = part_O_all.head(b, h);
   const Vector<const float> part_L = part_L_all.head_vector(b, h);
-  constexpr int AT_ONCE = 16;  // loads in flight: a thread that waited for each part in turn would wait for most of its time
+  // Loads in flight: a thread that waited for each part in turn would wait for most of its time.
+  constexpr int AT_ONCE = 16;
   Merged merged;
   for (int first = 0; first < splits; first += AT_ONCE) {
     float L[AT_ONCE], O[AT_ONCE];
@@ -102,17 +113,21 @@ __global__ void merge_splits_kernel(Tensor<const float> part_O_all, Tensor<const
   if (col == 0) L_all.head_vector(b, h)(i) = merged.L();
 }
 
-// ---- How many splits --------------------------------------------------------------------------------------------------------
+// ---- How many splits ---------------------------------------------------------------------------
 //
-// Variant::tiles lists what a run can choose from: Br packed rows and, as Bc, the keys of a split. The default fills the GPU with
-// this batch, so that a sequence's bits depend on what else is in the batch. Any other choice is a fixed size: the same bits in
-// every batch.
+// Variant::tiles lists what a run can choose from: Br packed rows and, as Bc, the keys of a split.
+// The default fills the GPU with this batch, so that a sequence's bits depend on what else is in
+// the batch. Any other choice is a fixed size: the same bits in every batch.
 
 constexpr int SPLIT_UNIT = 64;  // keys: every split begins with a whole tile
 
 inline int rows_of_group(const Problem& p) { return p.group_size() * p.Nq; }
-inline int splits_of(const Problem& p, int keys) { return static_cast<int>(blocks_for(p.Nk, keys)); }
-inline int whole_units(int keys) { return static_cast<int>(blocks_for(keys, SPLIT_UNIT)) * SPLIT_UNIT; }
+inline int splits_of(const Problem& p, int keys) {
+  return static_cast<int>(blocks_for(p.Nk, keys));
+}
+inline int whole_units(int keys) {
+  return static_cast<int>(blocks_for(keys, SPLIT_UNIT)) * SPLIT_UNIT;
+}
 
 /// At most so many: one sequence can fill any GPU, and the workspace stays small.
 inline int most_splits(const Problem& p, int Br) {
@@ -120,16 +135,20 @@ inline int most_splits(const Problem& p, int Br) {
   return static_cast<int>(std::clamp<std::int64_t>(1024 / tiles, 1, blocks_for(p.Nk, SPLIT_UNIT)));
 }
 
-/// The split with the shortest estimated time, in keys that a block visits in sequence. at_once: blocks that keep HBM busy.
+/// The split with the shortest estimated time, in keys that a block visits in sequence. at_once:
+/// blocks that keep HBM busy.
 inline int fastest_split(const Problem& p, int Br, int at_once) {
-  constexpr std::int64_t of_block = 192, of_merge = 64;  // a block's beginning and end; 16 parts in the second kernel (H100)
+  constexpr std::int64_t
+      of_block = 192,
+      of_merge = 64;  // a block's beginning and end; 16 parts in the second kernel (H100)
   const std::int64_t tiles = std::int64_t{p.B} * p.Hkv * blocks_for(rows_of_group(p), Br);
   int best = 0;
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   for (int splits = 1; splits <= most_splits(p, Br); ++splits) {
     const int keys = whole_units(static_cast<int>(blocks_for(p.Nk, splits)));
     const std::int64_t waves = (tiles * splits_of(p, keys) + at_once - 1) / at_once;
-    const std::int64_t time = waves * (keys + of_block) + of_merge * blocks_for(splits_of(p, keys), 16);
+    const std::int64_t time =
+        waves * (keys + of_block) + of_merge * blocks_for(splits_of(p, keys), 16);
     if (time < shortest) shortest = time, best = keys;
   }
   return best;
@@ -140,7 +159,8 @@ std::vector<TileChoice> split_choices(const Problem& p, const DeviceLimits& limi
   const auto choice = [](int keys, const char* why) {
     return TileChoice{{Shape::Br, keys}, Shape::THREADS, Shape::SHARED_BYTES, why};
   };
-  const int best = fastest_split(p, Shape::Br, limits.multiprocessors * Shape::BUSY), all = whole_units(p.Nk);
+  const int best = fastest_split(p, Shape::Br, limits.multiprocessors * Shape::BUSY),
+            all = whole_units(p.Nk);
   std::vector<TileChoice> list{choice(best, "as many splits as fill the GPU")};
   for (int keys = SPLIT_UNIT; keys < all; keys *= 2) {
     if (keys != best && splits_of(p, keys) <= most_splits(p, Shape::Br)) {
@@ -158,7 +178,9 @@ inline std::vector<WorkspaceSpec> split_workspace(const Problem& p, int Br) {
 }
 
 /// "" or why the second grid, of one block per row, cannot hold a problem.
-inline std::string refuse_splits(const Problem& p) { return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 1); }
+inline std::string refuse_splits(const Problem& p) {
+  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 1);
+}
 
 /// Is a problem one for which splitting pays: few rows, and keys enough to split?
 inline bool is_decode(const FullProblem& p, Pass pass) {
@@ -169,9 +191,11 @@ inline bool is_decode(const FullProblem& p, Pass pass) {
 template <class T>
 void merge_splits(const Attention& a) {
   const Problem& p = a.problem;
-  launch("merge_splits", {dim3(static_cast<unsigned>(p.B * p.H * p.Nq)), dim3(blocks_for(p.d, WARP) * WARP)},
-         merge_splits_kernel<T>, view<const float>(a.workspace("part_O")), view<const float>(a.workspace("part_L")),
-         view<T>(a.O), view<float>(a.L), splits_of(p, a.tiles.Bc));
+  launch("merge_splits",
+         {dim3(static_cast<unsigned>(p.B * p.H * p.Nq)), dim3(blocks_for(p.d, WARP) * WARP)},
+         merge_splits_kernel<T>, view<const float>(a.workspace("part_O")),
+         view<const float>(a.workspace("part_L")), view<T>(a.O), view<float>(a.L),
+         splits_of(p, a.tiles.Bc));
 }
 
 }  // namespace

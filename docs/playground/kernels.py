@@ -111,7 +111,10 @@ def expanded(file, changed, text, seen):
 def of_kernel(file, text):
     """(source, variant) of a kernel or a copy, without what is compiled for rows wider than 64 and, where TABLES says so, for other tiles."""
     kept = tuple(TABLES["tiles"].get(file, ["32, ", "64, "]))
-    text = re.sub(r"compiled<(?:\w+<)?(\d[^>]*)>.*?\),", lambda size: size[0] if size[1].startswith(kept) else "", text)
+    if header := re.search(r'#include "(\S+/shapes\.hpp)"', text):
+        before, after = text[: header.start()], text[header.end() :]
+        text = f'{before}{(ROOT / header[1]).read_text()}#line {before.count(chr(10)) + 2} "{ROOT / file}"{after}'
+    text = re.sub(r"(?s)compiled<(?:\w+<)?(\d[^>]*)>.*?\),", lambda size: size[0] if size[1].startswith(kept) else "", text)
     text = re.sub(r"_kernel<(96|128)>", "_kernel<64>", text).replace("#pragma once\n", "\n")
     variant = re.findall(r"^namespace (flash[\w:]*) \{", text, re.MULTILINE)[-1] + "::variant"
     return f'#line 1 "{ROOT / file}"\n{text}\n#line 1 "playground"\n', variant
@@ -121,7 +124,7 @@ def registered(page, file, text, number, name=""):
     """A source with a kernel or, if it has a name, a broken copy, of which the same is predicted."""
     source, variant = of_kernel(file, text)
     named = f'copy.name = "{name}"; ' if name else ""
-    narrow = "copy.max_head_dim = 64; " if "compiled<" in text or "_kernel<96>" in text else ""
+    narrow = "copy.max_head_dim = 64; " if "compiled<" in source or "_kernel<96>" in text else ""
     predicted = f"[](const flash::Variant&, auto... rest) {{ return flash::{page.stage[3:]}::predicted({variant}, rest...); }}"
     return (
         f'#include "common/attention/registry.hpp"\n#include "{page.stage}/predicted.hpp"\n{source}'

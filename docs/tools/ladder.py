@@ -11,7 +11,7 @@ def file_of(step):
     """'06_fa2_forward/tuned': its path, relative to the project; found by the name of its variant."""
     stage, variant = step.split("/")
     for path in sorted((ROOT / stage).rglob("*.cuh")):
-        if re.search(rf'(\.name = |_step<shapes[^>]*>\(\s*)"{variant}"', path.read_text()):
+        if re.search(rf'(\.name = |_step<[^(]*>\(\s*)"{variant}"', path.read_text()):
             return path.relative_to(ROOT).as_posix()
     return None
 

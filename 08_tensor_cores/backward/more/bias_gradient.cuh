@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       load(V_smem, all.V.head(b, problem.kv_head(h)), key0);
       load(Q_smem, all.Q.head(b, h), query0);
       load(dO_smem, all.dO.head(b, h), query0);
-      stats.template load_async<SIDE>(all.L_and_D.head(b, h), query0);
+      load_async<SIDE>(stats, all.L_and_D.head(b, h), query0);
       cp_async_wait_all();
       // Read after write: the tiles of all threads have landed.
       __syncthreads();
@@ -97,9 +97,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   });
 }
 
-template <class BaseShape>
-void start(const Attention& a) {
-  backward_more_options::start<BaseShape>(a);  // dQ, dK, dV, and L and D in their workspace
+/// The shape of options as a type of this file: by it the table of sizes finds the start() below.
+template <int... Sizes>
+struct OwnShape : backward_more_options::BackwardShape<Sizes...> {};
+
+template <int... Sizes>
+void start(OwnShape<Sizes...>, const Attention& a) {
+  using BaseShape = backward_more_options::BackwardShape<Sizes...>;
+  backward_more_options::start(BaseShape{}, a);  // dQ, dK, dV, and L and D in their workspace
   using Shape = BiasShape<BaseShape>;
   in_type_of(a, [&]<class T>(T) {
     const FullProblem& p = a.problem;
@@ -116,30 +121,11 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  using BaseShape = backward_more_options::BackwardShape<Sizes...>;
-  return compiled_shape<BaseShape>(why, start<BaseShape>);
-}
-
-// Those of options.cuh.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 2, 2>("32 keys a warp"),
-    compiled<32, 32, 64, 1, 2>("little shared memory"),
-    compiled<64, 32, 128, 2, 2>("32 keys a warp"),
-    compiled<64, 32, 64, 1, 2>("little shared memory"),
-    compiled<96, 32, 64, 1, 2>("16 keys a warp"),
-    compiled<128, 32, 64, 1, 2>("16 keys a warp"),
-    compiled<128, 16, 64, 1, 2>("little shared memory"),
-    compiled<256, 16, 64, 1, 1>("16 keys a warp"),
-    compiled<256, 16, 32, 1, 1>("little shared memory"),
-};
-
 const Variant variant = [] {
   Variant step = backward_more_options::variant;
   step.name = "bias_gradient";
   step.idea = "dBias by one more kernel: a block owns a tile and sums over the heads that share it";
-  step.backward = start_one_of<shapes>;
+  step.backward = start_one_of<five_products_shapes<OwnShape>>;
   step.takes = step.takes | Features::bias_gradient;
   step.needs = Features::bias_gradient;
   return step;

@@ -28,6 +28,7 @@
 #pragma once
 
 #include "08_tensor_cores/backward/more/options_parts.cuh"
+#include "08_tensor_cores/backward/shapes.hpp"
 #include "08_tensor_cores/parts/backward_tiles.cuh"
 #include "08_tensor_cores/parts/drop.cuh"
 #include "common/parts/forward_pass_with.hpp"
@@ -51,7 +52,7 @@ struct BackwardShape {
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
-  static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
+  static_assert(2 * THREADS >= Br, "load_async() copies four elements of L and D per thread");
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a share of dQ");
 };
 
@@ -63,8 +64,7 @@ __device__ void load_queries_of(const Rule& rule, const SharedTiles<T, Shape>& s
                                         at.query0);
   load_async<Shape::THREADS, Shape::Br>(smem.dO(stage), queries_of(rule, all.dO).head(b, at.h),
                                         at.query0);
-  smem.stats(stage).template load_async<Shape::Br>(all.L_and_D.head(b, at.h),
-                                                   row_of(rule, at.query0));
+  load_async<Shape::Br>(smem.stats(stage), all.L_and_D.head(b, at.h), row_of(rule, at.query0));
 }
 
 template <class T, class Shape, class Rule>
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const FullProblem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
@@ -192,31 +192,13 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>);
-}
-
-// Those of step 2.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 2, 2>("32 keys a warp"),
-    compiled<32, 32, 64, 1, 2>("little shared memory"),
-    compiled<64, 32, 128, 2, 2>("32 keys a warp"),
-    compiled<64, 32, 64, 1, 2>("little shared memory"),
-    compiled<96, 32, 64, 1, 2>("16 keys a warp"),
-    compiled<128, 32, 64, 1, 2>("16 keys a warp"),
-    compiled<128, 16, 64, 1, 2>("little shared memory"),
-    compiled<256, 16, 64, 1, 1>("16 keys a warp"),
-    compiled<256, 16, 32, 1, 1>("little shared memory"),
-};
-
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
   return pass == Pass::forward ? forward_pass_with_options().tiles(p, pass, limits)
-                               : choices(shapes, p, pass, limits);
+                               : choices(five_products_shapes<BackwardShape>, p, pass, limits);
 }
 
 const Variant variant = [] {
-  Variant step = backward_step<shapes, true>(
+  Variant step = plain_backward_step<five_products_shapes<BackwardShape>, true>(
       "options_backward", "biases, any scale, a window, a softcap, dropout; ragged batches");
   step.forward = run_forward_pass_with_options;
   step.workspace = options_workspace;

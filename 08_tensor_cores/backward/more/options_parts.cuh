@@ -113,7 +113,7 @@ template <class T, int Width>
 BackwardTensors<T> prepare_ragged(const Attention& a, const TensorRef& dQ_accum,
                                   const RaggedRule& rule) {
   const TensorRef& L_and_D = a.workspace("LD");
-  const unsigned blocks = blocks_of_prepare(static_cast<int>(L_and_D.shape[3]), Width);
+  const unsigned blocks = blocks_of_prepare<Width>(static_cast<int>(L_and_D.shape[3]));
   launch("prepare_ragged",
          {dim3(blocks * static_cast<unsigned>(a.problem.H)), dim3(PREPARE_THREADS)},
          prepare_ragged_kernel<T, Width>, rule, view<const T>(a.O), view<const T>(a.dO),

@@ -20,6 +20,7 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
+#include "08_tensor_cores/forward/shapes.hpp"
 #include "08_tensor_cores/parts/addresses.cuh"
 #include "08_tensor_cores/parts/drop.cuh"
 #include "08_tensor_cores/parts/epilogue.cuh"
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const int heads = p.B * p.H;
@@ -163,30 +164,8 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed);
-}
-
-// Those of step 8 and their speeds, but for tiles of 32 keys at widths 96 and 128: with 64 a rule
-// would spill, and 48 are not pairs of keys 16 apart, which dropout draws together.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 64, 1, 4>("four blocks on an SM: few products to each exponential"),
-    compiled<32, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<64, 128, 64, 2, 2>("32 rows a warp, Q in registers"),
-    compiled<64, 64, 64, 1, 3>("twice as many blocks, three on an SM", 0.80),
-    compiled<96, 128, 32, 2, 2>("32 rows a warp"),
-    compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
-    compiled<128, 128, 32, 2, 2>("32 rows a warp"),
-    compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory", 0.73),
-    compiled<256, 128, 64, 1, 1>(
-        "16 rows a warp, as O has no room for more; 8 warps share K and V"),
-    compiled<256, 64, 32, 1, 2>("twice as many blocks"),
-    compiled<256, 32, 16, 1, 4>("little shared memory"),
-};
-
 const Variant variant = [] {
-  Variant step = forward_step<shapes>(
+  Variant step = plain_step<options_shapes<ForwardShape>>(
       "options", "biases, any scale, a window, a softcap, dropout of P; ragged batches");
   step.takes = general_problem | all_options;
   step.only_if_fastest = true;

@@ -9,38 +9,6 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_>
-struct BackwardShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
-  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
-                       THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers per thread: 24 + 240 + 240 or 24 + 256 + 224 = 504, the same total as at launch, 3 *
-  // 168: at Width 128 the maker holds P^T, dS^T and dQ together. With one consumer all may have
-  // 255.
-  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
-  static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = Width == 128 ? 256 : 240,
-                       RUNNER_REGISTERS = Width == 128 ? 224 : 240;
-  template <class T>
-  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
-    alignas(128) float dQ[Br * Width];  // in the layout of dQ_accum
-    Mbarrier full_dSt[DS_STAGES], full_dQ, empty_dQ;
-  };
-  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
-  static constexpr int MIN_SM = 90;
-
-  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
-                    Width % 16 == 0,
-                "whole products");
-  static_assert(!MOVES_REGISTERS ||
-                registers_suffice(THREADS,
-                                  PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
-  static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
-};
-
 // ---- Work --------------------------------------------------------------------------------------
 
 /// A tile of keys of the sequence that the rule has entered, and the tiles of queries whose window
@@ -167,28 +135,6 @@ __device__ void add_dQ(Shared<T, Shape>& shared, const Rule& rule, const Tensor<
     bulk_wait_read<0>();
     mbarrier_arrive(shared.empty_dQ);
   }
-}
-
-/// (8.16)  The maker: dQ = dS K starts.
-template <class T, class Shape>
-__device__ void issue_dQ(Shared<T, Shape>& shared, WholeDQ<Shape>& dQ, int stage, int parity) {
-  // Read after write: both warpgroups have stored dS^T.
-  wait_full(shared.full_dSt[stage], parity);
-  // Write after read: the previous dQ, in the same registers, has been stored.
-  wgmma_fence();
-  dQ.template issue<T>(shared.dSt[stage], shared.K);
-  wgmma_commit();
-}
-
-/// The maker: dQ, which is complete, goes to the adder.
-template <class T, class Shape>
-__device__ void pass_on_dQ(Shared<T, Shape>& shared, const WholeDQ<Shape>& dQ, int parity) {
-  // Write after read: the TMA has read the previous dQ.
-  wait_empty(shared.empty_dQ, parity);
-  dQ.store(shared.dQ);
-  // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
-  fence_proxy_async();
-  commit(shared.full_dQ);
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the

@@ -38,7 +38,7 @@ void start(const Attention& a) {
 
 template <int... Sizes>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
+  return compiled_shape<LeadShape<Sizes...>>(why, start<LeadShape<Sizes...>>, speed);
 }
 
 // Width, Br, Bc.

@@ -106,7 +106,7 @@ def build(exercise, lines, build_folder, work, *flags):
     """Compiles and links the kernel with these lines in the blank, in the empty folder `work`. `flags`: more of the compiler's."""
     header = work / "include" / exercise.file
     usual, others = shapes_of(build_folder / "bin" / exercise.stage, exercise.variant, exercise.passes)
-    for file, text in {**exercise.headers(), exercise.file: exercise.to_compile(lines, usual + others)}.items():
+    for file, text in {**exercise.headers(), **exercise.fewer_sizes(usual + others), exercise.file: exercise.file_with(lines)}.items():
         place = work / "include" / file
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)

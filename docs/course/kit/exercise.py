@@ -108,15 +108,18 @@ class Exercise:
         """The number of the first line of the blank."""
         return self.parts()[0].count("\n") + 2
 
-    def to_compile(self, lines, shapes):
-        """The same with those compiled tile sizes alone that the problems need: a second to compile in place of four."""
-        head, table, rest = self.file_with(lines).partition("constexpr CompiledShape shapes[] = {\n")
-        sizes, end, after = rest.partition("};\n")
+    def fewer_sizes(self, shapes):
+        """{its shapes.hpp: the same with those compiled tile sizes alone that the problems need}: a second to compile in place of four."""
+        found = re.search(r'(?s)#include "(\S+/shapes\.hpp)".*\b(\w+_shapes)<', (ROOT / self.kernel).read_text())
+        if not found:
+            return {}
+        before, sizes, after = re.split(rf"(?s)( {found[2]}\[\] = .*?}};\n)", (ROOT / found[1]).read_text(), maxsplit=1)
         needed = []
         for width, *tiles in shapes:  # compiled for it, or for the next larger one
             widths = [int(found) for found in re.findall(r"<(\d+), {}, {}[,>]".format(*tiles), sizes)]
             needed += [f"<{min((w for w in widths if w >= width), default=width)}, {tiles[0]}, {tiles[1]}{more}" for more in ",>"]
-        return head + table + "".join(size for size in sizes.splitlines(keepends=True) if any(s in size for s in needed)) + end + after
+        sizes = re.sub(r"(?s)compiled<.+?\),\n", lambda size: size[0] if any(n in size[0] for n in needed) else "", sizes)
+        return {found[1]: before + sizes + after}
 
     def student_lines(self, text):
         """What a student's file has between the marks."""

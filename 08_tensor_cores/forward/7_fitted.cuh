@@ -17,6 +17,7 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
+#include "08_tensor_cores/forward/shapes.hpp"
 #include "08_tensor_cores/parts/addresses.cuh"
 #include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
@@ -126,41 +127,19 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
-    launch("tensor_tuned", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+    launch("tensor_fitted",
+           {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
            forward_kernel<T, Shape>, p, view<const T>(a.Q), view<const T>(a.K), view<const T>(a.V),
            view<T>(a.O), view<float>(a.L));
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc, row fragments per warp, blocks per SM; speed relative to the first of the width
-// (left out: 3/4 of the line before), as measured with --tune on an H200.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 64, 1, 4>("four blocks on an SM: few products to each exponential"),
-    compiled<32, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<64, 128, 64, 2, 2>("32 rows a warp, Q in registers"),
-    compiled<64, 64, 64, 1, 3>("twice as many blocks, three on an SM", 0.80),
-    compiled<96, 128, 64, 2, 2>("32 rows a warp"),
-    compiled<96, 64, 32, 1, 3>("twice as many blocks, little shared memory"),
-    compiled<128, 128, 48, 2, 2>("32 rows a warp"),
-    compiled<128, 128, 32, 2, 2>("less shared memory"),
-    compiled<128, 64, 32, 1, 2>("twice as many blocks, little shared memory", 0.73),
-    compiled<256, 128, 64, 1, 1>(
-        "16 rows a warp, as O has no room for more; 8 warps share K and V"),
-    compiled<256, 64, 32, 1, 2>("twice as many blocks"),
-    compiled<256, 32, 16, 1, 4>("little shared memory"),
-};
-
-const Variant variant =
-    plain_step<shapes>("tuned", "tiles for each width, Q in registers where there is room");
+const Variant variant = plain_step<fitted_shapes<ForwardShape>>(
+    "fitted", "tiles for each width, Q in registers where there is room");
 
 }  // namespace
 }  // namespace flash::tensor_cores::forward_7

@@ -12,7 +12,8 @@
 // New since chapter 07: 16-bit products on tensor cores, with P and dS rounded and fp32 sums.
 // dk_dv_kernel computes transposed scores, whose accumulators already have the layout of the left
 // operand of (8.14) and (8.15). A warp owns the same rows of scores and of gradients, so that warps
-// exchange no data. Two tiles of Q and dO: one is in flight. The loops and phases are those of 07.
+// exchange no data. Two tiles of Q and dO: one is in flight. The phases are those of 07; one loop
+// runs over the tiles of all heads (QueryTiles of parts/prepare.cuh).
 //
 // Seven products; no two blocks add to the same element, so every run gives the same bits.
 //
@@ -24,16 +25,18 @@
 // Workspace: L and D.
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 //
-// Map of this folder: steps 1 to 4 in their order; 4 is the fastest. more/ has the kernel for
-// biases, any scale and options, and the gradient of the bias. In ../parts
+// Map of this folder: steps 1 to 4 in their order; 4 is the fastest. shapes.hpp has their tile
+// sizes, more/ the kernel for biases, any scale and options, and the gradient of the bias. In
+// ../parts
 //   backward_tiles.cuh   first: all words of the steps, and who owns what
 //   prepare.cuh          the kernel that runs before: D, and L next to it
-//   weights.cuh          P from scores and L
+//   large_L.cuh, weights.cuh   P from scores and L; dS from P, dP and D
 //   sum_of_dQ.cuh        from step 2 on: the order of dQ_accum; the kernel that runs after
 //   accumulators.cuh, tile.cuh   as in ../forward
 //   launch_backward.cuh  last: workspaces, what a Variant says
 #pragma once
 
+#include "08_tensor_cores/backward/shapes.hpp"
 #include "08_tensor_cores/parts/backward_tiles.cuh"
 
 namespace flash::tensor_cores::backward_1 {
@@ -57,7 +60,7 @@ struct BackwardShape {
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
   static_assert(ROW_BLOCK % Bc == 0, "and so do those of dq_kernel, of Bc queries");
-  static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
+  static_assert(2 * THREADS >= Br, "load_async() copies four elements of L and D per thread");
 };
 
 template <class T, class Shape>
@@ -73,49 +76,44 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedTiles<T, Shape> smem;
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row
 
-  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head
-  // of the group. There is at least one: the last query sees every key.
-  const int first_query = problem.first_query(key0, Shape::Br);
-  const int first_head = kv_head * problem.group_size();
-  const int end_head = first_head + problem.group_size();
+  // The tiles of Q with a query that sees a key of this tile, for every query head of the group.
+  const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
+  QueryTile at = queries.first(problem);  // its head h and its first query, query0
 
   // 1. K, V, and the first tile of Q, dO, L, D.
   load_async<Shape::THREADS, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
   load_async<Shape::THREADS, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
-  load_queries<Shape>(smem, 0, all, b, first_head, first_query);
+  load_queries<Shape>(smem, 0, all, b, at.h, at.query0);
   int stage = 0;  // of this tile of queries
 
   // [16 ROW_FRAGMENTS, COLS]; dK not scaled.
   Accumulators<Shape::ROW_FRAGMENTS, Shape::COLS / 8> dV(0.0f), dK(0.0f);
-  for (int h = first_head; h < end_head; ++h) {
-    for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
-      cp_async_wait_all();
-      // Read after write: the tiles of all threads have landed.
-      // Write after read: no warp still reads the previous ones.
-      __syncthreads();
-      const bool last_tile = query0 + Shape::Br >= problem.Nq;
-      if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, 1 - stage, all, b, last_tile ? h + 1 : h,
-                            last_tile ? first_query : query0 + Shape::Br);
+  for (int iteration = 0; iteration < queries.iterations;
+       ++iteration, at = queries.after(problem, at), stage = 1 - stage) {
+    cp_async_wait_all();
+    // Read after write: the tiles of all threads have landed.
+    // Write after read: no warp still reads the previous ones.
+    __syncthreads();
+    const QueryTile next = queries.after(problem, at);
+    if (iteration + 1 < queries.iterations)
+      load_queries<Shape>(smem, 1 - stage, all, b, next.h, next.query0);
 
-      // 2. S^T = K Q^T and dP^T = V dO^T. A lane has the same elements of both.
-      // [16 ROW_FRAGMENTS, Br]
-      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);
-      add_product(St, smem.K.left(warp_row), smem.Q(stage).transposed());  // (8.11)
-      mask</*Transposed=*/true>(problem, St, query0, key0 + warp_row);
-      add_product(dPt, smem.V.left(warp_row), smem.dO(stage).transposed());  // (8.12)
+    // 2. S^T = K Q^T and dP^T = V dO^T. A lane has the same elements of both.
+    // [16 ROW_FRAGMENTS, Br]
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);
+    add_product(St, smem.K.left(warp_row), smem.Q(stage).transposed());  // (8.11)
+    mask</*Transposed=*/true>(problem, St, at.query0, key0 + warp_row);
+    add_product(dPt, smem.V.left(warp_row), smem.dO(stage).transposed());  // (8.12)
 
-      // 3. P^T, and dS^T = P^T o (dP^T - D), in the same registers.
-      exponentiate(St, smem.stats(stage), problem.scale);
-      auto& Pt = St;
-      softmax_backward(dPt, Pt, smem.stats(stage));  // (8.13)
-      auto& dSt = dPt;
+    // 3. P^T, and dS^T = P^T o (dP^T - D), in the same registers.
+    exponentiate(St, smem.stats(stage), problem.scale);
+    auto& Pt = St;
+    softmax_backward(dPt, Pt, smem.stats(stage));  // (8.13)
+    auto& dSt = dPt;
 
-      // 4. dV += P^T dO, dK += dS^T Q.
-      add_product(dV, rounded<T>(Pt), smem.dO(stage).right(col0));  // (8.14)
-      add_product(dK, rounded<T>(dSt), smem.Q(stage).right(col0));  // (8.15)
-      stage = 1 - stage;
-    }
+    // 4. dV += P^T dO, dK += dS^T Q.
+    add_product(dV, rounded<T>(Pt), smem.dO(stage).right(col0));  // (8.14)
+    add_product(dK, rounded<T>(dSt), smem.Q(stage).right(col0));  // (8.15)
   }
   // 5. The gradients are staged in the warp's rows of V and K, which no other warp reads: no
   // barrier needed.
@@ -201,7 +199,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, nullptr);
@@ -221,27 +219,9 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc, row fragments per warp, blocks per SM. Fastest first per width, as measured with
-// --tune on an H200.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 2, 2>("32 keys a warp"),
-    compiled<32, 32, 64, 1, 2>("little shared memory"),
-    compiled<64, 32, 128, 2, 2>("32 keys a warp"),
-    compiled<64, 32, 64, 1, 2>("little shared memory"),
-    compiled<96, 32, 64, 1, 2>("16 keys a warp"),
-    compiled<128, 32, 64, 1, 2>("16 keys a warp"),
-    compiled<128, 16, 64, 1, 2>("little shared memory"),
-    compiled<256, 32, 64, 1, 1>("16 keys a warp"),
-    compiled<256, 16, 32, 1, 1>("little shared memory"),
-};
-
-const Variant variant = plain_backward_step<shapes, false>(
-    "two_kernels", "dK and dV over tiles of K, dQ over tiles of Q: deterministic, seven products");
+const Variant variant = plain_backward_step<seven_products_shapes<BackwardShape>, false>(
+    "seven_products",
+    "dK and dV over tiles of K, dQ over tiles of Q: deterministic, seven products");
 
 }  // namespace
 }  // namespace flash::tensor_cores::backward_1

@@ -23,6 +23,7 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
 #pragma once
 
+#include "08_tensor_cores/backward/shapes.hpp"
 #include "08_tensor_cores/parts/backward_tiles.cuh"
 
 namespace flash::tensor_cores::backward_2 {
@@ -44,7 +45,7 @@ struct BackwardShape {
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
-  static_assert(2 * THREADS >= Br, "QueryStats::load_async() copies four elements per thread");
+  static_assert(2 * THREADS >= Br, "load_async() copies four elements of L and D per thread");
   static_assert(DQ_WARPS.rows * DQ_WARPS.cols * WARP == THREADS, "each warp has a share of dQ");
 };
 
@@ -62,56 +63,51 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedTiles<T, Shape> smem;
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row
 
-  // The tiles of Q, starting at the first query that sees a key of this tile, for every query head
-  // of the group. There is at least one: the last query sees every key.
-  const int first_query = problem.first_query(key0, Shape::Br);
-  const int first_head = kv_head * problem.group_size();
-  const int end_head = first_head + problem.group_size();
+  // The tiles of Q with a query that sees a key of this tile, for every query head of the group.
+  const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
+  QueryTile at = queries.first(problem);  // its head h and its first query, query0
 
   // 1. K, V, and the first tile of Q, dO, L, D.
   load_async<Shape::THREADS, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
   load_async<Shape::THREADS, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
-  load_queries<Shape>(smem, 0, all, b, first_head, first_query);
+  load_queries<Shape>(smem, 0, all, b, at.h, at.query0);
   int stage = 0;  // of this tile of queries
 
   // [16 ROW_FRAGMENTS, COLS]; dK not scaled.
   Accumulators<Shape::ROW_FRAGMENTS, Shape::COLS / 8> dV(0.0f), dK(0.0f);
-  for (int h = first_head; h < end_head; ++h) {
-    for (int query0 = first_query; query0 < problem.Nq; query0 += Shape::Br) {
-      cp_async_wait_all();
-      // Read after write: the tiles of all threads have landed.
-      // Write after read: no warp still reads the previous ones, nor dS^T.
-      __syncthreads();
-      const bool last_tile = query0 + Shape::Br >= problem.Nq;
-      if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, 1 - stage, all, b, last_tile ? h + 1 : h,
-                            last_tile ? first_query : query0 + Shape::Br);
+  for (int iteration = 0; iteration < queries.iterations;
+       ++iteration, at = queries.after(problem, at), stage = 1 - stage) {
+    cp_async_wait_all();
+    // Read after write: the tiles of all threads have landed.
+    // Write after read: no warp still reads the previous ones, nor dS^T.
+    __syncthreads();
+    const QueryTile next = queries.after(problem, at);
+    if (iteration + 1 < queries.iterations)
+      load_queries<Shape>(smem, 1 - stage, all, b, next.h, next.query0);
 
-      // 2. S^T = K Q^T and dP^T = V dO^T. A lane has the same elements of both.
-      // [16 ROW_FRAGMENTS, Br]
-      Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);
-      add_product(St, smem.K.left(warp_row), smem.Q(stage).transposed());  // (8.11)
-      mask</*Transposed=*/true>(problem, St, query0, key0 + warp_row);
-      add_product(dPt, smem.V.left(warp_row), smem.dO(stage).transposed());  // (8.12)
+    // 2. S^T = K Q^T and dP^T = V dO^T. A lane has the same elements of both.
+    // [16 ROW_FRAGMENTS, Br]
+    Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);
+    add_product(St, smem.K.left(warp_row), smem.Q(stage).transposed());  // (8.11)
+    mask</*Transposed=*/true>(problem, St, at.query0, key0 + warp_row);
+    add_product(dPt, smem.V.left(warp_row), smem.dO(stage).transposed());  // (8.12)
 
-      // 3. P^T, and dS^T = P^T o (dP^T - D), in the same registers.
-      exponentiate(St, smem.stats(stage), problem.scale);
-      auto& Pt = St;
-      softmax_backward(dPt, Pt, smem.stats(stage));  // (8.13)
-      auto& dSt = dPt;
-      store(smem.Pt_or_dSt().below(warp_row), dSt);
+    // 3. P^T, and dS^T = P^T o (dP^T - D), in the same registers.
+    exponentiate(St, smem.stats(stage), problem.scale);
+    auto& Pt = St;
+    softmax_backward(dPt, Pt, smem.stats(stage));  // (8.13)
+    auto& dSt = dPt;
+    store(smem.Pt_or_dSt().below(warp_row), dSt);
 
-      // 4. dV += P^T dO, dK += dS^T Q.
-      add_product(dV, rounded<T>(Pt), smem.dO(stage).right(col0));  // (8.14)
-      add_product(dK, rounded<T>(dSt), smem.Q(stage).right(col0));  // (8.15)
+    // 4. dV += P^T dO, dK += dS^T Q.
+    add_product(dV, rounded<T>(Pt), smem.dO(stage).right(col0));  // (8.14)
+    add_product(dK, rounded<T>(dSt), smem.Q(stage).right(col0));  // (8.15)
 
-      // 5. dQ += dS K, by all warps.
-      // Read after write: dS^T of all warps. The barrier at the top of the loop separates it from
-      // the next tile's dS^T.
-      __syncthreads();
-      add_to_dQ<Shape>(dQ_accum.head(b, h), query0, smem.Pt_or_dSt(), smem.K, col0);
-      stage = 1 - stage;
-    }
+    // 5. dQ += dS K, by all warps.
+    // Read after write: dS^T of all warps. The barrier at the top of the loop separates it from
+    // the next tile's dS^T.
+    __syncthreads();
+    add_to_dQ<Shape>(dQ_accum.head(b, at.h), at.query0, smem.Pt_or_dSt(), smem.K, col0);
   }
   // 6. Write after read: the gradients are staged in the tiles of V and K, which all warps have
   // finished reading.
@@ -122,14 +118,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
     const int kv_heads = p.B * p.Hkv,
               tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)) * Shape::COLUMN_BLOCKS;
-    launch("backward_one_kernel",
+    launch("backward_five_products",
            {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS),
             Shape::SHARED_ELEMENTS * sizeof(T)},
            backward_kernel<T, Shape>, p, all, view<float>(dQ_accum),
@@ -138,27 +134,8 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc, row fragments per warp, blocks per SM. Fastest first per width, as measured with
-// --tune on an H200.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 64, 128, 2, 2>("32 keys a warp"),
-    compiled<32, 32, 64, 1, 2>("little shared memory"),
-    compiled<64, 32, 128, 2, 2>("32 keys a warp"),
-    compiled<64, 32, 64, 1, 2>("little shared memory"),
-    compiled<96, 32, 64, 1, 2>("16 keys a warp"),
-    compiled<128, 32, 64, 1, 2>("16 keys a warp"),
-    compiled<128, 16, 64, 1, 2>("little shared memory"),
-    compiled<256, 16, 64, 1, 1>("16 keys a warp"),
-    compiled<256, 16, 32, 1, 1>("little shared memory"),
-};
-
-const Variant variant = plain_backward_step<shapes, true>(
-    "one_kernel", "five products; dQ summed by atomics in the order of fragments");
+const Variant variant = plain_backward_step<five_products_shapes<BackwardShape>, true>(
+    "five_products", "five products; dQ summed by atomics in the order of fragments");
 
 }  // namespace
 }  // namespace flash::tensor_cores::backward_2
