@@ -4,6 +4,7 @@
 #include "common/machine/engine/sanitizer.hpp"
 #include "common/machine/engine/worker.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -18,20 +19,23 @@ void fence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   machine::Worker& worker = machine::running_worker("__threadfence");
   machine::Thread& self = worker.current();
+  for (unsigned i = 0; i < std::min(self.atomic_count, 32u); ++i) worker.observers.acquire(self.atomics[i]);
+  self.atomic_count = 0;
+  worker.observers.release(&self);
   self.fenced = true;
-  if (self.last_atomic != nullptr) worker.observers.acquire(self.last_atomic);
+  self.flag_store = nullptr;
 }
 
 }  // namespace
 
-void begin_atomic(void* address, bool writes) {
+void begin_atomic(void* address, bool writes, bool draws) {
   const machine::sanitizer::Unwatched unwatched;
   machine::Worker& worker = machine::running_worker("an atomic");
   ++worker.block.counters.atomics;
   machine::Thread& self = worker.current();
-  worker.observers.draw(address);
-  if (self.fenced && writes) worker.observers.release(address);
-  self.last_atomic = address;
+  if (draws) worker.observers.draw(address);
+  if (self.fenced && writes) worker.observers.pass_on(&self, address);
+  self.note_atomic(address);
 }
 
 void finish_acquire(const void* address) {

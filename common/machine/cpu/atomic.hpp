@@ -14,15 +14,15 @@ concept AtomicInteger = std::same_as<T, int> || std::same_as<T, unsigned> || std
 template <class T>
 concept AtomicNumber = AtomicInteger<T> || std::same_as<T, float> || std::same_as<T, double>;
 
-/// Counts an atomic operation of the running thread; after a __threadfence one that writes publishes what the thread wrote before.
-void begin_atomic(void* address, bool writes = true);
+/// Counts an atomic operation of the running thread. One that writes publishes what the thread wrote before its last __threadfence; one that draws a
+/// ticket makes an order in practice, even if no fence follows.
+void begin_atomic(void* address, bool writes = true, bool draws = true);
 
 /// Replaces the number at an address by change(number) in one step; returns the old one.
 template <class T, class Change>
-FLASH_SIMT_ALWAYS_INLINE T atomic_update(T* address, Change change) {
-  begin_atomic(address);
-  T old;
-  __atomic_load(address, &old, __ATOMIC_RELAXED);
+FLASH_SIMT_ALWAYS_INLINE T atomic_update(T* address, Change change, bool draws = true) {
+  begin_atomic(address, true, draws);
+  T old{};  // a guess
   T changed = change(old);
   while (!__atomic_compare_exchange(address, &old, &changed, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) changed = change(old);
   return old;

@@ -1,6 +1,5 @@
 // CUDA C++ for a host compiler: what a kernel file needs when common/parts/kernel.cuh is read without nvcc. Each CUDA thread becomes
-// a fiber that runs on the CPU (engine/scheduler.hpp). Only barriers and warp operations pass control on: a thread that spins until another
-// one writes to memory ends the block.
+// a fiber that runs on the CPU (engine/scheduler.hpp). Barriers and warp operations pass control on, and loops that wait for memory.
 #pragma once
 
 // The function and memory qualifiers. A block runs on one operating-system thread, so that a thread_local is shared by

@@ -59,7 +59,9 @@ struct Traffic {
 };
 
 /// What an access does. An atomic is one read and one write.
-enum class Touch : std::uint8_t { read, write, atomic };
+enum class Touch : std::uint8_t { read, load /* atomic, too, or of a volatile flag */, write, atomic };
+constexpr bool reads(Touch touch) { return touch < Touch::write; }
+constexpr bool is_atomic(Touch touch) { return (static_cast<unsigned>(touch) & 1u) != 0; }
 
 /// Counts an access to a tensor, and announces it: the kernel may access these bytes next (engine/reach.hpp).
 void count_access(int id, const void* address, std::size_t bytes, Touch, Site);

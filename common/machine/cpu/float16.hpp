@@ -111,50 +111,36 @@ bool is_fp16() {
 }
 
 // For both formats.
-template <class F>
-FLASH_SIMT_ALWAYS_INLINE Float16<F> __hadd(Float16<F> a, Float16<F> b) {
-  return a + b;
-}
-template <class F>
-FLASH_SIMT_ALWAYS_INLINE Float16<F> __hsub(Float16<F> a, Float16<F> b) {
-  return a - b;
-}
-template <class F>
-FLASH_SIMT_ALWAYS_INLINE Float16<F> __hmul(Float16<F> a, Float16<F> b) {
-  return a * b;
-}
-template <class F>
-FLASH_SIMT_ALWAYS_INLINE Float16<F> __hdiv(Float16<F> a, Float16<F> b) {
-  return a / b;
-}
+#define FLASH_OF_TWO(name, value)                                        \
+  template <class F>                                                     \
+  FLASH_SIMT_ALWAYS_INLINE Float16<F> name(Float16<F> a, Float16<F> b) { \
+    return value;                                                        \
+  }
+FLASH_OF_TWO(__hadd, a + b)
+FLASH_OF_TWO(__hsub, a - b)
+FLASH_OF_TWO(__hmul, a* b)
+FLASH_OF_TWO(__hdiv, a / b)
+FLASH_OF_TWO(__hmax, __builtin_fmaxf(a, b))
+FLASH_OF_TWO(__hmin, __builtin_fminf(a, b))
 template <class F>
 FLASH_SIMT_ALWAYS_INLINE Float16<F> __hneg(Float16<F> a) {
   return -a;
 }
 template <class F>
-FLASH_SIMT_ALWAYS_INLINE Float16<F> __hmax(Float16<F> a, Float16<F> b) {
-  return __builtin_fmaxf(a, b);
-}
-template <class F>
-FLASH_SIMT_ALWAYS_INLINE Float16<F> __hmin(Float16<F> a, Float16<F> b) {
-  return __builtin_fminf(a, b);
-}
-template <class F>
 FLASH_SIMT_ALWAYS_INLINE bool __hisnan(Float16<F> a) {
   return float(a) != float(a);
 }
-template <class F>
-FLASH_SIMT_ALWAYS_INLINE Pair16<Float16<F>> __hadd2(Pair16<Float16<F>> a, Pair16<Float16<F>> b) {
-  return {a.x + b.x, a.y + b.y};
-}
-template <class F>
-FLASH_SIMT_ALWAYS_INLINE Pair16<Float16<F>> __hsub2(Pair16<Float16<F>> a, Pair16<Float16<F>> b) {
-  return {a.x - b.x, a.y - b.y};
-}
-template <class F>
-FLASH_SIMT_ALWAYS_INLINE Pair16<Float16<F>> __hmul2(Pair16<Float16<F>> a, Pair16<Float16<F>> b) {
-  return {a.x * b.x, a.y * b.y};
-}
+#define FLASH_OF_PAIRS(name)                                                                        \
+  template <class F>                                                                                \
+  FLASH_SIMT_ALWAYS_INLINE Pair16<Float16<F>> name##2(Pair16<Float16<F>> a, Pair16<Float16<F>> b) { \
+    return {name(a.x, b.x), name(a.y, b.y)};                                                        \
+  }
+FLASH_OF_PAIRS(__hadd)
+FLASH_OF_PAIRS(__hsub)
+FLASH_OF_PAIRS(__hmul)
+FLASH_OF_PAIRS(__hdiv)
+FLASH_OF_PAIRS(__hmax)
+FLASH_OF_PAIRS(__hmin)
 template <class F>
 FLASH_SIMT_ALWAYS_INLINE float __low2float(Pair16<Float16<F>> v) {
   return v.x;

@@ -12,6 +12,7 @@
 #include "common/machine/error.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -76,17 +77,25 @@ void on_signal(const SignalHandler::Signal& signal) {
   }
 }
 
-/// How many operating-system threads share the blocks. The guards of the stacks need two mappings for each simulated thread, and
-/// Linux gives a process 65,530.
-int worker_count(const KernelCall& kernel, const Options& options) {
-  const std::uint64_t blocks = std::uint64_t{kernel.shape.grid.x} * kernel.shape.grid.y * kernel.shape.grid.z;
-  const unsigned threads = kernel.shape.block.x * kernel.shape.block.y * kernel.shape.block.z;
-  if (kernel.cooperative) return static_cast<int>(blocks);
-  if (options.watch) return 1;  // which sees all blocks
+std::atomic<bool> blocks_wait = false;  ///< those of an earlier launch have waited for each other, in loops
+
+std::uint64_t blocks_of(const KernelCall& kernel) {
+  return std::uint64_t{kernel.shape.grid.x} * kernel.shape.grid.y * kernel.shape.grid.z;
+}
+
+/// How many operating-system threads share the blocks; with `by_turns`, one of them at a time.
+std::size_t worker_count(const KernelCall& kernel, const Options& options, [[maybe_unused]] bool by_turns) {
+  const std::uint64_t blocks = blocks_of(kernel);
+  if (kernel.cooperative) return blocks;
   std::uint64_t workers =
       options.os_threads > 0 ? static_cast<unsigned>(options.os_threads) : std::thread::hardware_concurrency();
-  workers = std::min<std::uint64_t>({workers, blocks, 16384 / threads});
-  return static_cast<int>(std::max<std::uint64_t>(workers, 1));
+  const unsigned threads = kernel.shape.block.x * kernel.shape.block.y * kernel.shape.block.z;
+#ifdef __EMSCRIPTEN__
+  workers = 1;
+#else
+  if (by_turns) workers = simulated_sms * blocks_per_sm(threads, kernel.shape.shared_bytes, options.target_sm);
+#endif
+  return std::max<std::uint64_t>(std::min<std::uint64_t>({workers, blocks, most_threads / threads}), 1);
 }
 
 }  // namespace
@@ -98,21 +107,20 @@ void run_kernel(const KernelCall& kernel) {
   using namespace machine;
   if (Worker::running() != nullptr) {
     const sanitizer::Unwatched unwatched;
-    throw KernelError(name_of(RuleId::unsupported),
-                      Worker::running()->scheduler.place(true) + ": a kernel that launches kernels is not supported");
+    throw KernelError(name_of(RuleId::unsupported), Worker::running()->scheduler.place(true) + ": it launches kernel " +
+                                                        kernel.name +
+                                                        ": dynamic parallelism is not simulated; launch it from the host");
   }
   const Options chosen = options();
   check_limits(kernel, chosen.target_sm);
   Trace::open(chosen.trace);
-  const int count = worker_count(kernel, chosen);
-  std::vector<std::unique_ptr<Worker>> workers;
-  for (int i = 0; i < count; ++i) workers.push_back(take_worker());
-
+  const bool by_turns = kernel.cooperative || chosen.watch || blocks_wait;
+  std::vector<std::unique_ptr<Worker>> workers(worker_count(kernel, chosen, by_turns));
+  std::vector<std::thread> threads(workers.size());
+  std::vector<std::exception_ptr> broken(workers.size());
   std::atomic<bool> stop = false;
   std::optional<Grid> grid;
-  if (kernel.cooperative) grid.emplace(workers.size());
-  std::vector<std::exception_ptr> broken(workers.size());
-  const auto work = [&, format = format_of_run()](std::size_t i) {
+  const std::function work = [&, format = format_of_run()](std::size_t i) {
     try {
       set_format_of_run(format);
       const SignalStack signal_stack;
@@ -126,11 +134,25 @@ void run_kernel(const KernelCall& kernel) {
   {
     const SignalHandler handler(on_signal);
     const StallTimer stall_timer(chosen.idle_seconds);
-    std::vector<std::thread> threads;
-    for (std::size_t i = 1; i < workers.size(); ++i) threads.emplace_back(work, i);
+    const auto start = [&](std::size_t i) {
+      workers[i] = take_worker();
+      try {
+        if (i > 0) threads[i] = std::thread(work, i);
+      } catch (const std::system_error&) {
+        give_back(std::move(workers[i]));
+      }
+      return workers[i] != nullptr;
+    };
+    start(0);
+    if (by_turns) grid.emplace(blocks_of(kernel), workers.size(), start);
+    for (std::size_t i = 1; i < workers.size() && !by_turns && start(i); ++i) {
+    }
     work(0);
-    for (std::thread& thread : threads) thread.join();
+    // Whoever starts a worker ends after, and has a lower number.
+    for (std::size_t i = 1; i < workers.size() && threads[i].joinable(); ++i) threads[i].join();
   }
+  std::erase(workers, nullptr);
+  if (by_turns && !kernel.cooperative && workers.size() > 1) blocks_wait = true;
 
   std::exception_ptr failure;
   std::uint64_t failed_block = 0;

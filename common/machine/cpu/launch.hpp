@@ -29,7 +29,7 @@ struct KernelCall {
   const void* call;
   std::size_t call_bytes;
   std::span<const volatile void* const> pointers;  ///< among its arguments
-  bool cooperative = false;                        ///< its blocks wait for each other
+  bool cooperative = false;                        ///< its blocks are resident all at once
 };
 
 /// Runs all threads of all blocks to their end. Throws KernelError if the target GPU could not hold the launch or the

@@ -19,10 +19,11 @@ struct Options {
   int target_sm = 90;      ///< 75, 80 or 90: whose limits a launch must keep
   std::int64_t steps =
       std::int64_t{1} << 30;  ///< of a CUDA thread, before it counts as endless: accesses to memory, and barriers
-  int idle_seconds = 10;      ///< of processor time that a CUDA thread may compute without a step
-  bool watch = false;         ///< look for races and unwritten shared memory: findings.hpp; slower; one operating-system thread
-  bool count = false;         ///< count bank conflicts too (bytes and operations are always counted); slower
-  std::string trace = {};     ///< a file for what the first block of each launch does when: engine/trace.hpp
+  int seconds = 0;        ///< of processor time that it may go on for after those, or three times that with barriers in between
+  int idle_seconds = 10;  ///< of processor time that a CUDA thread may compute without a step
+  bool watch = false;     ///< look for races and unwritten shared memory: findings.hpp; slower; one operating-system thread
+  bool count = false;     ///< count bank conflicts too (bytes and operations are always counted); slower
+  std::string trace = {};  ///< a file for what the first block of each launch does when: engine/trace.hpp
   /// What hardware since Volta puts up with: threads that have exited count as arrived at a barrier, a mask may name lanes that have exited or
   /// do not exist (what one reads from them is NaN), the warps of a block may meet in different __syncthreads, and a block may leave an mbarrier
   /// without arrivals that nobody waits for. Races that are harmless in practice are Findings::remarks; so they are without host_pointers.

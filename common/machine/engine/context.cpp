@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#if !defined(FLASH_SIMT_UCONTEXT) && defined(__x86_64__)
+#if defined(__x86_64__)
 
 // rdi: where to save this stack pointer, rsi: the stack pointer to resume with. Jumping, instead of `ret`, to the return
 // address spares a misprediction: the processor's return stack belongs to the other fiber.
@@ -44,7 +44,7 @@ void prepare_context(Context& context, std::byte* stack, std::size_t bytes, void
 
 }  // namespace flash::machine
 
-#elif !defined(FLASH_SIMT_UCONTEXT) && defined(__aarch64__)
+#elif defined(__aarch64__)
 
 // x0: where to save this stack pointer, x1: the stack pointer to resume with. x29 is the frame pointer, x30 the return address;
 // of the vector registers only the lower halves of v8..v15 are preserved.
@@ -90,20 +90,6 @@ void prepare_context(Context& context, std::byte* stack, std::size_t bytes, void
   for (int i = 0; i < 20; ++i) top[i] = 0;
   top[11] = reinterpret_cast<std::uintptr_t>(entry);  // x30
   context.stack_pointer = top;
-}
-
-}  // namespace flash::machine
-
-#else
-
-namespace flash::machine {
-
-void prepare_context(Context& context, std::byte* stack, std::size_t bytes, void (*entry)()) {
-  getcontext(&context.registers);
-  context.registers.uc_stack.ss_sp = stack;
-  context.registers.uc_stack.ss_size = bytes;
-  context.registers.uc_link = nullptr;
-  makecontext(&context.registers, entry, 0);
 }
 
 }  // namespace flash::machine

@@ -4,52 +4,88 @@
 #include "common/machine/engine/stall_timer.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace flash::machine {
 
-void Grid::wait(std::uint64_t block) {
-  std::unique_lock lock(mutex_);
+bool Grid::begin_another() {
+  if (next_block_ >= blocks_ || workers_.size() >= resident_) return false;
+  const std::size_t worker = workers_.size();
+  Turn& turn = workers_.emplace_back();
+  if (worker > 0 && !start_(worker)) {
+    workers_.pop_back();
+    resident_ = worker;
+    return false;
+  }
+  running_ = worker;
+  turn.comes.release();
+  return true;
+}
+
+void Grid::begin(std::size_t worker) { wait(workers_[worker], worker); }
+
+void Grid::wait(Turn& own, std::size_t worker) {
   TimedThread::rest(true);
-  changed_.wait(lock, [&] { return turn_ == block; });
+  own.comes.acquire();
   TimedThread::rest(false);
-  if (race_detector != nullptr) race_detector->switch_to(static_cast<std::uint32_t>(block));
+  if (race_detector != nullptr) race_detector->switch_to(worker);
 }
 
-/// The turn goes to the next block that can go on.
+/// The turn goes to a block that has not begun, else to the next that can go on.
 void Grid::pass_on() {
-  const std::lock_guard lock(mutex_);
-  if (std::ranges::find(states_, State::ready) == states_.end()) {  // all wait, or only some are left that do
-    failed_ = std::ranges::find(states_, State::ended) != states_.end();
+  if (begin_another()) return;
+  if (std::ranges::none_of(workers_, [](const Turn& turn) { return turn.state == State::ready; })) {
+    failed_ = ended_ > 0 || failure != nullptr;
     if (!failed_ && race_detector != nullptr) race_detector->grid_barrier();
-    std::ranges::replace(states_, State::at_sync, State::ready);
-    turn_ = states_.size() - 1;
+    for (Turn& turn : workers_) {
+      if (turn.state == State::at_sync) turn.state = State::ready;
+    }
+    running_ = workers_.size() - 1;
   }
-  for (std::size_t tried = 0; tried < states_.size(); ++tried) {
-    turn_ = (turn_ + 1) % states_.size();
-    if (states_[turn_] == State::ready) break;
+  for (std::size_t tried = 0; tried < workers_.size(); ++tried) {
+    running_ = (running_ + 1) % workers_.size();
+    if (workers_[running_].state != State::ready) continue;
+    workers_[running_].comes.release();
+    break;
   }
-  changed_.notify_all();
 }
 
-void Grid::end(std::uint64_t block, std::exception_ptr why) {
+void Grid::end(std::exception_ptr why) {
   if (failure == nullptr) failure = std::move(why);
-  states_[block] = State::ended;
+  if (failure != nullptr) next_block_ = blocks_;
+  workers_[running_].state = State::ended;
+  ++moves_;
   pass_on();
 }
 
-bool Grid::is_last() const { return std::ranges::count(states_, State::ended) + 1 == std::ssize(states_); }
+bool Grid::is_last() const {
+  const auto goes_on = [](const Turn& turn) { return turn.state != State::ended; };
+  return std::count_if(workers_.begin(), workers_.end(), goes_on) == 1;
+}
 
-bool Grid::meet(std::uint64_t block) {
-  states_[block] = State::at_sync;
+bool Grid::meet() {
+  const std::size_t self = running_;
+  Turn& own = workers_[self];
+  own.state = State::at_sync;
+  ++moves_;
   pass_on();
-  wait(block);
+  wait(own, self);
   return !failed_;
 }
 
-void Grid::yield(std::uint64_t block) {
+bool Grid::yield(bool moved) {
+  moves_ += moved;
+  const std::uint64_t before = moves_;
+  const std::size_t self = running_, workers = workers_.size();
+  Turn& own = workers_[self];
   pass_on();
-  wait(block);
+  wait(own, self);
+  return moves_ != before || workers_.size() != workers;
+}
+
+std::string Grid::without_room() const {
+  if (next_block_ >= blocks_) return "";
+  return ", and of the " + std::to_string(blocks_) + " blocks only " + std::to_string(resident_) +
+         " are resident at once: a barrier of the whole grid needs a cooperative launch";
 }
 
 }  // namespace flash::machine

@@ -39,8 +39,9 @@ void watch_access(const void* address, std::size_t bytes, AccessKind kind, const
 /// Each announced byte may be accessed once, those of an atomic as often as it takes.
 inline bool is_announced(std::uintptr_t address, std::size_t bytes, AccessKind kind) {
   Announced& announced = instruments.announced;
-  if (announced.kind != kind || !announced.bytes.holds(address, bytes)) return false;
-  if (kind == AccessKind::atomic) return true;
+  if (!announced.bytes.holds(address, bytes)) return false;
+  if (announced.kind == AccessKind::atomic) return kind == AccessKind::atomic || kind == AccessKind::load;
+  if (announced.kind != kind) return false;
   if (announced.left < bytes) return false;
   announced.left -= bytes;
   return true;
@@ -48,7 +49,7 @@ inline bool is_announced(std::uintptr_t address, std::size_t bytes, AccessKind k
 
 inline bool may_access(std::uintptr_t address, std::size_t bytes, AccessKind kind) {
   if (instruments.stack.holds(address) || instruments.dynamic.holds(address, bytes)) return true;
-  if (instruments.locals.holds(address, bytes)) return kind == AccessKind::read || !instruments.machine.holds(address);
+  if (instruments.locals.holds(address, bytes)) return reads(kind) || !instruments.machine.holds(address);
   return is_announced(address, bytes, kind);
 }
 
@@ -117,7 +118,7 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
 
 [[noreturn]] void refuse_to_host(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   const std::string memory = place_near(reinterpret_cast<std::uintptr_t>(address), bytes);
-  const std::string message = std::string("the host ") + (kind == AccessKind::read ? "reads " : "writes ") +
+  const std::string message = std::string("the host ") + (reads(kind) ? "reads " : "writes ") +
                               (memory.empty() ? "device memory" : memory) + ", which only kernels and cudaMemcpy can, at " +
                               words(source_line(place));
   if (simt::on_host_access != nullptr) simt::on_host_access(message);
@@ -131,8 +132,6 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
     Worker* const worker = Worker::running();
     if (worker == nullptr) {
       reset_instruments();  // the host's part of a kernel file
-    } else if (!worker->scheduler.has_store()) {
-      worker->scheduler.no_steps_left(from);
     } else if (instruments.unwatched == 0) {
       worker->scheduler.take_stock(reinterpret_cast<std::uintptr_t>(address), bytes, kind, from);
     }
@@ -149,7 +148,7 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
   }
   if (instruments.watch != nullptr) watch_access(address, bytes, kind, place);
   if (instruments.hopper != nullptr && instruments.hopper->concerns(address))
-    hold_against_hopper(*instruments.hopper, address, bytes, kind != AccessKind::read, place);
+    hold_against_hopper(*instruments.hopper, address, bytes, !reads(kind), place);
 }
 
 [[gnu::always_inline]] inline void step(const void* address, std::size_t bytes, AccessKind kind, const void* from) {
@@ -158,12 +157,39 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
     look(address, bytes, kind, from, FLASH_FRAME, may);
 }
 
+/// A volatile variable in global memory is a flag: reading it is an atomic load, and storing it behind a fence an atomic store, which publishes what
+/// came before the fence. A second store, at another line, needs a fence of its own, since nothing orders the two.
+AccessKind flag_access(void* address, std::size_t bytes, AccessKind kind, const void* from) {
+  Worker* const worker = Worker::running();
+  if (worker == nullptr) return kind;
+  const sanitizer::Unwatched unwatched;
+  Thread& self = worker->current();
+  if (kind == AccessKind::read) {
+    self.note_atomic(address);
+    return AccessKind::load;
+  }
+  if (!self.fenced || (self.flag_store != nullptr && self.flag_store != from)) return kind;
+  self.flag_store = from;
+  instruments.watch->assume_written(reinterpret_cast<std::uintptr_t>(address), bytes);
+  worker->observers.pass_on(&self, address);
+  return AccessKind::atomic;
+}
+
+[[gnu::always_inline]] inline void step_volatile(void* address, std::size_t bytes, AccessKind kind, const void* from) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const Instruments& i = instruments;
+  if (i.watch != nullptr && i.unwatched == 0 && !i.stack.holds(at) && !i.dynamic.holds(at) && !i.locals.holds(at))
+    kind = flag_access(address, bytes, kind, from);
+  step(address, bytes, kind, from);
+}
+
 }  // namespace
 }  // namespace flash::machine
 
 using flash::machine::AccessKind;
 using flash::machine::instruments;
 using flash::machine::step;
+using flash::machine::step_volatile;
 
 extern "C" {
 
@@ -173,13 +199,17 @@ extern const char* flash_simt_place;  // of the access, which the kernel has not
 #else
 #define FROM_HERE __builtin_return_address(0)
 #endif
-#define FLASH_ACCESS(bytes)                                                                                 \
-  void __tsan_read##bytes(void* address) { step(address, bytes, AccessKind::read, FROM_HERE); }             \
-  void __tsan_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }           \
-  void __tsan_unaligned_read##bytes(void* address) { step(address, bytes, AccessKind::read, FROM_HERE); }   \
-  void __tsan_unaligned_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); } \
-  void __tsan_read_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }      \
-  void __tsan_unaligned_read_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }
+#define FLASH_ACCESS(bytes)                                                                                                 \
+  void __tsan_read##bytes(void* address) { step(address, bytes, AccessKind::read, FROM_HERE); }                             \
+  void __tsan_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }                           \
+  void __tsan_unaligned_read##bytes(void* address) { step(address, bytes, AccessKind::read, FROM_HERE); }                   \
+  void __tsan_unaligned_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }                 \
+  void __tsan_read_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }                      \
+  void __tsan_unaligned_read_write##bytes(void* address) { step(address, bytes, AccessKind::write, FROM_HERE); }            \
+  void __tsan_volatile_read##bytes(void* address) { step_volatile(address, bytes, AccessKind::read, FROM_HERE); }           \
+  void __tsan_volatile_write##bytes(void* address) { step_volatile(address, bytes, AccessKind::write, FROM_HERE); }         \
+  void __tsan_unaligned_volatile_read##bytes(void* address) { step_volatile(address, bytes, AccessKind::read, FROM_HERE); } \
+  void __tsan_unaligned_volatile_write##bytes(void* address) { step_volatile(address, bytes, AccessKind::write, FROM_HERE); }
 FLASH_ACCESS(1)
 FLASH_ACCESS(2)
 FLASH_ACCESS(4)
@@ -234,7 +264,7 @@ void __tsan_atomic_signal_fence(int) {}
   }
 #define FLASH_ATOMIC(T, bits)                                                                                \
   T __tsan_atomic##bits##_load(const volatile T* address, int) {                                             \
-    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                 \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::load, FROM_HERE);                                   \
     return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                       \
   }                                                                                                          \
   void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                      \

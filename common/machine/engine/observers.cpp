@@ -9,6 +9,7 @@ namespace flash::machine {
 
 void Observers::start_launch(const KernelCall& kernel, const Options& options, Grid* grid) {
   race_detector_ = grid != nullptr ? grid->race_detector : nullptr;
+  first_block_ = true;
   if (!options.watch || race_detector_ != nullptr) return;
   std::vector<Allocation> device = device_memory();
   if (!simt::findings().complete) {  // some writes were not seen
@@ -26,7 +27,7 @@ void Observers::start_block(const KernelCall& kernel, std::uint64_t block, Memor
   if (race_detector_ != nullptr) {
     const auto& [locals, shared_locals, own] = thread_locals();
     race_detector_->start_block(block, dynamic_shared, locals.begin != 0 ? locals : shared_locals);
-    if ((block == 0 || scheduler_.grid() != nullptr) && locals.begin != 0) race_detector_->ignore(guard_variables());
+    if (std::exchange(first_block_, false) && locals.begin != 0) race_detector_->ignore(guard_variables());
   }
   trace_ = block == 0 ? Trace::start_block(kernel) : nullptr;
 }
@@ -49,6 +50,10 @@ void Observers::order(const std::vector<Thread*>& threads) {
 
 void Observers::release(void* token) {
   if (race_detector_ != nullptr) race_detector_->release(scheduler_.current().number, token);
+}
+
+void Observers::pass_on(void* from, void* token) {
+  if (race_detector_ != nullptr) race_detector_->pass_on(from, token);
 }
 
 void Observers::draw(void* token) {

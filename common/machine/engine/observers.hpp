@@ -25,6 +25,7 @@ class Observers {
   void order(const std::vector<Thread*>&);
   /// What a token orders. Token: the target of an atomic, an mbarrier's phase.
   void release(void* token);
+  void pass_on(void* from, void* token);  ///< what the running thread has released to `from`
   void acquire(void* token);
   void draw(void* token);  ///< an atomic, with no fence so far
   bool traced() const { return trace_ != nullptr; }
@@ -38,7 +39,8 @@ class Observers {
  private:
   Scheduler& scheduler_;
   std::shared_ptr<RaceDetector> race_detector_;
-  Trace* trace_ = nullptr;  ///< null: nobody records the block
+  bool first_block_ = true;  ///< of the launch, on this worker
+  Trace* trace_ = nullptr;   ///< null: nobody records the block
 };
 
 }  // namespace flash::machine

@@ -18,10 +18,7 @@ bool contains(const MemoryRange& range, std::uintptr_t address) { return address
 std::size_t words_in(const MemoryRange& range) { return (range.end - range.begin + word_bytes - 1) / word_bytes; }
 
 /// Two of these to one word, by two threads in no order: is that a race?
-bool conflict(AccessKind a, AccessKind b) {
-  if (a == AccessKind::atomic && b == AccessKind::atomic) return false;
-  return a != AccessKind::read || b != AccessKind::read;
-}
+bool conflict(AccessKind a, AccessKind b) { return !(reads(a) && reads(b)) && !(is_atomic(a) && is_atomic(b)); }
 
 /// Does every access that conflicts with `before` conflict with `now` too? An atomic does not stand for a plain access: only one of them races
 /// with other atomics.
@@ -38,25 +35,23 @@ RaceDetector::RaceDetector(const simt::KernelCall& kernel, const simt::Options& 
       limit_(options.watch_limit),
       lenient_(options.lenient || !options.host_pointers) {}
 
-void RaceDetector::switch_to(std::uint32_t block) {
-  if (block == block_) return;
+void RaceDetector::switch_to(std::size_t worker) {
+  if (worker == worker_) return;
   settle();
   WatchedBlock& self = *this;
-  std::swap(self, paused_[block_]);
-  std::swap(self, paused_[block]);
-  block_ = block;
-  for (auto& [token, left] : tokens_) {
-    if (in_device(reinterpret_cast<std::uintptr_t>(token))) left.here.clear();
-  }
+  std::swap(self, paused_[worker_]);
+  std::swap(self, paused_[worker]);
+  worker_ = worker;
 }
 
 void RaceDetector::grid_barrier() {
-  paused_[block_].barrier_ = barrier_;
-  for (const auto& [block, paused] : paused_) met_[block] = paused.barrier_;
+  met_[block_] = barrier_;
+  for (const auto& [worker, paused] : paused_) {
+    if (worker != worker_) met_[paused.block_] = paused.barrier_;
+  }
 }
 
 void RaceDetector::start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared) {
-  const bool alone = paused_.empty();
   block_ = static_cast<std::uint32_t>(block);
   dynamic_ = dynamic_shared;
   static_ = static_shared;
@@ -68,11 +63,7 @@ void RaceDetector::start_block(std::uint64_t block, MemoryRange dynamic_shared, 
   acquired_.clear();
   earlier_.clear();
   drawn_.clear();
-  if (alone)
-    std::erase_if(tokens_, [this](const auto& token) { return !in_device(reinterpret_cast<std::uintptr_t>(token.first)); });
-  for (auto& [token, left] : tokens_) {
-    if (alone) left.here.clear();
-  }
+  tokens_.clear();
   arrays_.reset(static_cast<int>((threads_ + 31) / 32));
 }
 
@@ -134,7 +125,7 @@ std::uint32_t RaceDetector::index_of(const CodePlace& place) {
 
 bool RaceDetector::access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   // A compiler tells of the read behind a structure's copy after the write, and before either happens.
-  if (store_.bytes > 0 && kind != AccessKind::read) [[unlikely]]
+  if (store_.bytes > 0 && !reads(kind)) [[unlikely]]
     settle();
   if (accesses_ >= limit_) return false;
   const MemoryRange stored{address, place.file == nullptr && kind == AccessKind::write ? address + bytes : address};
@@ -154,7 +145,7 @@ bool RaceDetector::access(int thread, std::uintptr_t address, std::size_t bytes,
       ++accesses_;
     }
     now.bytes = static_cast<std::uint8_t>((1u << last) - (1u << first));
-    if (kind != AccessKind::read && address <= followed_ && followed_ < address + bytes) last_write_ = now;
+    if (!reads(kind) && address <= followed_ && followed_ < address + bytes) last_write_ = now;
     access_word(*word, here, shared, now, stored);
   }
   return true;
@@ -164,7 +155,7 @@ void RaceDetector::log_array(int thread, std::uintptr_t address, std::size_t byt
   const bool in_view = address >= announced_.begin && address + bytes <= announced_.end;
   if (place.file != nullptr) {
     announced_ = {address, address + bytes};
-  } else if (!in_view && kind != AccessKind::atomic && bytes <= 16) {
+  } else if (!in_view && !is_atomic(kind) && bytes <= 16) {
     announced_ = {};
     const AccessLog::Key key{reinterpret_cast<const char*>(place.address), 0, static_cast<int>(bytes), 0,
                              kind == AccessKind::write};
@@ -183,7 +174,7 @@ void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, 
     const auto same = [&](const Unwritten& other) { return other.read.place == now.place; };
     if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same)) unwritten_.push_back({now, shared, address});
   }
-  if (now.kind != AccessKind::read) {
+  if (!reads(now.kind)) {
     word.written |= now.bytes;
     word.writes = true;
   }
@@ -215,7 +206,7 @@ void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, 
 int RaceDetector::least_of(Word& word, bool shared) const {
   const auto rank = [&](const Access& access) {
     if (shared && barrier_[access.thread] >= access.clock) return 0;
-    return access.kind == AccessKind::read ? 1 : access.kind == AccessKind::atomic ? 2 : 3;
+    return reads(access.kind) ? 1 : access.kind == AccessKind::atomic ? 2 : 3;
   };
   std::size_t least = word.next;
   for (std::size_t i = 1; i < word.last.size(); ++i) {
@@ -236,8 +227,9 @@ bool RaceDetector::ordered(const Access& before, int thread) const {
   return knows(met_) || knows(earlier_) || (acquired != acquired_.end() && knows(acquired->second.earlier));
 }
 
-bool RaceDetector::drew(const Access& before, int thread) const {
+bool RaceDetector::drew(const Access& before, int thread, std::uintptr_t address) const {
   const auto passed_on = [&](const void* token) {
+    if (before.kind == AccessKind::atomic && token == reinterpret_cast<const void*>(address)) return true;
     const auto ticket = tickets_.find(token);
     if (ticket == tickets_.end()) return false;
     const auto clock = ticket->second.find(before.block);
@@ -249,7 +241,7 @@ bool RaceDetector::drew(const Access& before, int thread) const {
 }
 
 void RaceDetector::add_race(const Access& before, const Access& now, bool shared, const MemoryRange& stored) {
-  const bool ticket = before.block != block_ && drew(before, now.thread);
+  const bool ticket = before.block != block_ && drew(before, now.thread, stored.begin);
   if (ticket && before.kind == AccessKind::atomic) return;  // its word has told
   const std::size_t bytes = stored.end - stored.begin;
   const bool stores = lenient_ && before.kind == AccessKind::write && bytes > 0 && bytes <= store_.before.size();
@@ -342,19 +334,28 @@ void RaceDetector::release(int thread, const void* token) {
     join(now.earlier, found->second.earlier);
     join(now.drawn, found->second.drawn);
   }
-  const bool passed_on = in_device(reinterpret_cast<std::uintptr_t>(token));
-  if (passed_on) join(now.earlier[block_], now.here);
-  join(tokens_[token], now);
   ++own_[t];
-  if (!passed_on || !lenient_) return;
-  Clock& ticket = tickets_[token][block_];
-  join(ticket, now.here);
-  ticket[t] = own_[t];
+  leave(token, now);
+}
+
+void RaceDetector::pass_on(const void* from, const void* token) {
+  if (const auto found = tokens_.find(from); found != tokens_.end()) leave(token, Knowledge(found->second));
+}
+
+void RaceDetector::leave(const void* token, const Knowledge& knowledge) {
+  if (!in_device(reinterpret_cast<std::uintptr_t>(token))) return join(tokens_[token], knowledge);
+  Knowledge& left = device_tokens_[token];
+  join(left.earlier[block_], knowledge.here);
+  join(left.earlier, knowledge.earlier);
+  join(left.drawn, knowledge.drawn);
+  if (!lenient_) return;
+  join(tickets_[token][block_], knowledge.here);
 }
 
 void RaceDetector::acquire(int thread, const void* token) {
-  const auto found = tokens_.find(token);
-  if (found == tokens_.end()) return;
+  const auto& tokens = in_device(reinterpret_cast<std::uintptr_t>(token)) ? device_tokens_ : tokens_;
+  const auto found = tokens.find(token);
+  if (found == tokens.end()) return;
   Knowledge& acquired = acquired_[static_cast<std::size_t>(thread)];
   join(acquired, found->second);
   if (const auto own = acquired.earlier.find(block_); own != acquired.earlier.end()) join(acquired.here, own->second);
@@ -394,15 +395,15 @@ void RaceDetector::report(simt::Findings& findings) {
   };
   for (const FoundRace& in_time : races_) {
     FoundRace race = in_time;
-    if (race.first.kind == AccessKind::read) std::swap(race.first, race.second);  // a write first: it reads better
+    if (reads(race.first.kind)) std::swap(race.first, race.second);  // a write first: it reads better
     simt::Race found{.kernel = kernel_,
                      .shared = race.shared,
                      .one_block = race.first.block == race.second.block,
                      .first_line = line_of(race.first).line,
                      .second_line = line_of(race.second).line,
                      .called_from = called_from(line_of(race.first), line_of(race.second)),
-                     .first_writes = race.first.kind != AccessKind::read,
-                     .second_writes = race.second.kind != AccessKind::read,
+                     .first_writes = !reads(race.first.kind),
+                     .second_writes = !reads(race.second.kind),
                      .first = name(race.first),
                      .second = name(race.second),
                      .remark = race.same_value ? RuleId::same_value

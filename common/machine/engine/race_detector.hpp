@@ -95,6 +95,7 @@ struct WatchedBlock {
   std::vector<std::array<std::uint32_t, 32>> of_warp_;   ///< [t][lane of u], if they are of one warp
   std::unordered_map<std::size_t, Knowledge> acquired_;  ///< [t], by a token since the last barrier
   BlockClocks earlier_;                                  ///< known to all threads since the last barrier
+  std::unordered_map<const void*, Knowledge> tokens_;    ///< but for those in global memory
   std::vector<const void*> drawn_;                       ///< likewise
   AccessLog arrays_;                                     ///< accesses to shared memory that no view has announced
   MemoryRange announced_{};                              ///< by the last view
@@ -118,13 +119,14 @@ class RaceDetector : WatchedBlock {
   /// An asynchronous copy is to fill these bytes: until it lands they are as if nobody had written them.
   void forget_writes(std::uintptr_t address, std::size_t bytes) { set_written(address, bytes, 0); }
 
-  /// Another block of a cooperative launch goes on, or begins.
-  void switch_to(std::uint32_t block);
+  /// The block of another worker goes on, or is about to begin.
+  void switch_to(std::size_t worker);
   void grid_barrier();
   // What orders the threads of the block: a barrier of all, a __syncwarp of some, a token that one releases and another acquires.
   void barrier();
   void meet(const std::vector<int>& threads);
   void release(int thread, const void* token);
+  void pass_on(const void* from, const void* token);  ///< what `from` has, as it was left there
   void acquire(int thread, const void* token);
   /// An atomic of the thread meets those of other blocks: an order in practice, without the fence that CUDA asks for.
   void draw(int thread, const void* token);
@@ -171,8 +173,9 @@ class RaceDetector : WatchedBlock {
   void access_word(Word&, std::uintptr_t address, bool shared, const Access&, const MemoryRange& stored);
   bool ordered(const Access& before, int thread) const;
   bool in_device(std::uintptr_t address) const;
-  bool drew(const Access& before, int thread) const;
+  bool drew(const Access& before, int thread, std::uintptr_t address) const;
   void add_race(const Access& before, const Access& now, bool shared, const MemoryRange& stored);
+  void leave(const void* token, const Knowledge&);
   std::uint32_t index_of(const CodePlace&);
   std::uint32_t known(std::size_t thread, std::size_t of) const;
   simt::ThreadName name(const Access&) const;
@@ -180,10 +183,12 @@ class RaceDetector : WatchedBlock {
   const char* kernel_;
   dim3 grid_, block_shape_;
   std::size_t threads_;
-  std::unordered_map<std::uint32_t, WatchedBlock> paused_;  ///< other blocks of a cooperative launch
-  BlockClocks met_;                                         ///< at the last grid.sync()
-  std::unordered_map<const void*, Knowledge> tokens_;
-  std::unordered_map<const void*, BlockClocks> tickets_;  ///< what a token passes on, and the atomic that left it
+  std::size_t worker_ = 0;
+  std::unordered_map<std::size_t, WatchedBlock> paused_;  ///< those of other workers
+  BlockClocks met_;                                       ///< at the last grid.sync()
+  std::unordered_map<const void*, Knowledge>
+      device_tokens_;                                     ///< words in global memory, which pass on all they know as earlier
+  std::unordered_map<const void*, BlockClocks> tickets_;  ///< likewise, and the atomic that left it
   std::vector<Allocation> device_;                        ///< in ascending order
   std::unordered_map<std::uintptr_t, std::unique_ptr<Word[]>> device_pages_;
   std::uintptr_t recent_page_number_ = 0;

@@ -83,7 +83,7 @@ std::optional<int> Reach::counts_as(std::uintptr_t address, std::size_t bytes, A
   const auto after = std::ranges::upper_bound(raw_, address, {}, &Raw::begin);
   if (after == raw_.begin() || !within(*std::prev(after), address, bytes)) return std::nullopt;
   Raw& found = *std::prev(after);
-  if (kind != AccessKind::read && instruments.watch == nullptr) found.written = true;
+  if (!reads(kind) && instruments.watch == nullptr) found.written = true;
   return found.tensors.size() <= 1 ? found.id : simt::traffic_id(tensor_at(address).name.c_str());  // packed together
 }
 
@@ -108,7 +108,7 @@ std::string Reach::past_the_end(std::uintptr_t address) const {
 
 bool Reach::allows(std::uintptr_t address, std::size_t bytes, AccessKind kind) const {
   const auto holds = [&](const MemoryRange& range) { return within(range, address, bytes); };
-  if (kind == AccessKind::read && (holds(call_) || std::ranges::any_of(constant_memory(), holds))) return true;
+  if (reads(kind) && (holds(call_) || std::ranges::any_of(constant_memory(), holds))) return true;
   return host_ && !within(stacks_, address) && !within(thread_locals().all, address) && allocation_at(address).end == 0;
 }
 
@@ -116,12 +116,12 @@ bool Reach::allows(std::uintptr_t address, std::size_t bytes, AccessKind kind) c
 void Worker::count_plain_pointer(int id, const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   Traffic& traffic = block.traffic(id);
   if (kind != AccessKind::write) traffic.read += bytes;
-  if (kind != AccessKind::read) traffic.written += bytes;
+  if (!reads(kind)) traffic.written += bytes;
   if (!block.options.count) return;
   constexpr std::size_t most = 16;  // of one access of a lane
   const auto* const line = place.file != nullptr ? place.file : reinterpret_cast<const char*>(place.address);
   for (const bool write : {false, true}) {
-    if (kind == (write ? AccessKind::read : AccessKind::write)) continue;
+    if (write ? reads(kind) : kind == AccessKind::write) continue;
     for (std::size_t from = 0; from < bytes; from += most) {
       const int width = static_cast<int>(std::min(most, bytes - from));
       const AccessLog::Key key{line, place.line, width, static_cast<std::uintptr_t>(id), write};
@@ -137,7 +137,7 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
   if (const std::optional<int> id = reach_.counts_as(at, bytes, kind))
     return count_plain_pointer(*id, address, bytes, kind, place);
   if (reach_.allows(at, bytes, kind)) return;
-  const std::string does = kind == AccessKind::read ? "reads " : kind == AccessKind::write ? "writes " : "accesses ";
+  const std::string does = reads(kind) ? "reads " : kind == AccessKind::write ? "writes " : "accesses ";
   RuleId rule = RuleId::foreign_memory;
   std::string what;
   if (block.shared.in_margin(address)) {

@@ -6,6 +6,8 @@
 #include "common/machine/engine/source_line.hpp"
 #include "common/machine/error.hpp"
 
+#include <time.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -19,7 +21,18 @@ namespace flash::machine {
 namespace {
 
 constexpr std::size_t frame_bytes = 8192;  // of a kernel and what it calls
-constexpr std::int64_t share_of_steps = 1 << 20, share_in_grid = 1 << 14;
+constexpr std::int64_t share_of_steps = 1 << 20, share_among_blocks = 1 << 10;
+
+/// Of this operating-system thread, in seconds.
+double processor_time() {
+  timespec now{};
+#ifdef __EMSCRIPTEN__
+  clock_gettime(CLOCK_MONOTONIC, &now);
+#else
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+#endif
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 const char* rule_of(Scheduler::Fault fault) {
   using Fault = Scheduler::Fault;
@@ -58,9 +71,10 @@ void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
     thread->copies.clear();
     thread->groups = 0;
     thread->fenced = false;
-    thread->last_atomic = nullptr;
-    thread->steps_left = std::min(options_.steps, grid_ != nullptr ? share_in_grid : share_of_steps);
+    thread->atomic_count = 0;
+    thread->steps_left = std::min(options_.steps, share());
     thread->store = options_.steps - thread->steps_left;
+    thread->waits_for = 0;
     thread->unwatched = 0;
     sanitizer::unpoison(thread->stack.bottom, thread->stack.bytes);
     // Local variables that no one has written hold NaN, as shared memory does.
@@ -68,6 +82,8 @@ void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
     prepare_context(thread->context, thread->stack.bottom, thread->stack.bytes, entry);
   }
   exited_ = 0;
+  block_began_ = processor_time();
+  move();
   due_.clear();
   ready_.clear();
   make_ready(threads_);
@@ -95,6 +111,7 @@ void Scheduler::enter() {
 
 void Scheduler::exit() {
   if (failure_ != nullptr) leave_block();
+  move();
   Thread* const next = next_ready();
   if (next == nullptr) leave_block();
   resume(*next);
@@ -107,6 +124,7 @@ void Scheduler::mark_exited() {
 }
 
 void Scheduler::suspend() {
+  move();
   Thread* const next = next_ready();
   if (next == nullptr) leave_block();   // every thread waits or has exited: stuck
   if (next != current_) resume(*next);  // something asynchronous may have woken the very one
@@ -114,6 +132,7 @@ void Scheduler::suspend() {
 
 void Scheduler::resume(Thread& next) {
   Thread& self = *current_;
+  ++switches_;
   current_ = &next;
   simt::threadIdx = next.index;
   self.steps_left = instruments.steps_left;
@@ -221,15 +240,32 @@ std::string Scheduler::message(Fault fault) const {
 
 bool Scheduler::take_share() {
   stock_ = {};
-  if (!has_store()) return false;
-  instruments.steps_left = std::min(current_->store, grid_ != nullptr ? share_in_grid : share_of_steps);
-  current_->store -= instruments.steps_left;
+  if (current_->waits_for != 0) {  // it costs none to look again
+    instruments.steps_left = 0;
+    return true;
+  }
+  if (!has_time()) return false;
+  instruments.steps_left = current_->store > 0 ? std::min(current_->store, share()) : share();
+  current_->store = std::max<std::int64_t>(current_->store - share(), 0);
   return true;
 }
 
+std::int64_t Scheduler::share() const {
+  return grid_ == nullptr || grid_->workers() == 1 ? share_of_steps : share_among_blocks;
+}
+
+/// A thread that has used up its steps may have time left: without a barrier or a warp operation, and the block in all.
+bool Scheduler::has_time() {
+  const double now = options_.seconds > 0 ? processor_time() : 0;
+  if (std::exchange(last_switch_, switches_) != switches_) runs_since_ = now;
+  return current_->store > 0 || (now - runs_since_ < options_.seconds && now - block_began_ < 3 * options_.seconds);
+}
+
 void Scheduler::take_stock(std::uintptr_t address, std::size_t bytes, AccessKind kind, const void* from) {
-  if (stock_.thread != current_) stock_ = {};
-  stock_.thread = current_;
+  const sanitizer::Unwatched unwatched;
+  Thread& self = *current_;
+  if (stock_.thread != &self) stock_ = {};
+  stock_.thread = &self;
   if (!instruments.stack.holds(address) && !instruments.machine.holds(address)) {
     const bool known = std::ranges::find(stock_.places, address) != stock_.places.end();
     if (kind == AccessKind::write || (!known && stock_.places.size() == 4)) {
@@ -238,28 +274,37 @@ void Scheduler::take_stock(std::uintptr_t address, std::size_t bytes, AccessKind
       stock_.places.push_back(address);
     }
   }
-  if (++stock_.accesses < 4096) return;
+  if (++stock_.accesses < (self.waits_for != 0 ? 64 : 256)) return;
   const bool waits = !stock_.gets_on && !stock_.places.empty();
-  const std::uintptr_t where = waits ? std::ranges::min(stock_.places) : 0;
-  const auto now = std::chrono::steady_clock::now();
-  if (!waits || wait_.thread != current_ || wait_.address != where) {
-    wait_ = {waits ? current_ : nullptr, where, now};
-  } else if (now - wait_.since > std::chrono::milliseconds(grid_ != nullptr ? 500 : options_.watch ? 3000 : 30000)) {
-    instruments = {};
-    const std::string memory = place_near(where, bytes);
-    abandon(RuleId::deadlock,
-            "waits in a loop until another thread changes " + (memory.empty() ? "shared memory" : memory) + ", address " +
-                hexadecimal(where) +
-                "; in the simulator no other of its block runs before this one's next barrier or warp operation; at " +
-                machine::words(source_line_of_call(from)));
-  }
-  if (waits && grid_ != nullptr) {
-    const Instruments own = std::exchange(instruments, {});
-    grid_->yield(block_);
-    instruments = own;
-    wait_.since += std::chrono::steady_clock::now() - now;
-  }
+  const std::uintptr_t awaited = waits ? *std::min_element(stock_.places.begin(), stock_.places.end()) : 0;
+  if (!waits || awaited != std::exchange(self.waits_for, awaited)) move();
+  if (!has_time()) no_steps_left(from);
+  if (waits) let_others_run(awaited, bytes, from);
   take_share();
+}
+
+/// The thread gets its next turn after all others that are ready; once each of them waits in a loop, after other blocks.
+void Scheduler::let_others_run(std::uintptr_t awaited, std::size_t bytes, const void* from) {
+  ready_.insert(ready_.begin(), current_);
+  if (++idle_turns_ > ready_.size()) {
+    const bool due = !due_.empty();
+    if (due) happen();
+    idle_turns_ = 0;
+    const bool moved = std::exchange(moved_, due);
+    const bool others = grid_ != nullptr && grid_->yield(moved);
+    const auto now = std::chrono::steady_clock::now();
+    if (moved || others) idle_since_ = now;
+    if ((grid_ != nullptr && grid_->failure != nullptr) || now - idle_since_ > std::chrono::seconds(options_.watch ? 3 : 30)) {
+      instruments = {};
+      const std::string memory = place_near(awaited, bytes);
+      abandon(RuleId::deadlock, "waits in a loop until another thread changes " + (memory.empty() ? "shared memory" : memory) +
+                                    ", address " + hexadecimal(awaited) + "; none of those that run does" +
+                                    (grid_ != nullptr ? grid_->without_room() : "") + "; at " +
+                                    machine::words(source_line_of_call(from)));
+    }
+  }
+  Thread* const next = next_ready();
+  if (next != current_) resume(*next);
 }
 
 void Scheduler::no_steps_left(Site site) {
@@ -274,7 +319,9 @@ void Scheduler::no_steps_left(const void* from) {
 
 std::string Scheduler::endless(const std::string& line) const {
   return "still running after " + std::to_string(options_.steps) + " steps (accesses to memory; a barrier counts as " +
-         std::to_string(barrier_steps) + "): an endless loop? FLASH_SIMT_STEPS raises the limit; at " + line;
+         std::to_string(barrier_steps) + ")" +
+         (options_.seconds > 0 ? " and " + std::to_string(options_.seconds) + " seconds" : "") +
+         ": an endless loop? FLASH_SIMT_STEPS raises the limit; at " + line;
 }
 
 std::string Scheduler::place(bool with_thread) const {

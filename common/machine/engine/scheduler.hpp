@@ -58,11 +58,12 @@ class Scheduler {
   std::size_t choose(std::size_t count);
 
   void count_steps(std::int64_t steps, auto where) {
-    if ((instruments.steps_left -= steps) < 0 && !take_share()) no_steps_left(where);
+    if ((instruments.steps_left -= steps) >= 0) return;
+    current_->waits_for = 0;
+    if (!take_share()) no_steps_left(where);
   }
-  bool has_store() const { return current_->store > 0; }
   /// At each access from when a thread has used up a share of its steps until it gets the next: does it wait in a loop for what only another
-  /// thread can change?
+  /// thread can change? Then others run first, of its block and of those that can be resident with it.
   void take_stock(std::uintptr_t address, std::size_t bytes, AccessKind, const void* from);
   [[noreturn]] void no_steps_left(Site);
   [[noreturn]] void no_steps_left(const void* from);  ///< at the access that returns there
@@ -77,7 +78,7 @@ class Scheduler {
   /// For signal handlers too, which may not even allocate memory: the message is made later. `instruction` is the one that is to blame.
   enum class Fault : std::uint8_t { none, stack_overflow, bad_address, stands_still };
   [[noreturn]] void abandon(Fault, const void* address, const void* instruction);
-  Grid* grid() const { return grid_; }  ///< null: the launch is no cooperative one
+  Grid* grid() const { return grid_; }  ///< null: blocks run without regard to each other
   bool in_guard(const void* address) const { return stacks_.in_guard(address, current_->number); }
 
  private:
@@ -94,13 +95,16 @@ class Scheduler {
     std::vector<std::uintptr_t> places;
     bool gets_on = false;  ///< it writes, or reads here and there
   };
-  struct Wait {
-    const Thread* thread = nullptr;
-    std::uintptr_t address = 0;
-    std::chrono::steady_clock::time_point since;
-  };
 
+  std::int64_t share() const;
   bool take_share();
+  bool has_time();
+  void let_others_run(std::uintptr_t awaited, std::size_t bytes, const void* from);
+  /// Some thread does more than wait in a loop.
+  void move() {
+    idle_turns_ = 0;
+    moved_ = true;
+  }
   void resume(Thread&);
   [[noreturn]] void leave_block();
   Thread* next_ready();
@@ -121,7 +125,13 @@ class Scheduler {
   Thread* current_ = nullptr;
   std::size_t exited_ = 0;
   Stock stock_;
-  Wait wait_;
+  // Of threads that wait in loops.
+  std::size_t idle_turns_ = 0;                        ///< since something moved, or the other blocks had their turn
+  bool moved_ = true;                                 ///< anything in the block, since then
+  std::chrono::steady_clock::time_point idle_since_;  ///< no block has moved
+  // Processor time.
+  double block_began_ = 0, runs_since_ = 0;       ///< the current thread, which the last share went to
+  std::uint64_t switches_ = 0, last_switch_ = 0;  ///< between threads; before the last share
   std::exception_ptr failure_;
   Fault fault_ = Fault::none;  ///< of current_
   std::uintptr_t fault_address_ = 0, fault_instruction_ = 0;

@@ -40,16 +40,22 @@ struct Thread {
   const char* parked_in = nullptr;  ///< "mbarrier_wait", if it is parked
   BarrierKind barrier = BarrierKind::plain;
   WarpRequest request{};
-  std::uint64_t result = 0;     ///< of the barrier or warp operation it waited for
-  std::int64_t steps_left = 0;  ///< while it does not run (Instruments)
-  std::int64_t store = 0;       ///< of steps, for after those
-  int unwatched = 0;            ///< as steps_left
+  std::uint64_t result = 0;      ///< of the barrier or warp operation it waited for
+  std::int64_t steps_left = 0;   ///< while it does not run (Instruments)
+  std::int64_t store = 0;        ///< of steps, for after those
+  int unwatched = 0;             ///< as steps_left
+  std::uintptr_t waits_for = 0;  ///< in a loop: what another thread has to change
   // Asynchronous copies, oldest first.
   std::vector<PendingCopy> copies;
   int groups = 0;  ///< commit groups closed so far
   // Fences, for whoever looks for races (atomic.cpp).
-  bool fenced = false;          ///< has called a __threadfence
-  void* last_atomic = nullptr;  ///< the target of its last atomic
+  bool fenced = false;  ///< has called a __threadfence; what it did before is left to the token that is this thread
+  const void* flag_store = nullptr;  ///< the first to a volatile flag since then, by where it returns to
+  std::array<void*, 32> atomics{};   ///< the targets of the last atomics before the next fence
+  unsigned atomic_count = 0;
+  void note_atomic(void* address) {
+    if (atomic_count == 0 || atomics[(atomic_count - 1) % 32] != address) atomics[atomic_count++ % 32] = address;
+  }
 
   int lane() const { return number % warpSize; }
   int warp() const { return number / warpSize; }

@@ -37,15 +37,14 @@ Worker& running_worker(const char* what) {
 
 bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t first, std::uint64_t step,
                  const std::atomic<bool>& stop, Grid* grid) {
+  if (grid != nullptr) grid->begin(first);
   const struct Turn {
     Grid* grid;
-    std::uint64_t block;
     const Scheduler& scheduler;
     ~Turn() {
-      if (grid != nullptr) grid->end(block, scheduler.failure());
+      if (grid != nullptr) grid->end(scheduler.failure());
     }
-  } turn{grid, first, scheduler};
-  if (grid != nullptr) grid->begin(first);
+  } turn{grid, scheduler};
   scheduler.start_launch(kernel, options, grid);
   remarked_ = {};
   reach_.start(kernel, scheduler.stacks(), options.host_pointers);  // names tensors, by which the block counts
@@ -58,8 +57,11 @@ bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t
   simt::blockDim = kernel.shape.block;
   simt::gridDim = kernel.shape.grid;
   const std::uint64_t blocks = std::uint64_t{gridDim.x} * gridDim.y * gridDim.z;
-  for (std::uint64_t number = first; number < blocks && !stop && scheduler.failure() == nullptr; number += step) {
+  const auto next = [&](std::uint64_t number) { return grid != nullptr ? grid->next_block() : number; };
+  for (std::uint64_t number = next(first); number < blocks && !stop && scheduler.failure() == nullptr;) {
     run_block(number);
+    if (grid != nullptr) grid->block_ends();
+    number = next(number + step);
   }
   observers.end_launch(grid);
   reach_.end();

@@ -32,7 +32,8 @@ class Worker {
   /// The machine of this operating-system thread; null outside kernels.
   static Worker* running();
 
-  /// Runs the blocks first, first + step, ... until one fails or `stop` says so. Returns false if one failed, the last one.
+  /// Runs the blocks first, first + step, ... until one fails or `stop` says so. Returns false if one failed, the last one. With a grid `first`
+  /// is the worker's number, and the grid says which blocks.
   bool run(const KernelCall&, const Options&, std::uint64_t first, std::uint64_t step, const std::atomic<bool>& stop,
            Grid* grid);
 

@@ -102,14 +102,6 @@ template <class F>
 Float16<F> __habs(Float16<F> a) {
   return fabsf(a);
 }
-#define FLASH_PAIR(name)                     \
-  template <class F>                         \
-  Two16<F> name##2(Two16<F> a, Two16<F> b) { \
-    return {name(a.x, b.x), name(a.y, b.y)}; \
-  }
-FLASH_PAIR(__hdiv)
-FLASH_PAIR(__hmax)
-FLASH_PAIR(__hmin)
 template <class F>
 Two16<F> __hneg2(Two16<F> a) {
   return -a;

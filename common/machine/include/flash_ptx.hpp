@@ -55,10 +55,14 @@ template <class T, int N>
 struct alignas(sizeof(T) * N) [[gnu::may_alias]] Several {
   T at[N];
 };
-template <class T, int N, bool Acquire>
+enum class Order { weak, relaxed, acquire };
+template <class T, int N, Order Of>
 FLASH_INLINE Several<T, N> load(Address from) {
-  if constexpr (Acquire && sizeof(T) == 4 && N == 1) {
-    return {as<T>(load_acquire(static_cast<const int*>(from)))};
+  if constexpr (Of != Order::weak && sizeof(T) == 4 && N == 1) {
+    int* const at = from;
+    if (Of == Order::acquire) return {as<T>(load_acquire(at))};
+    begin_atomic(at, false, false);
+    return {as<T>(__atomic_load_n(at, __ATOMIC_RELAXED))};
   } else {
     return *static_cast<const Several<T, N>*>(from);
   }

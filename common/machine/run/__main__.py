@@ -165,7 +165,9 @@ def why_not(log):
     if match := re.match(r"'?([\w./]+)'?(?: file not found|: No such file or directory)", text):
         return f"{file}:{line}: there is no header {match[1]}: name its folder by -I"
     if match := re.search(r"(?:#error |\"|'|^)([\w./]+)(?:' is unavailable: (.*)| is not simulated)", text):
-        return f"{file}:{line}: {match[1]} is not simulated{f' ({match[2]})' if match[2] else ''}: leave out what needs it; {PAGE} lists what is"
+        by_hand = "write reductions and scans by hand, as common/machine/examples/reduction.cu and scan.cu do"
+        advice = by_hand if match[1].startswith("cub/") else "leave out what needs it"
+        return f"{file}:{line}: {match[1]} is not simulated{f' ({match[2]})' if match[2] else ''}: {advice}; {PAGE} lists what is"
     if removed := re.search(r"'(__(?:shfl(?:_up|_down|_xor)?|any|all|ballot))'", text):
         return f"{file}:{line}: {removed[1]} was removed from CUDA for GPUs since Volta: {removed[1]}_sync(mask, ...); a whole warp is 0xffffffff"
     cuda = r"'(?:\w+::)*((?:cu[a-z]*[A-Z]|__|cg|nv|wmma|curand|thrust|tex)\w*)\W"

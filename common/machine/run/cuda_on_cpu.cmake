@@ -2,7 +2,11 @@
 # kernel did wrong, and its exit code is 1 if that is anything; so add_test(NAME ... COMMAND PROGRAM) finds races without a GPU.
 find_package(Python3 COMPONENTS Interpreter)
 # How plain files are compiled, besides the flags of all kernels; common/run reads them from the build's run_flags.
-set(FLASH_PLAIN_FLAGS -std=gnu++20 -fpermissive -fsanitize=alignment -w -UNDEBUG CACHE INTERNAL "")
+set(volatile --param=tsan-distinguish-volatile=1)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  set(volatile "SHELL:-mllvm -tsan-distinguish-volatile")
+endif()
+set(FLASH_PLAIN_FLAGS -std=gnu++20 -fpermissive -fsanitize=alignment -w -UNDEBUG ${volatile} CACHE INTERNAL "")
 set(FLASH_RUN_FOLDER ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "")
 set(FLASH_RUN_PYTHON ${Python3_EXECUTABLE} CACHE INTERNAL "")
 

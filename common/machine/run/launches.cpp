@@ -1,4 +1,5 @@
 // Launches of a plain file's kernels, and what kernels call beyond the machine's own functions (include/cuda_runtime.h).
+#include "common/machine/engine/limits.hpp"
 #include "common/machine/engine/module.hpp"
 #include "common/machine/engine/sanitizer.hpp"
 #include "common/machine/engine/worker.hpp"
@@ -37,7 +38,7 @@ void prepare() {
     chosen.lenient = !asked("FLASH_RUN_STRICT");
     chosen.host_pointers = false;
     chosen.watch_limit = 300'000'000;
-    chosen.idle_seconds = 4;
+    chosen.seconds = chosen.idle_seconds = 4;
     chosen.count = asked("FLASH_RUN_COUNTS");
     set_options(chosen);
     return true;
@@ -74,7 +75,7 @@ cudaError_t error_of(const std::string& rule) {
 /// A kernel of one shape is watched until this has taken so long, in seconds.
 constexpr double watch_long_enough = 5;
 /// The simulator runs so many threads at once.
-constexpr unsigned most_cooperative = 16384;
+constexpr unsigned most_cooperative = machine::most_threads;
 
 }  // namespace
 
@@ -120,8 +121,10 @@ Variable::Variable(const volatile void* at, std::size_t bytes, const char* name,
 
 /// Of a function that a loop may wait in.
 void count_call() {
-  if (machine::Worker* const worker = machine::Worker::running())
-    worker->scheduler.count_steps(machine::warp_operation_steps, static_cast<const void*>(nullptr));
+  machine::Worker* const worker = machine::Worker::running();
+  // The next access to memory notices that no steps are left, if there is one.
+  if (worker != nullptr && (machine::instruments.steps_left -= machine::warp_operation_steps) < -(1 << 20))
+    worker->scheduler.count_steps(0, static_cast<const void*>(nullptr));
 }
 
 int print(const char* format, ...) {
@@ -205,10 +208,10 @@ void sync_grid(Site site) {
     const machine::sanitizer::Unwatched unwatched;
     machine::Worker& worker = machine::running_worker("grid.sync()");
     machine::Grid* const grid = worker.scheduler.grid();
-    if (grid == nullptr && std::uint64_t{gridDim.x} * gridDim.y * gridDim.z > 1)
+    const bool cooperative = worker.block.kernel->cooperative;
+    if (!cooperative && std::uint64_t{gridDim.x} * gridDim.y * gridDim.z > 1)
       fail(RuleId::bad_argument, site, "grid.sync() in a kernel that was not launched as a cooperative one");
-    if (grid != nullptr && !grid->meet(worker.block.number))
-      fail(RuleId::deadlock, site, "grid.sync(): other blocks have ended without it");
+    if (cooperative && !grid->meet()) fail(RuleId::deadlock, site, "grid.sync(): other blocks have ended without it");
   }
   __syncthreads(site);
 }

@@ -217,10 +217,11 @@ def memory(b, op, o):
     if name == "ld":
         at = b.address(o[1])
         store = "".join(b.set(t, f"v_.at[{i}]") for i, t in enumerate(b.many(o[0])))
-        return f"{{ const auto v_ = {P}load<{kind}, {n}, {str('acquire' in parts).lower()}>({at}); {store} }}"
+        order = "acquire" if "acquire" in parts else "relaxed" if {"relaxed", "volatile"} & set(parts) else "weak"
+        return f"{{ const auto v_ = {P}load<{kind}, {n}, {P}Order::{order}>({at}); {store} }}"
     if name == "st":
         fence = "::flash::__threadfence(); " if "release" in parts else ""
-        return f"{{ {fence}{P}store<{kind}, {n}, {str('release' in parts or 'relaxed' in parts).lower()}>({b.address(o[0])}, {', '.join(b.value(t, kind) for t in b.many(o[1]))}); }}"
+        return f"{{ {fence}{P}store<{kind}, {n}, {str(bool({'release', 'relaxed', 'volatile'} & set(parts))).lower()}>({b.address(o[0])}, {', '.join(b.value(t, kind) for t in b.many(o[1]))}); }}"
     if name in ("atom", "red"):
         call = next((p for p in parts if p in ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")), None)
         at, values = (o[1], o[2:]) if name == "atom" else (o[0], o[1:])

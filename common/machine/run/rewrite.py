@@ -451,10 +451,14 @@ def refuse_what_nvcc_does(file, inside):
             file.refuse(token, f"kernel {token.text} returns {words[-1]}: nvcc requires __global__ void {token.text}(...)")
         other = {code[k].text for k in body if code[k + 1].text not in ("(", "<<<")} | macros  # names that may be something else
         for k in [] if unsure else body:
-            name, before = code[k].text, code[k - 1].text
-            if not host and name in ("cout", "cerr") and code[k + 1].text == "<<" and name not in macros:
+            name, before, behind = code[k].text, code[k - 1].text, code[k + 1].text
+            if not host and name in ("cout", "cerr") and behind == "<<" and name not in macros:
                 file.refuse(code[k], f'std::{name} is the host\'s; a kernel prints by printf("%g\\n", x)')
-            if code[k].directive or code[k + 1].text != "(" or name in other or before in (".", "->"):
+            if not host and behind == "<<<":
+                file.refuse(code[k], f"{token.text} launches kernel {name}: dynamic parallelism is not simulated; launch it from the host")
+            if not host and (name in ("new", "delete") and behind != "(" or name in ("malloc", "free") and behind == "("):
+                file.refuse(code[k], f"{name} in {token.text}: a heap of kernels is not simulated; pass it memory from cudaMalloc")
+            if code[k].directive or behind != "(" or name in other or before in (".", "->"):
                 continue
             if not host and name == "exit" and name not in all_words:
                 file.refuse(code[k], "exit() is a function of the host; a kernel ends a thread by return")

@@ -138,7 +138,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* device, int number) {
   device->major = sm / 10;
   device->minor = sm % 10;
   device->warpSize = 32;
-  device->multiProcessorCount = 4;  // programs make as many blocks as fill them
+  device->multiProcessorCount = flash::machine::simulated_sms;
   device->maxThreadsPerBlock = 1024;
   device->maxThreadsPerMultiProcessor = 2048;
   device->maxBlocksPerMultiProcessor = 32;
@@ -194,9 +194,8 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t stop)
   return cudaSuccess;
 }
 int flash_blocks_per_sm(int threads, std::size_t shared_bytes) {
-  const flash::DeviceLimits limits = flash::machine::limits_of(flash::options().target_sm);
-  const int by_shared = static_cast<int>(limits.shared_bytes_sm / (shared_bytes + 1024));
-  return std::max(std::min({2048 / std::max(threads, 1), by_shared, 32}), 0);
+  return static_cast<int>(
+      flash::machine::blocks_per_sm(static_cast<unsigned>(threads), shared_bytes, flash::options().target_sm));
 }
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* memory,

@@ -10,10 +10,6 @@ namespace flash {
 namespace {
 
 __global__ void store(Tensor<float> out) { out.head(0, 0)(0, static_cast<int>(threadIdx.x)) = 1.0f; }
-__global__ void launch_again(float* data) {
-  const TensorRef ref{data, "out", Dtype::fp32, {1, 1, 1, 2}, {2, 2, 2, 1}};
-  launch("inner", {dim3(1), dim3(2)}, store, view<float>(ref));
-}
 
 using Kernel = void (*)(int, float);
 
@@ -68,8 +64,6 @@ TEST_CASE("CPU device: launches and counts") {
   CHECK(counters.traffic[0].written_sectors == 1);
   CHECK(options().count == false);
   CHECK_THROWS_WITH_AS(run(3), doctest::Contains("out[b=0, h=0](0, 2) is outside"), KernelError);
-  CHECK_THROWS_WITH_AS(launch("outer", {dim3(1), dim3(1)}, launch_again, static_cast<float*>(buffer.data())),
-                       doctest::Contains("a kernel that launches kernels is not supported"), KernelError);
 }
 
 }  // namespace flash

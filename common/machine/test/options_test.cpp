@@ -110,15 +110,13 @@ TEST_CASE("options: the environment") {
   CHECK(refused("FLASH_SIMT_STEPS", "1e9") != "");
   CHECK(refused("FLASH_SIMT_ORDER", "") == "");
 
-  setenv("FLASH_SIMT_ORDER", "random:17", 1);
-  setenv("FLASH_SIMT_THREADS", "3", 1);
-  setenv("FLASH_SIMT_TARGET", "80", 1);
-  setenv("FLASH_SIMT_STEPS", "5000", 1);
+  const std::pair<const char*, const char*> set[] = {{"FLASH_SIMT_ORDER", "random:17"},
+                                                     {"FLASH_SIMT_THREADS", "3"},
+                                                     {"FLASH_SIMT_TARGET", "80"},
+                                                     {"FLASH_SIMT_STEPS", "5000"}};
+  for (const auto& [name, value] : set) setenv(name, value, 1);
   const Options options = options_from_environment();
-  unsetenv("FLASH_SIMT_ORDER");
-  unsetenv("FLASH_SIMT_THREADS");
-  unsetenv("FLASH_SIMT_TARGET");
-  unsetenv("FLASH_SIMT_STEPS");
+  for (const auto& each : set) unsetenv(each.first);
   CHECK(options.order == Order::random);
   CHECK(options.seed == 17);
   CHECK(options.os_threads == 3);

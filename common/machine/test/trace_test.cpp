@@ -48,18 +48,6 @@ std::size_t place(const std::vector<std::string>& lines, const std::string& text
   return static_cast<std::size_t>(std::find_if(lines.begin(), lines.end(), with) - lines.begin());
 }
 
-__global__ void wait_for_nobody(int* arrived) {
-  __shared__ Mbarrier barrier;
-  if (threadIdx.x == 0) {
-    mbarrier_init(barrier, 2);
-    fence_mbarrier_init();
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) mbarrier_arrive(barrier);
-  mbarrier_wait(barrier, 0);
-  *arrived = 1;
-}
-
 }  // namespace
 
 TEST_CASE("trace: the ring, under every order of the threads") {
@@ -93,18 +81,6 @@ TEST_CASE("trace: the ring, under every order of the threads") {
 TEST_CASE("trace: the ring for its picture" * doctest::skip()) {
   const std::string path = options_from_environment().trace;
   CHECK(trace_of_ring({}, path).empty() == path.empty());
-}
-
-TEST_CASE("trace: a kernel that comes to no end") {
-  const Folder folder;
-  Options options;
-  options.trace = folder / "stuck.jsonl";
-  set_options(options);
-  int arrived = 0;
-  CHECK_REPORT(report(32, 0, wait_for_nobody, &arrived), "1 of 2 arrivals");
-  set_options({});
-  const std::vector<std::string> lines = lines_of(options.trace);
-  CHECK(place(lines, "\"mbarrier\"") < place(lines, "\"arrive\", \"warp\": 0, \"barrier\": 0, \"phase\": 0, \"missing\": 1,"));
 }
 
 TEST_CASE("trace: nothing is overwritten but a trace") {

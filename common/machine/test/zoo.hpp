@@ -16,16 +16,17 @@
 
 namespace flash {
 
-/// "zoo_sync.cpp:12": the line of `file` that ends with the comment "// BUG name".
+/// "zoo_sync.cpp:12": the line of `file` that ends with the comment "// BUG name", or "// BUG one | name | another".
 inline std::string bug(const std::string& file, const std::string& name) {
   std::ifstream source(file);
-  const std::string mark = "// BUG " + name;
   int number = 0;
   for (std::string line; std::getline(source, line);) {
     ++number;
-    if (line.ends_with(mark)) return file.substr(file.rfind('/') + 1) + ":" + std::to_string(number);
+    const std::size_t mark = line.find("// BUG ");
+    if (mark != std::string::npos && ("| " + line.substr(mark + 7) + " |").find("| " + name + " |") != std::string::npos)
+      return file.substr(file.rfind('/') + 1) + ":" + std::to_string(number);
   }
-  throw std::logic_error(file + " has no line that ends with " + mark);
+  throw std::logic_error(file + " has no line that ends with // BUG " + name);
 }
 #define BUG(name) bug(__FILE__, name)
 

@@ -47,15 +47,13 @@ void launch_async(void* memory) {
   const TensorRef in{static_cast<Memory*>(memory)->in, "in", Dtype::fp16, {1, 1, 128, 64}, {8192, 8192, 64, 1}};
   launch("zoo", {dim3(1), dim3(Threads), Shared::bytes}, Kernel, static_cast<Memory*>(memory), tensor_map(in, 8));
 }
-template <AsyncKernel Wrong, AsyncKernel Right, int Threads>
-AsyncCase async_case(const char* name, const char* says) {
-  return {name, says, launch_async<Wrong, Threads>, launch_async<Right, Threads>};
-}
+/// The twins of a kernel: `mistake` is one of an enum's, or true, of which the opposite is right.
+#define ASYNC_CASE(name, kernel, mistake, right, threads, says) \
+  AsyncCase { name, says, launch_async<kernel<mistake>, threads>, launch_async<kernel<right>, threads> }
+#define ASYNC_TWINS(kernel, threads, says) ASYNC_CASE(#kernel, kernel, true, false, threads, says)
 /// Correct, though a tool might think otherwise.
-template <AsyncKernel Right, int Threads>
-AsyncCase correct_case(const char* name) {
-  return {name, nullptr, nullptr, launch_async<Right, Threads>};
-}
+#define ASYNC_CORRECT(name, kernel, threads) \
+  AsyncCase { name, nullptr, nullptr, launch_async<kernel, threads> }
 
 }  // namespace
 }  // namespace flash

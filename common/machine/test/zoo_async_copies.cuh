@@ -9,25 +9,17 @@ namespace {
 
 // ---- cp.async: thread i copies four words to word 4 i of a slot ------------------------------------------------------------------------
 
-template <bool wrong>
-__global__ void copy_read_early(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  unsigned* const mine = shared.slot(0) + 4 * me();
-  cp_async<16>(mine, m->in + 4 * me());
-  cp_async_commit();
-  if (!wrong) cp_async_wait<0>();
-  m->out[me()] = *mine;  // BUG copy_read_early
-  cp_async_wait_all();
-}
+enum class Copy { right, read_early, not_committed, stored_over };
 
-template <bool wrong>
-__global__ void copy_not_committed(Memory* m, const __grid_constant__ TensorMap) {
+template <Copy mistake>
+__global__ void one_copy(Memory* m, const __grid_constant__ TensorMap) {
   const Shared shared;
   unsigned* const mine = shared.slot(0) + 4 * me();
-  cp_async<16>(mine, m->in + 4 * me());
-  if (!wrong) cp_async_commit();
-  cp_async_wait<0>();
-  m->out[me()] = *mine;  // BUG copy_not_committed
+  cp_async<16>(mine, m->in + 4 * me());  // BUG store_over_copy
+  if (mistake != Copy::not_committed) cp_async_commit();
+  if (mistake == Copy::right || mistake == Copy::not_committed) cp_async_wait<0>();
+  if (mistake != Copy::stored_over) m->out[me()] = *mine;  // BUG copy_read_early | copy_not_committed
+  if (mistake == Copy::right || mistake == Copy::stored_over) *mine = 7;
   cp_async_wait_all();
 }
 
@@ -58,18 +50,6 @@ __global__ void copy_over_copy(Memory* m, const __grid_constant__ TensorMap) {
   cp_async_wait<wrong ? 2 : 1>();
   cp_async<16>(mine, m->in + slot_words + 4 * me());  // BUG copy_over_copy
   cp_async_commit();
-  cp_async_wait<0>();
-  m->out[me()] = *mine;
-}
-
-template <bool wrong>
-__global__ void store_over_copy(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  unsigned* const mine = shared.slot(0) + 4 * me();
-  cp_async<16>(mine, m->in + 4 * me());  // BUG store_over_copy
-  cp_async_commit();
-  if (!wrong) cp_async_wait<0>();
-  *mine = 7;
   cp_async_wait<0>();
   m->out[me()] = *mine;
 }
@@ -110,16 +90,28 @@ __device__ inline void fill_slot(unsigned* slot, bool fence = true) {
   __syncthreads();
 }
 
-template <bool wrong>
-__global__ void store_source_overwritten(Memory* m, const __grid_constant__ TensorMap) {
+enum class Store { right, overwritten, group_too_new, not_committed, not_awaited, unfenced, read_back_early };
+
+/// Two groups: to wait for all but one frees the slot of the first. bulk_wait_read() frees shared memory; what was stored is in global memory after
+/// bulk_wait().
+template <Store mistake>
+__global__ void two_stores(Memory* m, const __grid_constant__ TensorMap) {
   const Shared shared;
-  fill_slot(shared.slot(0));
+  fill_slot(shared.slot(1));
+  fill_slot(shared.slot(0), mistake != Store::unfenced);
   if (me() != 0) return;
-  bulk_store(m->out, shared.slot(0), slot_bytes);
+  bulk_store(m->out + slot_words, shared.slot(1), slot_bytes);
   bulk_commit();
-  if (!wrong) bulk_wait_read<0>();
-  shared.slot(0)[0] = 7;  // BUG store_source_overwritten
-  bulk_wait_read<0>();
+  bulk_store(m->out, shared.slot(0), slot_bytes);  // BUG store_unfenced | store_not_awaited
+  if (mistake != Store::not_committed) bulk_commit();
+  if (mistake == Store::right) bulk_wait_read<1>();
+  if (mistake == Store::right) shared.slot(1)[0] = 7;
+  constexpr int pending = mistake == Store::group_too_new || mistake == Store::not_awaited ? 1 : 0;
+  if (mistake != Store::overwritten) bulk_wait_read<pending>();
+  if (mistake == Store::not_awaited) return;
+  shared.slot(0)[0] = 7;  // BUG store_source_overwritten | store_group_too_new | store_not_committed
+  if (mistake != Store::read_back_early) bulk_wait<0>();
+  m->out[2 * slot_words] = m->out[0];  // BUG store_read_back_early
 }
 
 /// Thread 0 gives the slot back; thread 32 has the TMA load into it.
@@ -142,35 +134,6 @@ __global__ void load_over_source(Memory* m, const __grid_constant__ TensorMap) {
   }
 }
 
-/// Two groups: to wait for all but one frees the first slot.
-template <bool wrong>
-__global__ void store_group_too_new(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  fill_slot(shared.slot(0));
-  fill_slot(shared.slot(1));
-  if (me() != 0) return;
-  for (int i = 0; i < 2; ++i) {
-    bulk_store(m->out + i * slot_words, shared.slot(i), slot_bytes);
-    bulk_commit();
-  }
-  bulk_wait_read<1>();
-  shared.slot(wrong ? 1 : 0)[0] = 7;  // BUG store_group_too_new
-  bulk_wait_read<0>();
-}
-
-template <bool wrong>
-__global__ void store_not_committed(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  fill_slot(shared.slot(0));
-  if (me() != 0) return;
-  bulk_store(m->out, shared.slot(0), slot_bytes);
-  if (!wrong) bulk_commit();
-  bulk_wait_read<0>();
-  shared.slot(0)[0] = 7;  // BUG store_not_committed
-  if (wrong) bulk_commit();
-  bulk_wait_read<0>();
-}
-
 /// Groups belong to the thread that has committed them.
 template <bool wrong>
 __global__ void store_awaited_by_another(Memory* m, const __grid_constant__ TensorMap) {
@@ -188,26 +151,6 @@ __global__ void store_awaited_by_another(Memory* m, const __grid_constant__ Tens
   }
   __syncthreads();
   if (me() == 0) bulk_wait_read<0>();
-}
-
-template <bool wrong>
-__global__ void store_not_awaited(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  fill_slot(shared.slot(0));
-  if (me() != 0) return;
-  bulk_store(m->out, shared.slot(0), slot_bytes);  // BUG store_not_awaited
-  bulk_commit();
-  if (!wrong) bulk_wait_read<0>();
-}
-
-template <bool wrong>
-__global__ void store_unfenced(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  fill_slot(shared.slot(0), !wrong);
-  if (me() != 0) return;
-  bulk_store(m->out, shared.slot(0), slot_bytes);  // BUG store_unfenced
-  bulk_commit();
-  bulk_wait_read<0>();
 }
 
 enum class Fence { by_writer, by_writer_late, by_reader, by_neighbour };
@@ -235,47 +178,34 @@ __global__ void fence_between(Memory* m, const __grid_constant__ TensorMap) {
   }
 }
 
-/// bulk_wait_read() frees the shared memory; what was stored is in global memory after bulk_wait().
-template <bool wrong>
-__global__ void store_read_back_early(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  fill_slot(shared.slot(0));
-  if (me() != 0) return;
-  bulk_store(m->out, shared.slot(0), slot_bytes);
-  bulk_commit();
-  if (wrong) {
-    bulk_wait_read<0>();
-  } else {
-    bulk_wait<0>();
-  }
-  m->out[slot_words] = m->out[0];  // BUG store_read_back_early
-}
-
 std::vector<AsyncCase> copy_cases() {
   const char* const unwritten = "reads shared memory that no thread has written";
   const char* const race = "the same shared memory";
   const char* const still_read = "still reads";
+#define COPY(name, mistake, says) ASYNC_CASE(name, one_copy, Copy::mistake, Copy::right, 32, says)
+#define STORE(name, mistake, says) ASYNC_CASE(name, two_stores, Store::mistake, Store::right, 64, says)
   return {
-      async_case<copy_read_early<true>, copy_read_early<false>, 32>("copy_read_early", unwritten),
-      async_case<copy_not_committed<true>, copy_not_committed<false>, 32>("copy_not_committed", unwritten),
-      async_case<copy_group_too_new<true>, copy_group_too_new<false>, 32>("copy_group_too_new", unwritten),
-      async_case<copy_over_copy<true>, copy_over_copy<false>, 32>("copy_over_copy", "into the target of the one at"),
-      async_case<store_over_copy<true>, store_over_copy<false>, 32>("store_over_copy", "was stored to before it landed"),
-      async_case<copy_of_neighbour<true>, copy_of_neighbour<false>, 64>("copy_of_neighbour", race),
-      async_case<arrival_before_copy_wait<true>, arrival_before_copy_wait<false>, 64>("arrival_before_copy_wait", race),
-      async_case<store_source_overwritten<true>, store_source_overwritten<false>, 64>("store_source_overwritten", still_read),
-      async_case<load_over_source<true>, load_over_source<false>, 64>("load_over_source", still_read),
-      async_case<store_group_too_new<true>, store_group_too_new<false>, 64>("store_group_too_new", still_read),
-      async_case<store_not_committed<true>, store_not_committed<false>, 64>("store_not_committed", still_read),
-      async_case<store_awaited_by_another<true>, store_awaited_by_another<false>, 64>("store_awaited_by_another", still_read),
-      async_case<store_not_awaited<true>, store_not_awaited<false>, 64>("store_not_awaited", "without having waited"),
-      async_case<store_unfenced<true>, store_unfenced<false>, 64>("store_unfenced", "without fence_proxy_async()"),
-      async_case<fence_between<Fence::by_writer_late>, fence_between<Fence::by_writer>, 64>("fence_after_arrival",
-                                                                                            "fenced too late"),
-      async_case<store_read_back_early<true>, store_read_back_early<false>, 64>("store_read_back_early", "reads global memory"),
-      correct_case<fence_between<Fence::by_reader>, 64>("fence_by_the_reader"),
-      correct_case<fence_between<Fence::by_neighbour>, 64>("fence_by_a_neighbour"),
+      COPY("copy_read_early", read_early, unwritten),
+      COPY("copy_not_committed", not_committed, unwritten),
+      COPY("store_over_copy", stored_over, "was stored to before it landed"),
+      ASYNC_TWINS(copy_group_too_new, 32, unwritten),
+      ASYNC_TWINS(copy_over_copy, 32, "into the target of the one at"),
+      ASYNC_TWINS(copy_of_neighbour, 64, race),
+      ASYNC_TWINS(arrival_before_copy_wait, 64, race),
+      STORE("store_source_overwritten", overwritten, still_read),
+      STORE("store_group_too_new", group_too_new, still_read),
+      STORE("store_not_committed", not_committed, still_read),
+      STORE("store_not_awaited", not_awaited, "without having waited"),
+      STORE("store_unfenced", unfenced, "without fence_proxy_async()"),
+      STORE("store_read_back_early", read_back_early, "reads global memory"),
+      ASYNC_TWINS(load_over_source, 64, still_read),
+      ASYNC_TWINS(store_awaited_by_another, 64, still_read),
+      ASYNC_CASE("fence_after_arrival", fence_between, Fence::by_writer_late, Fence::by_writer, 64, "fenced too late"),
+      ASYNC_CORRECT("fence_by_the_reader", fence_between<Fence::by_reader>, 64),
+      ASYNC_CORRECT("fence_by_a_neighbour", fence_between<Fence::by_neighbour>, 64),
   };
+#undef COPY
+#undef STORE
 }
 
 }  // namespace

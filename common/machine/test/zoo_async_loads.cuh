@@ -6,73 +6,39 @@
 namespace flash {
 namespace {
 
-template <bool wrong>
-__global__ void load_read_early(Memory* m, const __grid_constant__ TensorMap map) {
+enum class Load { right, read_early, other_mbarrier, another_warp, over_load, over_stores_unfenced };
+
+/// Two loads, two mbarriers: each warp reads the one that it has waited for. Threads have cleared the slots, and the async proxy may write first.
+template <Load mistake>
+__global__ void two_loads(Memory* m, const __grid_constant__ TensorMap map) {
   const Shared shared;
   start(shared);
-  if (me() == 0) {
-    mbarrier_arrive_expect_tx(shared.barrier(0), slot_bytes);
-    tma_load(shared.slot(0), map, shared.barrier(0), 0, 0, 0, 0);
+  shared.slot(warp())[lane()] = 0;
+  if (mistake != Load::over_stores_unfenced) fence_proxy_async();
+  __syncthreads();
+  for (int i = 0; i < 2 && me() == 0; ++i) {
+    unsigned* const to = shared.slot(mistake == Load::over_load ? 0 : i);
+    mbarrier_arrive_expect_tx(shared.barrier(i), slot_bytes);
+    tma_load(to, map, shared.barrier(i), 0, 8 * i, 0, 0);  // BUG load_over_load | load_over_stores_unfenced
   }
-  if (!wrong) mbarrier_wait(shared.barrier(0), 0);
-  m->out[me()] = shared.slot(0)[me()];  // BUG load_read_early
-  if (wrong) mbarrier_wait(shared.barrier(0), 0);
+  const int awaited = mistake == Load::other_mbarrier ? 1 : warp();
+  if (mistake != Load::read_early) mbarrier_wait(shared.barrier(awaited), 0);
+  const unsigned* const slot = shared.slot(mistake == Load::right ? warp() : 0);
+  m->out[me()] = slot[lane()];  // BUG load_read_early | other_mbarrier_awaited | load_awaited_by_another_warp
+  mbarrier_wait(shared.barrier(1 - awaited), 0);
 }
 
-/// Two loads, two mbarriers; the wait for one says nothing about the other.
-template <bool wrong>
-__global__ void other_mbarrier_awaited(Memory* m, const __grid_constant__ TensorMap map) {
+/// Two loads for one phase, which expects so many bytes.
+template <int expected>
+__global__ void both_loads(Memory* m, const __grid_constant__ TensorMap map) {
   const Shared shared;
   start(shared);
   if (me() == 0) {
-    for (int i = 0; i < 2; ++i) {
-      mbarrier_arrive_expect_tx(shared.barrier(i), slot_bytes);
-      tma_load(shared.slot(i), map, shared.barrier(i), 0, 8 * i, 0, 0);
-    }
-  }
-  mbarrier_wait(shared.barrier(1), 0);
-  m->out[me()] = shared.slot(wrong ? 0 : 1)[me()];  // BUG other_mbarrier_awaited
-  mbarrier_wait(shared.barrier(0), 0);
-}
-
-/// Each warp waits for one load; warp 1 reads the tile that warp 0 has waited for.
-template <bool wrong>
-__global__ void load_awaited_by_another_warp(Memory* m, const __grid_constant__ TensorMap map) {
-  const Shared shared;
-  start(shared);
-  if (me() == 0) {
-    for (int i = 0; i < 2; ++i) {
-      mbarrier_arrive_expect_tx(shared.barrier(i), slot_bytes);
-      tma_load(shared.slot(i), map, shared.barrier(i), 0, 8 * i, 0, 0);
-    }
-  }
-  mbarrier_wait(shared.barrier(warp()), 0);
-  m->out[me()] = shared.slot(wrong ? 0 : warp())[lane()];  // BUG load_awaited_by_another_warp
-}
-
-/// Two loads for one phase, which expects the bytes of one of them.
-template <bool wrong>
-__global__ void too_few_bytes(Memory* m, const __grid_constant__ TensorMap map) {
-  const Shared shared;
-  start(shared);
-  if (me() == 0) {
-    mbarrier_arrive_expect_tx(shared.barrier(0), wrong ? slot_bytes : 2 * slot_bytes);
+    mbarrier_arrive_expect_tx(shared.barrier(0), expected);
     for (int i = 0; i < 2; ++i) tma_load(shared.slot(i), map, shared.barrier(0), 0, 8 * i, 0, 0);  // BUG too_few_bytes
   }
-  mbarrier_wait(shared.barrier(0), 0);
-  m->out[me()] = shared.slot(1)[me()];
-}
-
-template <bool wrong>
-__global__ void too_many_bytes(Memory* m, const __grid_constant__ TensorMap map) {
-  const Shared shared;
-  start(shared);
-  if (me() == 0) {
-    mbarrier_arrive_expect_tx(shared.barrier(0), wrong ? slot_bytes + 16 : slot_bytes);
-    tma_load(shared.slot(0), map, shared.barrier(0), 0, 0, 0, 0);
-  }
   mbarrier_wait(shared.barrier(0), 0);  // BUG too_many_bytes
-  m->out[me()] = shared.slot(0)[me()];
+  m->out[me()] = shared.slot(1)[me()];
 }
 
 /// The second wait still has the parity of the first phase, which is over.
@@ -89,38 +55,6 @@ __global__ void parity_not_flipped(Memory* m, const __grid_constant__ TensorMap 
     m->out[64 * i + me()] = shared.slot(0)[me()];
     __syncthreads();
   }
-}
-
-template <bool wrong>
-__global__ void load_over_load(Memory* m, const __grid_constant__ TensorMap map) {
-  const Shared shared;
-  start(shared);
-  if (me() == 0) {
-    for (int i = 0; i < 2; ++i) {
-      if (!wrong && i == 1) mbarrier_wait(shared.barrier(0), 0);
-      mbarrier_arrive_expect_tx(shared.barrier(i), slot_bytes);
-      tma_load(shared.slot(0), map, shared.barrier(i), 0, 8 * i, 0, 0);  // BUG load_over_load
-    }
-  }
-  mbarrier_wait(shared.barrier(1), 0);
-  m->out[me()] = shared.slot(0)[me()];
-  if (wrong) mbarrier_wait(shared.barrier(0), 0);
-}
-
-/// Threads clear a slot, then the TMA fills it: the async proxy may write first.
-template <bool wrong>
-__global__ void load_over_stores_unfenced(Memory* m, const __grid_constant__ TensorMap map) {
-  const Shared shared;
-  start(shared);
-  shared.slot(0)[me()] = 0;
-  if (!wrong) fence_proxy_async();
-  __syncthreads();
-  if (me() == 0) {
-    mbarrier_arrive_expect_tx(shared.barrier(0), slot_bytes);
-    tma_load(shared.slot(0), map, shared.barrier(0), 0, 0, 0, 0);  // BUG load_over_stores_unfenced
-  }
-  mbarrier_wait(shared.barrier(0), 0);
-  m->out[me()] = shared.slot(0)[me()];
 }
 
 template <bool wrong>
@@ -188,24 +122,24 @@ __global__ void mbarrier_overwritten(Memory* m, const __grid_constant__ TensorMa
 
 std::vector<AsyncCase> load_cases() {
   const char* const not_landed = " has landed";
+#define LOAD(name, mistake, says) ASYNC_CASE(name, two_loads, Load::mistake, Load::right, 64, says)
+#define BYTES(name, bytes, says) ASYNC_CASE(name, both_loads, bytes, 2 * slot_bytes, 64, says)
   return {
-      async_case<load_read_early<true>, load_read_early<false>, 64>("load_read_early", not_landed),
-      async_case<other_mbarrier_awaited<true>, other_mbarrier_awaited<false>, 64>("other_mbarrier_awaited", not_landed),
-      async_case<load_awaited_by_another_warp<true>, load_awaited_by_another_warp<false>, 64>(
-          "load_awaited_by_another_warp", "has not waited for its mbarrier"),
-      async_case<too_few_bytes<true>, too_few_bytes<false>, 64>("too_few_bytes", not_landed),
-      async_case<too_many_bytes<true>, too_many_bytes<false>, 64>("too_many_bytes", "lacks 16 bytes"),
-      async_case<parity_not_flipped<true>, parity_not_flipped<false>, 64>("parity_not_flipped", "wrong parity"),
-      async_case<load_over_load<true>, load_over_load<false>, 64>("load_over_load", "the load overwrites"),
-      async_case<load_over_stores_unfenced<true>, load_over_stores_unfenced<false>, 64>("load_over_stores_unfenced",
-                                                                                        "without fence_proxy_async()"),
-      async_case<mbarrier_unfenced_for_the_tma<true>, mbarrier_unfenced_for_the_tma<false>, 64>("mbarrier_unfenced_for_the_tma",
-                                                                                                "first fence_mbarrier_init()"),
-      async_case<buffers_overlap<true>, buffers_overlap<false>, 64>("buffers_overlap", "the same shared memory"),
-      async_case<load_into_next_buffer<true>, load_into_next_buffer<false>, 64>("load_into_next_buffer",
-                                                                                "the same shared memory"),
-      async_case<mbarrier_overwritten<true>, mbarrier_overwritten<false>, 64>("mbarrier_overwritten", "was overwritten"),
+      LOAD("load_read_early", read_early, not_landed),
+      LOAD("other_mbarrier_awaited", other_mbarrier, not_landed),
+      LOAD("load_awaited_by_another_warp", another_warp, "has not waited for its mbarrier"),
+      LOAD("load_over_load", over_load, "the load overwrites"),
+      LOAD("load_over_stores_unfenced", over_stores_unfenced, "without fence_proxy_async()"),
+      BYTES("too_few_bytes", slot_bytes, not_landed),
+      BYTES("too_many_bytes", 2 * slot_bytes + 16, "lacks 16 bytes"),
+      ASYNC_TWINS(parity_not_flipped, 64, "wrong parity"),
+      ASYNC_TWINS(mbarrier_unfenced_for_the_tma, 64, "first fence_mbarrier_init()"),
+      ASYNC_TWINS(buffers_overlap, 64, "the same shared memory"),
+      ASYNC_TWINS(load_into_next_buffer, 64, "the same shared memory"),
+      ASYNC_TWINS(mbarrier_overwritten, 64, "was overwritten"),
   };
+#undef LOAD
+#undef BYTES
 }
 
 }  // namespace

@@ -91,31 +91,22 @@ __global__ void consumer_not_awaited(Memory* m, const __grid_constant__ TensorMa
   }
 }
 
-template <bool wrong>
-__global__ void arrival_before_store(Memory* m, const __grid_constant__ TensorMap) {
+enum class Announced { by_mbarrier, by_mbarrier_early, by_name, by_name_early };
+
+/// An arrival before the store that it is to announce.
+template <Announced how>
+__global__ void one_store(Memory* m, const __grid_constant__ TensorMap) {
   const Shared shared;
   start(shared, 32);
+  constexpr bool named = how >= Announced::by_name;
+  const auto arrive = [&] { named ? named_barrier_arrive(1, 64) : mbarrier_arrive(shared.barrier(0)); };
   if (warp() == 0) {
-    if (wrong) mbarrier_arrive(shared.barrier(0));
+    if (how == Announced::by_mbarrier_early || how == Announced::by_name_early) arrive();
     shared.slot(0)[lane()] = m->in[lane()];
-    if (!wrong) mbarrier_arrive(shared.barrier(0));
+    if (how == Announced::by_mbarrier || how == Announced::by_name) arrive();
   } else {
-    mbarrier_wait(shared.barrier(0), 0);
-    m->out[lane()] = shared.slot(0)[lane()];  // BUG arrival_before_store
-  }
-}
-
-/// bar.arrive before the store that it is to announce.
-template <bool wrong>
-__global__ void announced_early(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  if (warp() == 0) {
-    if (wrong) named_barrier_arrive(1, 64);
-    shared.slot(0)[lane()] = m->in[lane()];
-    if (!wrong) named_barrier_arrive(1, 64);
-  } else {
-    named_barrier_sync(1, 64);
-    m->out[lane()] = shared.slot(0)[lane()];  // BUG announced_early
+    named ? named_barrier_sync(1, 64) : mbarrier_wait(shared.barrier(0), 0);
+    m->out[lane()] = shared.slot(0)[lane()];  // BUG arrival_before_store | announced_early
   }
 }
 
@@ -229,36 +220,33 @@ __global__ void all_wait_for_loads(Memory* m, const __grid_constant__ TensorMap 
   m->out[me()] = shared.slot(warp())[lane()];
 }
 
-template <Ring ring, Ring right>
-AsyncCase ring_case(const char* name, const char* says) {
-  return async_case<two_slots<ring>, two_slots<right>, 64>(name, says);
-}
-
 std::vector<AsyncCase> ring_cases() {
   const char* const race = "the same shared memory";
+#define RING(name, mistake, right, says) ASYNC_CASE(name, two_slots, Ring::mistake, Ring::right, 64, says)
+#define ANNOUNCED(name, how) ASYNC_CASE(name, one_store, Announced::how##_early, Announced::how, 64, race)
   return {
-      ring_case<Ring::refilled_early, Ring::right>("ring_refilled_early", "one arrival too many"),
-      ring_case<Ring::other_slot, Ring::right>("ring_other_slot", " has landed"),
-      ring_case<Ring::released_early, Ring::right>("ring_released_early", race),
-      ring_case<Ring::one_lane_early, Ring::one_lane>("ring_released_by_one_lane", race),
-      async_case<producer_not_counted<true>, producer_not_counted<false>, 96>("producer_not_counted", race),
-      async_case<consumer_not_counted<true>, consumer_not_counted<false>, 96>("consumer_not_counted", race),
-      async_case<consumer_not_awaited<true>, consumer_not_awaited<false>, 96>("consumer_not_awaited", race),
-      async_case<arrival_before_store<true>, arrival_before_store<false>, 64>("arrival_before_store", race),
-      async_case<announced_early<true>, announced_early<false>, 64>("announced_early", race),
-      async_case<mbarrier_not_published<true>, mbarrier_not_published<false>, 64>("mbarrier_not_published",
-                                                                                  "first __syncthreads()"),
-      async_case<circular_wait<true>, circular_wait<false>, 64>("circular_wait", "deadlock"),
-      async_case<arrival_missing<true>, arrival_missing<false>, 64>("arrival_missing", "deadlock"),
-      async_case<arrival_too_many<true>, arrival_too_many<false>, 64>("arrival_too_many", "deadlock"),
-      async_case<named_barrier_count<true>, named_barrier_count<false>, 96>("named_barrier_count",
-                                                                            "but 96 threads are awaited"),
-      async_case<named_barrier_id<true>, named_barrier_id<false>, 64>("named_barrier_id", "deadlock"),
-      async_case<registers_not_given_up<true>, registers_not_given_up<false>, 384>("registers_not_given_up", "deadlock"),
-      correct_case<two_slots<Ring::bulk>, 64>("ring_of_bulk_loads"),
-      correct_case<phase_skipped, 64>("phase_skipped"),
-      correct_case<all_wait_for_loads, 64>("all_wait_for_loads"),
+      RING("ring_refilled_early", refilled_early, right, "one arrival too many"),
+      RING("ring_other_slot", other_slot, right, " has landed"),
+      RING("ring_released_early", released_early, right, race),
+      RING("ring_released_by_one_lane", one_lane_early, one_lane, race),
+      ASYNC_TWINS(producer_not_counted, 96, race),
+      ASYNC_TWINS(consumer_not_counted, 96, race),
+      ASYNC_TWINS(consumer_not_awaited, 96, race),
+      ANNOUNCED("arrival_before_store", by_mbarrier),
+      ANNOUNCED("announced_early", by_name),
+      ASYNC_TWINS(mbarrier_not_published, 64, "first __syncthreads()"),
+      ASYNC_TWINS(circular_wait, 64, "deadlock"),
+      ASYNC_TWINS(arrival_missing, 64, "deadlock"),
+      ASYNC_TWINS(arrival_too_many, 64, "deadlock"),
+      ASYNC_TWINS(named_barrier_count, 96, "but 96 threads are awaited"),
+      ASYNC_TWINS(named_barrier_id, 64, "deadlock"),
+      ASYNC_TWINS(registers_not_given_up, 384, "deadlock"),
+      ASYNC_CORRECT("ring_of_bulk_loads", two_slots<Ring::bulk>, 64),
+      ASYNC_CORRECT("phase_skipped", phase_skipped, 64),
+      ASYNC_CORRECT("all_wait_for_loads", all_wait_for_loads, 64),
   };
+#undef RING
+#undef ANNOUNCED
 }
 
 }  // namespace

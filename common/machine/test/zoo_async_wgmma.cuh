@@ -14,66 +14,43 @@ __device__ inline void fill_tiles(const Shared& shared, int tiles, bool fence = 
 }
 __device__ inline void leave(Memory* m, float x) { m->out[me()] = __float_as_uint(x); }
 
-template <bool wrong>
-__global__ void tiles_unfenced(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  start(shared);
-  fill_tiles(shared, 2, !wrong);
-  const auto Q = k_major<64>(shared.tile(0)), K = k_major<64>(shared.tile(1));
-  float S[32];
-  wgmma_fence();
-  wgmma<__half>(S, Q(0), K(0), false);  // BUG tiles_unfenced
-  wgmma_commit();
-  wgmma_wait<0>(S);
-  leave(m, S[0]);
-}
+enum class Product {
+  right,
+  tiles_unfenced,
+  tile_not_landed,
+  read_early,
+  not_committed,
+  accumulators_unfenced,
+  tile_overwritten
+};
 
-/// The TMA loads the first box of K.
-template <bool wrong>
-__global__ void tile_not_landed(Memory* m, const __grid_constant__ TensorMap map) {
+/// The TMA loads the first box of K, and one thread overwrites the tile in the end.
+template <Product mistake>
+__global__ void one_product(Memory* m, const __grid_constant__ TensorMap map) {
   const Shared shared;
   start(shared);
-  fill_tiles(shared, 2);
-  if (me() == 0) {
+  fill_tiles(shared, 2, mistake != Product::tiles_unfenced);
+  if (me() == 0 && mistake != Product::tiles_unfenced) {
     mbarrier_arrive_expect_tx(shared.barrier(0), slot_bytes);
     tma_load(shared.tile(1), map, shared.barrier(0), 0, 0, 0, 0);
   }
-  if (!wrong) mbarrier_wait(shared.barrier(0), 0);
+  if (mistake != Product::tiles_unfenced && mistake != Product::tile_not_landed) mbarrier_wait(shared.barrier(0), 0);
   __syncthreads();
   const auto Q = k_major<64>(shared.tile(0)), K = k_major<64>(shared.tile(1));
   float S[32];
   wgmma_fence();
-  wgmma<__half>(S, Q(0), K(0), false);  // BUG tile_not_landed
+  wgmma<__half>(S, Q(0), K(0), false);  // BUG tiles_unfenced | tile_not_landed
+  if (mistake != Product::not_committed) wgmma_commit();
+  if (mistake == Product::tile_overwritten && me() == 0) shared.tile(1)[0] = __float2half(2.0f);  // BUG tile_overwritten
+  if (mistake != Product::read_early) wgmma_wait<0>(S);                                           // BUG product_not_committed
+  leave(m, S[0]);                                                                                 // BUG accumulators_read_early
+  for (float& x : S) x *= 0.5f;
+  if (mistake != Product::accumulators_unfenced) wgmma_fence();
+  wgmma<__half>(S, Q(1), K(1), true);  // BUG accumulators_unfenced
   wgmma_commit();
   wgmma_wait<0>(S);
-  if (wrong) mbarrier_wait(shared.barrier(0), 0);
-  leave(m, S[0]);
-}
-
-template <bool wrong>
-__global__ void accumulators_read_early(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  fill_tiles(shared, 2);
-  const auto Q = k_major<64>(shared.tile(0)), K = k_major<64>(shared.tile(1));
-  float S[32];
-  wgmma_fence();
-  wgmma<__half>(S, Q(0), K(0), false);
-  wgmma_commit();
-  if (!wrong) wgmma_wait<0>(S);
-  leave(m, S[0]);  // BUG accumulators_read_early
-  if (wrong) wgmma_wait<0>(S);
-}
-
-template <bool wrong>
-__global__ void product_not_committed(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  fill_tiles(shared, 2);
-  const auto Q = k_major<64>(shared.tile(0)), K = k_major<64>(shared.tile(1));
-  float S[32];
-  wgmma_fence();
-  wgmma<__half>(S, Q(0), K(0), false);
-  if (!wrong) wgmma_commit();
-  wgmma_wait<0>(S);  // BUG product_not_committed
+  __syncthreads();
+  if (me() == 0) shared.tile(1)[0] = __float2half(2.0f);
   leave(m, S[0]);
 }
 
@@ -101,24 +78,6 @@ __global__ void product_group_too_new(Memory* m, const __grid_constant__ TensorM
 }
 
 template <bool wrong>
-__global__ void accumulators_unfenced(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  fill_tiles(shared, 2);
-  const auto Q = k_major<64>(shared.tile(0)), K = k_major<64>(shared.tile(1));
-  float S[32];
-  wgmma_fence();
-  wgmma<__half>(S, Q(0), K(0), false);
-  wgmma_commit();
-  wgmma_wait<0>(S);
-  for (float& x : S) x *= 0.5f;
-  if (!wrong) wgmma_fence();
-  wgmma<__half>(S, Q(1), K(1), true);  // BUG accumulators_unfenced
-  wgmma_commit();
-  wgmma_wait<0>(S);
-  leave(m, S[0]);
-}
-
-template <bool wrong>
 __global__ void operand_in_registers_overwritten(Memory* m, const __grid_constant__ TensorMap) {
   const Shared shared;
   fill_tiles(shared, 1);
@@ -137,24 +96,6 @@ __global__ void operand_in_registers_overwritten(Memory* m, const __grid_constan
   wgmma_commit();
   wgmma_wait<0>(O);
   leave(m, O[0]);
-}
-
-/// One thread prepares the tile for the next iteration.
-template <bool wrong>
-__global__ void tile_overwritten(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  start(shared);
-  fill_tiles(shared, 2);
-  const auto Q = k_major<64>(shared.tile(0)), K = k_major<64>(shared.tile(1));
-  float S[32];
-  wgmma_fence();
-  wgmma<__half>(S, Q(0), K(0), false);
-  wgmma_commit();
-  if (!wrong) wgmma_wait<0>(S);
-  if (!wrong) __syncthreads();
-  if (me() == 0) shared.tile(1)[0] = __float2half(2.0f);  // BUG tile_overwritten
-  wgmma_wait<0>(S);
-  leave(m, S[0]);
 }
 
 /// Two products of two groups with a tile of K each. Complete is one; a load replaces the tile of the other.
@@ -232,24 +173,21 @@ __global__ void output_over_shared_tile(Memory* m, const __grid_constant__ Tenso
 }
 
 std::vector<AsyncCase> wgmma_cases() {
+#define PRODUCT(name, mistake, says) ASYNC_CASE(name, one_product, Product::mistake, Product::right, 128, says)
   return {
-      async_case<tiles_unfenced<true>, tiles_unfenced<false>, 128>("tiles_unfenced", "without fence_proxy_async()"),
-      async_case<tile_not_landed<true>, tile_not_landed<false>, 128>("tile_not_landed", " has landed"),
-      async_case<accumulators_read_early<true>, accumulators_read_early<false>, 128>("accumulators_read_early",
-                                                                                     "touches accumulators"),
-      async_case<product_not_committed<true>, product_not_committed<false>, 128>("product_not_committed", "wgmma_commit()"),
-      async_case<product_group_too_new<true>, product_group_too_new<false>, 128>("product_group_too_new", "newer group"),
-      async_case<accumulators_unfenced<true>, accumulators_unfenced<false>, 128>("accumulators_unfenced",
-                                                                                 "wgmma without wgmma_fence()"),
-      async_case<operand_in_registers_overwritten<true>, operand_in_registers_overwritten<false>, 128>(
-          "operand_in_registers_overwritten", "A in registers was changed"),
-      async_case<tile_overwritten<true>, tile_overwritten<false>, 128>("tile_overwritten", "still reads"),
-      async_case<tile_of_newest_group_refilled<true>, tile_of_newest_group_refilled<false>, 160>(
-          "tile_of_newest_group_refilled", "still reads"),
-      async_case<ring_without_slack<true>, ring_without_slack<false>, 128>("ring_without_slack", "still reads"),
-      async_case<output_over_shared_tile<true>, output_over_shared_tile<false>, 256>("output_over_shared_tile",
-                                                                                     "the same shared memory"),
+      PRODUCT("tiles_unfenced", tiles_unfenced, "without fence_proxy_async()"),
+      PRODUCT("tile_not_landed", tile_not_landed, " has landed"),
+      PRODUCT("accumulators_read_early", read_early, "touches accumulators"),
+      PRODUCT("product_not_committed", not_committed, "wgmma_commit()"),
+      PRODUCT("accumulators_unfenced", accumulators_unfenced, "wgmma without wgmma_fence()"),
+      PRODUCT("tile_overwritten", tile_overwritten, "still reads"),
+      ASYNC_TWINS(product_group_too_new, 128, "newer group"),
+      ASYNC_TWINS(operand_in_registers_overwritten, 128, "A in registers was changed"),
+      ASYNC_TWINS(tile_of_newest_group_refilled, 160, "still reads"),
+      ASYNC_TWINS(ring_without_slack, 128, "still reads"),
+      ASYNC_TWINS(output_over_shared_tile, 256, "the same shared memory"),
   };
+#undef PRODUCT
 }
 
 }  // namespace
