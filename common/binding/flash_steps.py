@@ -149,6 +149,12 @@ def _require(holds, why):
         raise ValueError(f"flash_steps: {why}")
 
 
+def _numbers(x, name):
+    x = x if isinstance(x, Tensor) else torch.tensor(x, device="cpu")
+    _require(not x.is_floating_point() and x.dtype != torch.bool, f"{name} have to be whole numbers")
+    return x.to(torch.int64)
+
+
 def _require_tensors(*given):
     _require(all(isinstance(x, Tensor) for x in given), "q, k, v, qkv, kv, caches, a bias, sinks and alibi_slopes have to be tensors")
 
@@ -509,7 +515,7 @@ def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, return_lse=Fal
     _require_tensors(q, k, v)
     _require(q.dim() == k.dim() == v.dim() == 3, "q, k and v have to be [total, H, d]")
     _require(options.get("bias") is None, "packed sequences have no bias; alibi_slopes are allowed")
-    ends = [torch.as_tensor(x, dtype=torch.int32) for x in (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)]
+    ends = [_numbers(x, "cu_seqlens") for x in (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)]
     _require(
         ends[0].dim() == 1 and ends[0].shape == ends[1].shape and ends[0].shape[0] > 1,
         "cu_seqlens have as many entries for q as for k, and two at least",
@@ -544,6 +550,8 @@ def _as_flash_attn(
 ):
     """With return_attn_probs also L and None: nobody has P."""
     _unsupported(block_table=block_table)
+    for ours, name in (("scale", "softmax_scale"), ("window", "window_size"), ("return_lse", "return_attn_probs")):
+        _require(ours not in options, f"{ours} is {name} here")
     options |= {"dropout_p": dropout_p, "softcap": softcap, "alibi_slopes": alibi_slopes, "deterministic": deterministic}
     O, L = attend(*tensors, scale=softmax_scale, causal=causal, window=window_size, return_lse=True, **options)
     return (O, L, None) if return_attn_probs else O
@@ -630,7 +638,7 @@ def flash_attn_with_kvcache(
     for cache, x in zip((k_cache, v_cache), new):
         fits = x.dim() == 4 and x.shape == (B, x.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
         _require(fits, f"k and v have to be [{B}, n, Hkv, d], like the cache also in dtype and device")
-    known = torch.as_tensor(M if cache_seqlens is None else cache_seqlens).reshape(-1).tolist()
+    known = _numbers(M if cache_seqlens is None else cache_seqlens, "cache_seqlens").reshape(-1).tolist()
     known = known * B if len(known) == 1 else known
     ends = [n + (k.shape[1] if new else 0) for n in known]
     _require(len(ends) == B and min(known) >= 0 and max(ends) <= M, f"cache_seqlens are {known}; allowed: {B} from 0, with k up to {M}")
@@ -644,14 +652,20 @@ def flash_attn_with_kvcache(
         # What is left of each cache is a sequence without queries.
         queries = [N * s + n for s in range(B) for n in (0, N)] + [N * B]
         keys = [step * s + n for s in range(B) for n in (0, ends[s])] + [len(caches[0])]
+        # Hopper's kernels multiply what is behind a sequence, too, by 0, and an unused part of a cache may hold NaN.
+        if q.is_cuda and q.dtype != torch.float32 and how.get("stage") in (None, "08") and how.get("variant") is None:
+            how["variant"] = "options"
         O, L = attention_varlen(seen[0].flatten(0, 1), *caches, queries, keys, return_lse=True, **how)
         return O.unflatten(0, (B, N)), L.unflatten(1, (B, N)).transpose(0, 1)
 
     if new:
         attend(**options, _only_checks=True)
     for cache, x in zip((k_cache, v_cache), new):
-        for s in range(B):
-            cache[s, known[s] : ends[s]] = x[s]
+        if len(set(known)) == 1:
+            cache[:, known[0] : ends[0]] = x
+        else:
+            for s in range(B):
+                cache[s, known[s] : ends[s]] = x[s]
     O, L = attend(**options)
     return (O, L) if return_softmax_lse else O
 

@@ -260,6 +260,7 @@ class OnCPU(unittest.TestCase):
         before = [x.clone() for x in caches]
         for why, options in (
             ("from 0, with k up to 12", {"cache_seqlens": 12}),
+            ("whole numbers", {"cache_seqlens": 2.5}),
             ("block_table is not", {"block_table": q}),
             ("alike", {"v": q}),
             ("also in dtype", {"k": k.float(), "v": v.float()}),

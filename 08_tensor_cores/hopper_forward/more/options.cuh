@@ -16,8 +16,8 @@
 //   they scale S first, and take the maximum in each tile. A bias takes registers, so their tiles
 //   are small.
 // - Work in a ragged batch is a tile of a sequence, from the table. The tensor maps know only the
-//   whole batch, so a tile may reach into the next sequence: its keys are masked there, and threads
-//   store O.
+//   whole batch, so a tile may reach into the next sequence: its keys are masked there, its values
+//   are multiplied by 0, so they have to be finite, and threads store O.
 //
 // Grid: one block per SM. Block: consumer warpgroups, then one for the producer. A consumer owns 64
 // rows of S and O, each of its warps 16. HBM: Q once, K and V once per tile of Q whose window they
