@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(THREADS)
       // Read after write: below each thread reads rows and columns of P and dS.
       __syncthreads();
 
-      // dQ_i += dS K_j: column x of some rows.
+      // dQ_i += dS K_j: column x of some rows, in each tile j the same thread's: no barrier.
       const int x = threadIdx.x % d, y = threadIdx.x / d * ROWS;
       float dQ_reg[ROWS] = {};
       for (int k = 0; k < Bc; ++k)

@@ -9,7 +9,7 @@
 //
 // New since step 3: e^x is 2^(x log2 e), one instruction (ex2) after a multiplication, where expf
 // takes eight. The scale is folded into that factor, c: S stays as the product leaves it, and m is
-// a maximum of products, by which only L has to be scaled.
+// a maximum of products (the scale is positive), by which only L has to be scaled.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of
 // 8.

@@ -12,7 +12,7 @@
 // A warp computes 32 rows. Its lanes form a grid, y = 0..3 and x = 0..7: a lane has rows y, y + 4,
 // ..., y + 28 and keys x, x + 8, x + 16, x + 24 of S, and two runs of four columns of O. Its l is
 // the sum over its own keys; 8 lanes add theirs after the loop. It needs all keys of its rows, so P
-// goes through shared memory, within a warp. Br = 64, since Q, K, V and P then fill 45 of 48 KB.
+// goes through shared memory, within a warp. Br = 64, since Q, K, V and P then fill 44 of 48 KB.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
 //   common/run standalone.cu -- 100 2 0

@@ -33,7 +33,7 @@ template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes, int Warps 
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int GROUP_THREADS = Warps * WARP, THREADS = Groups * GROUP_THREADS;
-  static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of a half's columns of dQ
+  static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of a group's columns of dQ
   static constexpr int SCORE_ROWS = Br * ScoreLanes / GROUP_THREADS;
   static constexpr int KEY_ROWS = Bc * KeyLanes / GROUP_THREADS;
   static constexpr int QUERY_ROWS = Br * QUERY_LANES / GROUP_THREADS;
@@ -42,7 +42,7 @@ struct BackwardShape {
   using Scores = ThreadTile<SCORE_ROWS, Bc / ScoreLanes, ScoreLanes, Warps, SCORE_RUN>;
   // dV or dK: [Bc, Width]
   using KeyGradient = ThreadTile<KEY_ROWS, Width / KeyLanes, KeyLanes, Warps, 4, 4>;
-  // dQ, or in step 2 the columns of a half: [Br, Width / Groups]
+  // dQ, or from step 2 on the columns of a half: [Br, Width / Groups]
   using QueryGradient =
       ThreadTile<QUERY_ROWS, Width / Groups / QUERY_LANES, QUERY_LANES, Warps, 1, 4>;
 

@@ -85,17 +85,17 @@ __global__ void __launch_bounds__(THREADS)
     fa2_forward(int N, bool causal, const uint4* Q, const uint4* K, const uint4* V, uint4* O) {
   __shared__ uint4 Q_smem[Br][d / 8 + PAD], K_smem[Bc][d / 8 + PAD], V_smem[Bc][d / 8 + PAD];
   const size_t head = size_t(blockIdx.y) * N * (d / 8);  // where it begins
-  const int row0 = blockIdx.x * Br, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int query0 = blockIdx.x * Br, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, t = lane % 4;  // this thread's columns: 2 t and 2 t + 1 of each 8
   const int y = 16 * warp + g;           // its rows: y and y + 8
 
-  load_tile(Q_smem, Q + head, row0, N);
+  load_tile(Q_smem, Q + head, query0, N);
   float O_reg[d / 8][4] = {}, m[2], l[2] = {};  // l: of this thread's columns alone
   for (int r = 0; r < 2; ++r) m[r] = -INFINITY;
 
-  for (int col0 = 0; col0 < (causal ? min(N, row0 + Br) : N); col0 += Bc) {
-    load_tile(K_smem, K + head, col0, N);
-    load_tile(V_smem, V + head, col0, N);
+  for (int key0 = 0; key0 < (causal ? min(N, query0 + Br) : N); key0 += Bc) {
+    load_tile(K_smem, K + head, key0, N);
+    load_tile(V_smem, V + head, key0, N);
     // Read after write: each thread reads rows of Q, K and V that others have loaded.
     __syncthreads();
 
@@ -114,9 +114,9 @@ __global__ void __launch_bounds__(THREADS)
 
     // The softmax, in powers of 2: e^(s / sqrt(d)) = 2^(factor s). 4 lanes share a row.
     const float factor = 1.44269504f / sqrtf(d);
-    if (col0 + Bc > N || (causal && col0 + Bc > row0))  // in other tiles every key is visible
+    if (key0 + Bc > N || (causal && key0 + Bc > query0))  // in other tiles every key is visible
       for (int e = 0; e < Bc / 2; ++e) {
-        const int i = row0 + y + e % 4 / 2 * 8, j = col0 + e / 4 * 8 + 2 * t + e % 2;
+        const int i = query0 + y + e % 4 / 2 * 8, j = key0 + e / 4 * 8 + 2 * t + e % 2;
         if (j >= N || (causal && j > i)) S[e / 4][e % 4] = -INFINITY;
       }
     for (int r = 0; r < 2; ++r) {
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(THREADS)
 
   for (int r = 0; r < 2; ++r) {
     for (int other = 1; other < 4; other *= 2) l[r] += __shfl_xor_sync(0xFFFFFFFFu, l[r], other);
-    const int i = row0 + y + 8 * r;
+    const int i = query0 + y + 8 * r;
     if (i >= N) continue;
     unsigned* const row = reinterpret_cast<unsigned*>(O + head + i * (d / 8));
     for (int n = 0; n < d / 8; ++n)

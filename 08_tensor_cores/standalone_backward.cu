@@ -114,16 +114,16 @@ __global__ void __launch_bounds__(THREADS)
                  const float* L, const float* D, float* dQ, half* dK, half* dV) {
   __shared__ Tile K_smem, V_smem, Q_smem, dO_smem, dS_smem;  // dS transposed: [keys, queries]
   const size_t head = size_t(blockIdx.y) * N;                // its first row
-  const int col0 = blockIdx.x * B, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int key0 = blockIdx.x * B, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int y = threadIdx.x / 32 * 16;  // the warp's first row in a product
 
-  load_tile(K_smem, K + head * d, col0, N);
-  load_tile(V_smem, V + head * d, col0, N);
+  load_tile(K_smem, K + head * d, key0, N);
+  load_tile(V_smem, V + head * d, key0, N);
   Sums dK_reg = {}, dV_reg = {};
 
-  for (int row0 = causal ? col0 : 0; row0 < N; row0 += B) {
-    load_tile(Q_smem, Q + head * d, row0, N);
-    load_tile(dO_smem, dO + head * d, row0, N);
+  for (int query0 = causal ? key0 : 0; query0 < N; query0 += B) {
+    load_tile(Q_smem, Q + head * d, query0, N);
+    load_tile(dO_smem, dO + head * d, query0, N);
     // Read after write: each warp reads rows of all four tiles that others have loaded.
     // Write after read: the next dS overwrites the last one.
     __syncthreads();
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int k = 0; k < 4; ++k) ldmatrix_x4(A[k], &V_smem[y + lane % 16][2 * k + lane / 16]);
     add_product<true>(dP, A, dO_smem);
     for (int e = 0; e < 32; ++e) {
-      const int j = col0 + y + g + e % 4 / 2 * 8, i = row0 + e / 4 * 8 + 2 * t + e % 2;
+      const int j = key0 + y + g + e % 4 / 2 * 8, i = query0 + e / 4 * 8 + 2 * t + e % 2;
       const bool visible = i < N && j < N && (!causal || j <= i);
       float &s = S[e / 4][e % 4], &dp = dP[e / 4][e % 4];  // which become P and dS
       s = visible ? expf(s / sqrtf(d) - L[head + i]) : 0.0f;
@@ -158,12 +158,12 @@ __global__ void __launch_bounds__(THREADS)
       ldmatrix_x4_trans(A[k], &dS_smem[16 * k + lane / 16 * 8 + lane % 8][y / 8 + lane / 8 % 2]);
     add_product<false>(dQ_reg, A, K_smem);
     for (int e = 0; e < 32; ++e) {
-      const int i = row0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
+      const int i = query0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
       if (i < N) atomicAdd(&dQ[(head + i) * d + c], dQ_reg[e / 4][e % 4]);
     }
   }
   for (int e = 0; e < 32; ++e) {
-    const int j = col0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
+    const int j = key0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
     if (j >= N) continue;
     dK[(head + j) * d + c] = dK_reg[e / 4][e % 4];
     dV[(head + j) * d + c] = dV_reg[e / 4][e % 4];

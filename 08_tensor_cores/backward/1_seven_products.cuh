@@ -30,7 +30,7 @@
 // ../parts
 //   backward_tiles.cuh   first: all words of the steps, and who owns what
 //   prepare.cuh          the kernel that runs before: D, and L next to it
-//   large_L.cuh, weights.cuh   P from scores and L; dS from P, dP and D
+//   weights.cuh, query_stats.cuh   P from scores and L; dS from P, dP and D
 //   sum_of_dQ.cuh        from step 2 on: the order of dQ_accum; the kernel that runs after
 //   accumulators.cuh, tile.cuh   as in ../forward
 //   launch_backward.cuh  last: workspaces, what a Variant says
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   // Write after write: without a tile of K nothing has waited for the copies to Q's buffer, where
   // dQ is staged.
   cp_async_wait_all();
-  // Write after write: nor for those of other threads.
+  // Write after write: other threads have waited for their copies, too.
   __syncthreads();
   dQ.each([&](float& x, int) { x *= problem.scale; });
   write_rows(all.dQ.head(b, h), query0 + warp_row, dQ, Q_smem.below(warp_row));

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
         __syncwarp();
       }
-      // Packed once, for the tile and the product: otherwise nvcc spills.
+      // Packed here, for P^T's tile and both products: otherwise nvcc spills.
       const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt(St_or_dPt);
       if (first_half) store_in_lane_order(rows, Pt_or_dSt);
       if (!first_half) store(rows, St_or_dPt);

@@ -8,7 +8,8 @@
 //
 // New since step 4, with the same tiles: scale and log2 e are folded into the exponent. One fused
 // multiply-add and one ex2 per element of P are left (parts/softmax.cuh), where step 4 scales,
-// subtracts, and calls expf. m is the maximum of the products, not of the scores.
+// subtracts, and calls expf. m is the maximum of the products, not of the scores, as the scale is
+// positive.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the
 // 4 lanes of a quad.

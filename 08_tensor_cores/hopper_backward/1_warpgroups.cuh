@@ -35,7 +35,7 @@
 //   panels_backward.cuh   first: a block's KeyWork, shared memory and loads; P
 //   share_of_dQ.cuh       steps 1 to 3: dQ by all warpgroups; whole_dQ.cuh: step 4, dQ by one
 //   panels.cuh            tiles, products, rings, as in ../hopper_forward
-//   weights.cuh           L and D of a tile, dS
+//   query_stats.cuh       L and D of a tile, dS
 //   prepare.cuh, sum_of_dQ.cuh   the kernels before and after; tiles of queries, dQ_accum
 //   launch_hopper_backward.cuh   last: which kernel is the fastest where
 #pragma once

@@ -5,8 +5,8 @@
 //                      right(col), transposed(), left_transposed(col)
 //   BackwardTensors    what the host passes, with L and D of all queries           prepare.cuh
 //   SharedTiles        K, V, and what comes and goes with each tile of queries     below
-//   exponentiate()     scores become P, (8.11)                                     large_L.cuh
-//   softmax_backward() dP becomes dS, (8.13)                                       weights.cuh
+//   exponentiate()     scores become P, (8.11)                                     weights.cuh
+//   softmax_backward() dP becomes dS, (8.13)                                       query_stats.cuh
 //   add_to_dQ()        from step 2 on: (8.16), in the order of dQ_accum            below
 //   of_half()          from step 3 on: the tile of this thread's half              below
 //
@@ -30,8 +30,8 @@
 #pragma once
 
 #include "08_tensor_cores/parts/addresses.cuh"
-#include "08_tensor_cores/parts/large_L.cuh"
 #include "08_tensor_cores/parts/sum_of_dQ.cuh"
+#include "08_tensor_cores/parts/weights.cuh"
 
 namespace flash::tensor_cores {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "08_tensor_cores/parts/launch_hopper_backward.cuh"
 #include "08_tensor_cores/parts/panels.cuh"
+#include "08_tensor_cores/parts/query_stats.cuh"
 #include "08_tensor_cores/parts/sum_of_dQ.cuh"
-#include "08_tensor_cores/parts/weights.cuh"
 
 namespace flash::tensor_cores {
 namespace {

@@ -1,5 +1,5 @@
-// What every kernel needs: CUDA, or its twin on the CPU, and the problem. Of this folder's headers
-// the ladder needs kernel, exponent and rows; the others serve odd d (copy_rows) and more/.
+// What every kernel needs: CUDA, or its twin on the CPU, and the problem. Of this folder's other
+// headers a reader of the ladder needs exponent and rows.
 #pragma once
 
 #include "common/attention/problem.hpp"

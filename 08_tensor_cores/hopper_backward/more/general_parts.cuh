@@ -2,8 +2,8 @@
 // the rule of the scores, P by the large-L rule, and their Variant.
 #pragma once
 
-#include "08_tensor_cores/parts/large_L.cuh"
 #include "08_tensor_cores/parts/panels_backward.cuh"
+#include "08_tensor_cores/parts/weights.cuh"
 #include "common/parts/score_rule.cuh"
 
 namespace flash::tensor_cores {
