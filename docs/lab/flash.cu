@@ -1,5 +1,5 @@
 // Five more kernels with a line missing: the way from a softmax to FlashAttention. Judged at each save by
-//   common/run --strict --watch docs/lab/flash.cu
+//   common/run --watch docs/lab/flash.cu
 // Stuck? Press h, twice for the answer. docs/chapters/03_online_softmax.md derives lines 1 to 4, docs/chapters/04_fa1_forward.md line 5.
 #include "judge.hpp"
 
@@ -95,6 +95,7 @@ int main() {
   judge("5 of 5, flash", out, {27.9925f, 35, 39.5438f, 42.5684f},
         "YOUR LINE 5: a thread that is early overwrites the tile that the others still read");
   std::printf(
-      "All five are right: that is FlashAttention. Next: docs/chapters/00_introduction.md, and a kernel with more to write,\n"
-      "docs/course/course.py blank 03_online_sum mine\n");
+      "All five are right: that is FlashAttention. Next: write more of a kernel, judged at each save:\n"
+      "  docs/course/course.py blank 03_online_sum mine && docs/course/course.py watch mine 03_online_sum\n"
+      "Or read docs/chapters/00_introduction.md\n");
 }

@@ -1,5 +1,5 @@
 // Five kernels. In each of them one line is missing: yours. This command judges them at each save, and shows the first that is wrong:
-//   common/run --strict --watch docs/lab/puzzles.cu
+//   common/run --watch docs/lab/puzzles.cu
 // Stuck? Press h, twice for the answer. docs/chapters/cuda_from_zero.md explains what you need. To begin anew: git checkout docs/lab/puzzles.cu
 #include "judge.hpp"
 
@@ -66,5 +66,5 @@ int main() {
   attention<<<1, 8>>>(a, v, out);
   judge("5 of 5, attention", out, std::vector<float>(8, 50.4407f),
         "YOUR LINE 5: sum() adds an expression over all threads; divide one sum by the other");
-  std::printf("All five are right. Next: common/run --strict --watch docs/lab/flash.cu, five lines to FlashAttention\n");
+  std::printf("All five are right. Next: press n, or common/run --watch docs/lab/flash.cu: five lines to FlashAttention\n");
 }

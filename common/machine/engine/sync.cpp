@@ -8,6 +8,8 @@
 #include "common/machine/engine/worker.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 namespace flash {
 namespace machine {
@@ -103,8 +105,11 @@ std::uint64_t Worker::warp_operation(const WarpRequest& request, Site site, cons
                : "lane " + std::to_string(self.lane()) + " calls it with a mask that names only " + lanes_of(request.mask));
   }
   if ((mask & ~warp.present) != 0) {
+    std::array<char, 64> fits{};
+    if (request.operation == WarpOperation::syncwarp && request.mask == 0xffffffffu)
+      std::snprintf(fits.data(), fits.size(), "; it is the default, and __syncwarp(0x%x) fits,", warp.present);
     refuse("the mask names " + lanes_of(mask & ~warp.present) + ", which the block of " +
-           std::to_string(scheduler.threads().size()) + " threads does not have");
+           std::to_string(scheduler.threads().size()) + " threads does not have" + fits.data());
   }
   if ((mask & warp.exited) != 0) refuse("the mask names " + lanes_of(mask & warp.exited) + ", which exited before");
 

@@ -141,7 +141,7 @@ struct Variable {
   Variable(const volatile void* at, std::size_t bytes, const char* name, bool constant, Site site = Site::here());
 };
 
-int print(const char* format, ...);
+__attribute__((format(printf, 1, 2))) int print(const char* format, ...);
 [[noreturn]] void unsupported(const std::string& what, Site);
 [[noreturn]] void unsupported(const char* what, Site);  // for kernels, whose memory is not the host's
 

@@ -5,9 +5,11 @@ import difflib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
+import select
 import shlex
 import shutil
 import signal
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 
 import keys
 import rewrite
@@ -58,7 +61,7 @@ def arguments():
     if "--" in words:
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
     options = parser.parse_args(words)
-    options.program, options.hints = program, 0
+    options.program, options.listener = program, None
     if not re.fullmatch(r"forward|reverse|random:\d{1,19}", options.order):
         parser.error(f"--order is '{options.order}'; allowed: forward, reverse, random:SEED")
     for path in map(pathlib.Path, options.files):
@@ -84,13 +87,17 @@ def newest(*folders):
 
 
 def made(command, what):
-    """Runs a command. A terminal shows how far it is, on one line."""
-    output = ""
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        for line in process.stdout:
-            output += line
+    """Runs a command. A terminal shows how far it is and for how long, on one line."""
+    output, part, begin = b"", b" ", time.time()
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        while part:
             if sys.stderr.isatty():
-                print(f"\r{what} {line[: line.find(']') + 1]}\x1b[K", end="", file=sys.stderr, flush=True)
+                far = re.findall(rb"^\[.*?\]", output, re.M)
+                print(f"\r{what} {far[-1].decode() if far else ''} {time.time() - begin:.0f} s\x1b[K", end="", file=sys.stderr, flush=True)
+            if select.select([process.stdout], [], [], 1)[0]:
+                part = os.read(process.stdout.fileno(), 1 << 16)
+                output += part
+    output = output.decode(errors="replace")
     print("\r\x1b[K" if sys.stderr.isatty() else "", end="", file=sys.stderr, flush=True)
     if process.returncode:
         told = re.search(r"CMake Error at .*\n+((?:  .*\n)+)|(.*\b[Ee]rror\b.*)|(.*)\n*$", output)
@@ -133,16 +140,19 @@ def prelude(build, compiler, flags):
     return ["-include", str(header)]
 
 
-WARNINGS = ("-Wempty-body", "-Wunused-value", "-Wuninitialized", "-Waddress", "-Wunused-result")  # that explain a beginner's mistake
+# That explain a beginner's mistake.
+WARNINGS = ("-Wempty-body", "-Wunused-value", "-Wuninitialized", "-Waddress", "-Wunused-result", "-Wformat")
 
 
 def show_warnings(log, project, without):
     """Those about the user's own lines, on one line each."""
-    said = re.findall(rf"^(.+?:\d+):\d+: (warning: .*?) \[(?:{'|'.join(WARNINGS)})\]$", log, re.M)
+    said = re.findall(rf"^(.+?:\d+):\d+: (warning: .*?) \[(?:{'|'.join(WARNINGS)})(?:=|-extra-args|-insufficient-args)?\]$", log, re.M)
     for place, text in sorted(dict(reversed(said)).items(), key=lambda each: int(each[0].rpartition(":")[2])):
         text = re.sub(r"ignoring return value of .*\b(__shfl\w+)\(.*", r"nobody takes the result of \1()", text)
         file = pathlib.Path(place.rpartition(":")[0]).resolve()
-        if file in project.done and place not in without and "ignoring return" not in text:
+        types = [(aka or kind).replace("long long", "long") for kind, aka in re.findall(r" type '([^']+)'(?: .aka '([^']+)')?", text)]
+        harmless = "ignoring return" in text or (len(types) == 2 and types[0] == types[1])
+        if file in project.done and place not in without and not harmless:
             print(f"{place}: {text}", file=sys.stderr, flush=True)
 
 
@@ -160,6 +170,8 @@ def why_not(log):
     text = re.sub(r"location '\*\((\w+) \+ .*", r"element of \1, which points to const", text)
     text = re.sub(r".*numeric literal operator 'operator\"\"(\w+)'", r"\1 follows a number: is a '*' missing between the two?", text)
     text = re.sub(r"no matching function for call to '(__shfl\w+)\(.*", r"\1() takes a mask, a value, and a lane or distance", text)
+    text = re.sub(r".*(?:conver.* to '.*Site'|call to '__syncthreads').*", "an argument too many; __syncthreads() takes none", text)
+    text += ": threadIdx and its like have parts: threadIdx.x" if re.search("'(?:const )?(?:uint3|dim3)'", text) else ""
     text += ": an element of an array is name[index]" if re.match(r"(invalid operands|no matching function).*\*", text) else ""
     rest = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
     if match := re.match(r"'?([\w./]+)'?(?: file not found|: No such file or directory)", text):
@@ -189,6 +201,10 @@ def compiled(options, folder):
     here = pathlib.Path.cwd()
     files = [pathlib.Path(f).relative_to(here) if pathlib.Path(f).is_relative_to(here) else f for f in options.files]
     sources = [project.add(file) for file in files]
+    for path, text in project.texts.items():
+        copy = folder / "read" / path.relative_to(path.anchor)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(text)
     for place in without:
         if place not in project.used:
             raise Stop(f"--without {place[0]}:{place[1]}: the program does not use this file")
@@ -222,6 +238,20 @@ def compiled(options, folder):
     raise Stop(why_not(log))
 
 
+SLOW = "still running; what takes a GPU a millisecond takes minutes here. A smaller problem, if it takes one: FILE.cu -- ARGUMENTS"
+
+
+def waited_for(process):
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which is the program's
+    try:
+        return process.wait(5)
+    except subprocess.TimeoutExpired:
+        say(SLOW)
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
 def run(options, folder):
     program = compiled(options, folder)
     environment = {**os.environ, "FLASH_SIMT_ORDER": options.order, "FLASH_SIMT_TARGET": options.target}
@@ -229,7 +259,7 @@ def run(options, folder):
     for name, value in {
         "FLASH_RUN_STRICT": options.strict,
         "FLASH_RUN_COUNTS": options.counts,
-        "FLASH_RUN_HINTS": options.hints,  # how many the puzzles of docs/lab give
+        "FLASH_RUN_RIGHT": folder / "right",  # where the puzzles of docs/lab note which of them are right
         "FLASH_RUN_BRIEF": options.watch,  # no word about kernels in which nothing is found
         "FLASH_RUN_JSON": options.json and report,
     }.items():
@@ -237,16 +267,18 @@ def run(options, folder):
         if value:
             environment[name] = str(value)
     environment["FLASH_RUN_DONE"] = str(folder / "done")
+    environment["FLASH_RUN_READ"] = str(folder / "read")  # the files as they were compiled, which findings quote
     environment.setdefault("FLASH_SIMT_STEPS", str(1 << 25))  # an endless loop ends after seconds
     begin = time.time()
-    process = subprocess.Popen([program, *options.program], env=environment, stdout=sys.stderr if options.json else None)
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        status = process.wait(5)
-    except subprocess.TimeoutExpired:
-        say("still running; what takes a GPU a millisecond takes minutes here. A smaller problem, if it takes one: FILE.cu -- ARGUMENTS")
-        status = process.wait()
-    signal.signal(signal.SIGINT, previous)
+    process = subprocess.Popen(
+        [program, *options.program],
+        env=environment,
+        stdin=subprocess.DEVNULL if options.listener else None,  # the keys are the watch's
+        stdout=sys.stderr if options.json else None,
+    )
+    status = options.listener.listen(process, folder / "right") if options.listener else waited_for(process)
+    if status is None:
+        return 2
     done = (folder / "done").read_text() if (folder / "done").is_file() else ""
     code = 2 if done.startswith("unsupported") else 1 if done.startswith("found") else 3 if status != 0 else 0
     if code == 3:
@@ -279,32 +311,98 @@ def stamps(files):
     return [os.stat(file).st_mtime_ns for file in files] if all(map(os.path.exists, files)) else None
 
 
-def wants_more(options):
-    """Waits for a save, or on a terminal for a key."""
-    say(f"waits for you to save {' or '.join(options.files)}{'' if keys.on_terminal() else '; Ctrl-C ends it'}")
-    file = pathlib.Path(options.files[0])
-    text = file.read_text(errors="replace") if file.is_file() else ""
-    following = re.search(r"Next: common/run .*?(\w+\.cu)\b", text)
-    offered = {"h": "hint"} if '"judge.hpp"' in text else {}  # which gives them
-    offered |= ({"n": f"next file, {following[1]}"} if following else {}) | {"q": "quit"}
-    key = keys.wait_for(lambda: stamps(options.files) not in (options.saved, None), offered)
-    options.hints = options.hints + 1 if key == "h" else 0
-    if key == "n":
-        options.files = [str(file.with_name(following[1]))]
-    print("\033[2J\033[H" if sys.stdout.isatty() and key != "q" else "", end="", flush=True)  # a clear screen
-    return key != "q"
+class Watch:
+    """Judges again at each save. Saves and keys count while a program runs, too."""
+
+    def __init__(self, options, keyboard):
+        self.options, self.keyboard = options, keyboard
+        self.right, self.hints, self.before = None, Counter(), []  # puzzles that are right, hints per puzzle, files before this one
+        options.listener = self
+
+    def text(self):
+        file = pathlib.Path(self.options.files[0])
+        return file.read_text(errors="replace") if file.is_file() else ""
+
+    def puzzles(self):
+        return re.findall(r'\bjudge\("(.+?)"', self.text())
+
+    def puzzle(self):
+        """The first that is not right, by its name; "" if there is none."""
+        if self.right is None and (line := re.search(r"// YOUR LINE (\d)", self.text())):  # nothing has compiled so far
+            return dict(enumerate(self.puzzles(), 1)).get(int(line[1]), "")
+        return next((name for name in self.puzzles() if name not in (self.right or [])), "")
+
+    def following(self):
+        name = re.search(r"Next: .*?common/run .*?(\w+\.cu)\b", self.text())
+        return name and pathlib.Path(self.options.files[0]).with_name(name[1]).is_file() and name[1]
+
+    def offered(self):
+        forward = {"h": "hint"} if self.puzzle() else {"n": f"next file, {self.following()}"} if self.following() else {}
+        back = {"p": f"previous file, {os.path.basename(self.before[-1][0])}"} if self.before else {}
+        return {**forward, **back, "q": "quit"}
+
+    def hint(self):
+        name, hints = self.puzzle(), pathlib.Path(self.options.files[0]).with_name("hints.txt")
+        line = re.search(rf"^{re.escape(name)}: (.*) \|\| (.*)$", hints.read_text() if hints.is_file() else "", re.M)
+        if line:
+            told = (f"Hint: {line[1]}", f"Answer: {line[2]}", "There is no other hint.")
+            print(f"  {told[min(self.hints[name], 2)]}", flush=True)
+            self.hints[name] += 1
+
+    def interrupted(self, seconds):
+        """Waits so long. Did a save or a key end the waiting?"""
+        key = self.keyboard.pressed(seconds)
+        if key == "h":
+            self.hint()
+        elif key and key in self.offered():
+            self.key = key
+        return self.key != "" or stamps(self.options.files) not in (self.saved, None)
+
+    def listen(self, process, right):
+        """The program's status. None: a save or a key has ended it, and what it found is not worth saying."""
+        slow = time.time() + (2 if self.puzzles() else 5)
+        try:
+            while process.poll() is None and not self.interrupted(0.05):
+                if time.time() > slow:
+                    slow = math.inf
+                    say("still running: perhaps an endless loop; save to stop it" if self.puzzles() else SLOW)
+            return process.returncode
+        finally:
+            process.kill()
+            process.wait()
+            self.right = right.read_text().splitlines() if right.is_file() else self.right
+
+    def judge(self):
+        """Returns the exit code, and whether to go on."""
+        options = self.options
+        self.saved, self.key = stamps(options.files), ""
+        code = judged(options)
+        if not self.interrupted(0):
+            say(f"waits for you to save {' or '.join(options.files)}{'' if self.keyboard.on_terminal else '; Ctrl-C ends it'}")
+            self.keyboard.offer(self.offered())
+            while not self.interrupted(0.2):
+                pass
+        if self.key == "n":
+            self.before.append(options.files)
+            options.files, self.right = [str(pathlib.Path(options.files[0]).with_name(self.following()))], None
+        if self.key == "p":
+            options.files, self.right = self.before.pop(), None
+        print("\033[2J\033[H" if sys.stdout.isatty() and self.key != "q" else "", end="", flush=True)  # a clear screen
+        return code, self.key != "q"
 
 
 def main():
-    options, code = arguments(), 2
-    try:
-        while True:
-            options.saved = stamps(options.files)
-            code = judged(options)
-            if not options.watch or not wants_more(options):
-                return code
-    except KeyboardInterrupt:
-        return code
+    options, code, more = arguments(), 2, True
+    if not options.watch:
+        return judged(options)
+    with keys.Keys() as keyboard:
+        try:
+            watch = Watch(options, keyboard)
+            while more:
+                code, more = watch.judge()
+        except KeyboardInterrupt:
+            pass
+    return code
 
 
 sys.exit(main())

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 namespace flash::plain {
@@ -129,13 +130,15 @@ std::vector<Folded> folded(const std::vector<Finding>& findings) {
   return all;
 }
 
-/// The lines that a finding names, as they are in their files.
+/// The lines that a finding names, as they were in their files when these were compiled.
 void print_lines(const std::vector<std::string>& places) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::size_t colon = places[i].rfind(':');
     if (colon == std::string::npos || (i > 0 && places[i] == places[i - 1])) continue;
     const std::string path = places[i].substr(0, colon);
-    std::ifstream file(path);
+    const char* const read = std::getenv("FLASH_RUN_READ");
+    std::ifstream file(read == nullptr ? path : read + std::filesystem::weakly_canonical(path).string());
+    if (!file) file = std::ifstream(path);
     if (!file) file = std::ifstream(FLASH_SOURCE_DIR "/" + path);
     const int number = std::atoi(places[i].c_str() + colon + 1);
     std::string line;

@@ -106,6 +106,8 @@ class File:
                 stack.append(self.code[k])
             elif self.code[k].text in CLOSE:
                 if CLOSE[self.code[k].text] != stack[-1].text:
+                    if CLOSE[self.code[k].text] not in (open.text for open in stack):
+                        self.refuse(self.code[k], f"this '{self.code[k].text}' closes nothing")
                     break
                 stack.pop()
                 if not stack:
@@ -183,6 +185,10 @@ def macro_parameters(file, token):
     return file.text[opening.end : file.text.index(")", opening.end)].replace("\\\n", " ").replace(",", " ").split()
 
 
+def macros_of(file):
+    return {b.text for a, b in zip(file.tokens, file.tokens[1:]) if a.text == b.directive == "define"}
+
+
 def launches(file):
     code = file.code
     for i, token in enumerate(code):
@@ -203,6 +209,9 @@ def launches(file):
             end += 1
         else:
             file.refuse(token, "this <<< has no >>> with arguments behind it")
+        shape = file.split(i + 1, end - 1)
+        if len(shape) == 1 and not token.directive and not macros_of(file) & {t.text for t in code[i + 1 : end]}:
+            file.refuse(token, "a launch takes two numbers, <<<blocks, threads>>>")
         name = file.source(first, i - 1)
         quoted = '"' + name.replace(THEIRS, "flash").replace("\\", "\\\\").replace('"', '\\"') + '"'
         if token.directive == "define" and name in macro_parameters(file, token):
@@ -387,6 +396,16 @@ def qualifiers(file):
             file.edit(token.begin, token.end, "")
 
 
+def checked_formats(file):
+    """printf() of a literal: the compiler knows the format of the function that it becomes."""
+    calls = [k for k, token in enumerate(file.code[:-2]) if token.text == "printf" and file.code[k + 1].text == "("]
+    if any(file.code[k - 1].kind == "word" and file.code[k - 1].text not in ("return", "else", "do") for k in calls):
+        return  # another one, which the file declares
+    for k in calls:
+        if file.code[k + 2].kind == "string" and file.code[k - 1].text not in (".", "->", "::"):
+            file.edit(file.code[k].begin, file.code[k].end, "::flash::plain::print")
+
+
 def leave_out(file, line):
     """The barrier, guard or statement that begins on a line."""
     on_line = [k for k, t in enumerate(file.code) if file.line_of(t) == line and t.directive == ""]
@@ -412,6 +431,12 @@ def leave_out(file, line):
 
 
 TYPES = set("void bool char short int long unsigned signed float double size_t float2 float3 float4 int2 int3 int4 half __half".split())
+HOST_CLASSES = set("string vector map set list deque mutex lock_guard thread function unique_ptr shared_ptr sort to_string".split())
+HOST_FUNCTIONS = {  # what a kernel has instead
+    **dict.fromkeys("rand srand getenv system fopen fclose fscanf scanf sleep usleep".split(), ", which no kernel can call"),
+    **dict.fromkeys(("puts", "putchar", "fprintf", "fputs"), '; a kernel prints by printf("%g\\n", x)'),
+    **{"exit": "; a kernel ends a thread by return", "abort": "; a kernel stops by assert(false) or __trap()"},
+}
 PLAIN = TYPES | {"static", "inline", "const", "*", "&"}
 
 
@@ -444,7 +469,19 @@ def refuse_what_nvcc_does(file, inside):
     code, functions, all_words = file.code, functions_of(file, inside), {}
     for name, words, *_ in functions:
         all_words.setdefault(name.text, []).append(set(words))
-    macros = {b.text for a, b in zip(file.tokens, file.tokens[1:]) if a.text == b.directive == "define"}
+    macros = macros_of(file)
+    for (name, shift), before in zip(zip(code, code[1:]), [None, *code]):
+        declared = all_words.get(name.text, []) if name.text not in macros else []
+        if shift.text == "<<<" and declared and all(w <= PLAIN | {"__device__", "__host__"} for w in declared):
+            file.refuse(name, f"{name.text} is launched, but is no kernel: declare it as __global__ void {name.text}(...)")
+        if (
+            shift.text == "<<"
+            and declared
+            and all("__global__" in w for w in declared)
+            and before
+            and before.text in (";", "{", "}", ")", "else")
+        ):
+            file.refuse(name, f"a kernel is started by {name.text}<<<blocks, threads>>>: three '<' and three '>', each in one piece")
     for token, words, body, unsure in functions:
         kernel, host = "__global__" in words, "__host__" in words or not {"__global__", "__device__"} & set(words)
         if kernel and words[-1] in TYPES - {"void"}:
@@ -457,11 +494,15 @@ def refuse_what_nvcc_does(file, inside):
             if not host and behind == "<<<":
                 file.refuse(code[k], f"{token.text} launches kernel {name}: dynamic parallelism is not simulated; launch it from the host")
             if not host and (name in ("new", "delete") and behind != "(" or name in ("malloc", "free") and behind == "("):
-                file.refuse(code[k], f"{name} in {token.text}: a heap of kernels is not simulated; pass it memory from cudaMalloc")
+                file.refuse(code[k], f"{name} in {token.text} is valid CUDA, but kernels have no heap here; pass it memory from cudaMalloc")
+            if not host and before == "::" and code[k - 2].text == "std" and name in HOST_CLASSES:
+                file.refuse(code[k], f"std::{name} is the host's: nvcc refuses it in a kernel")
+            if not host and name in ("throw", "try"):
+                file.refuse(code[k], f"{name}: kernels have no exceptions")
             if code[k].directive or behind != "(" or name in other or before in (".", "->"):
                 continue
-            if not host and name == "exit" and name not in all_words:
-                file.refuse(code[k], "exit() is a function of the host; a kernel ends a thread by return")
+            if not host and name in HOST_FUNCTIONS and name not in all_words and (before != "::" or code[k - 2].text == "std"):
+                file.refuse(code[k], f"{name}() is a function of the host{HOST_FUNCTIONS[name]}")
             if not host and re.match(r"cuda(?!Grid|Trigger)[A-Z]", name) and name not in all_words:
                 why = ", where it waits for the whole kernel; __syncthreads() waits for the threads of a block" * ("Synchronize" in name)
                 file.refuse(code[k], f"{name}() is a function of the host, to be called outside of kernels{why}")
@@ -489,6 +530,7 @@ def rewrite(name, text, without=()):
     device_variables(file, inside)
     launches(file)
     launch_calls(file)
+    checked_formats(file)
     qualifiers(file)
     for line in without:
         leave_out(file, line)
@@ -500,6 +542,7 @@ class Project:
 
     def __init__(self, root, folders=(), without=()):
         self.root, self.folders, self.done = pathlib.Path(root), [pathlib.Path(f).resolve() for f in folders], {}
+        self.texts = {}  # as they were read
         self.without = without  # pairs of a path and a line
         self.used = set()
 
@@ -510,7 +553,7 @@ class Project:
         if real in self.done:
             return self.done[real]
         to = self.done[real] = self.root / real.relative_to(real.anchor)
-        text = real.read_text(errors="replace")
+        text = self.texts[real] = real.read_text(errors="replace")
         for include in re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', text, re.M):
             for folder in [real.parent, *self.folders]:
                 found = folder / include

@@ -1,8 +1,11 @@
 """common/run: what the rewriter leaves alone and what it turns launches into, what is found and where, and exit codes."""
 
 import json
+import os
 import pathlib
+import pty
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -54,7 +57,7 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 2 --counts x.cu:1: cub/cub.cuh is not simulated: write .* by hand ;; #include <cub/cub.cuh>
 2 --counts x.cu:2: k launches kernel f: dynamic ;; __global__ void f(int*) {}\n__global__ void k(int* x) { f<<<1, 1>>>(x); }
 2 --counts block \(0,0,0\), thread \(0,0,0\): it launches kernel f: ;; __global__ void f(int*) {}\nstruct S { __device__ void g(int* x) { f<<<1, 1>>>(x); } };\n__global__ void k(int* x) { S().g(x); }
-2 --counts x.cu:1: new in k: .* cudaMalloc ;; __global__ void k(int* x) { int* p = new int[4]; *p = *x; }
+2 --counts x.cu:1: new in k is valid CUDA, .* cudaMalloc ;; __global__ void k(int* x) { int* p = new int[4]; *p = *x; }
 2 --counts x.cu:1: there is no header none.h ;; #include <none.h>
 2 --counts x.cu:2: cudaTextureObject_t is not simulated \(read the array by its pointer ;; __global__ void k(\n    cudaTextureObject_t t) {}
 2 --without=2 x.cu:2: nothing to leave out ;; __global__ void k(int*) {\n}
@@ -66,6 +69,18 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 2 --counts x.cu:2: a kernel is started by k<<<blocks, threads>>> ;; __global__ void k(int*) {}\nvoid f(int* x) { k(x); }
 2 --counts x.cu:1: kernel k returns int: nvcc requires __global__ void ;; __global__ int k(int*) { return 1; }
 2 --counts x.cu:1: __shfl_xor was removed from CUDA for GPUs since Volta ;; __global__ void k(int* x) { *x = __shfl_xor(*x, 1); }
+2 --counts x.cu:2: this '\)' closes nothing ;; __global__ void k(int* x) {\n  *x = 1);\n}
+2 --counts x.cu:2: k is launched, but is no kernel ;; void k(int* x) { *x = 1; }
+2 --counts x.cu:2: std::mutex is the host's ;; #include <mutex>\n__global__ void k(int*) { std::mutex m; }
+2 --counts x.cu:1: try: kernels have no exceptions ;; __global__ void k(int* x) { try { *x = 1; } catch (...) {} }
+2 --counts x.cu:2: a launch takes two numbers ;; __global__ void k(int*) {}\nvoid f(int* x) { k<<<8>>>(x); }
+2 --counts x.cu:2: .*: three '<' and three ;; __global__ void k(int*) {}\nvoid f(int* x) { k<<1, 8>>(x); }
+2 --counts x.cu:1: does not compile: an argument too many ;; __global__ void k(int*) { __syncthreads(255); }
+2 --counts x.cu:1: .*like have parts: threadIdx.x ;; __global__ void k(int* x) { x[threadIdx] = 1; }
+0 --counts \Akernel j.*nothing ;; #define ONE 1, 1\n#define KERNEL __global__ void\nKERNEL j() {}\nstruct S { S() { j<<<ONE>>>(); } } s;\n__global__ void k(int*) {}
+1 --strict 8..31, .*; it is the default, and __syncwarp\(0xff\) fits ;; __global__ void j() { __syncwarp(); }\nstruct S { S() { j<<<1, 8>>>(); } } s;\n__global__ void k(int*) {}
+1 --counts (?s)out_of_bounds.* 2 \| x\[ ;; struct S { S() { fclose(fopen(__FILE__, "w")); } } s; __global__ void k(int* x) {\nx[threadIdx.x + 32] = 1; }
+0 --counts (?s)cu:1: warning: format '%d' expects.*cu:2: warning: too many ;; __global__ void k(int*) { printf("%d", 1.0);\nprintf("a", 1); }
 0 --counts (?s)cu:2: warning: .*'if'.*cu:3: .*no effect.*cu:4: .*not call.*cu:5: .*result of __shfl.*cu:6: .*'s' is used uninit ;; __global__ void k(int* x) { int i = threadIdx.x, s;\nif (i > 3);\nx[i] == 1;\n__syncthreads;\n__shfl_sync(~0, i, 1);\ns += i;\nx[i] = s; }
 1 --strict \[same_value\] .*, but each time the same value ;; __global__ void k(int* x) { *x = 5; }
 0 --counts remark \[divergent_barrier\] .* wait in __syncthreads at \S*x.cu:2, the rest exited ;; __global__ void k(int*) { for (int d = 16; d > 0; d /= 2) if (threadIdx.x < d)\n__syncthreads(); }
@@ -191,6 +206,51 @@ int main() {
         self.file(PAGE["cpp"], "block_sum.cu")
         done = subprocess.run([str(RUN), "block_sum.cu"], cwd=self.folder, capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout + done.stderr), (1, PAGE["text"]))
+
+
+LAB = HERE.parents[2] / "docs/lab"
+ANSWERS = tuple(re.findall(r"\|\| (.*)", (LAB / "hints.txt").read_text())[:5])
+ENDLESS = (("for (;;) out[i] = 1;",), "an endless loop; save to stop it")
+STEPS = [  # a key or the lines of puzzles.cu that are saved, and what is said then
+    ((), "1 of 5, twice: .*not yet.*quit"),
+    ("h", "Hint: Write"),
+    ("h", r"Answer: out\[i\]"),
+    (("2 a[i];",), "cu:9: does not compile.*quit"),
+    ("h", "no other hint"),
+    ENDLESS,
+    (ANSWERS[:1], "twice: .*right.*guard: .*the numbers are right, but the kernel was stopped.*quit"),
+    ("h", "Hint: .return. ends"),
+    (ANSWERS, "n.* next file, flash.cu.*quit"),
+    ("n", "1 of 5, safe.* hint .*previous file, puzzles.cu.*quit"),
+    ("p", "All five are right.*next file, flash.cu.*quit"),
+    ENDLESS,
+]
+
+
+class Watch(unittest.TestCase):
+    def test_keys_and_saves_count_while_a_program_runs(self):
+        for steps in ([*STEPS, ("q", "")], [ENDLESS, ("\x03", "")]):
+            with tempfile.TemporaryDirectory() as folder:
+                for file in ("puzzles.cu", "flash.cu", "judge.hpp", "hints.txt"):
+                    shutil.copy(LAB / file, folder)
+                self.drive(pathlib.Path(folder, "puzzles.cu"), steps)
+
+    def drive(self, puzzles, steps):
+        text = puzzles.read_text()
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(RUN, [RUN, "--watch", puzzles], {**os.environ, "FLASH_SIMT_STEPS": str(1 << 40)})
+        for does, wanted in steps:
+            said = ""
+            if isinstance(does, tuple):
+                lines = iter((*does, *(f"// YOUR LINE {number}" for number in range(len(does) + 1, 6))))
+                puzzles.write_text(re.sub(r"// YOUR LINE \d", lambda _, lines=lines: next(lines), text))
+            else:
+                os.write(terminal, does.encode())
+            while wanted and not re.search(wanted, said, re.S):
+                said += os.read(terminal, 9999).decode()
+            self.assertNotRegex(said, "^[hnp]")  # no echo
+        self.assertNotEqual(os.waitpid(pid, 0)[0], 0)
 
 
 class Project(unittest.TestCase):

@@ -209,7 +209,7 @@ def watch(arguments, build_folder):
             except Usage as error:  # half a file, while an editor saves it
                 print(f"{e.name}: {error}")
             sys.stdout.flush()
-        if key == "n" or (e in right and not keys.on_terminal()):
+        if key == "n" or (e in right and not keys.Keys().on_terminal):
             at = wanted.index(current) + 1
             current = next((e for e in wanted[at:] + wanted[:at] if e not in right), current)
             if key:
