@@ -4,7 +4,6 @@
 #include "common/machine/engine/sanitizer.hpp"
 #include "common/machine/engine/worker.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -19,8 +18,7 @@ void fence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   machine::Worker& worker = machine::running_worker("__threadfence");
   machine::Thread& self = worker.current();
-  for (unsigned i = 0; i < std::min(self.atomic_count, 32u); ++i) worker.observers.acquire(self.atomics[i]);
-  self.atomic_count = 0;
+  worker.observers.acquire(&self.seen);
   worker.observers.release(&self);
   self.fenced = true;
   self.flag_store = nullptr;
@@ -35,7 +33,7 @@ void begin_atomic(void* address, bool writes, bool draws) {
   machine::Thread& self = worker.current();
   if (draws) worker.observers.draw(address);
   if (self.fenced && writes) worker.observers.pass_on(&self, address);
-  self.note_atomic(address);
+  worker.observers.pass_on(address, &self.seen);
 }
 
 void finish_acquire(const void* address) {

@@ -165,7 +165,7 @@ AccessKind flag_access(void* address, std::size_t bytes, AccessKind kind, const 
   const sanitizer::Unwatched unwatched;
   Thread& self = worker->current();
   if (kind == AccessKind::read) {
-    self.note_atomic(address);
+    worker->observers.pass_on(address, &self.seen);
     return AccessKind::load;
   }
   if (!self.fenced || (self.flag_store != nullptr && self.flag_store != from)) return kind;

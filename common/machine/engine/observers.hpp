@@ -25,7 +25,7 @@ class Observers {
   void order(const std::vector<Thread*>&);
   /// What a token orders. Token: the target of an atomic, an mbarrier's phase.
   void release(void* token);
-  void pass_on(void* from, void* token);  ///< what the running thread has released to `from`
+  void pass_on(void* from, void* token);  ///< what `from` has got so far
   void acquire(void* token);
   void draw(void* token);  ///< an atomic, with no fence so far
   bool traced() const { return trace_ != nullptr; }

@@ -339,7 +339,8 @@ void RaceDetector::release(int thread, const void* token) {
 }
 
 void RaceDetector::pass_on(const void* from, const void* token) {
-  if (const auto found = tokens_.find(from); found != tokens_.end()) leave(token, Knowledge(found->second));
+  const auto& tokens = in_device(reinterpret_cast<std::uintptr_t>(from)) ? device_tokens_ : tokens_;
+  if (const auto found = tokens.find(from); found != tokens.end()) leave(token, Knowledge(found->second));
 }
 
 void RaceDetector::leave(const void* token, const Knowledge& knowledge) {

@@ -71,7 +71,6 @@ void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
     thread->copies.clear();
     thread->groups = 0;
     thread->fenced = false;
-    thread->atomic_count = 0;
     thread->steps_left = std::min(options_.steps, share());
     thread->store = options_.steps - thread->steps_left;
     thread->waits_for = 0;

@@ -51,11 +51,7 @@ struct Thread {
   // Fences, for whoever looks for races (atomic.cpp).
   bool fenced = false;  ///< has called a __threadfence; what it did before is left to the token that is this thread
   const void* flag_store = nullptr;  ///< the first to a volatile flag since then, by where it returns to
-  std::array<void*, 32> atomics{};   ///< the targets of the last atomics before the next fence
-  unsigned atomic_count = 0;
-  void note_atomic(void* address) {
-    if (atomic_count == 0 || atomics[(atomic_count - 1) % 32] != address) atomics[atomic_count++ % 32] = address;
-  }
+  bool seen = false;                 ///< the token of what its atomics have met, which its next fence makes known to it
 
   int lane() const { return number % warpSize; }
   int warp() const { return number / warpSize; }
