@@ -532,9 +532,23 @@ def rewrite(name, text, without=()):
     launch_calls(file)
     checked_formats(file)
     qualifiers(file)
+    barriers_of_a_line(file, without)
     for line in without:
         leave_out(file, line)
     return f'#line 1 "{name}"\n' + file.result()
+
+
+def barriers_of_a_line(file, without):
+    """Threads that wait at two barriers of one line have not met: the second gets another string of the same name."""
+    before = number = 0
+    for name, left, right in zip(file.code, file.code[1:], file.code[2:]):
+        if (name.text, left.text, right.text) != ("__syncthreads", "(", ")") or name.directive:
+            continue
+        line = file.line_of(name)
+        number = number + 1 if line == before else 0
+        before = line
+        if number and line not in without:
+            file.edit(right.begin, right.begin, f'{{__FILE__ "\\0" "{number}", __LINE__}}')
 
 
 class Project:

@@ -101,6 +101,7 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 1 --counts \[race\] .*x.cu:4 ;; #include <cuda_fp16.h>\n__global__ void k(int* x) { __shared__ __half2 t[32];\nt[31 - threadIdx.x] = __float2half2_rn(1);\nx[threadIdx.x] = __low2float(t[threadIdx.x] * t[threadIdx.x]); }
 1 --counts \[not_awaited\] .*x.cu:2\n ;; __global__ void k(int* x) { __shared__ int t[32];\nasm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(unsigned(__cvta_generic_to_shared(t + threadIdx.x))), "l"(x + threadIdx.x)); }
 1 --counts \[race\] \S*x.cu:2 writes and \S*x.cu:3 reads ;; __device__ int a, d; __device__ volatile int f;\n__global__ void k(int* x) { if (threadIdx.x == 0) { while (atomicAdd(&a, 0) == 0) {} __threadfence(); f = 1, d = 2, __threadfence(), atomicAdd(&a, 1); }\nif (threadIdx.x == 1) { atomicAdd(&a, 1); while (!f) {} __threadfence(); *x = d; } }
+1 --strict divergent barrier: threads 0..3 wait in __syncthreads at \S*x.cu:2, threads 4..31 wait in __syncthreads at \S*x.cu:2\n ;; __global__ void k(int*) {\nif (threadIdx.x < 4) __syncthreads(); else __syncthreads(); }
 1 --counts \[endless_loop\] .*x.cu:2\n ;; __global__ void k(int*) {\nwhile (true) printf(""); }
 1 --strict divergent .* called from \S*x.cu:4\n ;; __device__ void f() { __syncthreads(); }\n__device__ void g() {\n__syncthreads(); }\n__global__ void k(int*) { if (threadIdx.x) f(); else g(); }
 1 --counts wait in __syncthreads at \S*x.cu:\d\n ;; __global__ void k(int*) {\nif (threadIdx.x % 2) __syncthreads();\nelse __syncthreads(); }
