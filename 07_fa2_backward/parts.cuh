@@ -70,7 +70,7 @@ constexpr ThreadPart held_by_a_thread[] = {
     fa2_forward::part_of<typename Shape::KeyGradient>("dK"),
     fa2_forward::part_of<typename Shape::QueryGradient>("dQ")};
 
-/// One line of a table of sizes (shapes.hpp): start() is that of the file which has the Shape.
+/// One line of a table of sizes (shapes.hpp). start() stands in the file that has the Shape.
 /// speed: as in CompiledShape.
 template <class Shape>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
@@ -227,7 +227,7 @@ std::string refuse(const Problem& p) {
   return queries.empty() ? refuse_row_of_blocks(std::int64_t{p.B} * p.Hkv, p.Nk, 32) : queries;
 }
 
-/// A step of the ladder, for the plain problem alone. Its forward pass has tile sizes of its own.
+/// A step of the ladder, for the plain problem alone. Its forward pass has other tile sizes.
 template <const auto& shapes>
 Variant plain_step(const char* name, const char* idea, bool atomic_dQ = false) {
   return {.name = name,

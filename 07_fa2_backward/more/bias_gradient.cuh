@@ -8,8 +8,8 @@
 //
 // New since options:
 // - A kernel that computes P and dP again. A block that owns a tile of dBias adds up the heads in
-//   their order: it needs no atomics, and no memory for the summands. dQ, dK and dV are those of
-//   options.
+//   their order: it needs no atomics, and no memory for the summands. options computes dQ, dK
+//   and dV.
 //
 // Grid: (tiles of keys * tiles of queries) * matrices of the bias. Block: 8 warps (parts.cuh).
 // HBM: in addition to options, Q, K, V, dO, L, D once for each pair of tiles, and dBias written

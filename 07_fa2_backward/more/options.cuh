@@ -19,6 +19,8 @@
 // - A block of a ragged batch looks up its sequence and narrows all tensors to it. Each sequence
 //   has a last tile, so the last rows, too, are copied 16 bytes at a time.
 // - Dropout multiplies the P of dV, and dP, by Z. P as it was then waits where dS will be.
+// - A deterministic pass takes turns: the kernel is launched `turns` times, each time for every
+//   turns-th tile of keys, so that in one launch a row of dQ gets one addition.
 //
 // Grid: Tc*B*Hkv, in a ragged batch one block per tile of a sequence and key/value head, where a
 // block loops over all query heads that share its key/value head. Block: 8 warps (parts.cuh).

@@ -8,7 +8,7 @@
 //
 // New since options.cuh: a kernel that computes P and dP again, as in chapter 07. A block that owns
 // a tile of dBias adds up the heads in their order: it needs no atomics, and no memory for the
-// summands. dQ, dK and dV are those of options.cuh.
+// summands. options.cuh computes dQ, dK and dV.
 //
 // Grid: (tiles of keys * tiles of queries) * matrices of the bias.
 // Block: warps; a warp owns 16 keys of the tile.
@@ -24,8 +24,8 @@
 namespace flash::tensor_cores::backward_more_bias_gradient {
 namespace {
 
-/// The tile of a block, SIDE x SIDE, as large as fits wherever that kernel runs: each head loads
-/// its four operands anew.
+/// The tile of a block, SIDE x SIDE, the largest that fits wherever that kernel runs: each head
+/// loads its four operands anew.
 template <class BaseShape>
 struct BiasShape {
   static constexpr int Width = BaseShape::Width, SIDE = BaseShape::Br >= 32 ? 64 : 32,

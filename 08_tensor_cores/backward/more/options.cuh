@@ -19,6 +19,8 @@
 // - Dropout draws once: a dropped P becomes -P. dV takes Z o P, which is 0 where P is negative; dS
 //   takes |P| and Z o dP.
 // - A block of a ragged batch looks up its sequence and narrows the tensors to it.
+// - A deterministic pass takes turns: the kernel is launched `turns` times, each time for every
+//   turns-th tile of keys, so that in one launch a row of dQ gets one addition.
 //
 // Grid: Tc*B*Hkv*COLUMN_BLOCKS, in a ragged batch COLUMN_BLOCKS blocks per tile of a sequence and
 //   key/value head, where a block loops over all query heads that share its key/value head.

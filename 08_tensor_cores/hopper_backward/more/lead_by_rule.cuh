@@ -1,5 +1,7 @@
 // 08 Tensor cores, Hopper backward: step 4, `lead`, by a rule of the scores: all of general.cuh and
-// options.cuh but their rules and shapes.
+// options.cuh but their rules and shapes. A deterministic pass takes turns: the kernel is launched
+// `turns` times, each time for every turns-th tile of keys, so that in one launch a row of dQ gets
+// one addition.
 #pragma once
 
 #include "08_tensor_cores/backward/more/options_parts.cuh"
