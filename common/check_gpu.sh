@@ -110,16 +110,16 @@ if part sanitizers; then
       program=$stage
       [ $tool = racecheck ] && [ "${stage##*/}" = 08_tensor_cores ] && program=$racecheck/bin/08_tensor_cores
       python3 -c '
-import json, subprocess, sys
+import sys
+from common.compare.programs import ask
 tool, stage, program = sys.argv[1:]
-def variants(*options): return json.loads(subprocess.run([stage, "--list", "--json", "--pass=backward", *options], stdout=-1).stdout)["variants"]
-small, dtype = "--seq-q 65 --seq-k 97 --head-dim 40 --heads 4 --kv-heads 2", "--dtype " + variants()[0]["dtypes"][0]
+small, dtype = "--seq-q 65 --seq-k 97 --head-dim 40 --heads 4 --kv-heads 2", "--dtype " + ask(stage)["variants"][0]["dtypes"][0]
 for problem in (f"{small} --causal {dtype}", f"--seq 33 --head-dim 59 --layout qkv --bias matrix {dtype}",
                 f"{small} --window 20,5 --softcap 2 {dtype}", f"{small} --dropout 0.3 {dtype}", f"{small} --causal --score lorentz {dtype}",
                 f"{small} --causal --score lorentz --values centroid {dtype}", f"--seq 33 --head-dim 59 --bias matrix --bias-gradient {dtype}",
                 f"--lengths 65:97,0,3:40 --head-dim 40 --heads 4 --kv-heads 2 --causal {dtype}",
                 "--seq-q 130 --seq-k 201 --head-dim 160 --heads 2 --kv-heads 1 --causal --dtype bf16"):
-    for variant in variants(*problem.split()):
+    for variant in ask(stage, problem.split())["variants"]:
         for which in variant["passes"]:
             if not variant["refusal"] and not ("--bias-gradient" in problem and which == "forward"):
                 print(tool, program, "--device gpu --variant", variant["name"], "--pass", which, problem)' "$tool" "$stage" "$program"

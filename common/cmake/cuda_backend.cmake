@@ -66,7 +66,8 @@ target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcom
 # Kernels of the stages spill no registers and put no array into local memory on the architectures that the tile sizes are written for.
 option(FLASH_FAST_NVCC "nvcc hardly optimizes: says whether everything compiles, but nothing of registers or speed" OFF)
 if(FLASH_FAST_NVCC)
-  target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max;-Xcompiler=-O0>")
+  set(CMAKE_CUDA_FLAGS_RELEASE -DNDEBUG)  # its -O3 would be the host compiler's, too
+  target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>")
 elseif("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "^((75|80|90a?)(-real|-virtual)?;?)+$")
   set(FLASH_NO_LOCAL_MEMORY -Xptxas=-warn-spills,-warn-lmem-usage)
 endif()

@@ -9,7 +9,7 @@ COMMANDS = ("plot", "profile")
 
 
 def compare(arguments, folder):
-    """The exit code. `folder`: that of the stage programs, unless --bin names another."""
+    """The exit code. `folder`: that of the stage programs"""
     if arguments and arguments[0] in COMMANDS:
         return importlib.import_module(f".{arguments[0]}", __package__).main(arguments[1:], folder)
     asked = options.parse(arguments, folder)

@@ -33,6 +33,7 @@ The options of a problem are those of the stages, such as --batch, --heads,
 --seq, --head-dim, --bias, --window: 01_naive --help explains them. Default:
 B=1 H=2 N=256, on a GPU B=8 H=12 N=1024; d=64, --causal, --dtype fp32."""
 SWEPT = {"seq": "--seq", "batch": "--batch", "heads": "--heads", "d": "--head-dim", "causal": "--causal", "dtype": "--dtype"}
+LIST = {"type": lambda text: text.split(","), "default": [], "metavar": "LIST"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,63 +45,42 @@ class Parser(argparse.ArgumentParser):
         raise Failure(2, f"{message}; --help lists the options")
 
 
-def whole(high):
-    """A function that reads such a number."""
-
-    def read(text):
-        if re.fullmatch("[0-9]{1,20}", text) and 1 <= int(text) <= high:
-            return int(text)
-        raise argparse.ArgumentTypeError(f"'{text}'; allowed: whole numbers from 1 to {high}")
-
-    return read
-
-
-COUNT = whole(10**6)
-
-
-def names(text):
-    if found := [one for one in text.split(",") if one]:
-        return found
-    raise argparse.ArgumentTypeError(f"'{text}'; allowed: names with commas between them")
+def count(text):
+    if re.fullmatch("[0-9]{1,7}", text) and 1 <= int(text) <= 2000000:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"'{text}'; allowed: whole numbers from 1 to 2000000")
 
 
 def sweep(text):
     """(option, values)"""
     what, _, listed = text.partition("=")
     values = listed.split(",")
-    if what not in SWEPT or (what == "causal" and not {*values} <= {"no", "yes"}):
+    if what not in SWEPT or "" in values or (what == "causal" and not {*values} <= {"no", "yes"}):
         raise argparse.ArgumentTypeError(f"'{text}'; allowed: NAME=A,B,C with NAME seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16")
     if len({*values}) < len(values):  # rows could not be told apart
         raise argparse.ArgumentTypeError(f"'{text}', which has a value twice; allowed: different values")
     return SWEPT[what], [{"no": "false", "yes": "true"}.get(value, value) for value in values]
 
 
-def parser(folder):
+def parser():
     of_all = Parser("compare", ABOUT, usage="compare [OPTION...]", epilog=EXIT_CODES)
     add = of_all.add_argument
-    add("--only", type=names, default=[], metavar="LIST", help="stages, such as 02,03; peer: torch's attention by each of its backends (needs "
+    add("--only", **LIST, help="stages, such as 02,03; peer: torch's attention by each of its backends (needs "
         "torch and a GPU). Default: all stages")  # fmt: skip
-    add(
-        "--variant",
-        type=names,
-        default=[],
-        metavar="LIST",
-        help="variants, such as loop_order,tuned; last: of each stage and pass the last",
-    )
+    add("--variant", **LIST, help="such as loop_order,tuned; last: of each stage and pass the last")
     add("--pass", dest="which", choices=("forward", "backward"), help="one pass alone (default: both)")
     add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="auto: a GPU if one works, else the CPU simulator")
-    add("--iterations", type=COUNT, default=20, metavar="N", help="timed iterations on a GPU (default: 20)")
-    add("--rounds", type=COUNT, default=1, metavar="N", help="on a GPU: time all of them N times, in turns, stages and peers of a problem one "
+    add("--iterations", type=count, default=20, metavar="N", help="timed iterations on a GPU (default: 20)")
+    add("--rounds", type=count, default=1, metavar="N", help="on a GPU: time all of them N times, in turns, stages and peers of a problem one "
         "after the other. A row then has the median of the rounds (default: 1)")  # fmt: skip
     add("--tune", action="store_true", help="run each variant with all its compiled sizes of tiles")
-    add("--time-limit", type=COUNT, default=600, metavar="SECONDS", help="a run that takes longer is stopped (default: 600)")
-    add("--bin", default=folder, metavar="DIR", help="folder of the stage programs (default: where this program lies)")
+    add("--time-limit", type=count, default=600, metavar="SECONDS", help="a stage that runs longer is stopped (default: 600)")
 
     add = of_all.add_argument_group("sweep").add_argument
     add("--sweep", action="append", type=sweep, default=[], metavar="NAME=VALUES", help="A,B,C of seq, batch, heads or d; causal=no,yes; "
         "dtype=fp16,bf16. Several make all combinations, the first outermost")  # fmt: skip
-    add("--tokens", type=whole(2**62), metavar="T", help="batch T / Nq (at least 1), so that each length has as many tokens")
-    add("--width", type=whole(2**62), metavar="W", help="W / d heads (at least 1), so that each head dimension has as wide a model")
+    add("--tokens", type=count, metavar="T", help="batch T / Nq (at least 1), so that each length has as many tokens")
+    add("--width", type=count, metavar="W", help="W / d heads (at least 1), so that each head dimension has as wide a model")
 
     add = of_all.add_argument_group("output").add_argument
     add("--wide", action="store_true", help="all columns; else those that fit 80 characters")
@@ -114,10 +94,9 @@ def parser(folder):
 
 
 def parse(arguments, folder):
-    """The options, with the paths of the stage `programs`; the words of the problem stand in `given`. `folder`: of these programs, unless
-    --bin names another."""
-    options, options.given = parser(folder).parse_known_args(arguments, argparse.Namespace())
-    options.programs = programs.find(options.bin)
+    """The options, with the paths of the stage `programs` of a folder; the words of the problem stand in `given`."""
+    options, options.given = parser().parse_known_args(arguments)
+    options.programs = programs.find(folder)
     given = [name_of(word) for word in options.given if word.startswith("--")]
     known = {"--seq", *(option["name"] for option in programs.ask(options.programs[0])["options"])}
     if unknown := [name for name in given if name not in known]:

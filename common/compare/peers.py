@@ -1,21 +1,26 @@
 """Times torch's attention: each backend of scaled_dot_product_attention, a kernel in Triton, plain torch, and FlashAttention-3 if it is
-installed. `compare --only peer` starts this program and asks for a row by each line: a JSON object of a "problem" as rows have it, a
-"variant", a "pass" and "iterations"; {"list": true} asks for the variants.
+installed. Part of `compare --only peer`, which needs torch and a GPU.
 
-Rows are those of `compare`, with "peer" as their stage, and so is the timing: CUDA events around the pass alone, a cold L2, the median after
-a warm-up. A backward pass is timed without its forward. fp32 is computed without TF32. Torch takes neither a bias nor another layout here,
-and a mask only with as many keys as queries, since it aligns masks at the top left. Heads share keys and values in flash, flash3 and cudnn
-alone."""
+The timing is that of the stages: CUDA events around the pass alone, a cold L2, the median after a warm-up. A backward pass is timed without
+its forward. fp32 is computed without TF32. Torch takes neither a bias nor another layout here, and a mask only with as many keys as queries,
+since it aligns masks at the top left. Heads share keys and values in flash, flash3 and cudnn alone."""
 
-import json
+import contextlib
 import re
 import statistics
-import sys
 import warnings
 
-from .rows import PASSES, Failure, options, run
+from .rows import PASSES, Failure, options
 
-DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # names of torch
+try:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    from .peer_flash3 import attention as flash3
+except ImportError as error:
+    raise Failure(3, f"--only peer needs torch, which cannot be imported ({error})") from None
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend, FLASH_3, TRITON, or None)
     "flash": ("torch SDPA, FlashAttention-2 (16-bit types only)", "FLASH_ATTENTION"),
     "flash3": ("FlashAttention-3 (16-bit types only)", "FLASH_3"),
@@ -28,19 +33,20 @@ WARM_UPS = 3
 FLUSHES = 24
 
 
-def find_torch():
-    try:
-        import torch
-    except ImportError as error:
-        raise Failure(3, f"torch cannot be imported ({error}); it is only needed for this comparison") from None
+def stage():
+    """The variants, as a stage program lists its own, and what every row has. Nothing is allocated: stages may run first."""
     if not torch.cuda.is_available():
-        raise Failure(3, f"torch {torch.__version__} finds no GPU")
+        raise Failure(3, f"--only peer needs a GPU, and torch {torch.__version__} finds none")
     torch.set_float32_matmul_precision("highest")  # no TF32
     torch.set_warn_always(True)  # the reason of a refusal each time, not only the first
-    return torch
+    properties, cudnn = torch.cuda.get_device_properties(0), torch.backends.cudnn.version()  # 91900: 9.19.0
+    device = {"kind": "gpu", "name": properties.name, "sm": properties.major * 10 + properties.minor, "cuda": torch.version.cuda}
+    about = {"device": device, "torch": torch.__version__, "cudnn": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"}
+    variants = [{"name": name, "idea": idea, "kernel": "", "passes": PASSES} for name, (idea, _) in PEERS.items()]
+    return {"stage": "peer", "variants": variants, "about": about, "run": run}
 
 
-def attention(torch, backend, scale, causal, mask=None):
+def attention(backend, scale, causal, mask=None):
     """A function of Q, K, V. `mask`: of plain torch, True where a key is hidden; SDPA makes its own."""
     if backend is None:
 
@@ -58,11 +64,7 @@ def attention(torch, backend, scale, causal, mask=None):
             raise RuntimeError(f"Triton cannot be imported ({error})") from None
         return lambda q, k, v: in_triton(q, k, v, scale, causal)
     if backend == "FLASH_3":
-        from .peer_flash3 import attention as flash3
-
         return flash3(scale, causal)
-
-    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     def fused(q, k, v):
         shared = q.shape[1] != k.shape[1]
@@ -72,7 +74,7 @@ def attention(torch, backend, scale, causal, mask=None):
     return fused
 
 
-def time_ms(torch, work, iterations, flush):
+def time_ms(work, iterations, flush):
     """What `time` of a row says. Each timed call meets a cold L2."""
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     times = []
@@ -88,15 +90,16 @@ def time_ms(torch, work, iterations, flush):
         if call == 0:
             torch.cuda.reset_peak_memory_stats()  # autotuning is no part of a run
     times = times[1 + WARM_UPS :]
-    gpu = {"median_ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "iterations": iterations}
-    return {**gpu, "cold_l2": True}
+    return {"median_ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "iterations": iterations, "cold_l2": True}
 
 
-def measure(torch, problem, backend, which, iterations):
+def measure(problem, backend, which, iterations):
     """`time` of a row, and the memory that the pass takes at its peak beyond inputs and outputs. What the forward pass leaves for the
     backward pass counts for the latter."""
     backward = which == "backward"
-    make = {"device": "cuda", "dtype": getattr(torch, DTYPES[problem["dtype"]])}
+    make = {"device": "cuda", "dtype": DTYPES[problem["dtype"]]}
+    one = torch.ones(1, 1, device="cuda")
+    torch.matmul(one, one)  # what cuBLAS allocates once is no memory of a run
     torch.manual_seed(problem["seed"])
     shapes = (
         (problem["batch"], problem[f"{of}heads"], problem[n], problem["head_dim"]) for of, n in (("", "seq_q"), *[("kv_", "seq_k")] * 2)
@@ -107,11 +110,11 @@ def measure(torch, problem, backend, which, iterations):
     inputs, n = torch.cuda.memory_allocated(), problem["seq_q"]
     masked = backend is None and problem["causal"]
     mask = torch.ones(n, n, device="cuda", dtype=torch.bool).triu(1) if masked else None
-    attend = attention(torch, backend, problem["scale"], problem["causal"], mask)
+    attend = attention(backend, problem["scale"], problem["causal"], mask)
     with torch.set_grad_enabled(backward):
         out = attend(q, k, v) if backward else None
         work = (lambda: torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True)) if backward else (lambda: attend(q, k, v))
-        timing = time_ms(torch, work, iterations, flush)
+        timing = time_ms(work, iterations, flush)
     outputs = (q.numel() + (q.numel() + 2 * k.numel() if backward else 0)) * q.element_size()  # O, and dQ, dK, dV
     return timing, max(0, torch.cuda.max_memory_allocated() - inputs - outputs)
 
@@ -137,54 +140,25 @@ def reason(error, caught):
     """Why a backend does not take the problem: torch says so in warnings, each with the place in its sources."""
     said = [re.sub(r"\s*\(Triggered internally.*", "", str(w.message), flags=re.S).strip() for w in caught]
     said = [text for text in said if text and not re.search(r"not used because|runtime disabled", text)]
-    return " ".join(dict.fromkeys(said)) or str(error).strip().splitlines()[0]
+    return " ".join(dict.fromkeys(said)) or (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def result(torch, problem, variant, which, iterations):
-    """What the row says about its run: times, or why there are none."""
+def run(problem, variant, which, iterations):
+    """What a row says about its run: times, or why there are none."""
     if why := not_taken(problem, variant):
         return {"verdict": "refused", "message": why}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            timing, extra = measure(torch, problem, PEERS[variant][1], which, iterations)
-        except RuntimeError as error:
+            timing, extra = measure(problem, PEERS[variant][1], which, iterations)
+        except Exception as error:  # of torch, Triton or FlashAttention-3: it costs one row
             if re.search("out of memory|ALLOC_FAILED", str(error)):
                 return {"verdict": "cannot run", "message": "not enough GPU memory"}
-            if "CUDA error" in str(error):  # nothing runs on this GPU any more
-                raise Failure(1, f"the GPU fails: {str(error).strip().splitlines()[0]}") from None
-            return {"verdict": "refused", "message": reason(error, caught)}
+            if "CUDA error" in str(error):
+                return {"verdict": "STOPPED", "message": str(error).strip().splitlines()[0]}
+            return {"verdict": "refused" if isinstance(error, RuntimeError) else "CRASHED", "message": reason(error, caught)}
         finally:
-            torch.cuda.empty_cache()
-    return {"time": timing, "tflops": flops(problem, which) / (timing["median_ms"] * 1e9), "extra_memory_bytes": extra, "verdict": "ok"}
-
-
-def about(torch):
-    """What every row has."""
-    properties, cudnn = torch.cuda.get_device_properties(0), torch.backends.cudnn.version()  # 91900: 9.19.0
-    device = {"kind": "gpu", "name": properties.name, "sm": properties.major * 10 + properties.minor, "cuda": torch.version.cuda}
-    return {"device": device, "torch": torch.__version__, "cudnn": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"}
-
-
-def answer(torch, asked):
-    known = about(torch)
-    if asked.get("list"):  # as a stage program answers to --list --json
-        variants = [{"name": name, "idea": idea, "kernel": "", "passes": PASSES} for name, (idea, _) in PEERS.items()]
-        return {"stage": "peer", "variants": variants, "about": known}
-    problem, variant, which = asked["problem"], asked["variant"], asked["pass"]
-    row = {"stage": "peer", "variant": variant, "pass": which, "idea": PEERS[variant][0], "problem": problem, **known}
-    return {**row, "flops": flops(problem, which), **result(torch, problem, variant, which, asked["iterations"])}
-
-
-def main(arguments):
-    if arguments or sys.stdin.isatty():
-        raise Failure(2, "this program answers the questions of compare --only peer")
-    torch = find_torch()
-    one = torch.ones(1, 1, device="cuda", dtype=torch.float32)
-    torch.matmul(one, one)  # what cuBLAS allocates once is no memory of a run
-    for line in sys.stdin:
-        print(json.dumps(answer(torch, json.loads(line))), flush=True)
-
-
-if __name__ == "__main__":
-    run("peers", main)
+            with contextlib.suppress(RuntimeError):  # of a GPU that fails
+                torch.cuda.empty_cache()
+    work = flops(problem, which)
+    return {"verdict": "ok", "time": timing, "flops": work, "tflops": work / (timing["median_ms"] * 1e9), "extra_memory_bytes": extra}

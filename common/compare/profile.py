@@ -10,7 +10,7 @@ read the counters; docs/howto/profiling.md explains them."""
 import csv
 import re
 import subprocess
-import time
+from pathlib import Path
 
 from . import rows as saved
 from .options import Parser, words
@@ -76,22 +76,19 @@ def main(arguments, folder):
     parser = Parser("compare profile", __doc__)
     parser.add_argument("file", metavar="FILE.jsonl")
     parser.add_argument("--details", action="store_true", help="also tensor cores, stalls, L2 and bank conflicts")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no run later than that; the rest has no profile")
-    parser.add_argument("--bin", default=folder, metavar="DIR", help="folder of the stage programs (default: where this program lies)")
     options = parser.parse_args(arguments)
-    began, rows = time.monotonic(), saved.read(options.file)
+    rows = saved.read(options.file)
     forward_launches = {}
     for row in rows:
         name = f"{row.label} {row['pass']}"
         if not row.is_gpu or not row.is_good or row.is_peer:
             continue
-        if time.monotonic() - began > options.seconds:
-            print(f"not profiled for lack of time: {name}")
-            continue
-        row["profile"] = profile(options.bin, row, options.details)
+        row["profile"] = profile(folder, row, options.details)
         if row["pass"] == "backward":  # it ran its forward pass first; the profile is of the backward pass alone
             if row.label not in forward_launches:
-                forward_launches[row.label] = len(profile(options.bin, saved.Row({**row, "pass": "forward", "tiles": None}), False))
+                forward_launches[row.label] = len(profile(folder, saved.Row({**row, "pass": "forward", "tiles": None}), False))
             del row.profile[: forward_launches[row.label]]
         print(f"profiled {name}: {len(row.profile)} launches")
-    saved.write(options.file, rows)
+    part = Path(f"{options.file}.part")  # so that the file holds the old rows or the new ones
+    part.write_text("".join(map(saved.line, rows)), encoding="utf-8")
+    part.replace(options.file)

@@ -81,12 +81,11 @@ def make(values):
         row = Row((key, value) for key, value in values.items() if value not in (None, ""))
         above_0 = [row["problem"][name] for name in SIZES] + ([row.time["median_ms"]] if row.time else [])
         sum(row[name] for name in NUMBERS if name in row)  # which only numbers have
-        is_row = row["pass"] in PASSES and row["verdict"] in VERDICTS and min(above_0) > 0
         row["stage"], row["variant"], row.key, row.moved_bytes  # programs ask every row for these
+        if row["pass"] not in PASSES or row["verdict"] not in VERDICTS or min(above_0) <= 0:
+            raise ValueError("its pass, verdict, sizes or time are none")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"no row: {type(error).__name__}: {error}") from None
-    if not is_row:
-        raise ValueError("no row: its pass, verdict, sizes or time are none")
     return row
 
 
@@ -116,13 +115,6 @@ def latest(rows):
 
 def line(row):
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
-
-
-def write(path, rows):
-    """Under another name first, so that the file holds the old rows or the new ones."""
-    part = Path(f"{path}.part")
-    part.write_text("".join(map(line, rows)), encoding="utf-8")
-    part.replace(path)
 
 
 def failures(rows):

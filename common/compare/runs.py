@@ -1,6 +1,7 @@
 """Which runs are to be made, and making them: each is a program of its own, and costs one row however it ends."""
 
 import datetime
+import importlib
 import itertools
 import json
 import os
@@ -11,7 +12,7 @@ from collections import namedtuple
 
 from . import rows as saved
 from .options import problems, words
-from .programs import Peers, ask, complaint, start
+from .programs import ask, complaint, start
 from .rows import ROOT, Failure, describe, ladder_order, sources_of
 
 Run = namedtuple("Run", "stage variant which problem tiles", defaults=(None,))  # `stage`: its answer to this problem; `tiles`: to --tune
@@ -28,16 +29,14 @@ def chosen(options):
 
 
 def choose_device(options, program):
-    """The device of all rows, as a report names it: for auto, a GPU if the program finds one."""
+    """The device of all rows, as a report names it: for auto, a GPU if the program finds one, as peers need."""
+    kind = "gpu" if PEER in options.only else options.device
     smallest = ["--batch", "1", "--heads", "1", "--seq", "1", "--head-dim", "32", "--no-check", "--json"]
-    kinds = {"auto": ("gpu",) if PEER in options.only else ("gpu", "cpu")}.get(options.device, (options.device,))
-    for kind in kinds:
-        probe = start([str(program), "--device", kind, *smallest], options.time_limit)
-        try:
-            return {"kind": kind, "name": "", **json.loads(probe.out)["device"]}
-        except (ValueError, LookupError, TypeError):
-            pass
-    raise Failure(2 if probe.code == 2 else 3, f"--device {kind} does not work: {complaint(probe)}")
+    probe = start([str(program), "--device", kind, *smallest], options.time_limit)
+    try:
+        return {"name": "", **json.loads(probe.out)["device"]}
+    except (ValueError, LookupError, TypeError):
+        raise Failure(2 if probe.code == 2 else 3, f"--device {kind} does not work: {complaint(probe)}") from None
 
 
 def is_about(variant, which):
@@ -106,7 +105,7 @@ def make_row(known, ended):
         report["message"] = message
     asked = {key: known[key] for key in ("stage", "variant", "pass", "idea")}
     try:
-        return saved.make({"verdict": verdict, **known, **report, **asked})  # a peer says its verdict
+        return saved.make({"verdict": verdict, **known, **report, **asked})
     except ValueError as wrong:
         return saved.make({**known, "verdict": "CRASHED", "message": f"its report is {wrong}"})
 
@@ -130,8 +129,8 @@ def identity(row):
 
 
 class Runner:
-    def __init__(self, options, device, peers):
-        self.options, self.device, self.peers, self.when = options, device, peers, commit_and_date()
+    def __init__(self, options, device):
+        self.options, self.device, self.when = options, device, commit_and_date()
 
     def known(self, run):
         """The fields of a row whatever its program does."""
@@ -168,24 +167,26 @@ class Runner:
                     found[place] = median_of(rounds.pop(place))
                     if self.options.save:
                         append(self.options.save, saved.line(found[place]))
+                if runs[place].stage["stage"] == PEER and made[-1].verdict == "STOPPED":
+                    raise Failure(1, f"{label(runs[place])}: {made[-1].message}; in this process torch runs nothing any more")
 
     def run_one(self, run, is_checked):
         began = time.monotonic()
         if run.stage["stage"] == PEER:
-            asked = {"variant": run.variant["name"], "pass": run.which, "iterations": self.options.iterations, "problem": run.problem}
-            row = make_row(self.known(run), self.peers.ask(asked, self.options.time_limit))
+            done = run.stage["run"](run.problem, run.variant["name"], run.which, self.options.iterations)
+            row = saved.make({**self.known(run), **done})
         else:
-            row = self.run_stage(run, is_checked)
+            command = [*self.command(run), *["--no-check"] * (not is_checked), *words(run.problem)]
+            row = make_row(self.known(run), start(command, self.options.time_limit))
         said = "" if row.is_good else f", {row.verdict}" + (f": {' '.join(row.message.split())}" if row.message else "")
         say(f", {time.monotonic() - began:.1f} s{said}\n")
         return row
 
-    def run_stage(self, run, is_checked):
+    def command(self, run):
         command = [run.stage["program"], "--variant", run.variant["name"], "--pass", run.which, "--device", self.device["kind"], "--json"]
         # A stage by itself, and its tests, look for races; on the CPU this is about counts.
         command += ["--bench", "--iterations", str(self.options.iterations)] if self.device["kind"] == "gpu" else ["--no-watch"]
-        command += ["--no-check"] * (not is_checked) + ([f"--tiles={run.tiles['br']},{run.tiles['bc']}"] if run.tiles else [])
-        return make_row(self.known(run), start([*command, *words(run.problem)], self.options.time_limit))
+        return command + ([f"--tiles={run.tiles['br']},{run.tiles['bc']}"] if run.tiles else [])
 
 
 def say(text):
@@ -205,15 +206,14 @@ def run_all(options):
             raise Failure(2, f"{options.save} is not a regular file")
         old = saved.read(options.save) if options.save.exists() else []
         append(options.save, "")  # nothing runs in vain
-    torch = Peers()
-    peers = [torch.list()] if PEER in options.only else []
+    peers = [importlib.import_module(".peers", __package__).stage()] if PEER in options.only else []  # it needs torch
     of_stages = chosen(options)
     device = choose_device(options, of_stages[0]) if of_stages else peers[0]["about"]["device"]
     runs, left_out = plan(options, peers, device["kind"])
     say(f"comparing on the {'GPU' if device['kind'] == 'gpu' else 'CPU simulator'}; stages are checked against double precision\n")
     for sentence in left_out:
         say(f"{sentence}\n")
-    found = Runner(options, device, torch).all_rows(runs, old if options.resume else [])
+    found = Runner(options, device).all_rows(runs, old if options.resume else [])
     if options.save:
         say(f"wrote {options.save}\n")
     return found

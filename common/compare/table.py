@@ -15,10 +15,6 @@ def figure(*path, text=three_digits):
     return cell
 
 
-def count(value):
-    return f"{value:,}"
-
-
 def short(value):
     return size(value, 2)
 
@@ -32,11 +28,6 @@ def name(row):
     return f"{row.label} {tiles(row)}" if row.tune else row.label
 
 
-def as_predicted(row):
-    both = [[side.get(key) for key in ("read_bytes", "written_bytes")] for side in (row.predicted, row.counters) if side]
-    return "" if len(both) < 2 else "as predicted" if both[0] == both[1] else "not as predicted"
-
-
 # Title of two lines, cell, whether only --wide shows it. Text is aligned to the left. A table leaves out columns without values.
 COLUMNS = (
     ("|stage/variant", name, False),
@@ -46,20 +37,19 @@ COLUMNS = (
     ("|read", figure("counters", "read_bytes", text=short), True),
     ("|written", figure("counters", "written_bytes", text=short), True),
     ("|moved", lambda row: "" if row.moved_bytes is None else short(row.moved_bytes), False),
-    ("|bytes", as_predicted, True),
     ("median|ms", figure("time", "median_ms"), False),
     ("min|ms", figure("time", "min_ms"), True),
     ("max|ms", figure("time", "max_ms"), True),
     ("|TFLOP/s", figure("tflops"), False),
     ("% of|peak", figure("percent_of_peak"), True),
-    ("|sectors", figure("counters", "sectors", text=count), True),
-    ("|barriers", figure("counters", "barriers", text=count), False),
-    ("warp|ops", figure("counters", "warp_operations", text=count), True),
-    ("bank|conflicts", figure("counters", "bank_conflicts", text=count), False),
+    ("|sectors", figure("counters", "sectors", text="{:,}".format), True),
+    ("|barriers", figure("counters", "barriers", text="{:,}".format), False),
+    ("warp|ops", figure("counters", "warp_operations", text="{:,}".format), True),
+    ("bank|conflicts", figure("counters", "bank_conflicts", text="{:,}".format), False),
     ("|verdict", lambda row: row.verdict, False),
     ("|new idea", lambda row: row.idea, True),
 )
-LEFT = ("stage/variant", "tiles", "bytes", "verdict", "new idea")
+LEFT = ("stage/variant", "tiles", "verdict", "new idea")
 
 
 def table(rows, wide):

@@ -1,6 +1,8 @@
 """What `compare` runs, saves, resumes, prints and refuses, with the stage programs of a build: STAGE_PROGRAMS names their folder. From the root:
 python3 -m common.compare.test_compare"""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -9,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-from . import rows
+from . import __main__, rows
 
 BIN = pathlib.Path(os.environ.get("STAGE_PROGRAMS", rows.ROOT / "build/bin"))
 # A stage's program: BEFORE may end a run. Runs go to a log. `real` is the program itself, and `timed N` that as if it took N ms.
@@ -39,16 +41,21 @@ class Compare(unittest.TestCase):
 
     def compare(self, *words, code=0):
         """What it prints."""
-        command = [sys.executable, "-m", "common.compare", "--bin", str(self.folder), *words]
+        start = "import sys; from common.compare.__main__ import main; main(sys.argv.pop(1))"  # as build/bin/compare does
+        command = [sys.executable, "-c", start, str(self.folder), *words]
         how = {"cwd": rows.ROOT, "env": {**os.environ, "FLASH_COMMIT": "0123"}, "capture_output": True, "encoding": "utf-8", "timeout": 60}
         done = subprocess.run(command, **how)
         self.errors = done.stderr
         self.assertEqual(done.returncode, code, self.errors)
         return done.stdout
 
-    def refused(self, part, *words, code=2):
-        self.assertEqual(self.compare(*words, code=code), "")
-        self.assertEqual(self.errors.count("\n"), 1, self.errors)
+    def refused(self, part, *words):
+        """In this process, which takes a tenth of the time."""
+        out, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), self.assertRaises(SystemExit) as end:
+            rows.run("compare", lambda _: __main__.compare(words, self.folder))
+        self.errors = errors.getvalue()
+        self.assertEqual((end.exception.code, out.getvalue(), self.errors.count("\n")), (2, "", 1), self.errors)
         self.assertIn(part, self.errors)
 
     def ran(self, program):
@@ -114,8 +121,10 @@ class Compare(unittest.TestCase):
         before = f"echo >>'{self.folder}/count'; timed $(wc -l <'{self.folder}/count') \"$@\""
         self.stage("02_safe_softmax", before)
         self.stage("03_online_softmax", before)
+        without = self.stage("04_fa1_forward", "exit 3")
         self.compare(*ON_CPU, "--seq", "8", "--variant", "last", "--rounds", "3", "--save", str(self.file))
-        first, second = (row.time for row in rows.read(self.file))
+        _, first, second = (row.time for row in rows.read(self.file))
+        self.assertEqual(self.ran(without), [8])  # what has no time has one round
         self.assertEqual(first, {"median_ms": 4, "min_ms": 0, "max_ms": 5, "rounds_ms": [1, 4, 5]})
         self.assertEqual(second["rounds_ms"], [2, 3, 6])  # the second round begins with it
 
@@ -138,18 +147,20 @@ class Compare(unittest.TestCase):
         self.assertGreater(len(choices), 1)
         for ms, tiles in zip(range(8, 0, -1), choices):
             self.assertRegex(out, f"loop_order {tiles} .* {ms}.00 ")
-        self.assertRegex(out, f"the default is {choices[0]}: .*\nthe fastest is {choices[-1]}; the default takes [1-9][0-9.]* % longer")
+        longer = f"{800 / ms - 100:.1f} % longer"
+        self.assertRegex(out, f"the default is {choices[0]}: .*\nthe fastest is {choices[-1]}; the default takes {longer}")
 
     def test_bad_input_is_one_line(self):
         program = self.stage()
         for words in (
-            "--only 07;--only ,;--variant no-such;--seq 0;--bin /no/such;--save /dev/null/x;--time-limit 0;--pass both;--dtype bf16;--frobnicate;"
+            "--only 07;--only ,;--variant no-such;--seq 0;--save /dev/null/x;--time-limit 0;--pass both;--dtype bf16;--frobnicate;"
             "--resume;--causal --no-causal;--window 3;--save ;--sweep seq;--sweep seq=0,8;--sweep width=1;--sweep seq=4,5,4;--sweep d=257;"
             "--sweep causal=maybe;--sweep seq=1,8 --seq-k 4;--sweep d=8 --head-dim 8;--tokens 64 --batch 2;--width 64 --sweep batch=1 --batch 1;"
             "--seq 8 --seq-q 8;--sweep causal=no --causal;--lengths 3 --seq 3;--tokens 9 --lengths 3;--only peer;--kv-heads 4;--scale nan"
         ).split(";"):
             with self.subTest(words):
                 self.refused("compare: ", *ON_CPU, *words.split(" "))
+                self.assertNotIn("is '--", self.errors)  # an option taken for the value of another
         self.assertEqual(self.ran(program), [])
         program.write_text("#!/bin/sh\necho hello\n")
         self.refused("does not answer --list --json as a stage program does")
@@ -161,7 +172,7 @@ class Compare(unittest.TestCase):
         self.compare(*ON_CPU, "--variant", "last", "--seq", "8", "--save", str(self.file))
         whole = self.file.read_text()
         for text, said in (("my notes\n", ":1: "), (whole[:-1], ":1: the line has no end"), (whole + "[1]\n", ":2: no row"),
-                           (whole.replace('"ok"', '"fine"'), "no row"), (whole.replace('"head_dim":64', '"head_dim":0'), "no row")):  # fmt: skip
+                           (whole.replace('"ok"', '"fine"'), "no row"), (whole.replace('"seq_q":8', '"seq_q":0'), "no row")):  # fmt: skip
             self.file.write_text(text)
             with self.assertRaisesRegex(rows.Failure, said):
                 rows.read(self.file)

@@ -1,17 +1,13 @@
 #!/usr/bin/env python3
 """Records docs/img/race_light.gif and race_dark.gif, the front page's picture: a barrier is deleted in the editor of common/try.sh 01 --serve, and
-the race appears. In a copy of the project, whose kernel it edits.
-
-record.py [FOLDER]   FOLDER: where the pictures go instead of docs/img
-
-Needs Chromium and python3 -m pip install playwright pillow. The script hides the page's form and counts, and adds the captions.
+the race appears. In a copy of the project, whose kernel it edits; the script hides the page's form and counts, and adds the captions. Needs
+Chromium and python3 -m pip install playwright pillow.
 """
 
 import io
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -51,9 +47,8 @@ def record(page, url):
     def take(caption, milliseconds):
         page.evaluate("(text) => { element('caption').textContent = text; }", caption)
         page.evaluate(SETTLE)
-        picture = Image.open(io.BytesIO(page.screenshot())).convert(
-            "RGB"
-        )  # a small red text keeps its red, and what stands still costs little:
+        picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+        # A small red text keeps its red, and what stands still costs little.
         frames.append((picture.quantize(128, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE), milliseconds))
 
     def until(verdict):
@@ -78,9 +73,7 @@ def record(page, url):
     return frames
 
 
-def main(folder):
-    if not folder.is_dir():
-        sys.exit(f"record: FOLDER is {folder}, which is no folder")
+def main():
     with tempfile.TemporaryDirectory(prefix="flash_record_") as scratch, sync_playwright() as play:
         root = Path(shutil.copytree(ROOT, f"{scratch}/project", ignore=shutil.ignore_patterns("build*", ".*")))
         kernel, command = root / "01_naive/products.cuh", [root / "common/try.sh", "01", "--serve"]
@@ -92,10 +85,10 @@ def main(folder):
                     kernel.write_text(text)
                     page = browser.new_page(viewport={"width": 700, "height": 563}, device_scale_factor=1.75, color_scheme=theme)
                     (first, *others), durations = zip(*record(page, f"{url}#variant=naive&pass=forward"))
-                    first.save(folder / f"race_{theme}.gif", save_all=True, append_images=others, duration=durations, loop=0)
+                    first.save(ROOT / f"docs/img/race_{theme}.gif", save_all=True, append_images=others, duration=durations, loop=0)
             finally:
                 server.terminate()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "docs/img")
+    main()
