@@ -48,7 +48,7 @@ trace() {  # FILE KERNEL OPTION...
 }
 trace overlap.jsonl tensor_overlap --variant overlap --seq-q 128 --seq-k 384 --head-dim 64 --tiles 128,128
 trace backward.jsonl backward_ring --variant ring --pass backward --seq-q 128 --seq-k 128 --head-dim 128 --tiles 64,128
-FLASH_SIMT_TRACE="$results/traces/ring.jsonl" "$build/tests/test_flash_machine" -ns -tc='trace: the ring for its picture' >/dev/null
+FLASH_SIMT_TRACE="$results/traces/ring.jsonl" "$build/tests/machine_test" -ns -tc='trace: the ring for its picture' >/dev/null
 rm "$results/all.txt"
 
 cp "$saved/ring_events.csv" "$results/"  # a recording of two processes

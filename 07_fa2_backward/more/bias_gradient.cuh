@@ -101,7 +101,7 @@ void start(Shape, const Attention& a) {
 const Variant variant{
     .name = "bias_gradient",
     .idea = "dBias by one more kernel: a block owns a tile and sums over the heads that share it",
-    .forward = run_forward_pass_with_options,
+    .forward = [](const Attention& a) { forward_pass(all_options).forward(a); },
     .backward = start_one_of<options_shapes<OwnShape>>,
     .workspace = workspace,
     .refuse = refuse,

@@ -213,12 +213,12 @@ void start(DistanceShape<Sizes...>, const Attention& a) {
 }
 
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward ? forward_pass_with_centroids().tiles(p, pass, limits)
+  return pass == Pass::forward ? forward_pass(Features::centroid).tiles(p, pass, limits)
                                : choices(distance_shapes<DistanceShape>, p, pass, limits);
 }
 
 std::vector<WorkspaceSpec> workspace_with_times(const Problem& p, Pass pass) {
-  std::vector<WorkspaceSpec> all = forward_pass_with_centroids().workspace(p, Pass::forward);
+  std::vector<WorkspaceSpec> all = forward_pass(Features::centroid).workspace(p, Pass::forward);
   for (const WorkspaceSpec& spec : workspace(p, pass)) all.push_back(spec);
   if (pass == Pass::backward) all.push_back({"do_sum", {p.B, p.H, p.Nq, p.d}});
   return all;
@@ -227,7 +227,7 @@ std::vector<WorkspaceSpec> workspace_with_times(const Problem& p, Pass pass) {
 const Variant variant{
     .name = "centroid",
     .idea = "values as points: the gradient of their weighted sum and of its time component",
-    .forward = run_forward_pass_with_centroids,
+    .forward = [](const Attention& a) { forward_pass(Features::centroid).forward(a); },
     .backward = start_one_of<distance_shapes<DistanceShape>>,
     .workspace = workspace_with_times,
     .refuse = refuse,

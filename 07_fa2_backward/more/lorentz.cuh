@@ -27,7 +27,7 @@
 #include "06_fa2_forward/more/distances.cuh"
 #include "07_fa2_backward/atomics.cuh"
 #include "07_fa2_backward/shapes.hpp"
-#include "common/parts/forward_pass_with.hpp"
+#include "common/parts/forward_pass.hpp"
 #include "common/parts/score_rule.cuh"
 
 namespace flash::fa2_backward::more_lorentz {
@@ -163,12 +163,12 @@ void start(Shape, const Attention& a) {
 }
 
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward ? forward_pass_with_distances().tiles(p, pass, limits)
+  return pass == Pass::forward ? forward_pass(Features::lorentz).tiles(p, pass, limits)
                                : choices(distance_shapes<DistanceShape>, p, pass, limits);
 }
 
 std::vector<WorkspaceSpec> workspace_with_times(const Problem& p, Pass pass) {
-  std::vector<WorkspaceSpec> all = forward_pass_with_distances().workspace(p, Pass::forward);
+  std::vector<WorkspaceSpec> all = forward_pass(Features::lorentz).workspace(p, Pass::forward);
   for (const WorkspaceSpec& spec : workspace(p, pass)) all.push_back(spec);
   return all;
 }
@@ -176,7 +176,7 @@ std::vector<WorkspaceSpec> workspace_with_times(const Problem& p, Pass pass) {
 const Variant variant{
     .name = "lorentz",
     .idea = "distances on the hyperboloid as scores: dQ and dK are weighted sums of differences",
-    .forward = run_forward_pass_with_distances,
+    .forward = [](const Attention& a) { forward_pass(Features::lorentz).forward(a); },
     .backward = start_one_of<distance_shapes<DistanceShape>>,
     .workspace = workspace_with_times,
     .refuse = refuse,

@@ -32,7 +32,7 @@
 
 #include "07_fa2_backward/atomics.cuh"
 #include "07_fa2_backward/shapes.hpp"
-#include "common/parts/forward_pass_with.hpp"
+#include "common/parts/forward_pass.hpp"
 #include "common/parts/ragged.cuh"
 
 namespace flash::fa2_backward::more_options {
@@ -206,7 +206,7 @@ void start(Shape, const Attention& a) {
 }
 
 std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward ? forward_pass_with_options().tiles(p, pass, limits)
+  return pass == Pass::forward ? forward_pass(all_options).tiles(p, pass, limits)
                                : choices(options_shapes<OwnShape>, p, pass, limits);
 }
 
@@ -214,7 +214,7 @@ const Variant variant{.name = "options",
                       .idea =
                           "a window, a softcap and its slope in dS, dropout of P and dP; blocks "
                           "that enter a sequence of a ragged batch",
-                      .forward = run_forward_pass_with_options,
+                      .forward = [](const Attention& a) { forward_pass(all_options).forward(a); },
                       .backward = start_one_of<options_shapes<OwnShape>>,
                       .workspace = workspace,
                       .refuse = refuse,

@@ -77,6 +77,8 @@ constexpr ProblemOption option_table[] = {
      always, of(F::bnhd, F::packed_qkv, F::packed_kv)},
     {"--bias", &P::bias, "", "Added to the scaled scores: per key, per query and key, or ALiBi slopes", always,
      of(F::vector_bias, F::matrix_bias, F::alibi)},
+    {"--bias-per-batch", &P::bias_per_batch, "", "Each batch has a bias of its own"},
+    {"--bias-per-head", &P::bias_per_head, "", "Each query head has a bias of its own, unless this is false"},
     {"--bias-gradient", &P::bias_gradient, "", "A backward pass also computes the gradient of the bias, which must be a matrix",
      if_set, of(F::bias_gradient)},
     {"--input", &P::input, "",
@@ -90,8 +92,11 @@ constexpr ProblemOption option_table[] = {
 /// Those of an enumeration; none of another type.
 std::span<const char* const> values_of(const ProblemOption& option) {
   const P usual;
-  return with_value(option, usual,
-                    [](const auto& value) { return std::span<const char* const>(value_names<std::decay_t<decltype(value)>>); });
+  return with_value(option, usual, [](const auto& value) -> std::span<const char* const> {
+    using T = std::decay_t<decltype(value)>;
+    if constexpr (Enumeration<T>) return value_names<T>;
+    return {};
+  });
 }
 
 // A type's text: from it, false if it is none, and back.
@@ -320,11 +325,9 @@ std::string describe(const FullProblem& p) {
     if (text.size() > 60) text = text.substr(0, 60) + "...";
     line += line.empty() ? "" : " ";
     if (!holds<Dtype>(option) && !holds<Layout>(option)) line += holds<int>(option) ? option.value : option.name + 2;
-    if (!holds<bool>(option)) line += (line.ends_with(' ') ? "" : "=") + text;
+    if (text != "true") line += (line.ends_with(' ') ? "" : "=") + text;
   }
-  if (p.bias == BiasKind::none) return line;
-  const auto [batches, heads, rows, columns] = bias_shape(p);
-  return line + (batches > 1 ? ", one for each batch" : "") + (heads > 1 || p.H == 1 ? "" : ", one for all heads");
+  return line;
 }
 
 std::vector<std::string> to_arguments(const FullProblem& p) {

@@ -11,6 +11,27 @@
 
 namespace flash {
 
+// The values of an enumeration on the command line and in JSON, in its order.
+constexpr auto spellings(Pass) { return std::array{"forward", "backward"}; }
+constexpr auto spellings(Dtype) { return std::array{"fp32", "fp16", "bf16"}; }
+constexpr auto spellings(Layout) { return std::array{"bhnd", "bnhd", "qkv", "kv"}; }
+constexpr auto spellings(BiasKind) { return std::array{"none", "vector", "matrix", "alibi"}; }
+constexpr auto spellings(Score) { return std::array{"dot", "lorentz"}; }
+constexpr auto spellings(Values) { return std::array{"tangent", "centroid"}; }
+constexpr auto spellings(InputKind) { return std::array{"normal", "ones", "identity", "ramp", "large"}; }
+
+template <class T>
+concept Enumeration = requires(T value) {
+  spellings(value);
+};
+template <Enumeration Enum>
+inline constexpr std::array value_names = spellings(Enum{});
+
+template <Enumeration Enum>
+constexpr const char* to_string(Enum value) {
+  return value_names<Enum>[static_cast<std::size_t>(value)];
+}
+
 /// When JSON, descriptions and commands name an option: if_set where it is not at its default; in_json likewise, but always in JSON;
 /// of_inputs always, but never in descriptions.
 enum class Named { if_set, in_json, always, of_inputs };
@@ -89,6 +110,12 @@ std::string values_text(const ProblemOption&);
 /// Is it not at its default? without(): the problem with the option at its default.
 bool is_set(const ProblemOption&, const FullProblem&);
 FullProblem without(const ProblemOption&, FullProblem);
+
+/// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none".
+std::string describe(const FullProblem&);
+
+/// As on the command line: "--causal, --bias alibi".
+std::string names_of(Features);
 
 /// The problem as command-line arguments, "--batch=1".
 std::vector<std::string> to_arguments(const FullProblem&);

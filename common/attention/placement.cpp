@@ -1,6 +1,5 @@
 #include "common/attention/placement.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -19,14 +18,6 @@ Packing packing_of(Layout layout, Role role) {
 }
 
 }  // namespace
-
-bool rows_are_aligned(std::initializer_list<TensorRef> tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const TensorRef& t) {
-    const auto whole = [&](std::int64_t elements) { return elements * size_of(t.dtype) % 16 == 0; };
-    return reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0 && whole(t.shape[3]) && whole(t.stride[0]) &&
-           whole(t.stride[1]) && whole(t.stride[2]);
-  });
-}
 
 const TensorRef& Attention::workspace(const char* name) const {
   for (const TensorRef& tensor : workspaces) {

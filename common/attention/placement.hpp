@@ -1,15 +1,9 @@
 // Where the tensors of a problem lie: their extents, and their strides under its layout.
 #pragma once
 
-#include "common/attention/names.hpp"
 #include "common/attention/tensor.hpp"
 
-#include <initializer_list>
-
 namespace flash {
-
-/// Do all rows of these tensors begin and end at multiples of 16 bytes, so that they can be read and written as such?
-bool rows_are_aligned(std::initializer_list<TensorRef>);
 
 /// The tensors that may be packed with others in one allocation.
 enum class Role { q, k, v, o };

@@ -1,12 +1,13 @@
 #include "common/attention/registry.hpp"
 
-#include "common/attention/option_table.hpp"
 #include "common/attention/tensor_table.hpp"
+#include "common/machine/error.hpp"
 
 #include <algorithm>
 #include <array>
 #include <functional>
 #include <limits>
+#include <stdexcept>
 
 namespace flash {
 namespace {
@@ -30,13 +31,57 @@ Registry& registry(Backend backend) {
   return registries[backend == Backend::gpu ? 0 : 1];
 }
 
-/// Of a tensor of the problem or a workspace; fp32 of any other.
-std::int64_t element_bytes(const Variant& variant, const FullProblem& problem, Pass pass, const std::string& name) {
-  if (const ProblemTensor* const tensor = find_tensor(name)) return size_of(tensor->dtype(problem));
-  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass)) {
-    if (name == spec.name) return size_of(spec.dtype);
+/// The problem as kernels see it on padded copies: a wider d, and each tensor by itself; the same if its rows fit.
+FullProblem padded(const Variant& variant, FullProblem problem) {
+  const int multiple = variant.row_multiple, d = (problem.d + multiple - 1) / multiple * multiple;
+  if (d != problem.d) problem.layout = Layout::bhnd;
+  problem.d = d;
+  return problem;
+}
+
+/// Adds the traffic of the copies to that of the kernels, in elements.
+void add_copies(Prediction& prediction, const Variant& variant, const FullProblem& problem, Pass pass) {
+  const FullProblem wide = padded(variant, problem);
+  if (wide.d == problem.d || prediction.tensors.empty()) return;
+  prediction.sectors.reset();
+  each_tensor(problem, pass, [&](const ProblemTensor& each) {
+    if (each.copy == nullptr) return;
+    Moved& copy = prediction.tensors[each.copy] = prediction.tensors[each.name];
+    const std::int64_t rows = elements_of(each.shape(problem)) / problem.d;
+    const bool read = each.use(pass) == Use::read;
+    prediction.tensors[each.name] = read ? Moved{rows * problem.d, 0} : Moved{0, rows * problem.d};
+    (read ? copy.written : copy.read) += rows * (read ? wide.d : problem.d);
+  });
+}
+
+bool has_pass(const Variant& variant, Pass pass) { return pass == Pass::forward || variant.backward != nullptr; }
+
+/// Which other one of the stage takes what this one refuses, or which other stage; "" if it is not known.
+std::string who_takes(const Variant& variant, const FullProblem& p, Pass pass, Backend backend) {
+  for (const Variant& v : variants(backend)) {
+    if (has_pass(v, pass) && refusal(v, p).empty() && (v.fastest == nullptr || v.fastest(p, pass)))
+      return std::string("; variant ") + v.name + " takes it";
   }
-  return 4;
+  if (!has_pass(variant, pass)) return "; stages 01, 05, 07 and 08 have one";
+  const bool other_dtype = std::ranges::find(variant.dtypes, p.dtype) == variant.dtypes.end();
+  if (other_dtype) return p.dtype == Dtype::fp32 ? "; stage 07 takes fp32" : "; stage 08 takes fp16 and bf16";
+  if (p.d > variant.max_head_dim) return "; stage 08 takes head dimensions up to 256, in fp16 and bf16";
+  return (features_of(p) & ~variant.takes) != Features::none ? "; stages 01, 06 and 07 take it in fp32" : "";
+}
+
+/// The one that runs where nobody names one; null: none can.
+const Variant* best_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits,
+                            bool same_bits) {
+  const bool in_order = same_bits && pass == Pass::backward, on_gpu = backend == Backend::gpu;
+  const Variant* const fastest = on_gpu ? fastest_variant(backend, problem, pass, limits) : nullptr;
+  const Variant* best = nullptr;
+  std::array<bool, 3> highest{};
+  for (const Variant& v : variants(backend)) {
+    if ((in_order && v.atomic_dQ && !v.takes_turns) || !cannot_run(v, problem, pass, limits).empty()) continue;
+    const std::array rank{!(in_order && v.atomic_dQ), &v == fastest, v.only_if_fastest == (on_gpu && in_order)};
+    if (best == nullptr || rank >= highest) best = &v, highest = rank;
+  }
+  return best;
 }
 
 }  // namespace
@@ -46,6 +91,10 @@ const std::vector<Variant>& variants(Backend backend) {
   if (variants.size() != steps.size()) {
     variants.clear();
     for (const Step& step : steps) {
+      const auto same = std::ranges::find(variants, std::string_view(step.variant->name), &Variant::name);
+      if (same != variants.end())
+        throw UsageError(std::string(same->file) + " and " + step.file + " both have a variant '" + same->name +
+                         "'; change .name at the end of one of them");
       Variant& variant = variants.emplace_back(*step.variant);
       variant.file = step.file;
       variant.predict = step.predict;
@@ -55,10 +104,12 @@ const std::vector<Variant>& variants(Backend backend) {
   return variants;
 }
 
-const Variant* find_variant(Backend backend, std::string_view name) {
+const Variant& variant_named(Backend backend, std::string_view name) {
   const std::vector<Variant>& all = variants(backend);
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Variant& variant) { return variant.name == name; });
-  return found == all.end() ? nullptr : &*found;
+  const auto found = std::ranges::find(all, name, &Variant::name);
+  if (found != all.end()) return *found;
+  throw UsageError("there is no variant '" + std::string(name) +
+                   "'; there are: " + joined(all, [](const Variant& variant) { return variant.name; }));
 }
 
 const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
@@ -71,33 +122,31 @@ const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass
   return found;
 }
 
-const Variant* best_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits,
-                            bool same_bits) {
-  const bool in_order = same_bits && pass == Pass::backward, on_gpu = backend == Backend::gpu;
-  const Variant* const fastest = on_gpu ? fastest_variant(backend, problem, pass, limits) : nullptr;
-  if (fastest != nullptr && !(in_order && fastest->atomic_dQ)) return fastest;
+const Variant& choose_variant(Backend backend, const std::string& name, const FullProblem& problem, Pass pass,
+                              const DeviceLimits& limits, bool same_bits) {
   const std::vector<Variant>& all = variants(backend);
-  for (const bool in_turns : {false, true}) {
-    if (in_turns && fastest != nullptr && fastest->takes_turns) return fastest;
-    for (const bool special : {on_gpu && in_order, !(on_gpu && in_order)}) {
-      const auto found = std::find_if(all.rbegin(), all.rend(), [&](const Variant& variant) {
-        return variant.only_if_fastest == special && (!in_order || !variant.atomic_dQ || (in_turns && variant.takes_turns)) &&
-               cannot_run(variant, problem, pass, limits).empty();
-      });
-      if (found != all.rend()) return &*found;
-    }
+  const Variant* chosen =
+      name.empty() ? best_variant(backend, problem, pass, limits, same_bits) : &variant_named(backend, name);
+  if (chosen == nullptr) {  // the last one for general use says why not
+    const auto usual =
+        std::find_if(all.rbegin(), all.rend(), [&](const Variant& v) { return !v.only_if_fastest && has_pass(v, pass); });
+    chosen = usual != all.rend() ? &*usual : &all.back();
   }
-  return nullptr;
+  const std::string refuses = std::string("variant ") + chosen->name + " refuses this problem: ";
+  const std::string why = cannot_run(*chosen, problem, pass, limits);
+  if (why.empty() && pass == Pass::backward && same_bits && chosen->atomic_dQ && !chosen->takes_turns)
+    throw UsageError(refuses + "its dQ differs between runs, and deterministic is set");
+  if (why.empty()) return *chosen;
+  if (has_pass(*chosen, pass) && refusal(*chosen, problem).empty()) throw DeviceError(refuses + why);
+  const bool says_who = why.find("--variant") != std::string::npos;
+  throw UsageError(refuses + why + (says_who ? "" : who_takes(*chosen, problem, pass, backend)));
 }
 
-std::string name_clash(Backend backend) {
-  for (const Variant& variant : variants(backend)) {
-    const Variant* const first = find_variant(backend, variant.name);
-    if (first != &variant)
-      return std::string(first->file) + " and " + variant.file + " both have a variant '" + variant.name +
-             "'; change .name at the end of one of them";
+const Variant& first_that_knows(Features features, std::initializer_list<const Variant*> variants) {
+  for (const Variant* const variant : variants) {
+    if ((features & ~variant->takes) == Features::none) return *variant;
   }
-  return "";
+  throw std::logic_error("no forward pass knows " + names_of(features));
 }
 
 std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProblem& problem, Pass pass) {
@@ -109,6 +158,33 @@ std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProbl
     all.push_back(spec);
   }
   return all;
+}
+
+std::vector<WorkspaceSpec> padded_copies(const Variant& variant, const FullProblem& problem, Pass pass) {
+  std::vector<WorkspaceSpec> copies;
+  const FullProblem wide = padded(variant, problem);
+  if (wide.d == problem.d) return copies;
+  each_tensor(wide, pass, [&](const ProblemTensor& each) {
+    if (each.copy != nullptr) copies.push_back({each.copy, each.shape(wide), problem.dtype});
+  });
+  return copies;
+}
+
+void launch_pass(const Variant& variant, const Attention& a, Pass pass) {
+  const auto start = pass == Pass::backward ? variant.backward : variant.forward;
+  Attention wide = a;
+  wide.problem = padded(variant, a.problem);
+  if (wide.problem.d == a.problem.d) return start(a);
+  const auto copy = [&](const ProblemTensor& each, Use use, const TensorRef& from, const TensorRef& to) {
+    if (each.copy != nullptr && each.use(pass) == use) variant.copy_rows(from, to);
+  };
+  each_tensor(wide.problem, pass, [&](const ProblemTensor& each) {
+    if (each.copy != nullptr) wide.*each.on_device = a.workspace(each.copy);
+    copy(each, Use::read, a.*each.on_device, wide.*each.on_device);
+  });
+  start(wide);
+  each_tensor(wide.problem, pass,
+              [&](const ProblemTensor& each) { copy(each, Use::written, wide.*each.on_device, a.*each.on_device); });
 }
 
 std::string refusal(const Variant& variant, const FullProblem& problem) {
@@ -150,19 +226,23 @@ Prediction predict(const Variant& variant, const FullProblem& problem, Pass pass
   }
   Prediction prediction = variant.predict(variant, padded(variant, problem), pass, choice, limits);
   add_copies(prediction, variant, problem, pass);
+  std::map<std::string, std::int64_t> bytes;  // of an element; 4 where nothing else is said
+  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass)) bytes.try_emplace(spec.name, size_of(spec.dtype));
+  for (const ProblemTensor& tensor : problem_tensors()) bytes[tensor.name] = size_of(tensor.dtype(problem));
   for (auto& [name, moved] : prediction.tensors) {
-    const std::int64_t bytes = element_bytes(variant, problem, pass, name);
-    moved.read *= bytes, moved.written *= bytes;
+    const std::int64_t each = bytes.try_emplace(name, 4).first->second;
+    moved.read *= each, moved.written *= each;
   }
   std::erase_if(prediction.tensors, [](const auto& entry) { return entry.second.read + entry.second.written == 0; });
   return prediction;
 }
 
 std::string cannot_run(const Variant& variant, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
-  if (pass == Pass::backward && variant.backward == nullptr) return "it has no backward pass";
+  if (!has_pass(variant, pass)) return "it has no backward pass";
   if (std::string why = refusal_on(variant, problem, limits); !why.empty()) return why;
-  if (variant.tiles != nullptr && variant.tiles(problem, pass, limits).empty()) return "none of its tiles fit this GPU";
-  return "";
+  if (variant.tiles == nullptr || !variant.tiles(problem, pass, limits).empty()) return "";
+  return "none of its tiles fits compute capability " + std::to_string(limits.sm / 10) + "." + std::to_string(limits.sm % 10) +
+         " with " + std::to_string(limits.shared_bytes) + " bytes of shared memory for a block";
 }
 
 RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant, const char* file, Predict predict,

@@ -1,4 +1,5 @@
 #include "common/attention/cost.hpp"
+#include "common/attention/option_table.hpp"
 
 #include <doctest/doctest.h>
 

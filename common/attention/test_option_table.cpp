@@ -51,7 +51,8 @@ TEST_CASE("options: a problem handed on as arguments is the same problem, and it
              "bias=alibi"},
             {"--lengths=9,0,4:7,0:2 --causal=true --heads=3 --score=lorentz --values=centroid",
              "B=1 H=3 Hkv=3 Nq=13 Nk=18 d=64 causal lengths=9,0,4:7,0:2 score=lorentz values=centroid fp32 bhnd bias=none"},
-            {"--bias=matrix --bias-gradient=true", "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 fp32 bhnd bias=matrix bias-gradient"}};
+            {"--bias=matrix --bias-per-batch=true --bias-per-head=false --bias-gradient=true",
+             "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 fp32 bhnd bias=matrix bias-per-batch bias-per-head=false bias-gradient"}};
   for (const auto& [arguments, line] : cases) {
     const FullProblem p = make_problem(given(arguments)), again = make_problem(given(line_of(p)));
     CHECK(describe(p) == line);

@@ -59,38 +59,22 @@ FullProblem problem_of(const flash_call& call, Pass pass) {
   Given given = options_of(call.options);
   for (const auto& [name, value] : given_sizes({B, H, call.K.shape[1], Nq, call.K.shape[2], d})) given[name] = value;
   const auto& bias = call.bias.shape;
-  if (exists(call.bias) && given["--bias"] != "alibi") given["--bias"] = bias[2] == 1 && Nq > 1 ? "vector" : "matrix";
+  if (exists(call.bias)) {
+    if (given["--bias"] != "alibi") given["--bias"] = bias[2] == 1 && Nq > 1 ? "vector" : "matrix";
+    given["--bias-per-batch"] = bias[0] > 1 ? "true" : "false";
+    given["--bias-per-head"] = bias[1] > 1 ? "true" : "false";
+  }
   if (pass == Pass::backward && exists(call.dBias)) given["--bias-gradient"] = "true";
   given["--dtype"] = to_string(dtype_of(call.dtype));
-  FullProblem problem = make_problem(given);
-  problem.bias_per_batch = exists(call.bias) && bias[0] > 1;
-  problem.bias_per_head = exists(call.bias) && bias[1] > 1;
-  return problem;
+  return make_problem(given);
 }
 
-const Variant& choose(const flash_call& call, const FullProblem& problem, Pass pass, Device& device) {
-  const Backend backend = device.info().kind;
-  const std::vector<Variant>& all = variants(backend);
-  const std::string wanted = call.variant == nullptr ? "" : call.variant;
-  const bool same_bits = call.deterministic != 0;
-  const Variant* found = find_variant(backend, wanted);
-  if (!wanted.empty() && found == nullptr)
-    throw UsageError("there is no variant '" + wanted +
-                     "'; there are: " + joined(all, [](const Variant& v) { return v.name; }));
-  if (found == nullptr) found = best_variant(backend, problem, pass, device.limits(), same_bits);
-  if (found == nullptr) {  // the last one for general use says why not
-    const auto usual = std::find_if(all.rbegin(), all.rend(), [&](const Variant& v) {
-      return !v.only_if_fastest && (pass == Pass::forward || v.backward != nullptr);
-    });
-    found = usual != all.rend() ? &*usual : &all.back();
-  }
-  std::string why = cannot_run(*found, problem, pass, device.limits());
-  if (why.empty() && pass == Pass::backward && same_bits && found->atomic_dQ && !found->takes_turns)
-    why = "its dQ differs between runs, and deterministic is set";
-  if (why.empty()) return *found;
-  if (std::ranges::find(found->dtypes, problem.dtype) == found->dtypes.end())
-    why += problem.dtype == Dtype::fp32 ? "; stage='07' takes fp32" : "; stage='08' takes fp16 and bf16";
-  throw UsageError(std::string("variant ") + found->name + " cannot run this: " + why);
+/// Callers see one kind of refusal, whether the problem or the GPU is the reason.
+const Variant& choose(const flash_call& call, const FullProblem& problem, Pass pass, Device& device) try {
+  const std::string name = call.variant == nullptr ? "" : call.variant;
+  return choose_variant(device.info().kind, name, problem, pass, device.limits(), call.deterministic != 0);
+} catch (const DeviceError& refused) {
+  throw UsageError(refused.what());
 }
 
 /// Where a call has the tensors, in the order of problem_tensors().
@@ -113,7 +97,10 @@ TensorRef tensor_of(const flash_tensor& given, TensorRef seen, const Extents& sh
       refuse("repeats entries or runs backwards; make it contiguous");
   }
   if (shape[3] > 1 && given.stride[3] != 1) refuse("does not have adjacent columns; make it contiguous");
-  if (!repeats && shape[3] % (16 / size_of(seen.dtype)) == 0 && !rows_are_aligned({seen}))
+  const auto whole = [&](std::int64_t elements) { return elements * size_of(seen.dtype) % 16 == 0; };
+  const bool aligned =
+      reinterpret_cast<std::uintptr_t>(seen.data) % 16 == 0 && std::all_of(seen.stride.begin(), seen.stride.begin() + 3, whole);
+  if (!repeats && whole(shape[3]) && !aligned)
     refuse("has rows that do not begin at multiples of 16 bytes; make it contiguous");
   return seen;
 }

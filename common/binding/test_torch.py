@@ -367,8 +367,8 @@ class OnCPU(unittest.TestCase):
         half, trained = ([x.half().requires_grad_(grad) for x in (q, k, v)] for grad in (False, True))
         odd = torch.zeros(1, 2, 8, 9, dtype=torch.float16, device=self.device)[..., :8]
         cases = [
-            ("dtype is fp32.*stage='07' takes", (q, k, v), {"stage": "08"}),
-            ("dtype is fp16.*stage='08' takes", half, {}),
+            ("dtype is fp32.*stage 07 takes", (q, k, v), {"stage": "08"}),
+            ("dtype is fp16.*stage 08 takes", half, {}),
             ("no variant 'none'; there are: two_kernels, two_halves, one_kernel", (q, k, v), {"variant": "none"}),
             ("Q repeats entries", (q[:, :1].expand(1, 2, 8, 8), k, v), {}),
             ("K does not have adjacent columns", (q, k.mT, v), {}),
@@ -377,7 +377,7 @@ class OnCPU(unittest.TestCase):
             ("bias is neither", half, {"stage": "08", "bias": torch.zeros(3, 8, device=self.device)}),
             ("exclude each other", half, {"bias": torch.zeros(8, 8, device=self.device), "alibi_slopes": torch.zeros(2)}),
             ("dropout is '1.5'; allowed", half, {"stage": "08", "dropout_p": 1.5}),
-            ("does not know --softcap; stage='08' takes fp16", half, {"stage": "04", "softcap": 1.0}),
+            ("does not know --softcap; stage 08 takes fp16", half, {"stage": "04", "softcap": 1.0}),
             ("head-dim is '300'; allowed: whole numbers from 1 to 256", self.tensors(*[(1, 1, 2, 300)] * 3), {}),
             ("alibi_slopes are", half, {"alibi_slopes": torch.zeros(3, 2)}),
             ("a bias is bool", half, {"bias": torch.ones(8, 8, dtype=torch.long)}),
@@ -388,7 +388,7 @@ class OnCPU(unittest.TestCase):
             ("seed is", half, {"dropout_p": 0.5, "seed": 2**64 - 1}),
             ("its dQ differs between runs", trained, {"stage": "08", "backward_variant": "lead", "deterministic": True}),
             ("there is no variant 'none'", trained, {"stage": "08", "backward_variant": "none"}),
-            ("variant mma cannot run this: it has no backward pass", trained, {"stage": "08", "variant": "mma"}),
+            ("variant mma refuses this problem: it has no backward pass", trained, {"stage": "08", "variant": "mma"}),
             ("it has no backward pass", [x.float() for x in trained], {"stage": 6}),
             ("sinks have to be .H.", (q, k, v), {"sinks": torch.zeros(3, device=self.device)}),
             ("stage 05 has no sinks", (q, k, v), {"sinks": torch.zeros(2, device=self.device), "stage": "05"}),

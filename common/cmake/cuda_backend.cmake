@@ -1,11 +1,12 @@
 # The GPU backend. FLASH_CUDA: AUTO compiles it for the GPUs that answer, if any does; ON also where none does, for 75, 80 and 90a;
-# OFF never. Sets FLASH_HAS_CUDA, or FLASH_WHY_NO_CUDA, which the programs repeat.
+# OFF never. Sets FLASH_BACKENDS, and FLASH_HAS_CUDA or FLASH_WHY_NO_CUDA, which the programs repeat.
 # CMAKE_CUDA_ARCHITECTURES and the environment variable CUDAARCHS win over the architectures chosen here.
 set(FLASH_CUDA AUTO CACHE STRING "AUTO | ON | OFF")
 if(NOT FLASH_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "FLASH_CUDA is '${FLASH_CUDA}'; allowed: AUTO, ON, OFF")
 endif()
 set(FLASH_HAS_CUDA OFF)
+set(FLASH_BACKENDS cpu)
 
 # The architectures of the GPUs that answer, such as 80;90a; empty if none does.
 set(native_architectures)
@@ -62,13 +63,10 @@ set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 find_package(CUDAToolkit REQUIRED)
 set(FLASH_HAS_CUDA ON)
+list(APPEND FLASH_BACKENDS gpu)
 target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-Wreorder>")
 # Kernels of the stages spill no registers and put no array into local memory on the architectures that the tile sizes are written for.
-option(FLASH_FAST_NVCC "nvcc hardly optimizes: says whether everything compiles, but nothing of registers or speed" OFF)
-if(FLASH_FAST_NVCC)
-  set(CMAKE_CUDA_FLAGS_RELEASE -DNDEBUG)  # its -O3 would be the host compiler's, too
-  target_compile_options(flash_options INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>")
-elseif("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "^((75|80|90a?)(-real|-virtual)?;?)+$")
+if("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "^((75|80|90a?)(-real)?;?)+$")
   set(FLASH_NO_LOCAL_MEMORY -Xptxas=-warn-spills,-warn-lmem-usage)
 endif()
 message(STATUS "GPU backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")

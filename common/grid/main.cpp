@@ -33,11 +33,7 @@ std::string command_for(const LastRun& run) {
   if (run.pass == Pass::backward) command += " --pass backward";
   if (run.tiles) command += " --tiles " + to_string(*run.tiles);
   if (!flash::variants(Backend::gpu).empty()) command += gpu ? " --device gpu" : " --device cpu";
-  const FullProblem& p = run.problem;
-  for (const std::string& argument : to_arguments(p)) command += " " + argument;
-  if (p.bias != BiasKind::none && (p.bias_per_batch || !p.bias_per_head))
-    command += "  # with a bias of " + std::to_string(p.bias_per_batch ? p.B : 1) + " batches and " +
-               std::to_string(p.bias_per_head ? p.H : 1) + " heads, by --load";
+  for (const std::string& argument : to_arguments(run.problem)) command += " " + argument;
   return command;
 }
 

@@ -78,18 +78,10 @@ std::vector<FullProblem> head_dims() {
 
 std::vector<FullProblem> biases() {
   std::vector<FullProblem> problems;
-  for (const BiasKind kind : all_biases) {
-    if (kind == BiasKind::none) continue;
-    for (const bool per_batch : {false, true}) {
-      for (const bool per_head : {false, true}) {
-        FullProblem p = problem_of({.B = 2, .H = 2, .Hkv = 2, .Nq = 35, .Nk = 70, .d = 16});
-        p.bias = kind;
-        p.bias_per_batch = per_batch;
-        p.bias_per_head = per_head || kind == BiasKind::alibi;
-        p.causal = per_batch != per_head;
-        problems.push_back(p);
-      }
-    }
+  for (const std::string kind : {"vector", "matrix", "alibi"}) {
+    for (const char* shared :
+         {" --bias-per-head false", " --causal", " --bias-per-batch --bias-per-head false --causal", " --bias-per-batch"})
+      problems.push_back(parsed("--batch 2 --seq-q 35 --seq-k 70 --head-dim 16 --bias " + kind + shared));
   }
   return affordable(problems);
 }
@@ -149,11 +141,10 @@ std::vector<FullProblem> all_of(const std::string& options, std::initializer_lis
 }
 
 std::vector<FullProblem> bias_gradients() {
-  std::vector<FullProblem> problems =
+  return affordable(
       all_of("--batch 2 --heads 4 --kv-heads 2 --seq-q 100 --seq-k 170 --bias matrix --bias-gradient --head-dim ",
-             {"59", "40 --causal --dropout 0.4 --dropout-seed 3", "59 --causal", "40 --softcap 0.5 --window 20,5"});
-  for (std::size_t n = 0; n < problems.size(); ++n) problems[n].bias_per_batch = n >= 2, problems[n].bias_per_head = n % 2 == 1;
-  return affordable(problems);
+             {"59 --bias-per-head false", "40 --causal --dropout 0.4 --dropout-seed 3",
+              "59 --causal --bias-per-batch --bias-per-head false", "40 --softcap 0.5 --window 20,5 --bias-per-batch"}));
 }
 
 bool sanitized() { return one_of > 1; }

@@ -13,7 +13,6 @@
 #include <map>
 #include <set>
 #include <sstream>
-#include <stdexcept>
 
 namespace flash::grid {
 
@@ -40,11 +39,7 @@ std::vector<Variant> variants_for(const FullProblem& problem) {
   return taking;
 }
 
-const Variant& variant_named(std::string_view name) {
-  const Variant* const found = find_variant(device().info().kind, name);
-  if (found == nullptr) throw std::logic_error("no variant is called " + std::string(name));
-  return *found;
-}
+const Variant& variant_named(std::string_view name) { return flash::variant_named(device().info().kind, name); }
 
 Results<float> run(const Variant& variant, const FullProblem& problem, const Inputs& inputs, Pass pass) {
   Runner runner(device(), variant, problem, inputs, pass);

@@ -27,7 +27,7 @@ const std::vector<Variant>& variants();
 /// than every kernel of the stages does.
 std::vector<Variant> variants_for(const FullProblem&);
 
-/// The variant of that name, asked for or not. Throws std::logic_error if there is none.
+/// The variant of that name, asked for or not.
 const Variant& variant_named(std::string_view name);
 
 /// One run: outputs and workspaces poisoned before, results fetched after.

@@ -11,8 +11,7 @@
 namespace flash {
 
 enum class DeviceChoice { automatic, gpu, cpu };
-template <>
-inline constexpr std::array value_names<DeviceChoice>{"auto", "gpu", "cpu"};
+constexpr auto spellings(DeviceChoice) { return std::array{"auto", "gpu", "cpu"}; }
 
 struct Request {
   Pass pass = Pass::forward;

@@ -113,6 +113,19 @@ const void* address_of(const Attention& a, const TensorCheck& check) {
   return static_cast<const char*>(t.data) + at * size_of(t.dtype);
 }
 
+/// After watched launches: the bank conflicts of plain arrays, "" if there are none.
+std::string array_conflicts() {
+  std::uint64_t sum = 0;
+  simt::ArrayConflicts most;
+  for (const simt::ArrayConflicts& at : simt::findings().conflicts) {
+    sum += at.count;
+    if (at.count > most.count) most = at;
+  }
+  if (sum == 0) return "";
+  return std::to_string(sum) + " bank conflicts of plain arrays in shared memory, " + std::to_string(most.count) +
+         " of them at " + most.line + " (kernel " + most.kernel + ")";
+}
+
 }  // namespace
 
 std::vector<std::string> never_written(const Attention& a) {
@@ -135,22 +148,9 @@ std::vector<std::string> never_written(const Attention& a) {
   return sentences;
 }
 
-std::string array_conflicts() {
-  std::uint64_t sum = 0;
-  simt::ArrayConflicts most;
-  for (const simt::ArrayConflicts& at : simt::findings().conflicts) {
-    sum += at.count;
-    if (at.count > most.count) most = at;
-  }
-  if (sum == 0) return "";
-  return std::to_string(sum) + " bank conflicts of plain arrays in shared memory, " + std::to_string(most.count) +
-         " of them at " + most.line + " (kernel " + most.kernel + ")";
-}
-
-std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sample& sample, const Results<float>& got,
-                                  const RunRecord& run) {
-  if (run.device.kind != Backend::cpu || !simt::can_watch()) return std::nullopt;
-  const TensorCheck* const first_wrong = run.check ? first_wrong_of(*run.check) : nullptr;
+void diagnose(Runner& runner, const Inputs& inputs, const Sample& sample, const Results<float>& got, RunRecord& run) {
+  if (run.device.kind != Backend::cpu || !simt::can_watch()) return;
+  const TensorCheck* const first_wrong = first_wrong_of(*run.check);
   simt::reset_findings();
   simt::follow_writes(first_wrong == nullptr ? nullptr : address_of(runner.attention(), *first_wrong));
   {
@@ -162,7 +162,8 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
   }
   simt::follow_writes(nullptr);
   const simt::Findings findings = simt::findings();
-  Diagnosis diagnosis;
+  Diagnosis& diagnosis = run.diagnosis;
+  diagnosis.watched = true;
   diagnosis.complete = findings.complete;
   const auto add_rule = [&](simt::RuleId rule) {
     if (std::ranges::find(diagnosis.rules, name_of(rule)) == diagnosis.rules.end()) diagnosis.rules.push_back(name_of(rule));
@@ -171,7 +172,8 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
     diagnosis.mistakes.push_back(sentence(race));
     add_rule(race.rule());
   }
-  if (!run.check || run.check->passed || run.largest_score) return diagnosis;
+  if (run.check->passed) diagnosis.remark = array_conflicts();
+  if (run.check->passed || !diagnosis.hints.empty()) return;
 
   if (findings.complete) diagnosis.hints = never_written(runner.attention());
   if (!diagnosis.hints.empty()) add_rule(simt::RuleId::never_written);
@@ -207,7 +209,6 @@ std::optional<Diagnosis> diagnose(Runner& runner, const Inputs& inputs, const Sa
   }
   if (const std::string words = only_empty_rows_wrong(run.problem, *run.check); !words.empty())
     diagnosis.hints = {words};  // the formulas are right
-  return diagnosis;
 }
 
 }  // namespace flash

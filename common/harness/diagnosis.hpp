@@ -4,23 +4,19 @@
 #include "common/harness/report.hpp"
 #include "common/harness/runner.hpp"
 
-#include <optional>
 #include <string>
 
 namespace flash {
 
-/// Runs the pass again on the simulator and looks at every access to memory. If the run's check failed, also in other orders of the
-/// threads, whose results are compared with `got`. Absent where nothing can be known: on a GPU and under a sanitizer.
-std::optional<Diagnosis> diagnose(Runner&, const Inputs&, const Sample&, const Results<float>& got, const RunRecord&);
+/// Runs the pass again on the simulator and looks at every access to memory, for RunRecord::diagnosis. If the check failed for no reason that is known
+/// yet, also in other orders of the threads, whose results are compared with `got`. Does nothing on a GPU and under a sanitizer.
+void diagnose(Runner&, const Inputs&, const Sample&, const Results<float>& got, RunRecord&);
 
 /// After watched launches: which elements of the outputs, and of the workspaces that were read, no thread has written. A line each.
 std::vector<std::string> never_written(const Attention&);
 
-/// After watched launches: the bank conflicts of plain arrays, "" if there are none.
-std::string array_conflicts();
-
-/// The largest score of the row where O or L is most wrong, if that score explains the error; it may be infinite or NaN.
-std::optional<float> explaining_score(const Variant&, const FullProblem&, const Inputs&, const CheckReport&);
+/// "" or that the largest score of the row where O or L is most wrong explains the error.
+std::string explaining_score(const Variant&, const FullProblem&, const Inputs&, const CheckReport&);
 
 /// "" or that of the rows that were compared exactly those are wrong that see no key.
 std::string only_empty_rows_wrong(const FullProblem&, const CheckReport&);

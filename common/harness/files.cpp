@@ -82,22 +82,20 @@ HostTensor<float> to_tensor(Source&& source, Dtype dtype, bool may_mask) {
   return tensor;
 }
 
-/// The kind of bias that the file's shape means. With a single query a vector and a matrix look alike, and are.
-BiasKind kind_of(const Source& bias, const Source& q, const Given& given) {
-  const auto asked = given.find("--bias");
-  const bool matrix = bias.extent(2) > 1 || (q.extent(2) == 1 && asked != given.end() && asked->second == "matrix");
-  return matrix ? BiasKind::matrix : BiasKind::vector;
-}
-
-/// Says which batches and heads share the bias.
-void share_bias(FullProblem& problem, const Source& bias) {
-  const bool fits = (bias.extent(0) == problem.B || bias.extent(0) == 1) &&
-                    (bias.extent(1) == problem.H || bias.extent(1) == 1) &&
-                    (bias.extent(2) == problem.Nq || bias.extent(2) == 1) && bias.extent(3) == problem.Nk;
-  require(fits, bias.text() + "; allowed: (" + std::to_string(problem.B) + " or 1, " + std::to_string(problem.H) + " or 1, " +
-                    std::to_string(problem.Nq) + " or 1, " + std::to_string(problem.Nk) + ")");
-  problem.bias_per_batch = bias.extent(0) == problem.B;
-  problem.bias_per_head = bias.extent(1) == problem.H;
+/// Says what the file's shape means: which kind of bias it is, and which batches and heads share it. With a single query a vector and a matrix look
+/// alike, and are.
+void settle_bias(Given& given, const Source& bias, const Source& q, const Source& k) {
+  const std::array shape{q.extent(0), q.extent(1), q.extent(2), k.extent(2)};
+  bool fits = bias.extent(3) == shape[3];
+  for (std::size_t axis = 0; axis < 3; ++axis) fits = fits && (bias.extent(axis) == shape[axis] || bias.extent(axis) == 1);
+  const auto extent = [&](std::size_t axis) { return std::to_string(shape[axis]); };
+  require(fits, bias.text() + "; allowed: (" + extent(0) + " or 1, " + extent(1) + " or 1, " + extent(2) + " or 1, " +
+                    extent(3) + ")");
+  const bool asked_for_matrix = given.contains("--bias") && given.at("--bias") == "matrix";
+  const bool matrix = bias.extent(2) > 1 || (shape[2] == 1 && asked_for_matrix);
+  settle(given, "--bias", matrix ? "matrix" : "vector", bias.text());
+  settle(given, "--bias-per-batch", bias.extent(0) > 1 ? "true" : "false", bias.text());
+  settle(given, "--bias-per-head", bias.extent(1) == shape[1] ? "true" : "false", bias.text());
 }
 
 /// The reason why no result may be written to the file; "" if one may.
@@ -128,8 +126,8 @@ LoadedInputs load_inputs(const std::string& folder, Given given, Pass pass) {
     settle(given, name, size, "the files say");
   const bool has_bias = is_there(file_of(in, "bias"));
   if (has_bias) {
-    const Source& bias = files["bias"] = read_source(file_of(in, "bias"));
-    settle(given, "--bias", to_string(kind_of(bias, q, given)), bias.text());
+    files["bias"] = read_source(file_of(in, "bias"));
+    settle_bias(given, files["bias"], q, k);
   }
 
   LoadedInputs loaded;
@@ -139,7 +137,6 @@ LoadedInputs load_inputs(const std::string& folder, Given given, Pass pass) {
   require(!given.contains("--lengths") || problem.sequences == sequences,
           "--lengths is given with --load; allowed: cu_seqlens_q.npy in " + folder);
   problem.sequences = sequences;
-  if (has_bias) share_bias(problem, files["bias"]);
   require(has_bias || problem.bias == BiasKind::none || problem.bias == BiasKind::alibi,
           std::string("--bias ") + to_string(problem.bias) + " with --load needs " + folder + "/bias.npy; there is none");
   check_problem(problem);

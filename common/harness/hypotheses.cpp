@@ -1,10 +1,12 @@
 // Explains a wrong result by its numbers alone, so on a GPU, too.
 #include "common/attention/option_table.hpp"
 #include "common/harness/diagnosis.hpp"
+#include "common/harness/text.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 namespace flash {
 namespace {
@@ -104,18 +106,23 @@ std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Res
   return words;
 }
 
-std::optional<float> explaining_score(const Variant& variant, const FullProblem& p, const Inputs& inputs,
-                                      const CheckReport& check) {
+std::string explaining_score(const Variant& variant, const FullProblem& p, const Inputs& inputs, const CheckReport& check) {
   for (const TensorCheck& tensor : check.tensors) {
     if (tensor.passed || (tensor.tensor != "o" && tensor.tensor != "lse")) continue;
     const std::optional<float> largest = largest_score_of(p, inputs, tensor.worst);
     if (!largest) continue;
-    if (!std::isfinite(*largest)) return largest;
-    if (variant.subtracts_max) continue;
+    if (!std::isfinite(*largest))
+      return "The scores of that row overflow fp32 themselves: scale * q.k exceeds 3.4e38. "
+             "No variant can mend that; a smaller --scale or smaller inputs can.";
     const bool overflows = tensor.non_finite > 0 && *largest > exp_overflows_beyond;
-    if (overflows || *largest < exp_underflows_below) return largest;
+    if (variant.subtracts_max || !(overflows || *largest < exp_underflows_below)) continue;
+    return "The largest score of that row is " + number_text(static_cast<double>(*largest)) +
+           ", and this variant does not subtract the row's max: exp " +
+           (overflows ? "overflows in fp32 beyond 88.7."
+                      : "underflows in fp32 below -87.3 and is 0 below -104, as if the row saw no key.") +
+           " 02_safe_softmax shows the cure.";
   }
-  return std::nullopt;
+  return "";
 }
 
 std::string only_empty_rows_wrong(const FullProblem& p, const CheckReport& check) {

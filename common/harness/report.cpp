@@ -206,9 +206,9 @@ std::string json_of(const RunRecord& run) {
     json["problem"]["load"] = run.load;
   }
   if (run.check) json["check"] = json_of(run, *run.check);
-  if (run.diagnosis) {
-    json["threads"] = {{"passed", run.diagnosis->mistakes.empty()}};
-    json["threads"].update(Json(SortedJson(*run.diagnosis)));
+  if (run.diagnosis.watched) {
+    json["threads"] = {{"passed", run.diagnosis.mistakes.empty()}};
+    json["threads"].update(Json(SortedJson(run.diagnosis)));
   }
   if (run.timing) {
     json["time"] = SortedJson(*run.timing);
@@ -217,7 +217,7 @@ std::string json_of(const RunRecord& run) {
   }
   json["predicted"] = json_of(run.predicted);
   if (run.counters) json["counters"] = json_of(*run.counters);
-  if (!run.remark.empty()) json["remarks"] = {run.remark};
+  if (!run.diagnosis.remark.empty()) json["remarks"] = {run.diagnosis.remark};
   if (!run.saved.empty()) json["saved"] = run.saved;
   return printed(json);
 }

@@ -11,12 +11,14 @@
 
 namespace flash {
 
-/// The simulator's findings about the threads of a run, and about the cause of a wrong result.
+/// What is known of a run's threads, and of the cause of a wrong result.
 struct Diagnosis {
   std::vector<std::string> mistakes;  ///< races: wrong whatever the result is
   std::vector<std::string> rules;     ///< ids of what was found (common/machine/rules.hpp), in the same order, each once
   std::vector<std::string> hints;     ///< where to look, if the result is wrong
-  bool complete = true;               ///< false: of a large problem only the first accesses were looked at
+  std::string remark;                 ///< right, but wasteful
+  bool watched = false;               ///< on the CPU: the simulator has looked at every access
+  bool complete = true;               ///< false: of a large problem only at the first ones
 };
 
 /// One finished run. What was not asked for is absent.
@@ -31,19 +33,17 @@ struct RunRecord {
   std::size_t workspace_bytes = 0;
   std::optional<Tiles> tiles;  ///< of the pass; absent if the variant has nothing to choose
   std::optional<CheckReport> check;
-  std::optional<float> largest_score;  ///< of the worst row, if it explains why the check failed; may be infinite or NaN
-  std::optional<Diagnosis> diagnosis;  ///< CPU
-  std::string remark;                  ///< CPU: right, but wasteful
-  std::optional<Timing> timing;        ///< GPU with --bench
-  std::optional<Counters> counters;    ///< CPU
-  Prediction predicted;                ///< traffic in bytes; empty: the variant has no formula
-  std::vector<std::string> saved;      ///< files of --save
+  Diagnosis diagnosis;
+  std::optional<Timing> timing;      ///< GPU with --bench
+  std::optional<Counters> counters;  ///< CPU
+  Prediction predicted;              ///< traffic in bytes; empty: the variant has no formula
+  std::vector<std::string> saved;    ///< files of --save
 
   double tflops() const;                          ///< with a time
   std::optional<double> percent_of_peak() const;  ///< of the device, for the dtype; absent if that is not known
 
   /// The result is right, and no two threads race for memory; also if neither was looked at.
-  bool passed() const { return (!check || check->passed) && (!diagnosis || diagnosis->mistakes.empty()); }
+  bool passed() const { return (!check || check->passed) && diagnosis.mistakes.empty(); }
 };
 
 /// One JSON object, in which numbers that are not finite become null.

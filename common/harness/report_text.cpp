@@ -49,17 +49,6 @@ std::string worst_text(const TensorCheck& check) {
          number_text(got, 9) + ", expected " + number_text(expected, 9);
 }
 
-std::string score_text(float largest) {
-  if (!std::isfinite(largest))
-    return "The scores of that row overflow fp32 themselves: scale * q.k exceeds 3.4e38. "
-           "No variant can mend that; a smaller --scale or smaller inputs can.";
-  return "The largest score of that row is " + number_text(static_cast<double>(largest)) +
-         ", and this variant does not subtract the row's max: exp " +
-         (largest > 0 ? "overflows in fp32 beyond 88.7."
-                      : "underflows in fp32 below -87.3 and is 0 below -104, as if the row saw no key.") +
-         " 02_safe_softmax shows the cure.";
-}
-
 std::string check_text(const RunRecord& run) {
   if (!run.check) return line("check", "skipped");
   std::vector<Row> rows{{"tensor", "max error", "tolerance", "relative L2", "verdict"}};
@@ -71,22 +60,23 @@ std::string check_text(const RunRecord& run) {
   }
   return line("check", std::string(run.check->passed ? "passed" : "FAILED") + ", against double precision" +
                            (run.check->sampled ? ", on a sample of rows" : ", every element")) +
-         table(15, rows) + wrong + (run.largest_score ? line("", score_text(*run.largest_score)) : "");
+         table(15, rows) + wrong;
 }
 
-std::string threads_text(const Diagnosis& threads) {
+std::string diagnosis_text(const Diagnosis& found) {
   constexpr std::size_t most = 5;  // one cause has many effects; JSON has them all
-  std::vector<std::string> mistakes = threads.mistakes, hints = threads.hints;
+  std::vector<std::string> mistakes = found.mistakes, hints = found.hints;
   hints.resize(std::min(hints.size(), most));
   if (mistakes.size() > most) {
     const std::string more = "and " + to_string(mistakes.size() - most) + " more pairs of lines (--json)";
     mistakes.resize(most);
     mistakes.push_back(more);
   }
-  const std::string found[] = {"no race", "RACE", "RACE; one missing barrier can cause all of these: begin with the first"};
-  return line("threads", found[std::min(mistakes.size(), std::size_t{2})] +
-                             (threads.complete ? "" : "; only the first accesses of this large problem were looked at")) +
-         lines("", mistakes) + lines("diagnosis", hints);
+  const std::string races[] = {"no race", "RACE", "RACE; one missing barrier can cause all of these: begin with the first"};
+  const std::string threads = races[std::min(mistakes.size(), std::size_t{2})] +
+                              (found.complete ? "" : "; only the first accesses of this large problem were looked at");
+  return (found.watched ? line("threads", threads) : "") + lines("", mistakes) + lines("diagnosis", hints) +
+         (found.remark.empty() ? "" : line("wasteful", found.remark));
 }
 
 std::string time_text(const RunRecord& run) {
@@ -145,9 +135,7 @@ std::string text_of(const RunRecord& run) {
                      line("pass", to_string(run.pass)) + line("problem", describe(run.problem)) +
                      line("input", input_text(run)) + line("device", device_text(run.device));
   if (run.tiles) text += line("tiles", "Br=" + to_string(run.tiles->Br) + " Bc=" + to_string(run.tiles->Bc));
-  text += check_text(run);
-  if (run.diagnosis) text += threads_text(*run.diagnosis);
-  if (!run.remark.empty()) text += line("wasteful", run.remark);
+  text += check_text(run) + diagnosis_text(run.diagnosis);
   text += line("extra memory", bytes(run.workspace_bytes) + " beyond inputs and outputs");
   text +=
       line("must move", bytes(compulsory_bytes(run.problem, run.pass)) + ": each input read once, each output written once");

@@ -1,4 +1,4 @@
-// Chooses the device, the variant and the tile sizes that a command line means, and refuses a problem that cannot run there.
+// Chooses the device and the tile sizes that a command line means, and refuses a problem that has no room there.
 #pragma once
 
 #include "common/harness/command_line.hpp"
@@ -13,13 +13,6 @@ namespace flash {
 /// The device of --device. auto takes a GPU if one works and the stage was built for it, else the CPU. DeviceError with the
 /// reason if a GPU is demanded and there is none; UsageError if --bench would have to time the CPU.
 std::unique_ptr<Device> choose_device(const Request&);
-
-/// The variant of --variant. Without one best_variant(), or if none can run the problem, or that is not known yet (null), the last one for general
-/// use that has the pass. UsageError if there is none of that name, or none with the pass.
-const Variant& choose_variant(const StageInfo&, const Request&, Backend, const FullProblem* problem, const DeviceLimits&);
-
-/// UsageError if the variant cannot take the problem (refusal()); DeviceError if it could, but not on this device.
-void check_variant(const Variant&, const FullProblem&, const DeviceLimits&);
 
 /// DeviceError if inputs, outputs and workspaces cannot fit in the device's memory or in main memory. With --load the inputs are
 /// in main memory already.

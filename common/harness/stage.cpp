@@ -10,6 +10,7 @@
 #include "common/harness/text.hpp"
 #include "common/machine/error.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <utility>
@@ -28,8 +29,12 @@ struct Task {
 
 /// Refuses first whatever can be refused without touching data: a wrong name or pass is wrong on every device.
 Task prepare(const StageInfo& stage, Request request) {
-  const Variant& listed = choose_variant(stage, request, Backend::cpu, nullptr, {});  // every kernel is built for the CPU
+  const std::vector<Variant>& all = variants(Backend::cpu);  // every kernel is built for the CPU
+  const Variant& listed = request.variant.empty() ? all.front() : variant_named(Backend::cpu, request.variant);
   request.problem.try_emplace("--dtype", to_string(listed.dtypes.front()));
+  if (request.pass == Pass::backward && std::ranges::none_of(all, [](const Variant& v) { return v.backward != nullptr; }))
+    throw UsageError("--pass is backward, but " + stage.name + " has no backward pass; allowed: forward" +
+                     (stage.backward_stage.empty() ? "" : ". " + stage.backward_stage + " has one"));
   Task task;
   RunRecord& run = task.run;
   run.pass = request.pass;
@@ -44,8 +49,7 @@ Task prepare(const StageInfo& stage, Request request) {
     task.inputs = std::move(loaded.inputs);
   }
   const DeviceLimits limits = task.device->limits();
-  const Variant& variant = choose_variant(stage, request, run.device.kind, &run.problem, limits);
-  check_variant(variant, run.problem, limits);
+  const Variant& variant = choose_variant(run.device.kind, request.variant, run.problem, run.pass, limits);
   run.tiles = choose_tiles(variant, run.problem, request.pass, limits, request.tiles);
   check_memory(run.device, variant, run.problem, request.pass, load);
   constexpr double simulated_in_seconds = 1e10;  // FLOPs
@@ -65,9 +69,9 @@ Task prepare(const StageInfo& stage, Request request) {
 void check(RunRecord& run, Runner& runner, const Inputs& inputs, const Results<float>& results, bool watch) {
   const Sample sample = choose_sample(run.problem, run.pass, run.problem.seed);
   run.check = check_results(run.problem, inputs, run.pass, results, sample);
-  if (!run.check->passed) run.largest_score = explaining_score(run.variant, run.problem, inputs, *run.check);
-  if (watch) run.diagnosis = diagnose(runner, inputs, sample, results, run);
-  if (run.diagnosis && run.check->passed) run.remark = array_conflicts();
+  if (const std::string score = explaining_score(run.variant, run.problem, inputs, *run.check); !score.empty())
+    run.diagnosis.hints = {score};
+  if (watch) diagnose(runner, inputs, sample, results, run);
 }
 
 ExitCode run_problem(const StageInfo& stage, const Request& request) {
@@ -93,7 +97,7 @@ ExitCode run_problem(const StageInfo& stage, const Request& request) {
 
 /// For the given head dimension, else for some, on a GPU if --device says so, else on the one that the simulator stands for.
 std::string list(const StageInfo& stage, const Request& request) {
-  if (!request.variant.empty()) choose_variant(stage, request, Backend::cpu, nullptr, {});  // a wrong name is not passed over
+  if (!request.variant.empty()) variant_named(Backend::cpu, request.variant);  // a wrong name is not passed over
   const FullProblem problem = make_problem(request.problem);
   const bool given = request.problem.contains("--head-dim");
   return list_of(stage, variants(Backend::cpu), problem, given ? std::vector{problem.d} : std::vector{32, 64, 96, 128, 256},
@@ -101,7 +105,7 @@ std::string list(const StageInfo& stage, const Request& request) {
 }
 
 ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
-  if (const std::string clash = name_clash(Backend::cpu); !clash.empty()) throw UsageError(clash);
+  variants(Backend::cpu);  // two may have the same name
   const Request request = parse_command_line(stage, argc, argv);
   if (request.answer.empty() && !request.list) return run_problem(stage, request);
   print(request.answer.empty() ? list(stage, request) : request.answer);

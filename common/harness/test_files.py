@@ -99,7 +99,7 @@ class Files(unittest.TestCase):
         self.refused("--head-dim is '257'")
 
     def test_the_file_decides_what_kind_of_bias_there_is(self):
-        for shape, kind in (((1, 6, 1, 7), "vector"), ((2, 1, 5, 7), "matrix, one for each batch, one for all heads")):
+        for shape, kind in (((1, 6, 1, 7), "vector"), ((2, 1, 5, 7), "matrix bias-per-batch bias-per-head=false")):
             self.put(bias=shape)
             self.assertIn(f"bias={kind}\n", " ".join(self.load().split(" ")).replace("\n               ", " "))
         self.put(bias=(2, 3, 5, 7))  # as many as key/value heads: not allowed

@@ -6,7 +6,6 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
 #include <limits>
 #include <sstream>
 
@@ -71,13 +70,8 @@ TEST_CASE("report: numbers that are not finite, odd bytes, long names, and the w
   run.load = run.device.name =
       "a name as long as a sentence, with (R) and (TM) and @ 2.00GHz, that does not fit a line any more";
   CHECK(has(text_of(run), "worst at batch 1, head 2, row 3, column 4: got not finite, expected 0.25"));
-  for (const auto& [score, said] :
-       {std::pair{120.5f, "exp overflows"}, {-640.0f, "exp underflows"}, {HUGE_VALF, "overflow fp32"}}) {
-    run.largest_score = score;
-    CHECK(has(text_of(run), said));
-    std::istringstream lines(text_of(run));
-    for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
-  }
+  std::istringstream lines(text_of(run));
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
 }
 
 TEST_CASE("tiles: a device too small for a choice does not offer it, and one too small for all is no usable device") {

@@ -47,7 +47,8 @@ class Stages(unittest.TestCase):
             self.refused([option, ""])
         self.refused("--tiles 7,9", program=TILES, says="64,")
         self.refused("--dtype fp32", program=HALF, says="fp16, bf16")
-        self.refused("--dtype bf16", program=TILES, says="08_tensor_cores")
+        self.refused("--pass backward", program=TILES, says="07_fa2_backward has one")
+        self.refused("--dtype bf16", program=TILES, says="stage 08")
         self.refused(["--variant", "a\nb\x1b[31m\r"], says=r"a\nb\x1b[31m\x0d")
 
     def test_the_environment(self):

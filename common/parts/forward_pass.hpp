@@ -1,5 +1,4 @@
-// The forward pass that a stage of a backward pass runs first: the last step of an earlier stage.
-// For 05, 07 and 08.
+// The forward pass that a backward step of 05, 07 or 08 runs first.
 #pragma once
 
 #include "common/attention/variant.hpp"
@@ -11,8 +10,8 @@ inline namespace gpu {
 inline namespace simt {
 #endif
 
-/// That step. add_stage(FORWARD ...) generates the definition, one for each backend.
-const Variant& forward_pass();
+/// Of the steps after FORWARD in the stage's add_stage() the first that knows these, too.
+const Variant& forward_pass(Features = Features::none);
 
 /// The same as a function for Variant::forward.
 inline void run_forward_pass(const Attention& a) { forward_pass().forward(a); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/attention/host_tensor.hpp"
+#include "common/attention/option_table.hpp"
 #include "common/attention/placement.hpp"
 #include "common/machine/isa/float16.hpp"
 

@@ -33,7 +33,7 @@ void add_options(FullProblem p, const Window& window, std::vector<FullProblem>& 
 }
 
 /// Every mixture of mask, bias and lengths, in turn with each grouping of heads; and ragged batches.
-std::vector<FullProblem> all_options() {
+std::vector<FullProblem> problems_with_options() {
   constexpr std::array heads{std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}};
   std::size_t mixtures = 0;
   std::vector<FullProblem> problems;
@@ -176,14 +176,14 @@ void check_gradients(const FullProblem& p, InputsOf<double> in, double tolerance
 }  // namespace
 
 TEST_CASE("reference: the forward pass is the definition, on every option") {
-  for (const FullProblem& p : all_options()) {
+  for (const FullProblem& p : problems_with_options()) {
     CAPTURE(describe(p));
     check_forward(p, random_inputs<double>(p, Pass::forward));
   }
 }
 
 TEST_CASE("reference: gradients agree with central finite differences, on every option (long)") {
-  for (const FullProblem& p : all_options()) {
+  for (const FullProblem& p : problems_with_options()) {
     CAPTURE(describe(p));
     check_gradients(p, random_inputs<double>(p, Pass::backward));
   }

@@ -40,19 +40,13 @@ namespace ranges {
 FLASH_RANGES(all_of)
 FLASH_RANGES(any_of)
 FLASH_RANGES(copy)
-FLASH_RANGES(count)
 FLASH_RANGES(find)
 FLASH_RANGES(find_if)
 FLASH_RANGES(none_of)
-FLASH_RANGES(replace)
 FLASH_RANGES(sort)
 FLASH_RANGES(stable_sort)
 #undef FLASH_RANGES
 
-template <class Range>
-auto min(const Range& range) {
-  return *std::min_element(std::begin(range), std::end(range));
-}
 template <class Range, class Value, class Projection>
 auto find(Range&& range, const Value& value, Projection projection) {
   return std::find_if(std::begin(range), std::end(range), [&](const auto& each) { return invoke(projection, each) == value; });

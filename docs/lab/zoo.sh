@@ -7,6 +7,6 @@ export LC_ALL=C
 of_zoo='zoo: divergent*,zoo: one thread*,zoo: early return*,zoo: out of bounds in g*,zoo: misaligned*,zoo: asynchronous*,zoo: phases of*'
 watched='zoo: a race says*,zoo: a tensor*,zoo: memory of*,zoo: hazards*'
 {
-  "$1/test_flash_machine" -s -ns -tc="$of_zoo"
-  "$1/test_simt_watch" -s -ns -tc="$watched"
+  "$1/machine_test" -s -ns -tc="$of_zoo"
+  "$1/machine_watch_test" -s -ns -tc="$watched"
 } | sed -nE 's/^ *(logged: )?(message|text) := //p' | sort -u

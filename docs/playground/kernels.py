@@ -147,7 +147,7 @@ def stage_sources(page):
         sources[broken.id] = registered(page, file, text, n, broken.id)
     if file := TABLES["forward"].get(page.name):
         source, variant = of_kernel(file, (ROOT / file).read_text())
-        sources["forward"] = f"{source}namespace flash::simt {{ const Variant& forward_pass() {{ return {variant}; }} }}\n"
+        sources["forward"] = f"{source}namespace flash::simt {{ const Variant& forward_pass(Features) {{ return {variant}; }} }}\n"
     return sources
 
 

@@ -13,7 +13,11 @@ def file_of(step):
     for path in sorted((ROOT / stage).rglob("*.cuh")):
         if re.search(rf'(\.name = |_step<[^(]*>\(\s*)"{variant}"', path.read_text()):
             return path.relative_to(ROOT).as_posix()
-    return None
+
+
+def last_step(folder):
+    """That with the highest number."""
+    return max((path.stem.split("_", 1) for path in (ROOT / folder).glob("[0-9]*.cuh")), key=lambda file: int(file[0]))[1]
 
 
 def ideas(folder):

@@ -5,16 +5,15 @@ from common.compare.rows import ROOT, changed, describe, latest, read
 from .formatting import table
 
 RESULTS = ROOT / "docs" / "results"
-OPTIONAL = ("options", "bias_gradient", "lorentz", "centroid")  # of chapter 09
 H200 = "nvidia_h200"
 
 
 def newest(device, *files, stage=None, direction=None, having=None):
     """The rows of some files that have a field; of the same step, pass and problem the one saved last. Without names those of all files but
-    sweeps, which are for plots. Without passes that run another stage's kernels, and without chapter 09's options."""
+    sweeps, which are for plots. Without passes that run another stage's kernels, and without those in more/, which are no steps."""
     files = files or [path.name for path in sorted((RESULTS / device).glob("*.jsonl")) if not path.name.startswith("sweep")]
     found = [row for file in files for row in read(RESULTS / device / file) if having in (None, *row) and not row.is_borrowed]
-    found = [row for row in found if row["variant"] not in OPTIONAL]
+    found = [row for row in found if "/more/" not in row.get("kernel", "")]
     return latest([row for row in found if stage in (None, row["stage"]) and direction in (None, row["pass"])])
 
 

@@ -7,15 +7,14 @@ import re
 from common.compare.rows import ROOT
 
 from .formatting import number, table
-from .ladder import file_of
+from .ladder import file_of, last_step
 from .saved import H200, changed_since, fastest, newest, of_today, section
 from .steps import PORTABLE, STAGE, STEPS
 
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in (1024, 4096, 16384) for causal in (False, True)]
 PEERS = ("flash", "cudnn", "flash3")
 PASSES = ("forward", "backward")
-LAST = {"forward": "lazy_maximum", "backward": "staggered"}  # of the steps that run on every GPU since Ampere
-ON_HOPPER = {"forward": "scheduled", "backward": "lead"}
+LAST, ON_HOPPER = ({which: last_step(f"{STAGE}/{kind}{which}") for which in PASSES} for kind in ("", "hopper_"))  # LAST: since Ampere
 
 
 def key(row):
