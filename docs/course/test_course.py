@@ -13,7 +13,6 @@ import sys
 import tempfile
 import unittest
 import unittest.mock
-import xml.etree.ElementTree as xml
 from pathlib import Path
 
 from kit import build, check, exercise, grade, sandbox
@@ -75,6 +74,8 @@ class Student(WithFolder):
         code, said, _ = course("check", self.folder, NAME)
         self.assertEqual(code, 1)
         self.assertRegex(said, r"WRONG \[o\] .* batch 0, head 0, row \d+, column \d+.* row 3 {.* Line \d+ of .* lies outside")
+        self.fill(SOLUTION.replace("j < problem.Nk; ++j) l", "j <= problem.Nk; ++j) l"))
+        self.assertRegex(course("check", self.folder, NAME)[1], r":(\d+) \[out_of_bounds\] .* \1 \| for \(int j")
         self.fill("  float l = nonsense;\n")
         self.assertRegex(course("check", self.folder, NAME)[1], f"{NAME}.cuh, line {E.first_line()}: .*nonsense")
 
@@ -134,7 +135,7 @@ class Rules(unittest.TestCase):
     def test_an_error_inside_a_template_names_the_student_s_line(self):
         verdict = self.verdict("07_two_halves", "KMajor{K_or_V}", "K_or_V")
         self.assertEqual(verdict.status, "does not compile")
-        self.assertRegex(verdict.told[0], r"07_two_halves.cuh, line \d+: .*(.|\n)*06_fa2_forward/operands.cuh")
+        self.assertRegex(verdict.told[0], r"07_two_halves.cuh, line (\d+): .*\n +\1 \| .*K_or_V.*\n.*06_fa2_forward/operands.cuh")
 
 
 class Teacher(WithFolder):
@@ -142,10 +143,7 @@ class Teacher(WithFolder):
         code, _, err = course("grade", self.folder, *words, "--out", self.place / "out")
         self.assertEqual(code, 0, err)
         whole = json.loads((self.place / "out" / "results.json").read_text())
-        junit = xml.parse(self.place / "out" / "junit.xml").getroot()
-        failed = [test["name"] for test in whole["tests"] if test["status"] == "failed"]
-        self.assertEqual((junit.get("tests"), junit.get("failures")), (str(len(whole["tests"])), str(len(failed))))
-        return whole, failed
+        return whole, [test["name"] for test in whole["tests"] if test["status"] == "failed"]
 
     def test_results(self):
         self.fill(SOLUTION)

@@ -95,7 +95,6 @@ int main() {
   judge("5 of 5, flash", out, {27.9925f, 35, 39.5438f, 42.5684f},
         "YOUR LINE 5: a thread that is early overwrites the tile that the others still read");
   std::printf(
-      "All five are right: that is FlashAttention. Next: write more of a kernel, judged at each save:\n"
-      "  docs/course/course.py blank 03_online_sum mine && docs/course/course.py watch mine 03_online_sum\n"
-      "Or read docs/chapters/00_introduction.md\n");
+      "All five are right: that is FlashAttention. Next: press n, or docs/course/course.py watch mine 03_online_sum:\n"
+      "more of a kernel, judged at each save. Or read docs/chapters/00_introduction.md\n");
 }

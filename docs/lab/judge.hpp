@@ -13,17 +13,8 @@ extern "C" __attribute__((weak)) int flash_findings();  // common/run's; nvcc's 
 
 inline const float UNWRITTEN = std::numeric_limits<float>::signaling_NaN();  // no operation makes it, nor leaves it as it is
 
-// Puzzles are judged strictly: what GPUs tolerate although CUDA forbids it is wrong.
-inline const int STRICT = setenv("FLASH_RUN_STRICT", "1", 0);
-
-/// Tells common/run --watch which puzzles are right.
-inline void note(const char* puzzle) {
-  const char* const path = std::getenv("FLASH_RUN_RIGHT");
-  std::FILE* const file = path == nullptr ? nullptr : std::fopen(path, "a");
-  if (file == nullptr) return;
-  std::fprintf(file, "%s\n", puzzle);
-  std::fclose(file);
-}
+// Puzzles are judged strictly: what GPUs tolerate although CUDA forbids it is wrong. Only kernels with findings are reported.
+inline const int STRICT = setenv("FLASH_RUN_STRICT", "1", 0) + setenv("FLASH_RUN_BRIEF", "1", 0);
 
 /// Waits for the kernel and compares what it wrote. Ends the program unless that is right; clears `out` for the next one.
 inline void judge(const char* puzzle, float* out, const std::vector<float>& expected, const char* task) {
@@ -42,18 +33,26 @@ inline void judge(const char* puzzle, float* out, const std::vector<float>& expe
                                       : "not yet; what stopped it is below",
               colour("\033[0m"));
   if (!right && (ended || simulated)) {
+    const auto written = [&](std::size_t i) { return std::memcmp(&out[i], &UNWRITTEN, sizeof(float)) != 0; };
     std::printf("  yours    ");
     for (std::size_t i = 0; i < expected.size(); ++i) {  // + 0: no -0
-      const bool written = std::memcmp(&out[i], &UNWRITTEN, sizeof(float)) != 0;
       std::printf("%s", colour(good(i) ? "" : "\033[31m"));
-      std::isnan(out[i]) ? std::printf(" %6s", written ? "nan" : "-") : std::printf(" %6.5g", out[i] + 0);
+      std::isnan(out[i]) ? std::printf(" %6s", written(i) ? "nan" : "-") : std::printf(" %6.5g", out[i] + 0);
       std::printf("%s", colour(good(i) ? "" : "\033[0m"));
     }
     std::printf("\n  expected ");
     for (const float x : expected) std::printf(" %6.5g", x);
-    std::printf("\n");
+    std::size_t first = 0;
+    while (good(first)) ++first;
+    std::printf("\n%s", std::isinf(out[first])    ? "  inf: exp of more than 88, or a division by 0\n"
+                        : !std::isnan(out[first]) ? ""
+                        : written(first)          ? "  nan: 0 / 0, inf - inf, inf * 0, or a value that nobody has set\n"
+                                                  : "  -: nobody has written that element\n");
   }
-  note(right && ended && clean ? puzzle : "");
+  if (const char* const path = std::getenv("FLASH_RUN_RIGHT")) {  // which common/run --watch reads
+    std::FILE* const file = std::fopen(path, "a");
+    if (file != nullptr) std::fprintf(file, "%s\n", right && ended && clean ? puzzle : ""), std::fclose(file);
+  }
   if (!right || !ended || !clean) {
     std::printf("  %s%s%s\n", colour("\033[1m"), task, colour("\033[0m"));
     std::exit(0);

@@ -18,7 +18,7 @@ FRAME = """<details class="run">
 <iframe src="{url}" title="{title}" loading="lazy"></iframe>
 <p><a href="{url}">In a page of its own</a></p>
 </details>"""
-DOWNLOADS = {".csv", ".ipynb", ".json", ".jsonl", ".svg"}  # Sphinx copies these
+DOWNLOADS = {".csv", ".json", ".jsonl", ".svg"}  # Sphinx copies these
 SHORT = 24  # characters of a formula that is not broken
 
 

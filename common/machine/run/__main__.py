@@ -141,24 +141,28 @@ def prelude(build, compiler, flags):
 
 
 # That explain a beginner's mistake.
-WARNINGS = ("-Wempty-body", "-Wunused-value", "-Wuninitialized", "-Waddress", "-Wunused-result", "-Wformat")
+WARNINGS = [f"-W{what}" for what in "empty-body unused-value parentheses uninitialized address return-type unused-result format".split()]
 
 
 def show_warnings(log, project, without):
-    """Those about the user's own lines, on one line each."""
-    said = re.findall(rf"^(.+?:\d+):\d+: (warning: .*?) \[(?:{'|'.join(WARNINGS)})(?:=|-extra-args|-insufficient-args)?\]$", log, re.M)
-    for place, text in sorted(dict(reversed(said)).items(), key=lambda each: int(each[0].rpartition(":")[2])):
+    """Those about the user's own lines, with the lines."""
+    flags = "|".join(WARNINGS)
+    said = re.findall(rf"^(.+?):(\d+):(\d+): (warning: .*?) \[(?:{flags})(?:=|-extra-args|-insufficient-args)?\]$", log, re.M)
+    firsts = {(file, int(line)): rest for file, line, *rest in reversed(said)}
+    for (file, line), (column, text) in sorted(firsts.items()):
+        text = re.sub("suggest parentheses around assignment.*", "'=' assigns here; '==' compares", text)
+        text = re.sub(r"statement is a reference, not call, to function '(\w+)'", r"\1 is not called: \1()", text)
         text = re.sub(r"ignoring return value of .*\b(__shfl\w+)\(.*", r"nobody takes the result of \1()", text)
-        file = pathlib.Path(place.rpartition(":")[0]).resolve()
         types = [(aka or kind).replace("long long", "long") for kind, aka in re.findall(r" type '([^']+)'(?: .aka '([^']+)')?", text)]
-        harmless = "ignoring return" in text or (len(types) == 2 and types[0] == types[1])
-        if file in project.done and place not in without and not harmless:
-            print(f"{place}: {text}", file=sys.stderr, flush=True)
+        harmless = re.search("ignoring return|within|explicit braces", text) or (len(types) == 2 and types[0] == types[1])
+        if pathlib.Path(file).resolve() in project.done and f"{file}:{line}" not in without and not harmless:
+            print(f"{file}:{line}: {text}{project.excerpt(file, line, int(column))}", file=sys.stderr, flush=True)
 
 
-def why_not(log):
-    """One line from the compiler's messages."""
-    errors = re.findall(r"^(.+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", log, re.M)
+def why_not(log, project):
+    """The first of the compiler's messages that leads to a line of the user's own, with that line below it."""
+    places = re.findall(r"^(.+?):(\d+):(?:(\d+):)? +(required|(?:fatal )?error: .*)", log, re.M)
+    errors = [place for place in places if place[3] != "required"]
     if not errors:
         link = re.findall(r"undefined reference to [`']([^'\n]*)'", log)
         return (
@@ -166,14 +170,26 @@ def why_not(log):
             if link
             else "the compiler fails: " + (log.strip().splitlines() or ["no message"])[-1]
         )
-    file, line, text = errors[0]
+    own = [place for place in (errors[0], *places) if pathlib.Path(place[0]).resolve() in project.done]
+    file, line, column, said = (own or errors)[0]
+    text = (errors[0][3] if said == "required" else said).partition("error: ")[2]
+    rest = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
+    return in_a_line(file, line, text, rest) + project.excerpt(file, int(line), int(column or 0))
+
+
+OUTSIDE = r"'.*' does not name a type|expected (unqualified-id|declaration) before"
+
+
+def in_a_line(file, line, text, rest):
     text = re.sub(r"location '\*\((\w+) \+ .*", r"element of \1, which points to const", text)
+    text = re.sub(r"return-statement with.*", "a kernel returns nothing: store what it computes, or put a ';' after 'return'", text)
     text = re.sub(r".*numeric literal operator 'operator\"\"(\w+)'", r"\1 follows a number: is a '*' missing between the two?", text)
     text = re.sub(r"no matching function for call to '(__shfl\w+)\(.*", r"\1() takes a mask, a value, and a lane or distance", text)
     text = re.sub(r".*(?:conver.* to '.*Site'|call to '__syncthreads').*", "an argument too many; __syncthreads() takes none", text)
     text += ": threadIdx and its like have parts: threadIdx.x" if re.search("'(?:const )?(?:uint3|dim3)'", text) else ""
-    text += ": an element of an array is name[index]" if re.match(r"(invalid operands|no matching function).*\*", text) else ""
-    rest = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
+    text += ": it stands outside of all functions; is there a '}' too many above?" if re.match(OUTSIDE, text) else ""
+    text += ": it takes an address, &name" if re.search(r"call to '(cudaMalloc|atomic\w+\(\w+&)", text) else ""
+    text += ": an element of an array is name[index]" if re.match(r"(invalid operands|no matching f(?!.*'(cuda|atomic))).*\*", text) else ""
     if match := re.match(r"'?([\w./]+)'?(?: file not found|: No such file or directory)", text):
         return f"{file}:{line}: there is no header {match[1]}: name its folder by -I"
     if match := re.search(r"(?:#error |\"|'|^)([\w./]+)(?:' is unavailable: (.*)| is not simulated)", text):
@@ -181,7 +197,7 @@ def why_not(log):
         advice = by_hand if match[1].startswith("cub/") else "leave out what needs it"
         return f"{file}:{line}: {match[1]} is not simulated{f' ({match[2]})' if match[2] else ''}: {advice}; {PAGE} lists what is"
     if removed := re.search(r"'(__(?:shfl(?:_up|_down|_xor)?|any|all|ballot))'", text):
-        return f"{file}:{line}: {removed[1]} was removed from CUDA for GPUs since Volta: {removed[1]}_sync(mask, ...); a whole warp is 0xffffffff"
+        return f"{file}:{line}: {removed[1]} was removed from CUDA for GPUs since Volta: {removed[1]}_sync(mask, ...), where the mask has a bit per thread: 0xff for 8, 0xffffffff for 32"
     cuda = r"'(?:\w+::)*((?:cu[a-z]*[A-Z]|__|cg|nv|wmma|curand|thrust|tex)\w*)\W"
     unknown = re.search(rf"undeclared identifier {cuda}|{cuda}.*(?:not declared|undeclared|no member|has not been)", text)
     meant = re.search(r"did you mean ['\u2018](\w+)", text)  # misspelled, or something that is not there
@@ -223,10 +239,8 @@ def compiled(options, folder):
     log = re.sub(r"(?:(?:struct|class) )?flash::(?:\w+::)*", "", log).replace(
         rewrite.THEIRS, "flash"
     )  # what a message's reader does not know
-    # g++ only warns, with -fpermissive. Most often it is a `return` without its semicolon.
-    if value := re.search(r"^(.+?:\d+):\d+: warning: return-statement with a value, in function returning 'void'", log, re.M):
-        raise Stop(f"{value[1]}: does not compile: a kernel returns nothing: store what it computes, or put a ';' after 'return'")
-    if not any(process.returncode for process in running):
+    refused = re.sub(r"warning: (return-statement with|invalid conv)(.*) \[-fpermissive\]", r"error: \1\2", log)
+    if refused == log and not any(process.returncode for process in running):
         machine = next(build.rglob("libflash_machine.a"))
         command = [compiler, *objects, "-o", folder / "program", build / "libflash_run.a", machine, "-ldl", "-pthread"]
         link = subprocess.run(command, stderr=subprocess.PIPE, text=True)
@@ -235,10 +249,10 @@ def compiled(options, folder):
             show_warnings(log, project, options.without)
             return folder / "program"
     (folder / "messages").write_text(log)
-    raise Stop(why_not(log))
+    raise Stop(why_not(refused, project))
 
 
-SLOW = "still running; what takes a GPU a millisecond takes minutes here. A smaller problem, if it takes one: FILE.cu -- ARGUMENTS"
+SLOW = "still running: an endless loop, or a large problem, since what takes a GPU a millisecond takes minutes here; {} stops it"
 
 
 def waited_for(process):
@@ -246,7 +260,7 @@ def waited_for(process):
     try:
         return process.wait(5)
     except subprocess.TimeoutExpired:
-        say(SLOW)
+        say(SLOW.format("Ctrl-C"))
         return process.wait()
     finally:
         signal.signal(signal.SIGINT, previous)
@@ -317,6 +331,7 @@ class Watch:
     def __init__(self, options, keyboard):
         self.options, self.keyboard = options, keyboard
         self.right, self.hints, self.before = None, Counter(), []  # puzzles that are right, hints per puzzle, files before this one
+        self.then = ""  # a command to run in place of this one
         options.listener = self
 
     def text(self):
@@ -333,11 +348,14 @@ class Watch:
         return next((name for name in self.puzzles() if name not in (self.right or [])), "")
 
     def following(self):
-        name = re.search(r"Next: .*?common/run .*?(\w+\.cu)\b", self.text())
-        return name and pathlib.Path(self.options.files[0]).with_name(name[1]).is_file() and name[1]
+        """The file, or else the command, that this one calls next; "" if there is none."""
+        command = re.search(r"Next: press n, or (.+?)(?::|\\n)", self.text())
+        file = command and re.search(r"common/run .*?(\w+\.cu)$", command[1])
+        there = not file or pathlib.Path(self.options.files[0]).with_name(file[1]).is_file()
+        return (file or command)[1] if command and there else ""
 
     def offered(self):
-        forward = {"h": "hint"} if self.puzzle() else {"n": f"next file, {self.following()}"} if self.following() else {}
+        forward = {"h": "hint"} if self.puzzle() else {"n": f"next, {self.following()}"} if self.following() else {}
         back = {"p": f"previous file, {os.path.basename(self.before[-1][0])}"} if self.before else {}
         return {**forward, **back, "q": "quit"}
 
@@ -346,31 +364,35 @@ class Watch:
         line = re.search(rf"^{re.escape(name)}: (.*) \|\| (.*)$", hints.read_text() if hints.is_file() else "", re.M)
         if line:
             told = (f"Hint: {line[1]}", f"Answer: {line[2]}", "There is no other hint.")
-            print(f"  {told[min(self.hints[name], 2)]}", flush=True)
+            print(f"  {name}. {told[min(self.hints[name], 2)]}", flush=True)
             self.hints[name] += 1
 
     def interrupted(self, seconds):
         """Waits so long. Did a save or a key end the waiting?"""
         key = self.keyboard.pressed(seconds)
-        if key == "h":
+        if key == "h" and self.puzzle():
             self.hint()
-        elif key and key in self.offered():
+        elif key in self.offered():
             self.key = key
+        elif key:
+            self.keyboard.offer(self.offered())
         return self.key != "" or stamps(self.options.files) not in (self.saved, None)
 
     def listen(self, process, right):
         """The program's status. None: a save or a key has ended it, and what it found is not worth saying."""
-        slow = time.time() + (2 if self.puzzles() else 5)
+        slow, over = time.time() + (2 if self.puzzles() else 5), False
         try:
-            while process.poll() is None and not self.interrupted(0.05):
+            while not over:
+                over = process.poll() is not None
+                self.right = right.read_text().splitlines() if right.is_file() else self.right
+                over = over or self.interrupted(0.05)
                 if time.time() > slow:
                     slow = math.inf
-                    say("still running: perhaps an endless loop; save to stop it" if self.puzzles() else SLOW)
+                    say(SLOW.format("a save"))
             return process.returncode
         finally:
             process.kill()
             process.wait()
-            self.right = right.read_text().splitlines() if right.is_file() else self.right
 
     def judge(self):
         """Returns the exit code, and whether to go on."""
@@ -382,13 +404,15 @@ class Watch:
             self.keyboard.offer(self.offered())
             while not self.interrupted(0.2):
                 pass
-        if self.key == "n":
+        if self.key == "n" and not self.following().endswith(".cu"):
+            self.then = self.following()
+        elif self.key == "n":
             self.before.append(options.files)
             options.files, self.right = [str(pathlib.Path(options.files[0]).with_name(self.following()))], None
         if self.key == "p":
             options.files, self.right = self.before.pop(), None
         print("\033[2J\033[H" if sys.stdout.isatty() and self.key != "q" else "", end="", flush=True)  # a clear screen
-        return code, self.key != "q"
+        return code, self.key != "q" and not self.then
 
 
 def main():
@@ -402,6 +426,9 @@ def main():
                 code, more = watch.judge()
         except KeyboardInterrupt:
             pass
+    if watch.then:
+        os.chdir(ROOT)
+        os.execlp("sh", "sh", "-c", watch.then)
     return code
 
 

@@ -34,7 +34,10 @@ class Keys:
         if not self.on_terminal:
             time.sleep(seconds)
             return ""
-        return os.read(0, 1).decode("latin-1") if select.select([0], [], [], seconds)[0] else ""
+        key = os.read(0, 1).decode("latin-1") if select.select([0], [], [], seconds)[0] else ""
+        while key == "\x1b" and select.select([0], [], [], 0)[0]:
+            os.read(0, 1)  # the rest of an arrow and its like
+        return key
 
 
 def wait_for(changed, offered):
@@ -44,4 +47,6 @@ def wait_for(changed, offered):
         while not changed():
             if (key := keys.pressed(0.2)) in offered:
                 return key
+            if key:
+                keys.offer(offered)
         return ""

@@ -42,7 +42,7 @@ struct State {
 State& state();
 Kernel& kernel_named(const std::string&);
 void add(std::vector<Finding>&, Finding);
-/// What stands behind the last " at " of a message.
+/// The lines that a message ends with; of threads that wait, all that they wait at.
 std::vector<std::string> lines_in(const std::string& text);
 
 /// Before the first allocation or launch.

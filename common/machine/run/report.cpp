@@ -11,6 +11,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 
 namespace flash::plain {
 
@@ -20,12 +21,12 @@ State& state() {
 }
 
 std::vector<std::string> lines_in(const std::string& text) {
+  static const std::regex waits(" waits? in (?!a loop)"), place("(?: at |, called from )([^,\n]*?:[0-9]+)(?![0-9])");
+  const std::sregex_iterator first(text.begin(), text.end(), waits), end;
+  const auto last = static_cast<std::ptrdiff_t>(std::min(text.rfind(" at "), text.size()));
+  const auto begin = text.begin() + (first == end ? last : first->position());
   std::vector<std::string> lines;
-  for (std::size_t begin = text.rfind(" at "), end = 0; begin < text.size(); begin = end) {
-    begin += lines.empty() ? 4 : 14;  // behind " at ", or ", called from "
-    end = std::min(text.find(", called from ", begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-  }
+  for (std::sregex_iterator it(begin, text.end(), place); it != end; ++it) lines.push_back((*it)[1]);
   return lines;
 }
 

@@ -59,7 +59,7 @@ def tokens_of(text):
             if re.search(r"(?<!\\)\n", word.replace("\r", "")):
                 directive, fresh = "", True
             continue
-        if kind == "comment":
+        if kind == "comment" and (word.startswith("//") or re.search(r"(?s)^/\*.*\*/$", word)):
             continue
         if fresh and word == "#":
             directive = "#"
@@ -70,6 +70,12 @@ def tokens_of(text):
     return found
 
 
+def excerpt(number, line, column):
+    """A line of a source, with a caret below a column, counted from 0. None: no caret."""
+    caret = "" if column is None else f"\n      | {'':{column}}^"
+    return f"\n{number:5} | {line.expandtabs()}{caret}"
+
+
 class File:
     """One source, with the edits to be made in it."""
 
@@ -77,12 +83,16 @@ class File:
         self.name, self.text, self.tokens = name, text, tokens_of(text)
         self.code = [t for t in self.tokens if t.directive in ("", "define")]
         self.edits = []
+        if self.tokens and self.tokens[-1].kind == "comment":
+            self.refuse(self.tokens[-1], "the comment that begins here is never closed by */")
 
     def line_of(self, token):
         return self.text.count("\n", 0, token.begin) + 1
 
     def refuse(self, token, what):
-        raise Unsupported(f"{self.name}:{self.line_of(token)}: {what}")
+        number, begin = self.line_of(token), self.text.rfind("\n", 0, token.begin) + 1
+        column = len(self.text[begin : token.begin].expandtabs())
+        raise Unsupported(f"{self.name}:{number}: {what}" + excerpt(number, self.text[begin:].partition("\n")[0], column))
 
     def edit(self, begin, end, new):
         """Replaces a range; its line ends stay, behind what is new."""
@@ -309,7 +319,8 @@ def shared_memory(file, inside):
 
 
 def device_variables(file, inside):
-    done = -1
+    """Makes them known when the program begins; returns the names of those that the host cannot access."""
+    done, unreached = -1, set()
     for i, token in enumerate(file.code):
         if token.text not in ("__device__", "__constant__", "__managed__") or inside[i] or token.directive or i <= done:
             continue
@@ -346,6 +357,8 @@ def device_variables(file, inside):
             for n in names
         )
         file.edit(end, end, note)
+        unreached |= set() if "__managed__" in [*words, *head] else set(names)
+    return unreached
 
 
 def inline_ptx(file):
@@ -433,7 +446,8 @@ def leave_out(file, line):
 TYPES = set("void bool char short int long unsigned signed float double size_t float2 float3 float4 int2 int3 int4 half __half".split())
 HOST_CLASSES = set("string vector map set list deque mutex lock_guard thread function unique_ptr shared_ptr sort to_string".split())
 HOST_FUNCTIONS = {  # what a kernel has instead
-    **dict.fromkeys("rand srand getenv system fopen fclose fscanf scanf sleep usleep".split(), ", which no kernel can call"),
+    **dict.fromkeys("rand srand getenv system fopen fclose fscanf scanf sleep usleep time".split(), ", which no kernel can call"),
+    "sync": "; the barrier of a block is __syncthreads()",
     **dict.fromkeys(("puts", "putchar", "fprintf", "fputs"), '; a kernel prints by printf("%g\\n", x)'),
     **{"exit": "; a kernel ends a thread by return", "abort": "; a kernel stops by assert(false) or __trap()"},
 }
@@ -464,7 +478,23 @@ def functions_of(file, inside):
     return found
 
 
-def refuse_what_nvcc_does(file, inside):
+def refuse_variables(file, function, variables, known):
+    """Of the device in a function of the host that declares none of these names itself, unless a call may take them as symbols."""
+    code, calls = file.code, []
+    for k in function:
+        name, before = code[k], code[k - 1]
+        if name.text == "(":
+            calls.append(before.text)
+        elif name.text == ")" and calls:
+            calls.pop()
+        typed = before.text in ("*", "&") and code[k - 2].text in {*TYPES, "auto"}
+        if name.text in variables and (typed or before.kind == "word" and before.text not in ("return", "else")):
+            return
+        if name.text in variables and before.text not in (".", "->", "::") and not any("Symbol" in c or c in known for c in calls):
+            file.refuse(name, f"kernels have another {name.text} than the host: cudaMemcpyFromSymbol() reads theirs")
+
+
+def refuse_what_nvcc_does(file, inside, variables):
     """A beginner's calls between host and device, where it is sure what a name is."""
     code, functions, all_words = file.code, functions_of(file, inside), {}
     for name, words, *_ in functions:
@@ -486,6 +516,10 @@ def refuse_what_nvcc_does(file, inside):
         kernel, host = "__global__" in words, "__host__" in words or not {"__global__", "__device__"} & set(words)
         if kernel and words[-1] in TYPES - {"void"}:
             file.refuse(token, f"kernel {token.text} returns {words[-1]}: nvcc requires __global__ void {token.text}(...)")
+        if kernel and (reference := next((code[k] for k in range(body[0], file.closing(body[0])) if code[k].text == "&"), None)):
+            file.refuse(reference, f"a parameter of kernel {token.text} is a reference, which nvcc refuses: a GPU gets copies")
+        if not unsure and not {"__global__", "__device__"} & set(words):
+            refuse_variables(file, body, variables, macros | {*all_words, "sizeof", "decltype"})
         other = {code[k].text for k in body if code[k + 1].text not in ("(", "<<<")} | macros  # names that may be something else
         for k in [] if unsure else body:
             name, before, behind = code[k].text, code[k - 1].text, code[k + 1].text
@@ -497,10 +531,14 @@ def refuse_what_nvcc_does(file, inside):
                 file.refuse(code[k], f"{name} in {token.text} is valid CUDA, but kernels have no heap here; pass it memory from cudaMalloc")
             if not host and before == "::" and code[k - 2].text == "std" and name in HOST_CLASSES:
                 file.refuse(code[k], f"std::{name} is the host's: nvcc refuses it in a kernel")
+            if not host and name == "thread_local":
+                file.refuse(code[k], "thread_local is the host's: each thread of a kernel has local variables of its own anyway")
             if not host and name in ("throw", "try"):
                 file.refuse(code[k], f"{name}: kernels have no exceptions")
             if code[k].directive or behind != "(" or name in other or before in (".", "->"):
                 continue
+            if not host and name == "sync" and code[k + 2].text != ")":
+                continue  # of a group
             if not host and name in HOST_FUNCTIONS and name not in all_words and (before != "::" or code[k - 2].text == "std"):
                 file.refuse(code[k], f"{name}() is a function of the host{HOST_FUNCTIONS[name]}")
             if not host and re.match(r"cuda(?!Grid|Trigger)[A-Z]", name) and name not in all_words:
@@ -524,10 +562,9 @@ def rewrite(name, text, without=()):
     if file.edits:
         file = File(name, file.result())
     inside = in_function(file)
-    refuse_what_nvcc_does(file, inside)
+    refuse_what_nvcc_does(file, inside, device_variables(file, inside))
     inline_ptx(file)
     shared_memory(file, inside)
-    device_variables(file, inside)
     launches(file)
     launch_calls(file)
     checked_formats(file)
@@ -559,6 +596,16 @@ class Project:
         self.texts = {}  # as they were read
         self.without = without  # pairs of a path and a line
         self.used = set()
+
+    def excerpt(self, path, number, column):
+        """A line of a source as its author wrote it, below the column that it has where it was rewritten."""
+        real = pathlib.Path(path).resolve()
+        if real not in self.done:
+            return ""
+        texts = (self.texts[real], number - 1), (self.done[real].read_text(), number)
+        line, became = ("".join(text.split("\n")[at : at + 1]).expandtabs() for text, at in texts)
+        rest = became[column - 1 :]
+        return excerpt(number, line, len(line) - len(rest) if column and line.endswith(rest) else None) if line else ""
 
     def add(self, path, shown=None):
         """Rewrites a file, once; returns where."""

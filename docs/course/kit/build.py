@@ -114,9 +114,10 @@ def build(exercise, lines, build_folder, work, *flags):
     new_object = work / "kernel.o"
     words[words.index("-o") + 1] = str(new_object)
     words[1:1] = [f"-I{work / 'include'}"]
-    words += ["-Wuninitialized", "-Werror=vla", "-fno-exceptions", "-fdiagnostics-color=never", *flags]
+    words += ["-Wuninitialized", "-Werror=vla", "-Werror=return-type", "-fno-exceptions", "-fdiagnostics-color=never", *flags]
     done = sandbox.run(words, work, seconds=60, memory=4096, file_size=128)
-    said = Diagnostics(done.err.replace(str(header), exercise.student_name).replace(f"{ROOT}/", ""), exercise, lines)
+    err = re.sub(r"\bflash::(\{anonymous\}::|\w+::)*", "", done.err)
+    said = Diagnostics(err.replace(str(header), exercise.student_name).replace(f"{ROOT}/", ""), exercise, lines)
     if done.code != 0 or not new_object.is_file():
         return Built(None, "the compiler did not come to an end" if done.code == 124 else said.first_error())
     warnings, unset = said.warnings()
@@ -140,6 +141,7 @@ class Diagnostics:
         self.name, self.lines = exercise.student_name, [line[:2000] for line in text.split("\n")]
         begin = exercise.first_line()
         mine = range(begin, begin + lines.count("\n"))
+        self.source = dict(enumerate(lines.split("\n"), begin))
         self.blank = f"your lines, {begin} to {mine.stop - 1}"
         found = [re.search(rf"(?:^|[\s/]){re.escape(self.name)}:(\d+)[:,]", line) for line in self.lines]
         self.places = [int(place[1]) if place and int(place[1]) in mine else 0 for place in found]
@@ -158,7 +160,11 @@ class Diagnostics:
             text = f"{host[1]} is the host's; a kernel {'prints by printf()' if host[1] == 'cout' else 'cannot call it'}"
         below = [line for line in self.lines[at + 1 : at + 3] if line.startswith("  ")]
         mine = self.students_line(at)
+        if re.search("does not name a type|expected (unqualified-id|declaration)", text):
+            text += "; it stands outside of all functions: is there a '}' too many above?"
         line = f"{self.name}, line {mine}: {text}" if mine else f"{place}: {text}"
+        if mine and not self.places[at]:
+            below = [f"{mine:7} | {self.source[mine]}"]
         found = f"\nThe compiler finds it at {place}, which this line uses." if mine and not self.places[at] else ""
         at_end = "" if mine or not self.lines[at].startswith(self.name) else f"\nThe cause may be in {self.blank}: count their braces."
         return line, "\n".join([line, *below]) + found + at_end

@@ -3,7 +3,7 @@
   course.py list                     the exercises
   course.py blank 04 DIR             writes the files of stage 04 into DIR, each with a blank to fill; leaves those that are there
   course.py check DIR 04             builds each of them, and says the first thing that is wrong
-  course.py watch DIR 04             the first that is not right, at each save, and then the next; keys give hints
+  course.py watch DIR 04             the same at each save, and then the next; keys give hints; writes the files if none is there
   course.py hint DIR 04_merge_output the next hint
   course.py progress DIR             what is done
   course.py grade DIR --out RESULTS              for teachers: points, from the student's lines alone
@@ -20,6 +20,7 @@ import argparse
 import json
 import locale
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -129,6 +130,9 @@ def verdict_on(e, folder, build_folder):
     print(f"{e.name}: {verdict.status.upper()}{rule} after {time.monotonic() - began:.1f} s")
     for sentence in verdict.told:
         print(words.wrapped(sentence) if "\n" not in sentence else "  " + sentence.replace("\n", "\n  "))
+    if verdict.status == "wrong":
+        named = {int(number) for number in re.findall(rf"{re.escape(e.student_name)}(?::|, line )(\d+)", " ".join(verdict.told))}
+        print(*(f"{number:7} | {text.split(chr(10))[number - 1]}\n" for number in sorted(named)), sep="", end="")
     printed = verdict.printed.splitlines()
     if printed:
         print("  What your kernel printed:")
@@ -181,7 +185,13 @@ def check_all(arguments, build_folder):
 
 def watch(arguments, build_folder):
     """Judges the first exercise that is not right, and those that were right when their files change. On a terminal n goes on to the next."""
-    folder, wanted = present(arguments)
+    try:
+        folder, wanted = present(arguments)
+    except Usage:
+        if not arguments.exercises or Path(arguments.exercises).is_dir() or Path(arguments.folder).is_file():
+            raise
+        blank(arguments, build_folder)
+        folder, wanted = present(arguments)
     wanted, state = in_order(wanted), state_of(folder)
     right = [e for e in wanted if state.get(e.name, {}).get("status") == "right"]
     right = right if len(right) < len(wanted) else []  # all of them: then look at them again
@@ -200,7 +210,7 @@ def watch(arguments, build_folder):
         if key == "q":
             return 0
         if key == "h":
-            hint(argparse.Namespace(folder=folder, exercises=current.name, all=False), build_folder)
+            hint(argparse.Namespace(folder=folder, exercises=current.name), build_folder)
         if e:
             seen[e] = stamp_of(folder / e.student_name)
             right, current = [other for other in right if other is not e], e
@@ -226,8 +236,8 @@ def hint(arguments, _):
         raise Usage(f"which exercise? {', '.join(e.name for e in wanted)}")
     e = wanted[0]
     used = state_of(folder).get(e.name, {}).get("hints", 0)
-    every = arguments.all or used >= len(e.hints)
-    if used >= len(e.hints):
+    every = used >= len(e.hints)
+    if every:
         print("There is no further hint. All of them again:")
     used = min(used + 1, len(e.hints))
     remember(folder, e.name, hints=used)
@@ -273,11 +283,11 @@ def parser():
     named = ("exercises", {"metavar": "NN", "nargs": "?", "help": "a stage, an exercise, or all"})  # without it: what to type
     add("check", check_all, folder, named)
     add("watch", watch, folder, named)
-    add("hint", hint, folder, named, ("--all", {"action": "store_true", "help": "the earlier ones too"}))
+    add("hint", hint, folder, named)
     add("progress", progress, folder)
     several = ("exercises", {"nargs": "*", "metavar": "NN", "help": "default: those of which there is a file"})
     seed = ("--seed", {"default": "1", "metavar": "WORD", "help": "problems that nobody has seen are drawn from it (default: 1)"})
-    results = "where results.json, as Gradescope reads it, and junit.xml are written"
+    results = "where results.json is written, as Gradescope reads it"
     add("grade", grade.grade, folder, several, seed, ("--out", {"required": True, "metavar": "RESULTS", "help": results}))
     students = ("folder", {"metavar": "DIR", "help": "has a sub-folder for each student"})
     table = "a new file: student, exercise, points, max, reason"
