@@ -13,6 +13,7 @@ import sys
 import tempfile
 import unittest
 import unittest.mock
+import xml.etree.ElementTree as xml
 from pathlib import Path
 
 from kit import build, check, exercise, grade, sandbox
@@ -143,7 +144,10 @@ class Teacher(WithFolder):
         code, _, err = course("grade", self.folder, *words, "--out", self.place / "out")
         self.assertEqual(code, 0, err)
         whole = json.loads((self.place / "out" / "results.json").read_text())
-        return whole, [test["name"] for test in whole["tests"] if test["status"] == "failed"]
+        junit = xml.parse(self.place / "out" / "junit.xml").getroot()
+        failed = [test["name"] for test in whole["tests"] if test["status"] == "failed"]
+        self.assertEqual((junit.get("tests"), junit.get("failures")), (str(len(whole["tests"])), str(len(failed))))
+        return whole, failed
 
     def test_results(self):
         self.fill(SOLUTION)
