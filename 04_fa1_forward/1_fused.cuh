@@ -29,7 +29,7 @@
 namespace flash::fa1_forward::step_1 {
 namespace {
 
-constexpr int ROWS_PER_BLOCK = 64;  // one thread per row
+constexpr int Br = 64;  // queries at a time: one thread per row
 
 /// (3.6)  Adds key j with the score S to (m, l) and to o.
 template <int Width>
@@ -47,10 +47,10 @@ __device__ void accumulate(RowStats& stats, float (&o_reg)[Width], float S,
 /// Grid: (blocks of rows, 1, B*H). Width: d, a constant, because an array stays in registers
 /// only if every index is one: all loops over c are unrolled.
 template <int Width>
-__global__ void __launch_bounds__(ROWS_PER_BLOCK)
+__global__ void __launch_bounds__(Br)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all,
                    Tensor<const float> V_all, Tensor<float> O_all, Tensor<float> L_all) {
-  const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;
+  const int i = blockIdx.x * Br + threadIdx.x;
   if (i >= problem.Nq) return;  // no barrier follows
   const int head = blockIdx.z, kv_head = problem.kv_head(head);
   const Matrix<const float> Q = Q_all.head(head), K = K_all.head(kv_head), V = V_all.head(kv_head);
@@ -82,21 +82,18 @@ void forward(const Attention& a) {
   const auto kernel = p.d == 32   ? forward_kernel<32>
                       : p.d == 64 ? forward_kernel<64>
                                   : forward_kernel<96>;
-  launch("fa1_forward",
-         {dim3(blocks_for(p.Nq, ROWS_PER_BLOCK), 1, static_cast<unsigned>(p.B * p.H)),
-          dim3(ROWS_PER_BLOCK)},
+  launch("fa1_forward", {dim3(blocks_for(p.Nq, Br), 1, static_cast<unsigned>(p.B * p.H)), dim3(Br)},
          kernel, p, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V),
          view<float>(a.O), view<float>(a.L));
 }
 
-const Variant variant{
-    .name = "fused",
-    .idea = "softmax and both products in one kernel: O is the merge's third component",
-    .forward = forward,
-    .refuse = [](const Problem& p) { return refuse_grid_beyond(p, ROWS_PER_BLOCK); },
-    .max_head_dim = 96,
-    .row_multiple = 32,
-    .takes = plain_problem};
+const Variant variant{.name = "fused",
+                      .idea = "one kernel for softmax and both products: O is merged, too",
+                      .forward = forward,
+                      .refuse = [](const Problem& p) { return refuse_grid_beyond(p, Br); },
+                      .max_head_dim = 96,
+                      .row_multiple = 32,
+                      .takes = plain_problem};
 
 }  // namespace
 }  // namespace flash::fa1_forward::step_1

@@ -10,8 +10,8 @@
 //
 // New since step 1: a block loads K and V once for all queries of a head, not once per query, and
 // keeps them in shared memory. They fit only a tile at a time, so the loop over tiles is outside,
-// and a row's state (O, l, m) waits in HBM for the next tile of keys, to be merged with (m~, l~, P~
-// V) of that tile: the merge (3.6) of two sets of keys.
+// and a row's state (O, l, m) waits in HBM for the next tile of keys, whose own (P~ V, l~, m~) is
+// then merged into it: (3.6), of two sets of keys.
 //
 // Grid: one block per head. Block: Br threads; each takes one of Br queries at a time.
 // Shared memory: K and V, [Bc, Width] each; Width: d. Registers: a row of Q and of P~ V.

@@ -139,14 +139,13 @@ void forward(const Attention& a) {
          view<float>(a.L));
 }
 
-const Variant variant{
-    .name = "tiled",
-    .idea = "Algorithm 1: tiles of S stay on the chip, O, l, m wait in HBM; a thread per row",
-    .forward = forward,
-    .workspace = workspace,
-    .refuse = refuse,
-    .row_multiple = 4,
-    .takes = plain_problem};
+const Variant variant{.name = "tiled",
+                      .idea = "Algorithm 1: four tiles in shared memory; O, l, m wait in HBM",
+                      .forward = forward,
+                      .workspace = workspace,
+                      .refuse = refuse,
+                      .row_multiple = 4,
+                      .takes = plain_problem};
 
 }  // namespace
 }  // namespace flash::fa1_forward::step_4

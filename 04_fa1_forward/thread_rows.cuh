@@ -1,6 +1,6 @@
 // 04 FlashAttention-1: the words in which its steps are written. One thread owns a row: the row's
 // statistics and, from step 3 on, tiles that a block loads and the thread's arithmetic, four
-// columns at a time. Chapter 05 uses all of it but accumulate(), step 1 of 06 the arithmetic.
+// columns at a time. Chapter 05 and step 1 of 06 use tiles and arithmetic.
 #pragma once
 
 #include "common/parts/kernel.cuh"
@@ -15,7 +15,7 @@ struct RowStats {
   float l;
 };
 
-/// (4.3)  The statistics of the union of two sets: (3.4).
+/// (4.3)  From step 2 on: the statistics of the union of two sets, (3.4).
 __device__ inline RowStats merge(RowStats a, RowStats b) {
   const float m = fmaxf(a.m, b.m);
   return {m, expf(a.m - zero_if_empty(m)) * a.l + expf(b.m - zero_if_empty(m)) * b.l};
@@ -81,8 +81,8 @@ __device__ inline float4 add_scaled(const float4& sum, float x, const float4& a)
   return make_float4(sum.x + x * a.x, sum.y + x * a.y, sum.z + x * a.z, sum.w + x * a.w);
 }
 
-/// q . k for a row of Q_i and GROUP rows of K_j.  All threads read the same keys: one access serves
-/// the warp.
+/// From step 4 on: q . k for a row of Q_i and GROUP rows of K_j.  All threads read the same keys:
+/// one access serves the warp.
 template <int Width>
 __device__ void dot_products(float (&qk)[GROUP], const SharedMatrix<float>& Q_smem, int row,
                              const SharedMatrix<float>& K_smem, int key) {

@@ -6,10 +6,12 @@
 //   P = softmax(S)      dS = P o (dP - D)   D = rowsum(dO o O)      (5.3), (5.4)
 //   S = scale Q K^T     dQ = scale dS K     dK = scale dS^T Q       (5.5), (5.6)
 //
-// New since step 1: in phase A a thread takes GROUP keys at a time, so that one load of q and dO
-// serves them all, in phases B and C COLS columns, so that one element of dS or P does. Their sums
-// are independent: none waits for the one before it. Tiles arrive with several loads per thread in
-// flight (load_tile_ahead() in tiles.cuh).
+// New since step 1: a thread has several things under way at a time. A block of 128 threads fills
+// an SM, as it needs most of the shared memory: its 4 warps have to hide every latency themselves.
+// 1. Phase A takes GROUP keys at a time, as 04/3: one load of q and dO serves them all, and their
+//    sums are independent, so that none waits for the one before it.
+// 2. Phases B and C take COLS columns at a time, so that one element of dS or P serves them all.
+// 3. Tiles arrive with LOADS_IN_FLIGHT loads per thread in flight (load_tile_ahead() in tiles.cuh).
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so
 // that only this block adds to dK and dV: no atomics, and each run gives the same bits.

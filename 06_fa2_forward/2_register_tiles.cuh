@@ -12,8 +12,8 @@
 // and of O in registers: in each step of a product it reads 16 values and uses each 8 times, for 64
 // multiply-adds. The price: the lanes of a row combine its maximum and sum by shuffles, and P goes
 // through shared memory, because a lane needs columns of P that other lanes hold. ThreadTile
-// (tiles.cuh) says which elements a thread holds, Rows (common/parts/rows.cuh) has a value per row
-// of the thread. standalone.cu has the same loops over plain arrays.
+// (thread_tile.cuh) says which elements a thread holds, Rows (common/parts/rows.cuh) has a value
+// per row of the thread. standalone.cu has the same loops over plain arrays.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of
 // 8.
@@ -23,7 +23,7 @@
 #pragma once
 
 #include "06_fa2_forward/shapes.hpp"
-#include "06_fa2_forward/tiles.cuh"
+#include "06_fa2_forward/thread_tile.cuh"
 
 namespace flash::fa2_forward::step_2 {
 namespace {

@@ -20,7 +20,7 @@
 #pragma once
 
 #include "06_fa2_forward/shapes.hpp"
-#include "06_fa2_forward/tiles.cuh"
+#include "06_fa2_forward/thread_tile.cuh"
 
 namespace flash::fa2_forward::step_3 {
 namespace {

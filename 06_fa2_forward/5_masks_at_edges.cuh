@@ -8,7 +8,8 @@
 //   O = O / l,   L = scale m + ln l                                                     (6.5)
 //
 // New since step 4: only tiles that need a mask are masked: those on the diagonal, and the last one
-// if it is not full. In all others the scores are compared with nothing (mask() in tiles.cuh).
+// if it is not full. In all others the scores are compared with nothing: mask() in
+// thread_tile.cuh.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 rows of
 // 8.
@@ -18,7 +19,7 @@
 #pragma once
 
 #include "06_fa2_forward/shapes.hpp"
-#include "06_fa2_forward/tiles.cuh"
+#include "06_fa2_forward/thread_tile.cuh"
 
 namespace flash::fa2_forward::step_5 {
 namespace {

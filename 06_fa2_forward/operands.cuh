@@ -2,7 +2,7 @@
 // stage 07, and how Q and P get into shared memory as such operands.
 #pragma once
 
-#include "06_fa2_forward/tiles.cuh"
+#include "06_fa2_forward/thread_tile.cuh"
 
 namespace flash::fa2_forward {
 namespace {

@@ -19,7 +19,7 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
-#include "07_fa2_backward/parts.cuh"
+#include "07_fa2_backward/halves.cuh"
 #include "07_fa2_backward/shapes.hpp"
 
 namespace flash::fa2_backward::step_2 {

@@ -13,7 +13,7 @@
 // bits of dQ differ between runs.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: 8
-// warps (parts.cuh).
+// warps (halves.cuh).
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK,
 //   dV written once per query head, which first reads the sum of the previous heads (7.7).
 //   Workspace: D.
@@ -21,6 +21,7 @@
 #pragma once
 
 #include "07_fa2_backward/atomics.cuh"
+#include "07_fa2_backward/halves.cuh"
 #include "07_fa2_backward/shapes.hpp"
 
 namespace flash::fa2_backward::step_3 {

@@ -1,10 +1,6 @@
 // 07 FlashAttention-2, backward: the parts that all steps share, in addition to the tiles and
 // operands of 06.
 //
-// From step 2 on a block has 8 warps in two halves that do the same work on different matrices,
-// because the products form pairs that share no operand:
-//   half 0: S = Q K^T, then P;   dV += P^T dO      half 1: dP = dO V^T, then dS;   dK += dS^T Q
-// and both compute dQ = dS K, from column dQ_col0 on. The 4 warps of a half divide the rows.
 // Tiles have the same layout in shared memory as in HBM. The products need them in both directions:
 // along the row in S and dP, where one float4 holds four steps of the inner dimension, and down the
 // column in dV and dK, where it holds four columns.
@@ -20,7 +16,7 @@ namespace {
 using fa2_forward::mask, fa2_forward::add_product, fa2_forward::KMajor, fa2_forward::MnMajor,
     fa2_forward::load_async, fa2_forward::ThreadTile, fa2_forward::write_tile;
 
-constexpr int HALF_THREADS = 4 * WARP;
+constexpr int PREPARE_WARPS = 8;  // of a block of prepare_kernel
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Warps:
 /// those that divide the rows of a product. Groups: of so many warps, each with a product of its
@@ -115,13 +111,6 @@ __device__ SharedTiles shared_tiles() {
           .D = stats_of_rows()};
 }
 
-/// The tile that this thread's half of the block works on. Only the pointer is selected: both have
-/// the same size.
-__device__ inline SharedMatrix<float> of_half(bool first_half, const SharedMatrix<float>& first,
-                                              const SharedMatrix<float>& second) {
-  return {first_half ? first.data : second.data, first.rows, first.cols, first.stride};
-}
-
 /// What the kernels read and write in HBM.
 struct Tensors {
   Tensor<const float> Q, K, V, dO;  // [B, H or Hkv, Nq or Nk, d]
@@ -175,12 +164,12 @@ __device__ void store_dS(const SharedTiles& smem, Tile& dP) {
 
 /// (7.3)  D = rowsum(dO o O), one warp per query. clear_dQ: sets dQ to 0, for kernels that add to
 /// it.  Grid: (queries / warps per block) * B*H.
-__global__ void __launch_bounds__(2 * HALF_THREADS)
+__global__ void __launch_bounds__(PREPARE_WARPS* WARP)
     prepare_kernel(Problem problem, Tensor<const float> O_all, Tensor<const float> dO_all,
                    Tensor<float> D_all, Tensor<float> dQ_all, bool clear_dQ) {
   const int heads = problem.B * problem.H;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
-  const int i = blockIdx.x / heads * (2 * HALF_THREADS / WARP) + threadIdx.x / WARP;
+  const int i = blockIdx.x / heads * PREPARE_WARPS + threadIdx.x / WARP;
   const int lane = threadIdx.x % WARP;
   if (i >= problem.Nq) return;  // the whole warp leaves
   const Matrix<const float> O = O_all.head(b, h), dO = dO_all.head(b, h);
@@ -201,9 +190,8 @@ __global__ void __launch_bounds__(2 * HALF_THREADS)
 /// Computes D; runs before the other kernels.
 void launch_prepare(const Attention& a, bool clear_dQ) {
   const Problem& p = a.problem;
-  const unsigned blocks =
-      blocks_for(p.Nq, 2 * HALF_THREADS / WARP) * static_cast<unsigned>(p.B * p.H);
-  launch("prepare", {dim3(blocks), dim3(2 * HALF_THREADS)}, prepare_kernel, p,
+  const unsigned blocks = blocks_for(p.Nq, PREPARE_WARPS) * static_cast<unsigned>(p.B * p.H);
+  launch("prepare", {dim3(blocks), dim3(PREPARE_WARPS * WARP)}, prepare_kernel, p,
          view<const float>(a.O), view<const float>(a.dO), view<float>(a.workspace("D")),
          view<float>(a.dQ), clear_dQ);
 }
@@ -222,8 +210,7 @@ std::vector<WorkspaceSpec> workspace(const Problem& p, Pass pass) {
 /// The grids: prepare has a block for every 8 queries, dk_dv and the one kernel for at least every
 /// 32 keys, dq for every 16 queries.
 std::string refuse(const Problem& p) {
-  const std::string queries =
-      refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 2 * HALF_THREADS / WARP);
+  const std::string queries = refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, PREPARE_WARPS);
   return queries.empty() ? refuse_row_of_blocks(std::int64_t{p.B} * p.Hkv, p.Nk, 32) : queries;
 }
 

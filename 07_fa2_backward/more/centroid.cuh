@@ -42,12 +42,12 @@ struct DistanceShape : more_lorentz::DistanceShape<Width, Br, Bc, ScoreLanes, Ke
 
 /// (9.28)  The gradient of the weighted sum whose centroid is y = O: do_sum = dO + D y, and do_time
 /// = -D y0, which takes D's place. A warp per query.  Grid: as prepare_kernel.
-__global__ void __launch_bounds__(2 * HALF_THREADS)
+__global__ void __launch_bounds__(PREPARE_WARPS* WARP)
     centroid_kernel(Problem problem, Tensor<const float> O_all, Tensor<const float> dO_all,
                     Tensor<float> D_all, Tensor<float> do_sum_all) {
   const int heads = problem.B * problem.H;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
-  const int i = blockIdx.x / heads * (2 * HALF_THREADS / WARP) + threadIdx.x / WARP;
+  const int i = blockIdx.x / heads * PREPARE_WARPS + threadIdx.x / WARP;
   const int lane = threadIdx.x % WARP;
   if (i >= problem.Nq) return;  // the whole warp leaves
   const Matrix<const float> O = O_all.head(b, h), dO = dO_all.head(b, h);
@@ -199,9 +199,8 @@ void start(DistanceShape<Sizes...>, const Attention& a) {
   using Shape = DistanceShape<Sizes...>;
   const Problem& p = a.problem;
   launch_prepare(a, /*clear_dQ=*/true);
-  const unsigned query_blocks =
-      blocks_for(p.Nq, 2 * HALF_THREADS / WARP) * static_cast<unsigned>(p.B * p.H);
-  launch("centroid", {dim3(query_blocks), dim3(2 * HALF_THREADS)}, centroid_kernel, p,
+  const unsigned query_blocks = blocks_for(p.Nq, PREPARE_WARPS) * static_cast<unsigned>(p.B * p.H);
+  launch("centroid", {dim3(query_blocks), dim3(PREPARE_WARPS * WARP)}, centroid_kernel, p,
          view<const float>(a.O), view<const float>(a.dO), view<float>(a.workspace("D")),
          view<float>(a.workspace("do_sum")));
   Tensors tensors = tensors_of(a);

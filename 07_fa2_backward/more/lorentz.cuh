@@ -26,6 +26,7 @@
 
 #include "06_fa2_forward/more/distances.cuh"
 #include "07_fa2_backward/atomics.cuh"
+#include "07_fa2_backward/halves.cuh"
 #include "07_fa2_backward/shapes.hpp"
 #include "common/parts/forward_pass.hpp"
 #include "common/parts/score_rule.cuh"

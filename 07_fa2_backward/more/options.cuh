@@ -31,6 +31,7 @@
 #pragma once
 
 #include "07_fa2_backward/atomics.cuh"
+#include "07_fa2_backward/halves.cuh"
 #include "07_fa2_backward/shapes.hpp"
 #include "common/parts/forward_pass.hpp"
 #include "common/parts/ragged.cuh"

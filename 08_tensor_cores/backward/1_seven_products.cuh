@@ -28,12 +28,13 @@
 // Map of this folder: steps 1 to 4 in their order; 4 is the fastest. shapes.hpp has their tile
 // sizes, more/ the kernel for biases, any scale and options, and the gradient of the bias. In
 // ../parts
-//   backward_tiles.cuh   first: all words of the steps, and who owns what
+//   backward_tiles.cuh   first: the words of the steps, and who owns what
 //   prepare.cuh          the kernel that runs before: D, and L next to it
 //   weights.cuh, query_stats.cuh   P from scores and L; dS from P, dP and D
-//   sum_of_dQ.cuh        from step 2 on: the order of dQ_accum; the kernel that runs after
-//   accumulators.cuh, tile.cuh   as in ../forward
+//   accumulators.cuh, tile.cuh, addresses.cuh   as in ../forward
 //   launch_backward.cuh  last: workspaces, what a Variant says
+//   from step 2 on   add_to_dQ.cuh, and sum_of_dQ.cuh: the order of dQ_accum, the kernel after
+//   from step 3 on   halves.cuh: what the two halves of a block exchange
 #pragma once
 
 #include "08_tensor_cores/backward/shapes.hpp"
@@ -144,12 +145,12 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   Rows<2> L(0.0f), D(0.0f);                      // of this lane's queries
-  const auto stat = [&](int which, int r) {
+  const auto L_or_D = [&](int row, int r) {
     const int query = query0 + warp_row + 8 * r + threadIdx.x % WARP / 4;
-    return all.L_and_D.head(b, h)(which, query);
+    return all.L_and_D.head(b, h)(row, query);
   };
-  L.each([&](float& x, int r) { x = stat(0, r); });
-  D.each([&](float& x, int r) { x = stat(1, r); });
+  L.each([&](float& x, int r) { x = L_or_D(0, r); });
+  D.each([&](float& x, int r) { x = L_or_D(1, r); });
 
   Accumulators<1, Shape::Width / 8> dQ(0.0f);  // [16, Width], not scaled
   const int key_end = problem.visible_keys(min(query0 + QUERIES, problem.Nq) - 1);

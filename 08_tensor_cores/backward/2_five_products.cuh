@@ -10,9 +10,9 @@
 //
 // New since step 1: each block adds its part of dQ_i to HBM, so that S and dP are computed once,
 // not twice: five products instead of seven. The rows of dS K are queries, which no warp owns: dS
-// goes through shared memory, and all warps share the product, in add_to_dQ() of
-// parts/backward_tiles.cuh. dQ_accum sums in fp32 and in accumulator order, in which the 32 lanes
-// of a warp add to 512 adjacent bytes. A final kernel scales it and converts it to 16-bit rows.
+// goes through shared memory, and all warps share the product (parts/add_to_dQ.cuh). dQ_accum sums
+// in fp32 and in accumulator order, in which the 32 lanes of a warp add to 512 adjacent bytes. A
+// final kernel scales it and converts it to 16-bit rows (parts/sum_of_dQ.cuh).
 //
 // Grid: Tc*B*Hkv*COLUMN_BLOCKS, where a block loops over all query heads that share its key/value
 //   head.
@@ -24,7 +24,7 @@
 #pragma once
 
 #include "08_tensor_cores/backward/shapes.hpp"
-#include "08_tensor_cores/parts/backward_tiles.cuh"
+#include "08_tensor_cores/parts/add_to_dQ.cuh"
 
 namespace flash::tensor_cores::backward_2 {
 namespace {

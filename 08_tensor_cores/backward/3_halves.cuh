@@ -22,7 +22,7 @@
 #pragma once
 
 #include "08_tensor_cores/backward/shapes.hpp"
-#include "08_tensor_cores/parts/backward_tiles.cuh"
+#include "08_tensor_cores/parts/halves.cuh"
 
 namespace flash::tensor_cores::backward_3 {
 namespace {
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
     const auto Q_or_dO = of_half(first_half, smem.Q(stage), smem.dO(stage));
     const auto dO_or_Q = of_half(first_half, smem.dO(stage), smem.Q(stage));
-    const auto rows = smem.Pt_or_dSt().below(warp_row);  // the warp's
+    const auto Pt_rows = smem.Pt_or_dSt().below(warp_row);  // the warp's
 
     // 2. Half 0: S^T = K Q^T, then P^T. Half 1: dP^T = V dO^T.
     // [16 ROW_FRAGMENTS, Br]
@@ -99,18 +99,17 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (first_half) {
       mask</*Transposed=*/true>(problem, St_or_dPt, at.query0, key0 + warp_row);
       exponentiate(St_or_dPt, smem.stats(stage), problem.scale);
-      store_in_lane_order(rows, rounded<T>(St_or_dPt));
+      store_in_lane_order(Pt_rows, rounded<T>(St_or_dPt));
     }
     // Read after write: half 1 reads P^T of half 0.
     __syncthreads();
 
     // 3. Half 1: dS^T = P^T o (dP^T - D), which overwrites P^T.
     if (!first_half) {
-      St_or_dPt.each_at([&](float& dp, int, int query) { dp -= smem.stats(stage).D(query); });
-      multiply_by_Pt(St_or_dPt, rows);  // (8.13)
+      softmax_backward(St_or_dPt, Pt_rows, smem.stats(stage));  // (8.13)
       // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
       __syncwarp();
-      store(rows, St_or_dPt);
+      store(Pt_rows, St_or_dPt);
     }
 
     // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.

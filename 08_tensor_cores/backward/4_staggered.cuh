@@ -23,7 +23,7 @@
 #pragma once
 
 #include "08_tensor_cores/backward/shapes.hpp"
-#include "08_tensor_cores/parts/backward_tiles.cuh"
+#include "08_tensor_cores/parts/halves.cuh"
 
 namespace flash::tensor_cores::backward_4 {
 namespace {
@@ -98,8 +98,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // Read after write: Q, dO, L, D of all threads have landed, and P^T and dS^T of the previous
     // iteration are stored.
     // Write after read: no warp still reads Q, dO, L, D of tile iteration - 2, nor dS^T of tile
-    // iteration - 3. Their buffers are filled next; dS^T of tile iteration - 2 is still to be read
-    // for dQ.
+    // iteration - 3. Their buffers are filled next.
     __syncthreads();
     const QueryTile next = queries.after(problem, at);
     if (iteration + 1 < queries.iterations)
@@ -112,7 +111,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       const int stage = tile % Shape::STAGES;
       const auto Q_or_dO = of_half(first_half, smem.Q(stage), smem.dO(stage));
       const auto dO_or_Q = of_half(first_half, smem.dO(stage), smem.Q(stage));
-      const auto rows = smem.Pt_or_dSt(stage).below(warp_row);  // the warp's
+      const auto Pt_rows = smem.Pt_or_dSt(stage).below(warp_row);  // the warp's
 
       // 3. Half 0: S^T = K Q^T, then P^T. Half 1: dP^T = V dO^T, then dS^T, which overwrites P^T.
       // [16 ROW_FRAGMENTS, Br]
@@ -122,15 +121,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         mask</*Transposed=*/true>(problem, St_or_dPt, at.query0, key0 + warp_row);
         exponentiate(St_or_dPt, smem.stats(stage), problem.scale);
       } else {
-        St_or_dPt.each_at([&](float& dp, int, int query) { dp -= smem.stats(stage).D(query); });
-        multiply_by_Pt(St_or_dPt, rows);  // (8.13)
+        softmax_backward(St_or_dPt, Pt_rows, smem.stats(stage));  // (8.13)
         // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
         __syncwarp();
       }
       // Packed here, for P^T's tile and both products: otherwise nvcc spills.
       const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt(St_or_dPt);
-      if (first_half) store_in_lane_order(rows, Pt_or_dSt);
-      if (!first_half) store(rows, St_or_dPt);
+      if (first_half) store_in_lane_order(Pt_rows, Pt_or_dSt);
+      if (!first_half) store(Pt_rows, St_or_dPt);
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
       add_product(gradient, Pt_or_dSt, dO_or_Q.right());  // (8.14), (8.15)

@@ -23,7 +23,8 @@
 // scale and options. In ../parts
 //   accumulators.cuh   first: a matrix in a warp's registers, add_product(), write_rows()
 //   epilogue.cuh       O / l and L; mask.cuh: the mask
-//   tile.cuh           from step 2 on: swizzled tiles; addresses.cuh: from step 6 on, operands
+//   tile.cuh           from step 2 on: swizzled tiles; ldmatrix.cuh, from step 6 on addresses.cuh:
+//                      what loads their operands
 //   softmax.cuh        from step 5 on: update_max(), exponentiate()
 //   launch.cuh         last: the order of blocks, what a Variant says; architectures.cuh: min_sm()
 #pragma once

@@ -6,13 +6,15 @@
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = m + ln l                                              (6.5)
 //
-// New since step 1, with the same arithmetic on the same tiles:
-// - One ldmatrix loads a 16 x 16 block, where step 1 needs four reads, or eight for V. Each lane
-//   passes the address of a chunk of 8 elements and receives elements of other chunks, those that
-//   mma.sync expects in this lane.
-// - Rows are not padded. Instead, 16-byte chunks are permuted within their row, so that the 8 rows
-//   of one ldmatrix phase, and the chunks that are copied together, are in different banks
-//   (docs/reference/swizzles.md): Tile of parts/tile.cuh, which takes the step's Operand.
+// New since step 1, with the same arithmetic on the same tiles: operands are read in chunks of 8
+// elements, 16 bytes, which may lie anywhere in their row.
+// 1. Operands (parts/ldmatrix.cuh). One ldmatrix loads a 16 x 16 block, where step 1 needs four
+//    reads, or eight for V. Each lane passes the address of a chunk and receives elements of other
+//    chunks, those that mma.sync expects in this lane.
+// 2. Tiles (parts/tile.cuh). As each chunk has an address of its own, rows need no padding: chunks
+//    are permuted within their row instead, so that the 8 of one phase of ldmatrix, and those that
+//    are copied together, are in different banks (docs/reference/swizzles.md).
+// Its price: a lane now reads elements of P that other lanes have stored, which takes __syncwarp().
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the
 // 4 lanes of a quad.
@@ -23,7 +25,7 @@
 #include "08_tensor_cores/forward/shapes.hpp"
 #include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
-#include "08_tensor_cores/parts/tile.cuh"
+#include "08_tensor_cores/parts/ldmatrix.cuh"
 
 namespace flash::tensor_cores::forward_2 {
 namespace {
@@ -44,30 +46,6 @@ struct ForwardShape {
   static_assert(Br % (16 * ROW_FRAGMENTS) == 0 && Bc % 16 == 0 && Width % 32 == 0,
                 "whole fragments");
 };
-
-/// A tile as an operand. load() loads a 16 x 16 block: block `outer` of a left operand's rows or a
-/// right operand's columns, and block `inner` of the dimension that the product sums over. Trans:
-/// sums run down the columns of the tile, which ldmatrix transposes.
-template <class Tile, bool Trans, int Depth = Tile::WIDTH / 16>
-struct Operand {
-  using T = typename Tile::T;
-  static constexpr int DEPTH = Depth;  // of a left operand
-  Tile tile;
-  int row, col;  // of this lane's chunk in block (0, 0)
-
-  __device__ Operand(const Tile& tile_, int row_, int chunk, int col0)
-      : tile(tile_), row(row_), col(col0 + 8 * chunk) {}
-
-  __device__ void load(unsigned (&block)[4], int outer, int inner) const {
-    if constexpr (Trans) {
-      ldmatrix_x4_trans(block, tile.chunk(row + 16 * inner, col + 16 * outer));
-    } else {
-      ldmatrix_x4(block, tile.chunk(row + 16 * outer, col + 16 * inner));
-    }
-  }
-};
-template <class T, int Width>
-using Tile = tensor_cores::Tile<T, Width, Operand>;
 
 /// Copies rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time, with zeros beyond
 /// the last row and column.

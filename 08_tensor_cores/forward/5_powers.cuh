@@ -20,8 +20,8 @@
 #include "08_tensor_cores/forward/shapes.hpp"
 #include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
+#include "08_tensor_cores/parts/ldmatrix.cuh"
 #include "08_tensor_cores/parts/softmax.cuh"
-#include "08_tensor_cores/parts/tile.cuh"
 
 namespace flash::tensor_cores::forward_5 {
 namespace {
@@ -42,30 +42,6 @@ struct ForwardShape {
   static_assert(Br % (16 * ROW_FRAGMENTS) == 0 && Bc % 16 == 0 && Width % 32 == 0,
                 "whole fragments");
 };
-
-/// A tile as an operand. load() loads a 16 x 16 block: block `outer` of a left operand's rows or a
-/// right operand's columns, and block `inner` of the dimension that the product sums over. Trans:
-/// sums run down the columns of the tile, which ldmatrix transposes.
-template <class Tile, bool Trans, int Depth = Tile::WIDTH / 16>
-struct Operand {
-  using T = typename Tile::T;
-  static constexpr int DEPTH = Depth;  // of a left operand
-  Tile tile;
-  int row, col;  // of this lane's chunk in block (0, 0)
-
-  __device__ Operand(const Tile& tile_, int row_, int chunk, int col0)
-      : tile(tile_), row(row_), col(col0 + 8 * chunk) {}
-
-  __device__ void load(unsigned (&block)[4], int outer, int inner) const {
-    if constexpr (Trans) {
-      ldmatrix_x4_trans(block, tile.chunk(row + 16 * inner, col + 16 * outer));
-    } else {
-      ldmatrix_x4(block, tile.chunk(row + 16 * outer, col + 16 * inner));
-    }
-  }
-};
-template <class T, int Width>
-using Tile = tensor_cores::Tile<T, Width, Operand>;
 
 /// Starts copying rows row0, row0 + 1, ... of M to a tile, a chunk of 16 bytes at a time, with
 /// zeros beyond the last row and column.

@@ -7,13 +7,14 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 5, with the same tiles: fewer instructions around the products. Each takes an
-// issue slot, and no registers are free for precomputed addresses (chapter 08, section 2). Both
-// types are in parts/addresses.cuh, as all later steps and the backward pass use them.
-// - Operand keeps a single offset, of its lane's chunk in block (0, 0). 16 rows down, the swizzle
-//   repeats, so the offset grows by a constant; 16 columns on, some of its bits flip, because the
-//   swizzle is an XOR.
-// - Copier: a copying thread keeps its column and moves down by a constant number of rows, a
-//   multiple of 8 if there are enough threads, so that addresses differ by constants.
+// issue slot, and no registers are free for precomputed addresses (chapter 08, section 2). So a
+// thread computes one address, from which a constant leads to the next, both for what it loads and
+// for what it copies (parts/addresses.cuh, for all later steps and the backward pass):
+// 1. Operand, not ldmatrix.cuh's, keeps a single offset, of its lane's chunk in block (0, 0).
+//    16 rows down, the swizzle repeats, so the offset grows by a constant; 16 columns on, some of
+//    its bits flip, because the swizzle is an XOR.
+// 2. Copier, not load_async(): a copying thread keeps its column and moves down by a constant
+//    number of rows, a multiple of 8 if there are enough threads, over which the swizzle repeats.
 //
 // Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the
 // 4 lanes of a quad.

@@ -47,7 +47,7 @@ template <int RowFragments, int ColFragments>
 struct Accumulators {
   static constexpr int ROWS = 2 * RowFragments, LANES = 4, HEIGHT = 16 * RowFragments,
                        WIDTH = 8 * ColFragments;
-  // Products of 16-bit elements, whose softcap need not be as accurate as fp32.
+  // For more/: a softcap of products of 16-bit elements need not be as accurate as fp32.
   static constexpr bool OF_16_BITS = true;
   // Per fragment two of row r = 2 i, then two of row r = 2 i + 1.
   float elements[RowFragments][ColFragments][4];
@@ -198,44 +198,22 @@ __device__ void store(const Tile& rows, const Accumulators<RowFragments, ColFrag
 /// Writes C, rounded to T, to rows row0, row0 + 1, ... of M from column col0 on. Straight from
 /// accumulators a lane would write 4 bytes at a time, half a sector in each of 8 rows; through
 /// `staging`, rows of a tile in shared memory that no other warp still uses, it writes 16-byte
-/// chunks.
+/// chunks. (A row has whole chunks: Variant::row_multiple.)
 template <class T, int RowFragments, int ColFragments, class Tile>
 __device__ void write_rows(const Matrix<T>& M, int row0,
                            const Accumulators<RowFragments, ColFragments>& C, const Tile& staging,
                            int col0 = 0) {
-  const int lane = threadIdx.x % WARP;
   // Write after read: all lanes have read the previous content of these rows.
   __syncwarp();
   store(staging, C);
   // Read after write: a lane reads what other lanes have stored.
   __syncwarp();
   const int rows = min(C.HEIGHT, M.rows - row0);
-  if (M.cols % 8 == 0) {  // then all rows are 16-byte aligned
-    for (int index = lane; index < rows * ColFragments; index += WARP) {
-      const int row = index / ColFragments, col = index % ColFragments * 8;
-      if (col0 + col >= M.cols) continue;
-      const uint4 chunk = staging.template as<uint4>(row, col);
-      M.template as<uint4>(row0 + row, col0 + col) = chunk;
-    }
-  } else {
-    // 32 columns at a time; the last ones may be fewer (Width 80, which only Hopper kernels have).
-    // Then M must have no columns beyond those of C, since their elements are not read.
-    constexpr int steps = (ColFragments + 3) / 4;
-    for (int row = 0; row < rows; ++row) {
-      T elements[steps];
-#pragma unroll
-      for (int step = 0; step < steps; ++step) {
-        const int col = lane + step * WARP;
-        if (ColFragments % 4 == 0 || col < 8 * ColFragments)
-          elements[step] = staging.template as<T>(row, col);
-      }
-      // After all reads: the compiler does not know that M does not overlap.
-#pragma unroll
-      for (int step = 0; step < steps; ++step) {
-        const int col = col0 + lane + step * WARP;
-        if (col < M.cols) M(row0 + row, col) = elements[step];
-      }
-    }
+  for (int index = threadIdx.x % WARP; index < rows * ColFragments; index += WARP) {
+    const int row = index / ColFragments, col = index % ColFragments * 8;
+    if (col0 + col >= M.cols) continue;
+    const uint4 chunk = staging.template as<uint4>(row, col);
+    M.template as<uint4>(row0 + row, col0 + col) = chunk;
   }
 }
 

@@ -12,15 +12,15 @@ namespace flash::tensor_cores {
 namespace {
 
 /// dQ = scale dQ_accum, in 16 bits: 8 columns, `chunk`, of rows g and g + 8 of the 16 rows of M
-/// from row0 on. In fragment order they are neighbours, and the 16 rows are number `sixteen`.
+/// from row0 on. In fragment order they are neighbours, and the 16 rows are number `row_group`.
 template <int Width, class T>
 __device__ void convert_rows(const Matrix<T>& dQ, const Matrix<const float>& dQ_accum, float scale,
-                             int row0, int sixteen, int g, int chunk) {
+                             int row0, int row_group, int g, int chunk) {
   float rows[2][8];
 #pragma unroll
   for (int t = 0; t < 4; ++t) {
     const float4 held = dQ_accum.as<float4>(
-        0, (sixteen * Width / 8 + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
+        0, (row_group * Width / 8 + chunk) * 128 + (4 * g + t) * 4);  // by lane 4 g + t
     rows[0][2 * t] = scale * held.x;
     rows[0][2 * t + 1] = scale * held.y;
     rows[1][2 * t] = scale * held.z;
@@ -44,10 +44,10 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   const BlockOfHead block(problem.B * problem.H);
   const int b = block.head / problem.H, h = block.head % problem.H;
   const int index = block.index * PREPARE_THREADS + threadIdx.x;
-  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, sixteen = index / CHUNKS / 8;
-  if (16 * sixteen + g >= problem.Nq || 8 * chunk >= problem.d) return;
-  convert_rows<Width>(dQ_all.head(b, h), dQ_accum_all.head(b, h), problem.scale, 16 * sixteen,
-                      sixteen, g, chunk);
+  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, row_group = index / CHUNKS / 8;
+  if (16 * row_group + g >= problem.Nq || 8 * chunk >= problem.d) return;
+  convert_rows<Width>(dQ_all.head(b, h), dQ_accum_all.head(b, h), problem.scale, 16 * row_group,
+                      row_group, g, chunk);
 }
 
 /// The number of its blocks for a head: a thread takes two rows of 8 columns.

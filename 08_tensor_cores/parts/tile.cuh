@@ -1,6 +1,5 @@
 // 08 Tensor cores: swizzled tiles in shared memory, as forward step 2 introduces them, and what
-// turns them, or accumulators, into operands. Steps 2 to 5 have an Operand of their own, later ones
-// that of addresses.cuh.
+// turns them, or accumulators, into operands.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -10,13 +9,14 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// Step 6's, of addresses.cuh.
-template <class Tile, bool Trans, int Depth = Tile::WIDTH / 16>
+/// A tile as operand of a product: of ldmatrix.cuh in forward steps 2 to 5, of addresses.cuh in all
+/// later ones and in the backward pass.
+template <class Tile, bool Trans, int Depth>
 struct Operand;
 
 /// A tile [rows, Width] of T in shared memory, without padding: chunks of 8 elements are permuted
 /// within their row (docs/reference/swizzles.md).
-template <class T_, int Width, template <class, bool, int> class Op = Operand>
+template <class T_, int Width>
 struct Tile {
   using T = T_;
   static constexpr int WIDTH = Width;
@@ -45,17 +45,17 @@ struct Tile {
   //    8..15    rows 8..15, left chunk   rows 0..7,  right chunk
   //   16..23    rows 0..7,  right chunk  rows 8..15, left chunk
   //   24..31    rows 8..15, right chunk  rows 8..15, right chunk
-  __device__ Op<Tile, false, Width / 16> left(int row0 = 0) const {
+  __device__ Operand<Tile, false, Width / 16> left(int row0 = 0) const {
     return {*this, row0 + lane() % 16, lane() / 16, 0};
   }
-  __device__ Op<Tile, true, Width / 16> right(int col0 = 0) const {
+  __device__ Operand<Tile, true, Width / 16> right(int col0 = 0) const {
     return {*this, lane() % 16, lane() / 16, col0};
   }
-  __device__ Op<Tile, false, Width / 16> transposed() const {
+  __device__ Operand<Tile, false, Width / 16> transposed() const {
     return {*this, lane() / 16 * 8 + lane() % 8, lane() / 8 % 2, 0};
   }
-  template <int Height>
-  __device__ Op<Tile, true, Height / 16> left_transposed(int col0) const {
+  template <int Height>  // for the backward pass
+  __device__ Operand<Tile, true, Height / 16> left_transposed(int col0) const {
     return {*this, lane() / 16 * 8 + lane() % 8, lane() / 8 % 2, col0};
   }
 
@@ -63,9 +63,9 @@ struct Tile {
   __device__ static int lane() { return threadIdx.x % WARP; }
 };
 
-// An operand that is no tile, which step 4 introduces. Rounded packs a block whenever a product
-// loads it, and keeps no copy. InRegisters (accumulators.cuh) packs at once, for operands that are
-// used twice or by wgmma, or that are packed while V is still on its way.
+// From step 4 on: an operand that is no tile. Rounded packs a block whenever a product loads it,
+// and keeps no copy. InRegisters (accumulators.cuh) packs at once, for operands that are used twice
+// or by wgmma, or that are packed while V is still on its way.
 //
 // Why no element changes lanes, for 16 keys: fragments n = 0 and 1 of P. Numbers are lanes, each of
 // which has two neighbouring elements; lane 5 is in brackets, with the register of A that they

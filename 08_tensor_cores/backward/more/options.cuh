@@ -31,7 +31,7 @@
 
 #include "08_tensor_cores/backward/more/options_parts.cuh"
 #include "08_tensor_cores/backward/shapes.hpp"
-#include "08_tensor_cores/parts/backward_tiles.cuh"
+#include "08_tensor_cores/parts/add_to_dQ.cuh"
 #include "08_tensor_cores/parts/drop.cuh"
 #include "common/parts/forward_pass.hpp"
 

@@ -102,11 +102,12 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   constexpr int CHUNKS = Width / 8;
   const BlockOfHead block(rule.problem.H);
   const int index = block.index * PREPARE_THREADS + threadIdx.x;
-  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, sixteen = index / CHUNKS / 8;
-  const int i0 = rule.enter_row(16 * sixteen, ROW_BLOCK);
+  const int chunk = index % CHUNKS, g = index / CHUNKS % 8, row_group = index / CHUNKS / 8;
+  const int i0 = rule.enter_row(16 * row_group, ROW_BLOCK);
   if (i0 + g >= rule.problem.Nq || 8 * chunk >= rule.problem.d) return;
   convert_rows<Width>(queries_of(rule, dQ_all).head(0, block.head),
-                      dQ_accum_all.head(0, block.head), rule.problem.scale, i0, sixteen, g, chunk);
+                      dQ_accum_all.head(0, block.head), rule.problem.scale, i0, row_group, g,
+                      chunk);
 }
 
 template <class T, int Width>
