@@ -13,7 +13,7 @@
 #pragma once
 
 #include "01_naive/kernel.cuh"
-#include "common/parts/score.cuh"
+#include "01_naive/more/score.cuh"
 
 namespace flash::lorentz {
 namespace {

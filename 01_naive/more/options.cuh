@@ -26,7 +26,6 @@
 #include "01_naive/kernel.cuh"
 #include "01_naive/more/centroid.cuh"
 #include "01_naive/more/lorentz.cuh"
-#include "common/parts/bias_gradient.cuh"
 #include "common/parts/ragged.cuh"
 
 namespace flash::naive::more_options {

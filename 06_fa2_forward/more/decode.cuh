@@ -29,7 +29,7 @@
 #pragma once
 
 #include "06_fa2_forward/operands.cuh"
-#include "common/parts/score.cuh"
+#include "common/parts/bias.cuh"
 #include "common/parts/split_keys.cuh"
 
 namespace flash::fa2_forward::more_decode {

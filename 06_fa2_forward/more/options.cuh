@@ -24,9 +24,9 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
+#include "06_fa2_forward/more/drop.cuh"
 #include "06_fa2_forward/operands.cuh"
 #include "06_fa2_forward/shapes.hpp"
-#include "common/parts/ragged.cuh"
 
 namespace flash::fa2_forward::more_options {
 namespace {

@@ -19,7 +19,7 @@
 
 #include "07_fa2_backward/more/options.cuh"
 #include "07_fa2_backward/shapes.hpp"
-#include "common/parts/bias_gradient.cuh"
+#include "common/parts/bias.cuh"
 
 namespace flash::fa2_backward::more_bias_gradient {
 namespace {

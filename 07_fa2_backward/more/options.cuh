@@ -30,11 +30,11 @@
 // Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
+#include "06_fa2_forward/more/drop.cuh"
 #include "07_fa2_backward/atomics.cuh"
 #include "07_fa2_backward/halves.cuh"
 #include "07_fa2_backward/shapes.hpp"
 #include "common/parts/forward_pass.hpp"
-#include "common/parts/ragged.cuh"
 
 namespace flash::fa2_backward::more_options {
 namespace {

@@ -9,16 +9,16 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since backward/2_five_products.cuh:
-// - The TMA copies tiles, tracked by mbarriers; wgmma multiplies 64 keys by a tile of queries,
-//   which it reads from shared memory (Hopper forward, steps 1 and 2).
-// - Keys are still the rows of scores: the accumulators of P^T and dS^T have the left operand's
-//   layout for (8.14) and (8.15), so that only one product of five, dQ, needs data from other
-//   warps. For dQ, wgmma sums down the rows of dS^T and K (MN-major), so that no tile has to be
-//   transposed.
-// - Products run asynchronously, so their order is S, dP, dV, dQ, dK instead of S, dV, dP, dK, dQ:
-//   dP^T runs during the exponentials, dV while dS waits for other warps, dK while dQ is added to
-//   HBM.
+// New since backward/2_five_products.cuh; A and B are known from Hopper forward, steps 1 and 2:
+// A. The TMA copies tiles, and mbarriers say what has landed.
+// B. wgmma multiplies 64 keys by a tile of queries, which it reads from shared memory. Keys are
+//    still the rows of scores, so that P^T and dS^T are the left operands of (8.14) and (8.15)
+//    where they are, in registers.
+// C. One product of five, dQ, needs dS^T of other warps. They store it, and wgmma sums down the
+//    rows of dS^T and K (MN-major): no tile is transposed. Each warpgroup multiplies a share of dQ.
+// D. Products run asynchronously, and dQ comes before dK: dP^T runs during the exponentials, dV
+//    while dS^T waits for other warps, dK while dQ is added to HBM.
+// E. prepare_kernel multiplies L by log2(e), so that an exponent is one multiply-add.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
 //   warpgroups; each owns 64 keys.

@@ -51,7 +51,7 @@ struct ForwardShape {
   struct Shared {  // the memory of a block: tiles, then mbarriers
     PanelTile<T, Br, Width> Q;
     PanelTile<T, Bc, Width> K[2], V[2];
-    alignas(256) Mbarrier full_Q, full_K[2], full_V[2];
+    Mbarrier full_Q, full_K[2], full_V[2];
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
@@ -73,17 +73,9 @@ __device__ auto operand_of_Q(const Tile& Q_rows) {
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(Problem problem, const __grid_constant__ Maps maps, Tensor<float> L_all,
-                   int heads_at_once) {
+                   Schedule schedule) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
-  const BlockOrder order((problem.Nq + Shape::Br - 1) / Shape::Br, problem.B * problem.H,
-                         heads_at_once);
-  // The last tile starts first.
-  const int query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;
-  const int b = order.head / problem.H, h = order.head % problem.H, kv_head = problem.kv_head(h);
-  // No row of the tile sees keys from key_end on.
-  const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
-  const int visible_tiles = (key_end + Shape::Bc - 1) / Shape::Bc;
-
+  const Work<Shape> work(problem, schedule, blockIdx.x);  // a tile of Q, and the keys that it sees
   auto& shared = shared_of_block<T, Shape>();
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first
   const float scale_log2 = problem.scale * LOG2_E;                      // c
@@ -95,9 +87,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // Called by one thread. A phase of an mbarrier ends after its arrival and the bytes it announced.
   const auto load_tile = [&](int j) {
     mbarrier_arrive_expect_tx(shared.full_K[j % 2], shared.K[0].BYTES);
-    shared.K[j % 2].load(maps.K, shared.full_K[j % 2], j * Shape::Bc, kv_head, b);
+    shared.K[j % 2].load(maps.K, shared.full_K[j % 2], j * Shape::Bc, work.kv_head, work.b);
     mbarrier_arrive_expect_tx(shared.full_V[j % 2], shared.V[0].BYTES);
-    shared.V[j % 2].load(maps.V, shared.full_V[j % 2], j * Shape::Bc, kv_head, b);
+    shared.V[j % 2].load(maps.V, shared.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
   // 1. Q and the first tiles of K and V.
@@ -109,9 +101,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     }
     // Read after write: the TMA sees the initialised mbarriers.
     fence_mbarrier_init();
-    if (visible_tiles > 0) {
+    if (work.visible_tiles > 0) {
       mbarrier_arrive_expect_tx(shared.full_Q, shared.Q.BYTES);
-      shared.Q.load(maps.Q, shared.full_Q, query0, h, b);
+      shared.Q.load(maps.Q, shared.full_Q, work.query0, work.h, work.b);
       load_tile(0);
     }
   }
@@ -119,14 +111,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   __syncthreads();
   // Read after write: Q has landed. Without a visible tile it was not copied, and nobody uses
   // what the operand below then holds.
-  if (visible_tiles > 0) wait_full(shared.full_Q, 0);
+  if (work.visible_tiles > 0) wait_full(shared.full_Q, 0);
 
   const auto Q = operand_of_Q<Shape>(shared.Q.below(warp_row));
-  for (int j = 0; j < visible_tiles; ++j) {
+  for (int j = 0; j < work.visible_tiles; ++j) {
     // 2. The prefetch of the next tiles starts.
     // Write after read: no warp still reads K_(j-1), V_(j-1).
     __syncthreads();
-    if (threadIdx.x == 0 && j + 1 < visible_tiles) load_tile(j + 1);
+    if (threadIdx.x == 0 && j + 1 < work.visible_tiles) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
@@ -134,7 +126,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // Read after write: K_j has landed.
     wait_full(shared.full_K[j % 2], parity);
     add_product(S, Q, shared.K[j % 2].transposed());  // (8.1)
-    mask(problem, S, query0 + warp_row, j * Shape::Bc);
+    mask(problem, S, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
     exponentiate(S, m, scale_log2);                            // (8.2)
     auto& P = S;                                               // in the same registers
@@ -149,21 +141,18 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
   // Write after read: all lanes have read Q. O is staged in its buffer, in rows of this warp alone.
   __syncwarp();
-  write_by_tma(O, m, l, problem.scale, maps.O, L_all, b, h, query0 + warp_row,
+  write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, work.query0 + warp_row,
                shared.Q.below(warp_row));  // (8.5)
 }
 
 template <class Shape>
 void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
-    const Problem& p = a.problem;
-    const int heads = p.B * p.H;
-    const std::int64_t bytes_of_KV =
-        std::int64_t{2} * p.Nk * p.d * 2;  // shared by a group of heads
-    const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(heads);
+    const Schedule schedule = schedule_of<Shape>(a.problem);
+    const auto blocks = static_cast<unsigned>(schedule.end);
     launch("tensor_tma", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-           forward_kernel<T, Shape>, p, maps_of<Shape>(a, 16 * Shape::ROW_FRAGMENTS),
-           view<float>(a.L), heads_in_L2(heads, bytes_of_KV / p.group_size()));
+           forward_kernel<T, Shape>, Problem(a.problem),
+           maps_of<Shape>(a, 16 * Shape::ROW_FRAGMENTS), view<float>(a.L), schedule);
   });
 }
 

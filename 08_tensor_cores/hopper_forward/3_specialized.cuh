@@ -7,10 +7,12 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 2, with the same tiles:
-// - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile
-//   into rings of buffers (parts/panels.cuh). It waits until a buffer is empty, the other
-//   warpgroups, the consumers, until it is full. The loop has no block-wide barrier any more, so
-//   that one warpgroup can compute its softmax while another multiplies.
+// - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after
+//   tile. The other warpgroups, the consumers, compute.
+// - Buffers have a second mbarrier, `empty`, which makes them rings (parts/panels.cuh): the
+//   producer waits until a buffer is empty, the consumers until it is full. The loop has no
+//   block-wide barrier any more, so that one warpgroup can compute its softmax while another
+//   multiplies.
 // - setmaxnreg moves the registers of the producer's warpgroup to the consumers.
 //
 // Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S

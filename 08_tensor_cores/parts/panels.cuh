@@ -138,7 +138,9 @@ __device__ float (&registers(Accumulators<1, ColFragments>& C))[4 * ColFragments
 
 /// Issues C = A B, or C += A B, over Depth blocks of 16 in the inner dimension; all threads of the
 /// warpgroup call it. It runs asynchronously: it needs a wgmma_fence() before it, a wgmma_commit()
-/// after it, and a wgmma_wait() for its registers before C is read or A or B is changed.
+/// after it, and a wgmma_wait() for its registers before C is read or A or B is changed. The fence
+/// names no registers, because the product names them: assembly keeps its order, and what the
+/// compiler computes too late, between the two, ptxas sees and fences itself (message C7519).
 template <class T, int Depth, int ColFragments, class Left, class Right>
 __device__ void issue_product(Accumulators<1, ColFragments>& C, const Left& A, const Right& B,
                               bool add) {

@@ -43,8 +43,8 @@ BackwardMaps backward_maps(const Attention& a) {
 // ---- Tiles -------------------------------------------------------------------------------------
 
 /// The shared memory of a block: tiles, then mbarriers. L is loaded with Q and D with dO, on the
-/// same mbarriers. `warpgroups` initialises `empty` too, but nobody waits for it: there a barrier
-/// says so.
+/// same mbarriers (alignas: as in panels_forward.cuh). `warpgroups` initialises `empty` too, but
+/// nobody waits for it: there a barrier says so.
 template <class T, int Width, int Br, int Bc, int Stages, int DSStages>
 struct BackwardShared {
   using QTile = PanelTile<T, Br, Width>;

@@ -13,7 +13,8 @@ namespace {
 
 // ---- Shared memory -----------------------------------------------------------------------------
 
-/// The shared memory of a block: tiles, then mbarriers.
+/// The shared memory of a block: tiles, then mbarriers, which only need to be at multiples of 8;
+/// the 256 puts what a step adds behind them on a line of its own.
 template <class T, int Width, int Br, int Bc, int Stages, int QStages = 1>
 struct ForwardShared {
   PanelTile<T, Br, Width> Q[QStages];

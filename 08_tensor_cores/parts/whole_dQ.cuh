@@ -1,42 +1,11 @@
-// 08 Tensor cores, Hopper backward: step 4, `lead`, and its kernels in more/: their tile sizes, and
-// dQ, all of which one warpgroup, the maker, multiplies.
+// 08 Tensor cores, Hopper backward, step 4, `lead`, and lead_by_rule.cuh in more/: dQ, all of which
+// one warpgroup, the maker, multiplies.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 
 namespace flash::tensor_cores {
 namespace {
-
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_>
-struct LeadShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
-  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
-                       THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers per thread: 24 + 240 + 240, at Width 128, where the maker holds P^T, dS^T and dQ
-  // together, 24 + 256 + 224: as many as 3 * 168 at launch. With one consumer all may have 255.
-  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
-  static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = Width == 128 ? 256 : 240,
-                       RUNNER_REGISTERS = Width == 128 ? 224 : 240;
-  template <class T>
-  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
-    alignas(128) float dQ[Br * Width];  // in the layout of dQ_accum
-    Mbarrier full_dSt[DS_STAGES], full_dQ, empty_dQ;
-  };
-  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
-  static constexpr int MIN_SM = 90;
-
-  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
-                    Width % 16 == 0,
-                "whole products");
-  static_assert(!MOVES_REGISTERS ||
-                registers_suffice(THREADS,
-                                  PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
-  static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
-};
 
 /// All of dQ [Br, Width] in one warpgroup, 64 rows at a time.
 template <class Shape>

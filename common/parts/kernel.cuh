@@ -1,10 +1,21 @@
-// What every kernel needs: CUDA, or its twin on the CPU, and the problem. Of this folder's other
-// headers a reader of the ladder needs exponent and rows.
+// What every kernel needs: CUDA, or its twin on the CPU, the problem, two things about exponents.
+// Of this folder's other headers a reader of the ladder needs rows.cuh alone.
 #pragma once
 
 #include "common/attention/problem.hpp"
 #include "common/attention/tensor.hpp"
 #include "common/attention/variant.hpp"
 #include "common/machine/cuda.cuh"
-#include "common/parts/exponent.cuh"
 #include "common/parts/grid.hpp"
+
+namespace flash {
+namespace {
+
+constexpr float LOG2_E = 1.44269504f;  // e^x = 2^(LOG2_E x)
+
+/// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN. In chapters
+/// 02 and 03: `shift`.
+__device__ inline float zero_if_empty(float m) { return m == -INFINITY ? 0.0f : m; }
+
+}  // namespace
+}  // namespace flash

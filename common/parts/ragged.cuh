@@ -1,6 +1,6 @@
-// Ragged batches, of several lengths, and dropout (chapter 09): how a block finds its sequence and
-// the rows of it, which weights it drops, and, in with_rule_of(), which rule a run has. For the
-// kernels more/options.cuh of 06, 07 and 08.
+// The rule of a run with chapter 09's options: RaggedRule, by which a block finds its sequence and
+// the rows of it; Dropping, for a run that drops weights; and with_rule_of(), which chooses. For
+// the kernels more/options.cuh of 06, 07 and 08.
 #pragma once
 
 #include "common/attention/dropout.hpp"
@@ -24,27 +24,6 @@ struct RaggedRule : OptionsRule {
     problem.Nk = offset(1, 1) - offset(0, 1);
     bias.diagonal = problem.Nk - problem.Nq;
     return tiles(n, 1);
-  }
-
-  /// Some workspaces have whole blocks of rows for each sequence, one after another. The sequence's
-  /// first row in them.
-  __device__ int first_row(int rows_of_block) const {
-    return (offset(0, 0) / rows_of_block + sequence) * rows_of_block;
-  }
-
-  /// Enters the sequence that such a row belongs to. Returns the row's query, which is Nq or more
-  /// in rows that fill up a block.
-  __device__ int enter_row(int row, int rows_of_block) {
-    const int count = offsets.rows - 1;
-    int step = 1, found = 0;
-    while (step < count) step *= 2;
-    for (; step > 0; step /= 2) {  // always the same number of steps: a warp does not diverge
-      sequence = min(found + step, count - 1);
-      if (first_row(rows_of_block) <= row) found = sequence;
-    }
-    sequence = found;
-    problem.Nq = offset(1, 0) - offset(0, 0);
-    return row - first_row(rows_of_block);
   }
 
   /// The number of queries (of = 0) or keys (of = 1) before the sequence, or with end = 1, up to
@@ -84,32 +63,6 @@ template <class Rule>
 concept Drops = requires(const Rule& rule) {
   rule.dropout;
 };
-
-/// (9.12), (9.13)  P or dP becomes P o Z or dP o Z. Its tile begins at query query0, which is even,
-/// and at key key0, a multiple of 32, of head h (over all batches).
-template <class Rule, class Tile>
-__device__ void drop(const Rule& rule, Tile& P, int h, int query0, int key0) {
-  if constexpr (Drops<Rule>) {
-    // The batch has one element. opaque(): no register keeps the number of the head through the
-    // loop.
-    if constexpr (Rule::RAGGED) h = opaque(h + rule.sequence * rule.problem.H);
-    constexpr int rows = Tile::ROWS == 1 ? 1 : 2, apart = DropMask::APART / Tile::LANES;
-    static_assert(Tile::COLS % (2 * apart) == 0, "a thread has both keys of a call");
-#pragma unroll
-    for (int r = 0; r < Tile::ROWS; r += rows) {
-#pragma unroll
-      for (int c = 0; c < Tile::COLS; ++c) {
-        if (c / apart % 2 != 0) continue;  // drawn with column c - apart
-        const FourWords drawn = rule.dropout.draw(h, query0 + Tile::row(r), key0 + Tile::col(c));
-#pragma unroll
-        for (int n = 0; n < 2 * rows; ++n) {
-          const int row = r + n / 2, col = c + n % 2 * apart;
-          P.elements[row][col] *= rule.dropout.factor(drawn, Tile::row(row), Tile::col(col));
-        }
-      }
-    }
-  }
-}
 
 /// Calls f(rule, tiles) with a RaggedRule if the run's batch is ragged, else an OptionsRule, each
 /// also Dropping: the same kernel, compiled for each. `tiles`: of a batch that is not ragged, for a

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "common/machine/ptx.cuh"
+#include "common/parts/bias.cuh"
 #include "common/parts/rows.cuh"
-#include "common/parts/score.cuh"
 
 #include <type_traits>
 

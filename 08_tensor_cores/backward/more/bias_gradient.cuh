@@ -19,7 +19,7 @@
 #pragma once
 
 #include "08_tensor_cores/backward/more/options.cuh"
-#include "common/parts/bias_gradient.cuh"
+#include "common/parts/bias.cuh"
 
 namespace flash::tensor_cores::backward_more_bias_gradient {
 namespace {

@@ -13,8 +13,23 @@ namespace {
 /// The row of a query in L_and_D and dQ_accum.
 template <class Rule>
 __device__ int row_of(const Rule& rule, int query) {
-  if constexpr (Rule::RAGGED) query += rule.first_row(ROW_BLOCK);
+  if constexpr (Rule::RAGGED) query += (rule.offset(0, 0) / ROW_BLOCK + rule.sequence) * ROW_BLOCK;
   return query;
+}
+
+/// Enters the sequence that such a row belongs to. Returns the row's query, which is Nq or more in
+/// rows that fill up a block.
+__device__ inline int enter_row(RaggedRule& rule, int row) {
+  const int count = rule.offsets.rows - 1;
+  int step = 1, found = 0;
+  while (step < count) step *= 2;
+  for (; step > 0; step /= 2) {  // always the same number of steps: a warp does not diverge
+    rule.sequence = min(found + step, count - 1);
+    if (row_of(rule, 0) <= row) found = rule.sequence;
+  }
+  rule.sequence = found;
+  rule.problem.Nq = rule.offset(1, 0) - rule.offset(0, 0);
+  return row - row_of(rule, 0);
 }
 
 /// The tiles that a block of keys [key0, key0 + Bc) loops over, as QueryTiles: with a window they
@@ -76,7 +91,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
   const BlockOfHead block(rule.problem.H);
   const int chunk = threadIdx.x % LANES, col = 8 * chunk;
-  const int row = block.index * ROWS + threadIdx.x / LANES, i = rule.enter_row(row, ROW_BLOCK);
+  const int row = block.index * ROWS + threadIdx.x / LANES, i = enter_row(rule, row);
   float D = 0.0f;
   if (i < rule.problem.Nq && col < rule.problem.d) {
     const Matrix<const T> O = queries_of(rule, O_all).head(0, block.head);
@@ -103,7 +118,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   const BlockOfHead block(rule.problem.H);
   const int index = block.index * PREPARE_THREADS + threadIdx.x;
   const int chunk = index % CHUNKS, g = index / CHUNKS % 8, row_group = index / CHUNKS / 8;
-  const int i0 = rule.enter_row(16 * row_group, ROW_BLOCK);
+  const int i0 = enter_row(rule, 16 * row_group);
   if (i0 + g >= rule.problem.Nq || 8 * chunk >= rule.problem.d) return;
   convert_rows<Width>(queries_of(rule, dQ_all).head(0, block.head),
                       dQ_accum_all.head(0, block.head), rule.problem.scale, i0, row_group, g,

@@ -35,7 +35,7 @@
 #include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/softmax.cuh"
-#include "common/parts/score.cuh"
+#include "common/parts/bias.cuh"
 #include "common/parts/split_keys.cuh"
 
 namespace flash::tensor_cores::forward_more_decode {

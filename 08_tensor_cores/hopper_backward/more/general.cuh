@@ -26,30 +26,17 @@
 namespace flash::tensor_cores::hopper_backward_more_general {
 namespace {
 
+/// LeadShape as a type of this file, by which shapes.hpp finds start().
+template <int... Sizes>
+struct BackwardShape : LeadShape<Sizes...> {};
+
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   const int tiles = static_cast<int>(blocks_for(a.problem.Nk, Shape::Bc));
   start_with<Shape>(score_rule(a), a, tiles, "backward_general");
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<LeadShape<Sizes...>>(why, start<LeadShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128>("one of two warpgroups makes dQ"),
-    compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<64, 128, 128>("one of two warpgroups makes dQ"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<96, 64, 128>("one of two warpgroups makes dQ"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<128, 64, 128>("one of two warpgroups makes dQ"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
-};
-
-const Variant variant = general_hopper_backward_step<shapes>(
+const Variant variant = general_hopper_backward_step<warpgroup_shapes<BackwardShape>>(
     "general", "lead with a bias, for any scale", [](const FullProblem& p, Pass pass) {
       return pass == Pass::backward && which_backward(p) == "general";
     });

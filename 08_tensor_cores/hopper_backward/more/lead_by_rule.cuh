@@ -1,123 +1,14 @@
-// 08 Tensor cores, Hopper backward: step 4, `lead`, by a rule of the scores: all of general.cuh and
-// options.cuh but their rules and shapes. A deterministic pass takes turns: the kernel is launched
-// `turns` times, each time for every turns-th tile of keys, so that in one launch a row of dQ gets
-// one addition.
+// 08 Tensor cores, Hopper backward: step 4, `lead`, by a rule of the scores: the kernel of
+// general.cuh and options.cuh, which choose the rule. A deterministic pass takes turns: the kernel
+// is launched `turns` times, each time for every turns-th tile of keys, so that in one launch a row
+// of dQ gets one addition.
 #pragma once
 
-#include "08_tensor_cores/backward/more/options_parts.cuh"
-#include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
+#include "08_tensor_cores/hopper_backward/more/lead_parts.cuh"
 #include "08_tensor_cores/parts/whole_dQ.cuh"
 
 namespace flash::tensor_cores {
 namespace {
-
-// ---- Work --------------------------------------------------------------------------------------
-
-/// A tile of keys of the sequence that the rule has entered, and the tiles of queries whose window
-/// has any of them, perhaps none.
-template <class Shape>
-struct WindowedWork : TilesInWindow<Shape> {
-  int b, kv_head, key0;
-
-  __device__ WindowedWork(const OptionsProblem& p, int head, int first_key)
-      : TilesInWindow<Shape>(p, head % p.Hkv, first_key),
-        b(head / p.Hkv),
-        kv_head(this->group),
-        key0(first_key) {}
-  __device__ QueryTile after(const Problem&, QueryTile at) const {
-    return TilesInWindow<Shape>::after(at);
-  }
-};
-
-/// This block's place. opaque(): no register keeps it through the loop, if it is asked for again.
-__device__ inline BlockOrder order_of_block(const Problem& p, int heads_at_once) {
-  const int heads = p.B * p.Hkv;
-  return BlockOrder(gridDim.x / heads, heads, opaque(heads_at_once), opaque(blockIdx.x));
-}
-
-/// Its work, in a ragged batch in its sequence.
-template <class Shape, class Rule>
-__device__ auto work_of_block(Rule& rule, int heads_at_once) {
-  const BlockOrder order = order_of_block(rule.problem, heads_at_once);
-  if constexpr (Rule::RAGGED) {
-    const int key0 = rule.enter(order.tile);
-    return WindowedWork<Shape>(rule.problem, order.head, key0);
-  } else if constexpr (Rule::OPTIONS) {
-    return WindowedWork<Shape>(rule.problem, order.head, order.tile * Shape::Bc);
-  } else {
-    return KeyWork<Shape>(rule.problem, order);
-  }
-}
-
-/// One thread: K and V, then the queries, each tile as soon as its buffer is empty. A tile may
-/// reach into the next sequence of a ragged batch: those keys are masked, and those queries have L
-/// = inf, so that P is 0.
-template <class T, class Shape, class Rule, class Work>
-__device__ void produce_by_rule(Shared<T, Shape>& shared, const BackwardMaps& maps,
-                                const Rule& rule, const Tensor<const float>& L_and_D,
-                                const Work& work) {
-  int first_query = 0, first_key = 0;  // of the sequence
-  if constexpr (Rule::RAGGED) first_query = rule.offset(0, 0), first_key = rule.offset(0, 1);
-  if (work.iterations > 0) shared.load_KV(maps, work.b, work.kv_head, first_key + work.key0);
-  PipelineState<Shape::STAGES> state;
-  auto at = work.first(rule.problem);
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(rule.problem, at), state.next()) {
-    const int stage = state.stage(), row = first_query + at.query0, stats = row_of(rule, at.query0);
-    constexpr int BYTES = 4 * Shape::Br;  // of L, and of D
-    Mbarrier &full_Q = shared.full_Q[stage], &full_dO = shared.full_dO[stage];
-    // Write after read: no consumer still reads the previous tiles.
-    wait_empty(shared.empty[stage], state.parity());
-    mbarrier_arrive_expect_tx(full_Q, shared.Q[stage].BYTES + BYTES);
-    shared.Q[stage].load(maps.Q, full_Q, row, at.h, work.b);
-    bulk_load(shared.L_and_D[stage], L_and_D.head(work.b, at.h).address(0, stats), BYTES, full_Q);
-    mbarrier_arrive_expect_tx(full_dO, shared.dO[stage].BYTES + BYTES);
-    shared.dO[stage].load(maps.dO, full_dO, row, at.h, work.b);
-    bulk_load(shared.L_and_D[stage] + Shape::Br, L_and_D.head(work.b, at.h).address(1, stats),
-              BYTES, full_dO);
-  }
-}
-
-// ---- The scores --------------------------------------------------------------------------------
-
-/// The slopes of the softcap, in 16 bits, where the warp will store its rows of dS^T.
-template <class Operand>
-struct SlopesInPanels {
-  using T = typename Operand::T;
-  Operand rows;
-
-  template <class Scores>
-  __device__ void take(const Scores& slopes) const {
-    store_operand(rows, InRegisters<T, 1, Scores::WIDTH / 16>(slopes));
-    // Read after write: a lane reads what other lanes have stored.
-    __syncwarp();
-  }
-  /// (9.2)  dS^T times the slopes.
-  template <class Scores>
-  __device__ void multiply_into(Scores& dSt) const {
-#pragma unroll
-    for (int k = 0; k < Scores::WIDTH / 16; ++k) {
-      unsigned block[4];
-      rows.load(block, 0, k);
-      multiply_block<T>(dSt, 0, k, {block[0], block[1], block[2], block[3]});
-    }
-  }
-};
-
-/// Products become scores. S^T begins at query query0 of a head (over all batches) and at key key0.
-/// With options there is no bias: nvcc would spill.
-template <class Rule, class Scores, class Slopes>
-__device__ void score(const Rule& rule, Scores& St, int head, int query0, int key0,
-                      const Slopes& slopes) {
-  if constexpr (Rule::OPTIONS) {
-    if (rule.scaling != Scaling::in_exponent) rule.scale(St, slopes);
-    rule.template mask</*Transposed=*/true>(St, query0, key0);
-  } else {
-    rule.template apply</*Transposed=*/true>(St, head, query0, key0);
-  }
-}
-
-// ---- The kernel --------------------------------------------------------------------------------
 
 /// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it.
 template <class T, class Shape, class Rule, class Work>

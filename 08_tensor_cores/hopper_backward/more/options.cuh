@@ -27,8 +27,12 @@
 namespace flash::tensor_cores::hopper_backward_more_options {
 namespace {
 
+/// LeadShape as a type of this file, by which shapes.hpp finds start().
+template <int... Sizes>
+struct BackwardShape : LeadShape<Sizes...> {};
+
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   const OptionsRule rule = score_rule<OptionsRule>(a);
   const int tiles = static_cast<int>(blocks_for(a.problem.Nk, Shape::Bc));
   if (a.problem.sequences.empty()) return start_with<Shape>(rule, a, tiles, "backward_options");
@@ -36,25 +40,8 @@ void start(const Attention& a) {
                     static_cast<int>(a.order.shape[2]), "backward_ragged");
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<LeadShape<Sizes...>>(why, start<LeadShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128>("one of two warpgroups makes dQ"),
-    compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<64, 128, 128>("one of two warpgroups makes dQ"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<96, 64, 128>("one of two warpgroups makes dQ"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<128, 64, 128>("one of two warpgroups makes dQ"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
-};
-
 const Variant variant = [] {
-  Variant step = general_hopper_backward_step<shapes>(
+  Variant step = general_hopper_backward_step<warpgroup_shapes<BackwardShape>>(
       "options_lead", "lead with a window, a softcap; ragged batches",
       [](const FullProblem& p, Pass pass) {
         return pass == Pass::backward && which_backward(p) == "options_lead";

@@ -33,86 +33,37 @@
 namespace flash::tensor_cores::hopper_backward_more_ordered {
 namespace {
 
-template <class T, class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps,
-                    BackwardTensors<T> all, Tensor<float> dQ_accum, Tensor<int> counter,
-                    Tensor<int> turns, int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA)
-    return __trap();  // no wgmma on this architecture: never launched
-  auto& shared = shared_of_block<T, Shape>();
-  if (threadIdx.x == 0) {
-    // Before initialize(), whose fence publishes these mbarriers too.
-    for (Mbarrier& full : shared.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
-    for (Mbarrier& empty : shared.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
-    shared.initialize();
-    const auto next_ticket = counter.head(0, 0).address(0, 0);
-    const int end = static_cast<int>(gridDim.x);
-    shared.ticket = atomicAdd(next_ticket, 1);
-    if (shared.ticket == end - 1)
-      atomicSub(next_ticket, end);  // the last of all: reset for the next launch
-  }
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
-  // block-wide barriers. Read after write: all threads see the ticket.
-  __syncthreads();
-  const int work_id = __shfl_sync(ALL_LANES, shared.ticket, 0);
-  const OrderedWork<Shape> work(rule.problem, heads_at_once, work_id);
+/// TurnShape as a type of this file, by which shapes.hpp finds start().
+template <int... Sizes>
+struct BackwardShape : TurnShape<Sizes...> {};
 
-  if (warpgroup() == Shape::CONSUMERS) {
-    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    const int role =
-        threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1, 2: the adders
-    if (role > 2 || !elect_one()) return;
-    if (role == 0) {
-      produce<T, Shape>(shared, maps, rule.problem, all.L_and_D, work);
-    } else {
-      add_dQ<T>(shared, rule.problem, dQ_accum, turns, work, role - 1);
-    }
-  } else {
-    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume<T>(shared, rule, all, work);
+/// Where a block leaves dK and dV: in their tensors.
+struct WholeGroup {
+  __device__ int kv_head(int group) const { return group; }
+
+  template <class T, class Shape, class Gradient>
+  __device__ void write(Shared<T, Shape>& shared, const BackwardTensors<T>& all,
+                        const OrderedWork<Shape>& work, int warp_row, const Gradient& dK,
+                        const Gradient& dV) const {
+    // Write after read: the gradients are staged in the tiles of V and K, which all warps have
+    // finished reading.
+    named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
+    const int key0 = work.key0 + warp_row;
+    write_rows(all.dV.head(work.b, work.kv_head), key0, dV, shared.V.below(warp_row));
+    write_rows(all.dK.head(work.b, work.kv_head), key0, dK, shared.K.below(warp_row));
   }
-}
+};
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
-    const Problem& p = a.problem;
-    const TensorRef& dQ_accum = a.workspace("dQ_accum");
-    const BackwardMaps maps = backward_maps<Shape>(a);
-    // No block stores dQ of queries that see no key: clear it here.
-    const BackwardTensors<T> all =
-        prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
-    const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    launch("backward_ordered",
-           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
-            Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum),
-           view<int>(a.workspace("counter")), view<int>(a.workspace("turns")),
-           heads_in_turns<Shape>(a, p, tiles));
-    convert<T, Shape::Width>(a, dQ_accum);
+    start_turns<T, Shape>("backward_ordered", a, score_rule(a), WholeGroup{});
+    convert<T, Shape::Width>(a, a.workspace("dQ_accum"));
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
-}
-
-// Width, Br, Bc.
-constexpr CompiledShape shapes[] = {
-    compiled<32, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<32, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<64, 128, 128>("64 queries of dQ for each of two warpgroups"),
-    compiled<64, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<96, 64, 128>("two warpgroups share Q and dO"),
-    compiled<96, 64, 64>("twice as many blocks, little shared memory", 0.65),
-    compiled<128, 64, 128>("64 columns of dQ for each of two warpgroups"),
-    compiled<128, 64, 64>("twice as many blocks, little shared memory", 0.65),
-};
-
 const Variant variant = [] {
-  Variant step = general_hopper_backward_step<shapes>(
+  Variant step = general_hopper_backward_step<warpgroup_shapes<BackwardShape>>(
       "ordered", "blocks take turns at dQ: the same bits in each run",
       [](const FullProblem& p, Pass pass) {
         return pass == Pass::backward && which_backward(p) == "ordered";

@@ -47,10 +47,37 @@ auto tiles_of_subgroups(const Problem& p, Pass pass, const DeviceLimits& limits)
              : choices(shapes, divided(p, best_subgroups<shapes>(p)), pass, limits);
 }
 
-/// The parts of dK and dV, one per subgroup: fp32 [B, Hkv * subgroups, padded Nk, Width].
+/// Writes the warp's 16 rows of a part, straight from accumulators: in fp32 the lanes of a quad
+/// write a whole sector.
+template <int ColFragments>
+__device__ void write_in_fp32(const Matrix<float>& part, int row0,
+                              const Accumulators<1, ColFragments>& C) {
+  const int lane = threadIdx.x % WARP;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int n = 0; n < ColFragments; ++n) {
+      part.as<float2>(row0 + 8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) =
+          make_float2(C.elements[0][n][2 * r], C.elements[0][n][2 * r + 1]);
+    }
+  }
+}
+
+/// Where `divided` leaves the gradients: parts of dK and dV, one per subgroup: fp32 [B, Hkv *
+/// subgroups, padded Nk, Width].
 struct PartialGradients {
   int subgroups;  // per group
   Tensor<float> dK, dV;
+
+  __device__ int kv_head(int subgroup) const { return subgroup / subgroups; }
+
+  template <class T, class Shape, class Gradient>
+  __device__ void write(Shared<T, Shape>&, const BackwardTensors<T>&,
+                        const OrderedWork<Shape>& work, int warp_row, const Gradient& dK_of_warp,
+                        const Gradient& dV_of_warp) const {
+    write_in_fp32(dV.head(work.b, work.group), work.key0 + warp_row, dV_of_warp);
+    write_in_fp32(dK.head(work.b, work.group), work.key0 + warp_row, dK_of_warp);
+  }
 };
 
 inline PartialGradients partial_gradients(const Attention& a) {
@@ -63,32 +90,6 @@ inline void add_partial_gradients(std::vector<WorkspaceSpec>& list, const Proble
   const std::int64_t rows = std::int64_t{blocks_for(p.Nk, ROW_BLOCK)} * ROW_BLOCK;
   for (const char* const name : {"dK_parts", "dV_parts"})
     list.push_back({name, {p.B, std::int64_t{p.Hkv} * subgroups, rows, width_of_sum(p)}});
-}
-
-/// Writes the warp's 16 rows of a part, straight from accumulators: in fp32 the lanes of a quad
-/// write a whole sector.
-template <int ColFragments>
-__device__ void write_part(const Matrix<float>& part, int row0,
-                           const Accumulators<1, ColFragments>& C) {
-  const int lane = threadIdx.x % WARP;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-#pragma unroll
-    for (int n = 0; n < ColFragments; ++n) {
-      part.as<float2>(row0 + 8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) =
-          make_float2(C.elements[0][n][2 * r], C.elements[0][n][2 * r + 1]);
-    }
-  }
-}
-
-/// Where `divided` leaves the gradients: in the parts of its subgroup.
-template <class T, class Shape, class Gradient>
-__device__ void write_gradients(const PartialGradients& parts, Shared<T, Shape>&,
-                                const OrderedWork<Shape>& work, int warp_row, float scale,
-                                Gradient& dK, Gradient& dV) {
-  dK.each([&](float& x, int) { x *= scale; });
-  write_part(parts.dV.head(work.b, work.group), work.key0 + warp_row, dV);
-  write_part(parts.dK.head(work.b, work.group), work.key0 + warp_row, dK);
 }
 
 /// Sums 8 columns of a row over `count` parts from subgroup `first` on, in their order, and stores

@@ -1,8 +1,9 @@
-// 08 Tensor cores, Hopper backward: blocks that take turns at a tile of dQ: all of ordered.cuh but
-// where its gradients go, which divided.cuh changes.
+// 08 Tensor cores, Hopper backward: blocks that take turns at a tile of dQ: the kernel of
+// ordered.cuh and divided.cuh, which say where dK and dV go.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
+#include "08_tensor_cores/hopper_backward/shapes.hpp"
 #include "08_tensor_cores/parts/share_of_dQ.cuh"
 
 namespace flash::tensor_cores {
@@ -10,7 +11,7 @@ namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
-struct BackwardShape {
+struct TurnShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
   static constexpr int STAGES = 2, DS_STAGES = 2,
@@ -40,8 +41,7 @@ struct BackwardShape {
                 "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
-/// The same for `ordered` and `divided`, where blocks take turns at a tile of dQ. Order: the last
-/// tile of queries first, and at each tile all heads of the group.
+/// A block's work. Order: the last tile of queries first, and at each tile all heads of the group.
 /// - Last first, because the last queries see every tile of keys: all blocks begin at the same
 ///   tile, and then follow each other, one tile apart. In the other order, under a causal mask, a
 ///   block would wait for its predecessors at its diagonal.
@@ -112,23 +112,11 @@ __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
   }
 }
 
-/// Where `ordered` leaves the gradients: in dK and dV. subgroups.cuh has another such function.
-template <class T, class Shape, class Gradient>
-__device__ void write_gradients(const BackwardTensors<T>& all, Shared<T, Shape>& shared,
-                                const OrderedWork<Shape>& work, int warp_row, float scale,
-                                Gradient& dK, Gradient& dV) {
-  // Write after read: the gradients are staged in the tiles of V and K, which all warps have
-  // finished reading.
-  named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
-  dK.each([&](float& x, int) { x *= scale; });
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K.below(warp_row));
-}
-
-/// A consumer warpgroup: its rows of a tile of K and V. `out` takes the gradients.
+/// A consumer warpgroup: its rows of a tile of K and V. `out` takes dK and dV.
 template <class T, class Shape, class Out>
-__device__ void consume(Shared<T, Shape>& shared, const ScoreRule& rule, const Out& out,
-                        const OrderedWork<Shape>& work) {
+__device__ void consume(Shared<T, Shape>& shared, const ScoreRule& rule,
+                        const BackwardTensors<T>& all, const OrderedWork<Shape>& work,
+                        const Out& out) {
   const Problem& problem = rule.problem;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const auto K_rows = shared.K.below(warpgroup() * WARPGROUP_ROWS),
@@ -208,7 +196,49 @@ __device__ void consume(Shared<T, Shape>& shared, const ScoreRule& rule, const O
     wgmma_wait<0>(registers(dK));
     release(shared.empty[stage]);
   }
-  write_gradients<T>(out, shared, work, warp_row, problem.scale, dK, dV);
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  out.write(shared, all, work, warp_row, dK, dV);
+}
+
+/// `out` says which K and V a block loads, and where its dK and dV go: for `ordered` WholeGroup.
+template <class T, class Shape, class Out>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps,
+                    BackwardTensors<T> all, Tensor<float> dQ_accum, Tensor<int> counter,
+                    Tensor<int> turns, int heads_at_once, Out out) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
+  auto& shared = shared_of_block<T, Shape>();
+  if (threadIdx.x == 0) {
+    // Before initialize(), whose fence publishes these mbarriers too.
+    for (Mbarrier& full : shared.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
+    for (Mbarrier& empty : shared.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
+    shared.initialize();
+    const auto next_ticket = counter.head(0, 0).address(0, 0);
+    const int end = static_cast<int>(gridDim.x);
+    shared.ticket = atomicAdd(next_ticket, 1);
+    // The last ticket of all: the counter is 0 again for the next launch.
+    if (shared.ticket == end - 1) atomicSub(next_ticket, end);
+  }
+  // Read after write: all threads see the initialised mbarriers and the ticket. From here on roles
+  // differ: no more block-wide barriers.
+  __syncthreads();
+  const int work_id = __shfl_sync(ALL_LANES, shared.ticket, 0);
+  OrderedWork<Shape> work(rule.problem, heads_at_once, work_id);
+  work.kv_head = out.kv_head(work.group);
+
+  if (warpgroup() == Shape::CONSUMERS) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: producer; 1, 2: adders
+    if (role > 2 || !elect_one()) return;
+    if (role == 0) {
+      produce<T, Shape>(shared, maps, rule.problem, all.L_and_D, work);
+    } else {
+      add_dQ<T>(shared, rule.problem, dQ_accum, turns, work, role - 1);
+    }
+  } else {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
+    consume<T>(shared, rule, all, work, out);
+  }
 }
 
 // ---- The host ----------------------------------------------------------------------------------
@@ -234,6 +264,24 @@ int heads_in_turns(const Attention& a, const Problem& p, int tiles) {
   const std::int64_t bytes =
       std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4);  // Q, dO, dQ_accum
   return std::max(two_waves, heads_in_L2(p.B * p.Hkv, bytes));
+}
+
+/// Starts the kernels up to dQ_accum. The rule's problem is the one that blocks see.
+template <class T, class Shape, class Out>
+void start_turns(const char* name, const Attention& a, const ScoreRule& rule, const Out& out) {
+  const Problem& p = rule.problem;
+  const TensorRef& dQ_accum = a.workspace("dQ_accum");
+  const BackwardMaps maps = backward_maps<Shape>(a);
+  // No block stores dQ of queries that see no key: clear it here.
+  const BackwardTensors<T> all =
+      prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
+  const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
+  launch(name,
+         {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
+          Shape::SHARED_ELEMENTS * sizeof(T)},
+         backward_kernel<T, Shape, Out>, rule, maps, all, view<float>(dQ_accum),
+         view<int>(a.workspace("counter")), view<int>(a.workspace("turns")),
+         heads_in_turns<Shape>(a, p, tiles), out);
 }
 
 }  // namespace

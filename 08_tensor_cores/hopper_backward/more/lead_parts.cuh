@@ -1,0 +1,150 @@
+// 08 Tensor cores, Hopper backward: what lead_by_rule.cuh is made of: tile sizes, a block's work
+// and loads, and scores by a rule.
+#pragma once
+
+#include "08_tensor_cores/backward/more/options_parts.cuh"
+#include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
+#include "08_tensor_cores/hopper_backward/shapes.hpp"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_>
+struct LeadShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
+  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
+                       THREADS = CONSUMER_THREADS + WARPGROUP;
+  // Registers per thread: 24 + 240 + 240, at Width 128, where the maker holds P^T, dS^T and dQ
+  // together, 24 + 256 + 224: as many as 3 * 168 at launch. With one consumer all may have 255.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = Width == 128 ? 256 : 240,
+                       RUNNER_REGISTERS = Width == 128 ? 224 : 240;
+  template <class T>
+  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
+    alignas(128) float dQ[Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dSt[DS_STAGES], full_dQ, empty_dQ;
+  };
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
+                    Width % 16 == 0,
+                "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS,
+                                  PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
+  static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
+};
+
+// ---- Work --------------------------------------------------------------------------------------
+
+/// A tile of keys of the sequence that the rule has entered, and the tiles of queries whose window
+/// has any of them, perhaps none.
+template <class Shape>
+struct WindowedWork : TilesInWindow<Shape> {
+  int b, kv_head, key0;
+
+  __device__ WindowedWork(const OptionsProblem& p, int head, int first_key)
+      : TilesInWindow<Shape>(p, head % p.Hkv, first_key),
+        b(head / p.Hkv),
+        kv_head(this->group),
+        key0(first_key) {}
+  __device__ QueryTile after(const Problem&, QueryTile at) const {
+    return TilesInWindow<Shape>::after(at);
+  }
+};
+
+/// This block's place. opaque(): no register keeps it through the loop, if it is asked for again.
+__device__ inline BlockOrder order_of_block(const Problem& p, int heads_at_once) {
+  const int heads = p.B * p.Hkv;
+  return BlockOrder(gridDim.x / heads, heads, opaque(heads_at_once), opaque(blockIdx.x));
+}
+
+/// Its work, in a ragged batch in its sequence.
+template <class Shape, class Rule>
+__device__ auto work_of_block(Rule& rule, int heads_at_once) {
+  const BlockOrder order = order_of_block(rule.problem, heads_at_once);
+  if constexpr (Rule::RAGGED) {
+    const int key0 = rule.enter(order.tile);
+    return WindowedWork<Shape>(rule.problem, order.head, key0);
+  } else if constexpr (Rule::OPTIONS) {
+    return WindowedWork<Shape>(rule.problem, order.head, order.tile * Shape::Bc);
+  } else {
+    return KeyWork<Shape>(rule.problem, order);
+  }
+}
+
+/// One thread: K and V, then the queries, each tile as soon as its buffer is empty. A tile may
+/// reach into the next sequence of a ragged batch: those keys are masked, and those queries have L
+/// = inf, so that P is 0.
+template <class T, class Shape, class Rule, class Work>
+__device__ void produce_by_rule(Shared<T, Shape>& shared, const BackwardMaps& maps,
+                                const Rule& rule, const Tensor<const float>& L_and_D,
+                                const Work& work) {
+  int first_query = 0, first_key = 0;  // of the sequence
+  if constexpr (Rule::RAGGED) first_query = rule.offset(0, 0), first_key = rule.offset(0, 1);
+  if (work.iterations > 0) shared.load_KV(maps, work.b, work.kv_head, first_key + work.key0);
+  PipelineState<Shape::STAGES> state;
+  auto at = work.first(rule.problem);
+  for (int iteration = 0; iteration < work.iterations;
+       ++iteration, at = work.after(rule.problem, at), state.next()) {
+    const int stage = state.stage(), row = first_query + at.query0, stats = row_of(rule, at.query0);
+    constexpr int BYTES = 4 * Shape::Br;  // of L, and of D
+    Mbarrier &full_Q = shared.full_Q[stage], &full_dO = shared.full_dO[stage];
+    // Write after read: no consumer still reads the previous tiles.
+    wait_empty(shared.empty[stage], state.parity());
+    mbarrier_arrive_expect_tx(full_Q, shared.Q[stage].BYTES + BYTES);
+    shared.Q[stage].load(maps.Q, full_Q, row, at.h, work.b);
+    bulk_load(shared.L_and_D[stage], L_and_D.head(work.b, at.h).address(0, stats), BYTES, full_Q);
+    mbarrier_arrive_expect_tx(full_dO, shared.dO[stage].BYTES + BYTES);
+    shared.dO[stage].load(maps.dO, full_dO, row, at.h, work.b);
+    bulk_load(shared.L_and_D[stage] + Shape::Br, L_and_D.head(work.b, at.h).address(1, stats),
+              BYTES, full_dO);
+  }
+}
+
+// ---- The scores --------------------------------------------------------------------------------
+
+/// The slopes of the softcap, in 16 bits, where the warp will store its rows of dS^T.
+template <class Operand>
+struct SlopesInPanels {
+  using T = typename Operand::T;
+  Operand rows;
+
+  template <class Scores>
+  __device__ void take(const Scores& slopes) const {
+    store_operand(rows, InRegisters<T, 1, Scores::WIDTH / 16>(slopes));
+    // Read after write: a lane reads what other lanes have stored.
+    __syncwarp();
+  }
+  /// (9.2)  dS^T times the slopes.
+  template <class Scores>
+  __device__ void multiply_into(Scores& dSt) const {
+#pragma unroll
+    for (int k = 0; k < Scores::WIDTH / 16; ++k) {
+      unsigned block[4];
+      rows.load(block, 0, k);
+      multiply_block<T>(dSt, 0, k, {block[0], block[1], block[2], block[3]});
+    }
+  }
+};
+
+/// Products become scores. S^T begins at query query0 of a head (over all batches) and at key key0.
+/// With options there is no bias: nvcc would spill.
+template <class Rule, class Scores, class Slopes>
+__device__ void score(const Rule& rule, Scores& St, int head, int query0, int key0,
+                      const Slopes& slopes) {
+  if constexpr (Rule::OPTIONS) {
+    if (rule.scaling != Scaling::in_exponent) rule.scale(St, slopes);
+    rule.template mask</*Transposed=*/true>(St, query0, key0);
+  } else {
+    rule.template apply</*Transposed=*/true>(St, head, query0, key0);
+  }
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores
