@@ -228,26 +228,6 @@ void run(const flash_call& call, Pass pass) {
   launch(variant, a, pass, call);
 }
 
-/// O and L [B, H, N] of the keys so far, merged in place with those of other keys.
-void merge(bool on_gpu, Dtype part_dtype, void* stream, const flash_tensor& O, const flash_tensor& L,
-           const flash_tensor& part_O, const flash_tensor& part_L) {
-  device_of(on_gpu);
-  const Extents shape{O.shape[0], O.shape[1], O.shape[2], O.shape[3]}, rows{shape[0], shape[1], shape[2], 1};
-  constexpr std::int64_t MOST = 65535;  // blocks in y and in z
-  if (*std::min_element(shape.begin(), shape.end()) < 1 || shape[0] > MOST || shape[1] > MOST || shape[2] > INT32_MAX) {
-    throw UsageError("O is empty or too large for a grid");
-  }
-  Attention a;
-  const auto tensor = [](const flash_tensor& given, const char* name, Dtype dtype, const Extents& extents) {
-    return tensor_of(given, {nullptr, name, dtype, extents, {}}, extents);
-  };
-  a.O = tensor(O, "O", Dtype::fp32, shape);
-  a.L = tensor(L, "L", Dtype::fp32, rows);
-  a.workspaces = {tensor(part_O, "part_O", part_dtype, shape), tensor(part_L, "part_L", Dtype::fp32, rows)};
-  const OnStream queue(stream);
-  on_gpu ? merge_on_gpu(a) : merge_on_cpu(a);
-}
-
 template <class F>
 int guarded(F f) {
   try {
@@ -285,11 +265,6 @@ FLASH_EXPORT int flash_forward(const flash_call* call) {
 
 FLASH_EXPORT int flash_backward(const flash_call* call) {
   return flash::guarded([&] { flash::run(*call, flash::Pass::backward); });
-}
-
-FLASH_EXPORT int flash_merge(int32_t on_gpu, int32_t part_dtype, void* stream, const flash_tensor* O, const flash_tensor* L,
-                             const flash_tensor* part_O, const flash_tensor* part_L) {
-  return flash::guarded([&] { flash::merge(on_gpu != 0, flash::dtype_of(part_dtype), stream, *O, *L, *part_O, *part_L); });
 }
 
 FLASH_EXPORT const char* flash_error(void) { return flash::error.c_str(); }

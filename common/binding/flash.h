@@ -47,11 +47,6 @@ int flash_workspace(const flash_call* call, int32_t backward, int64_t* bytes, in
 int flash_forward(const flash_call* call);
 int flash_backward(const flash_call* call);
 
-/* Merges attention over some keys into attention over others, for the same queries: O and L, both in fp32, are changed in place, part_O
- * of `part_dtype` and part_L in fp32 are the other keys'. on_gpu and stream as in a call. */
-int flash_merge(int32_t on_gpu, int32_t part_dtype, void* stream, const flash_tensor* O, const flash_tensor* L, const flash_tensor* part_O,
-                const flash_tensor* part_L);
-
 const char* flash_error(void);
 
 #ifdef __cplusplus

@@ -8,20 +8,22 @@ CUDA tensors run on their GPU, CPU tensors through the simulator, thread by thre
 the libraries of the stages; use(FOLDER) says where they are, if not in build-binding/.
 """
 
+import contextlib
 import ctypes
 import functools
-import warnings
+import inspect
+import numbers
 from pathlib import Path
-from typing import Optional
 
 import torch
-import torch.utils.flop_counter
 from torch import Tensor
+
+__version__ = "0.1.0"
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
 _here = Path(__file__).resolve()
-_is_clone = _here.parent.name == "binding"
-_libraries = _here.parents[2] / "build-binding/lib" if _is_clone else _here.with_name("flash_steps_lib")
+_is_clone = _here.name != "__init__.py"
+_libraries = _here.parents[2] / "build-binding/lib" if _is_clone else _here.with_name("lib")
 
 
 class _View(ctypes.Structure):  # flash_tensor
@@ -52,12 +54,12 @@ def use(build):
 
 @functools.cache
 def _library(stage):
-    found = sorted(_libraries.glob(f"libflash_{stage}*"))
+    there = {path.stem.removeprefix("libflash_"): path for path in sorted(_libraries.glob("libflash_*"))}
+    found = [path for name, path in there.items() if name.startswith(stage)]
     if len(found) != 1:
-        there = ", ".join(sorted(path.stem.removeprefix("libflash_") for path in _libraries.glob("libflash_*")))
-        instead = "docs/howto/pytorch.md says how to build them" if _is_clone else "install flash_steps from a clone: pip install ."
+        how = "docs/howto/pytorch.md says how to build them" if _is_clone else "install flash_steps from a clone: pip install ."
         what = f"{len(found)} libraries match" if found else "there is no library"
-        raise RuntimeError(f"stage '{stage}': {what} in {_libraries}; {f'there are: {there}' if there else instead}")
+        raise RuntimeError(f"stage '{stage}': {what} in {_libraries}; {'there are: ' + ', '.join(there) if there else how}")
     library = ctypes.CDLL(str(found[0]))
     library.flash_error.restype = ctypes.c_char_p
     return library
@@ -75,72 +77,71 @@ def _view(x, data=None):
 
 
 def _stream(x):
-    return torch._C._cuda_getCurrentRawStream(x.device.index) if x.is_cuda else None
+    return torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else None
+
+
+_nothing = contextlib.nullcontext()
+
+
+def _on_device_of(x):
+    """torch.cuda.device_of() takes microseconds, also where nothing is to change."""
+    return _nothing if x.is_cpu or torch._C._cuda_getDevice() == x.get_device() else torch.cuda.device_of(x)
 
 
 _plans = {}  # by all that a call depends on but pointers
 
 
 def _plan(backward, stage, variant, options, deterministic, given, made):
-    """The call of a pass without its pointers, and how many bytes of workspace it asks for, and how many of these are zero first."""
-    only_warns = deterministic and torch.is_deterministic_algorithms_warn_only_enabled()
-    key = (
-        backward,
-        stage,
-        variant,
-        options,
-        deterministic,
-        only_warns,
-        len(made),
-        *((x.shape, x.stride(), x.dtype, x.device) for x in given.values()),
-    )
+    """The call of a pass without its pointers, the bytes of its workspace, how many of these are zero first, and its function."""
+    key = backward, stage, variant, options, deterministic, len(made)
+    for x in given.values():
+        key += x.shape, x.stride(), x.dtype, x.device
     plan = _plans.get(key)
     if plan is None:
         q, library = given["Q"], _library(stage)
         _check(q, given["K"], given["V"], given.get("bias"))
-        _require("bias" in given or "--bias=" not in options, "options name a bias that is not there")
         how = {"variant": variant.encode(), "options": options.encode(), "on_gpu": q.is_cuda, "dtype": DTYPES[q.dtype]}
         call = _Call(**how, deterministic=deterministic, **{name: _view(x) for name, x in (given | made).items()})
         size, zeroed = ctypes.c_int64(), ctypes.c_int64()
-        with torch.cuda.device_of(q):
-            asked = ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)
-            code = library.flash_workspace(*asked)
-            if code == 2 and only_warns:
-                why, call.deterministic = library.flash_error().decode(), 0
-                code = library.flash_workspace(*asked)
-                if code == 0:
-                    warnings.warn(f"flash_steps: gradients may differ between runs: {why}", stacklevel=5)
-            _raise_for(code, stage)
+        with _on_device_of(q):
+            _raise_for(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)), stage)
         if len(_plans) >= 256:  # lengths of packed sequences may never come again
             _plans.clear()
-        plan = _plans[key] = call, size.value, zeroed.value
+        plan = _plans[key] = call, size.value, zeroed.value, library.flash_backward if backward else library.flash_forward
     return plan
 
 
-def _run(backward, stage, variant, options, deterministic, seed, given, made):
-    """A pass, in the workspace that it asks for. What is made follows from what is given in shape and strides."""
-    given = {name: x.resolve_neg() for name, x in given.items()}
-    plan, size, zeroed = _plan(backward, stage, variant, options, deterministic, given, made)
-    call, q, library = _Call.from_buffer_copy(plan), given["Q"], _library(stage)  # a copy, as other threads may run the same
+def _run(backward, stage, variant, options, deterministic, seed, given, made, before=None):
+    """A pass, in the workspace that it asks for. What is made follows from what is given in shape and strides. before: is called first,
+    once the call is known to be one that a kernel takes."""
+    for name, x in given.items():
+        if x.is_neg():
+            given[name] = x.resolve_neg()
+    plan, size, zeroed, function = _plan(backward, stage, variant, options, deterministic, given, made)
+    call, q = _Call.from_buffer_copy(plan), given["Q"]  # a copy, as other threads may run the same
+    if before is not None:
+        before()
     for tensors in given, made:
         for name, x in tensors.items():
             getattr(call, name).data = x.data_ptr()
     call.stream = _stream(q)
-    call.seed = 0 if seed is None else seed.item()
+    if seed is not None:
+        call.seed = seed.item()
     if size:
         block = torch.empty(size + 255, dtype=torch.uint8, device=q.device)
         start = -block.data_ptr() % 256
         call.workspace = block.data_ptr() + start
         if zeroed:
             block[start : start + zeroed].zero_()
-    with torch.cuda.device_of(q):
-        _raise_for((library.flash_backward if backward else library.flash_forward)(ctypes.byref(call)), stage)
+    with _on_device_of(q):
+        code = function(ctypes.byref(call))
+    _raise_for(code, stage)
 
 
 def _taken(x):
     """Do the kernels take the strides of such a tensor? The rule of flash.h."""
     strides = [stride for stride, extent in zip(x.stride(), x.shape) if extent > 1]
-    whole = all(stride * x.element_size() % 16 == 0 for stride in strides[:-1]) and x.data_ptr() % 16 == 0
+    whole = all([stride * x.element_size() % 16 == 0 for stride in strides[:-1]]) and x.data_ptr() % 16 == 0
     return min(strides, default=1) > 0 and (x.shape[3] == 1 or x.stride(3) == 1) and (whole or x.shape[3] * x.element_size() % 16 != 0)
 
 
@@ -150,13 +151,23 @@ def _require(holds, why):
 
 
 def _numbers(x, name):
-    x = x if isinstance(x, Tensor) else torch.tensor(x, device="cpu")
-    _require(not x.is_floating_point() and x.dtype != torch.bool, f"{name} have to be whole numbers")
+    try:
+        x = x if isinstance(x, Tensor) else torch.tensor(x, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"flash_steps: {name} are {x!r}; allowed: whole numbers, in a list or tensor") from None
+    whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or x.is_meta)
+    _require(whole, f"{name} have to be whole numbers")
     return x.to(torch.int64)
 
 
-def _require_tensors(*given):
-    _require(all(isinstance(x, Tensor) for x in given), "q, k, v, qkv, kv, caches, a bias, sinks and alibi_slopes have to be tensors")
+def _require_tensors(dims, *given):
+    """The first three have this many dimensions; others may be None."""
+    for place, x in enumerate(given):
+        if (x is not None or place < 3) and (not isinstance(x, Tensor) or x.layout is not torch.strided or x.is_nested):
+            what = "q, k, v, qkv, kv, caches, a bias, sinks and alibi_slopes have to be tensors"
+            raise ValueError(f"flash_steps: {what}, neither sparse nor nested")
+        if place < 3 and x.dim() != dims:
+            raise ValueError(f"flash_steps: q, k, v and caches have {dims} dimensions here, but one is {tuple(x.shape)}")
 
 
 def _check(q, k, v, bias, fake=False):
@@ -165,8 +176,10 @@ def _check(q, k, v, bias, fake=False):
     _require(q.dtype == k.dtype == v.dtype and q.dtype in DTYPES, "q, k and v have to be all fp32, all fp16 or all bf16")
     _require(q.device == k.device == v.device, "q, k and v have to be on one device")
     _require(fake or q.is_cpu or q.is_cuda, f"tensors are on {q.device}; allowed: cpu, cuda")
-    _require(k.shape == v.shape, f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; they have to be alike")
+    _require(k.shape == v.shape, f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; they have to be alike, also in d")
     _require(q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3], "q and k have to be alike in B and d")
+    most = 128 if q.dtype == torch.float32 else 256
+    _require(q.shape[3] <= most, f"d is {q.shape[3]}; allowed: up to 128 in fp32, and 256 in fp16 and bf16")
     _require(k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0, f"q has {q.shape[1]} heads, which is no multiple of k's {k.shape[1]}")
     if bias is not None:
         _require(
@@ -174,19 +187,17 @@ def _check(q, k, v, bias, fake=False):
         )
 
 
-def _check_backward(dO, q, k, v, O, L, bias, fake=False):
-    _check(q, k, v, bias, fake)
-    for name, x in (("dO", dO), ("O", O)):
-        _require(x.shape == q.shape and x.dtype == q.dtype and x.device == q.device, f"{name} has to be like q in shape, dtype and device")
-    alike = L.shape == q.shape[:3] and L.dtype == torch.float32 and L.device == q.device
-    _require(alike, "L has to be [B, H, N] in fp32 on the device of q")
+def _check_backward(dO, q, O, L):
+    alike = all(x.shape == q.shape and x.dtype == q.dtype and x.device == q.device for x in (dO, O))
+    alike &= L.shape == q.shape[:3] and L.dtype == torch.float32 and L.device == q.device
+    _require(alike, "dO and O have to be like q, and L [B, H, N] in fp32")
 
 
 def _with(options, ends, q, k):
     """Lengths and seeds change from call to call. They are tensors, for which nothing is compiled anew."""
     if ends is not None:
         (a, c) = ends.tolist()
-        _require(a[0] == c[0] == 0, "cu_seqlens begin with 0")
+        _require(a[0] == c[0] == 0 and a == sorted(a) and c == sorted(c), "cu_seqlens begin with 0 and never fall")
         _require((a[-1], c[-1]) == (q.shape[2], k.shape[2]), f"cu_seqlens end at {a[-1]} and {c[-1]}, not after the last query and key")
         options += "\n--lengths=" + ",".join(f"{y - x}:{w - z}" for x, y, z, w in zip(a, a[1:], c, c[1:]))
     return options.strip()
@@ -196,24 +207,11 @@ def _inputs(q, k, v, bias):
     return {"Q": q, "K": k, "V": v} if bias is None else {"Q": q, "K": k, "V": v, "bias": bias}
 
 
-def _run_forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Optional[Tensor],
-    sinks: Optional[Tensor],
-    seed: Optional[Tensor],
-    ends: Optional[Tensor],
-    options: str,
-    deterministic: bool,
-    stage: str,
-    variant: str,
-    backward_variant: str,
-) -> tuple[Tensor, Tensor]:
+def _run_forward(q, k, v, bias, sinks, seed, ends, options, deterministic, stage, variant, backward_variant, before=None):
     """O and L, the log-sum-exp of each row. options: the problem's, as flash.h has them."""
     O, L = _outputs(q)
     if q.numel() and k.numel():
-        _run(0, stage, variant, _with(options, ends, q, k), False, seed, _inputs(q, k, v, bias), {"O": O, "L": L})
+        _run(0, stage, variant, _with(options, ends, q, k), False, seed, _inputs(q, k, v, bias), {"O": O, "L": L}, before)
     else:  # no kernel takes an empty problem
         _check(q, k, v, bias)
         O.zero_(), L.fill_(-torch.inf)
@@ -228,11 +226,18 @@ def _share(part, whole):
     return (part - whole).exp().masked_fill(part == -torch.inf, 0)
 
 
-_forward = torch.library.custom_op("flash_steps::forward", _run_forward, mutates_args=())
+_forward = torch.library.custom_op(
+    "flash_steps::forward",
+    _run_forward,
+    mutates_args=(),
+    schema="(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? sinks, Tensor? seed, Tensor? ends, str options, bool deterministic, "
+    "str stage, str variant, str backward_variant) -> (Tensor, Tensor)",
+)
 
 
 def _outputs(q):
-    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    B, H, N, _ = q.shape
+    return torch.empty_like(q), q.new_empty((B, H, N), dtype=torch.float32)
 
 
 @_forward.register_fake
@@ -241,26 +246,9 @@ def _fake_forward(q, k, v, bias, *how):
     return _outputs(q)
 
 
-def _run_backward(
-    dO: Tensor,
-    dL: Optional[Tensor],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    O: Tensor,
-    L: Tensor,
-    bias: Optional[Tensor],
-    sinks: Optional[Tensor],
-    bias_gradient: bool,
-    seed: Optional[Tensor],
-    ends: Optional[Tensor],
-    options: str,
-    deterministic: bool,
-    stage: str,
-    variant: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends, options, deterministic, stage, variant):
     """dQ, dK, dV, and the gradients of the bias and of sinks, which are empty unless asked for."""
-    _check_backward(dO, q, k, v, O, L, bias)
+    _check_backward(dO, q, O, L)
     if not _taken(dO):  # such as the gradient of sum(), one number for all entries
         dO = dO.clone(memory_format=torch.contiguous_format)
 
@@ -292,12 +280,18 @@ def _gradients_of(q, k, v, bias, sinks, bias_gradient):
     return *(torch.empty_like(x) for x in (q, k, v)), dBias, q.new_empty(0) if sinks is None else torch.empty_like(sinks)
 
 
-_backward = torch.library.custom_op("flash_steps::backward", _run_backward, mutates_args=())
+_backward = torch.library.custom_op(
+    "flash_steps::backward",
+    _run_backward,
+    mutates_args=(),
+    schema="(Tensor dO, Tensor? dL, Tensor q, Tensor k, Tensor v, Tensor O, Tensor L, Tensor? bias, Tensor? sinks, bool bias_gradient, "
+    "Tensor? seed, Tensor? ends, str options, bool deterministic, str stage, str variant) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
 
 
 @_backward.register_fake
 def _fake_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, *how):
-    _check_backward(dO, q, k, v, O, L, bias, fake=True)
+    _check_backward(dO, q, O, L)
     return _gradients_of(q, k, v, bias, sinks, bias_gradient)
 
 
@@ -320,27 +314,15 @@ def _gradients(ctx, dO, dL, backward=_backward):
 _forward.register_autograd(_gradients, setup_context=_save)
 
 
-def _no_vmap(*_):
-    raise NotImplementedError("flash_steps: vmap is not supported; make its axis a part of the batch")
+def _refusal(why):
+    def refuse(*_):
+        raise NotImplementedError(f"flash_steps: {why}")
+
+    return refuse
 
 
+_no_vmap = _refusal("vmap is not supported; make its axis a part of the batch")
 _forward.register_vmap(_no_vmap)
-
-
-def _pairs(q, k, ends):
-    """Of a query and a key, masked ones included. A compiler does not know where sequences end."""
-    H, (B, N, M) = q.shape[1], (q.shape[0], q.shape[2], k.shape[2])
-    return H * (B * N * M if ends is None or type(ends) is not Tensor else int(ends.diff().prod(0).sum()))
-
-
-@torch.utils.flop_counter.register_flop_formula(torch.ops.flash_steps.forward, get_raw=True)
-def _forward_flops(q, k, v, bias, sinks, seed, ends, *_, **__):
-    return 4 * _pairs(q, k, ends) * q.shape[3]
-
-
-@torch.utils.flop_counter.register_flop_formula(torch.ops.flash_steps.backward, get_raw=True)
-def _backward_flops(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends, *_, **__):
-    return 10 * _pairs(q, k, ends) * q.shape[3]
 
 
 class _EagerBackward(torch.autograd.Function):
@@ -348,17 +330,15 @@ class _EagerBackward(torch.autograd.Function):
 
     forward, vmap = staticmethod(_run_backward), staticmethod(_no_vmap)
     setup_context = staticmethod(lambda *_: None)
-
-    @staticmethod
-    def backward(ctx, *_):
-        raise RuntimeError("flash_steps: a gradient of a gradient is not supported")
+    backward = staticmethod(_refusal("a gradient of a gradient is not supported"))
 
 
 class _Eager(torch.autograd.Function):
     """The same for tensors that no compiler traces. The way through an operation takes 100 us more: longer than a short problem's kernels."""
 
-    forward, vmap = staticmethod(_run_forward), staticmethod(_no_vmap)
-    setup_context = staticmethod(_save)
+    # PyTorch reads the signature anew at each call: 40 us for all of _run_forward's.
+    forward, vmap = staticmethod(lambda *inputs: _run_forward(*inputs)), staticmethod(_no_vmap)
+    setup_context, jvp = staticmethod(_save), staticmethod(_refusal("forward-mode gradients are not supported"))
 
     @staticmethod
     def backward(ctx, dO, dL):
@@ -367,66 +347,95 @@ class _Eager(torch.autograd.Function):
 
 
 def _is_traced(*tensors):
-    """Also for a mode that watches operations: make_fx, selective checkpointing, FlopCounterMode."""
+    """Also for a mode that watches operations, such as make_fx and selective checkpointing."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return True
-    return any(x.is_meta or type(x) not in (Tensor, torch.nn.Parameter) for x in tensors if x is not None)
+    for x in tensors:
+        if x is not None and (x.is_meta or type(x) not in _plain):
+            return True
+    return False
+
+
+_plain = Tensor, torch.nn.Parameter
 
 
 def _is_differentiated(*tensors):
     """Also by torch.func and in forward mode, which _Eager refuses."""
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return True
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors if x is not None)
+    return torch.is_grad_enabled() and any([x.requires_grad for x in tensors if x is not None])
 
 
-def _check_pass(backward, q, k, v, bias, sinks, seed, ends, options, deterministic, stage, *variants):
-    """So that a call is refused, instead of its gradient later, or before it has changed a cache."""
+def _check_backward_pass(q, k, v, bias, sinks, seed, ends, options, deterministic, stage, _, variant):
+    """So that a call is refused, instead of its gradient later."""
     if not q.numel() or not k.numel():
         return _check(q, k, v, bias)
-    made = {"dBias": bias} if backward and bias is not None and bias.requires_grad else {}
-    _plan(backward, stage, variants[backward], _with(options, ends, q, k), deterministic, _inputs(q, k, v, bias), made)
+    made = {"dBias": bias} if bias is not None and bias.requires_grad else {}
+    _plan(1, stage, variant, _with(options, ends, q, k), deterministic, _inputs(q, k, v, bias), made)
 
 
-def merge(O, L, part_O, part_L, *, stage="08"):
-    """Merges attention over some keys, part_O [B, H, N, d] and part_L [B, H, N], into O and L of other keys, which change in place (3.4). All
-    but part_O are in fp32. The stage's library does it; all stages have the same kernel."""
-    _require(O.dtype == L.dtype == part_L.dtype == torch.float32, "O, L and part_L have to be in fp32")
-    _require(part_O.dtype in DTYPES, "part_O has to be in fp32, fp16 or bf16")
+def merge(O, L, part_O, part_L):
+    """Merges attention over some keys, part_O [B, H, N, d] and part_L [B, H, N], into O and L of other keys, which change in place (X.1). All
+    but part_O are in fp32."""
+    _require_tensors(4, O, *[part_O] * 2, L, part_L)
+    _require(O.dtype == L.dtype == part_L.dtype == torch.float32 and part_O.dtype in DTYPES, "O, L and part_L have to be in fp32")
     _require(O.shape == part_O.shape and L.shape == part_L.shape == O.shape[:3], "the parts differ in shape")
-    _require(O.device == L.device == part_O.device == part_L.device, "the parts have to be on one device")
-    if O.numel():
-        views = [ctypes.byref(_view(x, x.data_ptr())) for x in (O, L, part_O, part_L)]
-        with torch.cuda.device_of(O):
-            _raise_for(_library(stage).flash_merge(int(O.is_cuda), DTYPES[part_O.dtype], ctypes.c_void_p(_stream(O)), *views), stage)
+    whole = torch.logaddexp(L, part_L)
+    O.mul_(_share(L, whole)[..., None]).addcmul_(part_O, _share(part_L, whole)[..., None])
+    L.copy_(whole)
 
 
 def _seed(dropout_p, seed):
     """A tensor on the CPU, as a compiler would take a number for a constant."""
-    if not dropout_p or isinstance(seed, Tensor):
-        return seed if dropout_p else None
+    if not dropout_p:
+        return None
     if seed is None:
         return torch.randint(2**62, (), device="cpu")
-    _require(isinstance(seed, int) and 0 <= seed < 2**63, f"seed is {seed!r}; allowed: whole numbers from 0 to 2^63 - 1")
+    if isinstance(seed, Tensor):
+        _require(seed.numel() == 1, "a seed in a tensor is one whole number")
+        return _numbers(seed, "seeds")
+    _require(
+        isinstance(seed, int) and seed is not True and 0 <= seed < 2**63, f"seed is {seed!r}; allowed: whole numbers from 0 to 2^63 - 1"
+    )
     return torch.full((), seed, dtype=torch.int64, device="cpu")
 
 
-def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, **others):
-    given = {"causal": "true" if causal else None, "scale": None if scale is None else float(scale), **others}
-    _require(isinstance(window, (tuple, list)) and len(window) == 2, "a window is (left, right), with -1 for no bound")
-    if tuple(window) != (-1, -1):
-        given["window"] = f"{window[0]},{window[1]}"
+def _require_bools(**given):
+    for name, x in given.items():
+        if not isinstance(x, bool):  # "False" would be true
+            raise ValueError(f"flash_steps: {name} is {x!r}; allowed: True, False")
+
+
+def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, bias=None):
+    """As text, which is put together once."""
+    _require_bools(causal=causal)
+    if not isinstance(window, (tuple, list)) or len(window) != 2 or not all([isinstance(x, (int, numbers.Integral)) for x in window]):
+        raise ValueError(f"flash_steps: window is {window!r}; allowed: (left, right), whole numbers, with -1 for no bound")
+    for name, x in (("softcap", softcap), ("dropout_p", dropout_p), ("scale", scale)):
+        if x is not None and not isinstance(x, (float, numbers.Real)):
+            raise ValueError(f"flash_steps: {name} is {x!r}; allowed: a number")
+    return (_text if torch.compiler.is_compiling() else _known_text)(causal, *window, softcap, dropout_p, scale, bias)
+
+
+def _text(causal, left, right, softcap, dropout_p, scale, bias):
+    given = {"causal": "true" if causal else None, "scale": None if scale is None else float(scale), "bias": bias}
+    if (left, right) != (-1, -1):
+        given["window"] = f"{left},{right}"
     if softcap:
         given["softcap"] = float(softcap)
     if dropout_p:
         given["dropout"] = float(dropout_p)
-    return "\n".join(f"--{name}={value}" for name, value in given.items() if value is not None)
+    return "\n".join([f"--{name}={value}" for name, value in given.items() if value is not None])
+
+
+_known_text = functools.lru_cache(_text)
 
 
 def _bias(bias, q, k):
     """[B or 1, H or 1, N or 1, Nk] in fp32. If it needs a gradient it has all N rows, whose gradients autograd sums."""
     _require(bias.dtype == torch.bool or bias.is_floating_point(), "a bias is bool, True where a query sees a key, or floating point")
-    _require(bias.dim() <= 4, f"bias is {tuple(bias.shape)}; allowed: shapes that broadcast to [B, H, N, Nk]")
+    fits = bias.dim() <= 4 and all(n in (1, m) for n, m in zip(reversed(bias.shape), (k.shape[2], *reversed(q.shape[:3]))))
+    _require(fits, f"bias is {tuple(bias.shape)}; allowed: shapes that broadcast to [B, H, N, Nk]")
     if bias.dtype == torch.bool:
         bias = torch.zeros_like(bias, dtype=torch.float32).masked_fill(~bias, -torch.inf)
     bias = bias.float()[(None,) * (4 - bias.dim())]
@@ -435,6 +444,15 @@ def _bias(bias, q, k):
     return bias.expand(-1, -1, q.shape[2], -1) if bias.requires_grad and bias.shape[2] == 1 else bias
 
 
+def _shown(function, *others):
+    """help() shows all arguments of a function: no *args, and none that are ours."""
+    given = [x for x in inspect.signature(function).parameters.values() if x.kind is not x.VAR_POSITIONAL and x.name[0] != "_"]
+    at = len(given) - (given[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    function.__signature__ = inspect.Signature([*given[:at], *others, *given[at:]])
+    return function
+
+
+@_shown
 def attention(
     q,
     k,
@@ -455,7 +473,7 @@ def attention(
     variant=None,
     backward_variant=None,
     _ends=None,
-    _only_checks=False,
+    _before=None,
 ):
     """softmax(scale * q k^T + bias, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
     innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. The gradients come from the stage's backward pass.
@@ -463,43 +481,46 @@ def attention(
     causal: aligned at the bottom right, so that the last query sees the last key. window: (left, right), as many keys before and after a
     query's own that it sees; -1 for no bound. softcap: c > 0 makes c tanh(s / c) of scaled scores. bias: added to the scores, or bool, True
     where a query sees a key; any shape that broadcasts to [B, H, N, Nk], with a gradient. alibi_slopes: [H] or [B, H], in place of a bias.
-    sinks: [H], a logit per head that joins the sum of each row's softmax, with a gradient. dropout_p: weights are dropped after the softmax, which ones depends on seed; a random one by default. scale: 1/sqrt(d) by default.
-    deterministic: gradients whose every bit is the same in each run; by default as torch.use_deterministic_algorithms() says. return_lse: also
-    returns the log-sum-exp of each row, [B, H, N] in fp32. stage: by default "07" for fp32, "08" for 16 bits. variant: a
-    step of the stage, as in --variant; by default the fastest for the problem and the GPU, or on the CPU the last that takes it.
-    backward_variant: by default the same, or with no variant the fastest. ValueError: no kernel of the stage does it.
+    sinks: [H], a logit per head that joins the sum of each row's softmax, with a gradient. dropout_p: weights are dropped after the softmax,
+    which ones depends on seed; a random one by default. scale: 1/sqrt(d) by default. deterministic: gradients whose every bit is the same in
+    each run; by default as torch.use_deterministic_algorithms() says, also where it only warns. return_lse: also returns the log-sum-exp of
+    each row, [B, H, N] in fp32. stage: by default "07" for fp32, d up to 128, and "08" for 16 bits, d up to 256. variant: a step of the stage,
+    as in --variant; by default the fastest for the problem and the GPU, or on the CPU the last that takes it. backward_variant: by default
+    the same, or with no variant the fastest. ValueError: no kernel of the stage does it.
     """
-    _require_tensors(q, k, v, *(x for x in (bias, alibi_slopes, sinks) if x is not None))
+    _require_tensors(4, q, k, v, bias, alibi_slopes, sinks)
     kind = None
     if alibi_slopes is not None:
         _require(bias is None, "a bias and alibi_slopes exclude each other")
-        _require(alibi_slopes.shape in ((q.shape[1],), (1, q.shape[1]), (q.shape[0], q.shape[1])), "alibi_slopes are [H] or [B, H]")
+        allowed = ((q.shape[1],), (1, q.shape[1]), (q.shape[0], q.shape[1]))
+        _require(alibi_slopes.shape in allowed, "alibi_slopes are [H] or [B, H]")
         bias, kind = alibi_slopes.detach().float().reshape(-1, q.shape[1], 1, 1), "alibi"
     elif bias is not None:
         bias = _bias(bias, q, k)
     device = q.device.type
-    if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
+    if _before is None and device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
         q, k, v = (x.to(torch.get_autocast_dtype(device)) for x in (q, k, v))
     deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic
+    _require_bools(deterministic=deterministic, return_lse=return_lse)
     stage = ("07" if q.dtype == torch.float32 else "08") if stage is None else str(stage).zfill(2)
     variant, backward = variant or "", backward_variant or variant or ""
-    _require(isinstance(variant, str) and isinstance(backward, str), "variant and backward_variant have to be names")
-    how = _options(causal, window, softcap, dropout_p, scale, bias=kind), deterministic, stage, variant, backward
+    if not isinstance(variant, str) or not isinstance(backward, str):
+        raise ValueError("flash_steps: variant and backward_variant have to be names")
+    how = _options(causal, window, softcap, dropout_p, scale, kind), deterministic, stage, variant, backward
     if sinks is not None:
         _require(stage > "05", f"stage {stage} has no sinks; allowed: 06, 07, 08")
         fit = sinks.shape == q.shape[1:2] and sinks.is_floating_point() and sinks.device == q.device
         _require(fit, "sinks have to be [H], floating point, on the device of q")
         sinks = sinks.float()
     inputs = q, k, v, bias, sinks, _seed(dropout_p, seed), _ends
-    if _is_traced(*inputs[:5]):
-        _check(*inputs[:4], fake=q.is_meta)
+    if _before is not None:  # from a cache, whose tensors nobody traces or differentiates
+        O, L = _run_forward(*inputs, *how, _before)
+    elif _is_traced(q, k, v, bias, sinks):
+        _check(q, k, v, bias, fake=q.is_meta)
         O, L = _forward(*inputs, *how)
-    elif _only_checks:
-        _check_pass(0, *inputs, *how)
-        O, L = _outputs(q)
-    elif _is_differentiated(*inputs[:5]):
-        if any(x.requires_grad for x in inputs[:5] if x is not None):
-            _check_pass(1, *inputs, *how)
+    elif _is_differentiated(q, k, v, bias, sinks):
+        if any([x.requires_grad for x in (q, k, v, bias, sinks) if x is not None]):
+            _check_backward_pass(*inputs, *how)
         O, L = _Eager.apply(*inputs, *how)
     else:
         O, L = _run_forward(*inputs, *how)
@@ -512,15 +533,22 @@ def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, return_lse=Fal
     tensors on the CPU: the CPU waits for those on a GPU. With return_lse also [H, total]. options: attention()'s, but for a bias; alibi_slopes
     are [H].
     """
-    _require_tensors(q, k, v)
-    _require(q.dim() == k.dim() == v.dim() == 3, "q, k and v have to be [total, H, d]")
+    slopes = options.get("alibi_slopes")
+    _require_tensors(3, q, k, v, slopes)
+    _require_bools(return_lse=return_lse)
+    _require(slopes is None or slopes.dim() == 1, "alibi_slopes of packed sequences are [H]")
     _require(options.get("bias") is None, "packed sequences have no bias; alibi_slopes are allowed")
-    ends = [_numbers(x, "cu_seqlens") for x in (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)]
-    _require(
-        ends[0].dim() == 1 and ends[0].shape == ends[1].shape and ends[0].shape[0] > 1,
-        "cu_seqlens have as many entries for q as for k, and two at least",
-    )
+    ends = [_numbers(cu_seqlens_q, "cu_seqlens")]
+    ends += ends if cu_seqlens_k is None else [_numbers(cu_seqlens_k, "cu_seqlens")]
+    S, totals = ends[0].numel() - 1, (q.shape[0], k.shape[0])
+    fit = ends[0].dim() == 1 and ends[0].shape == ends[1].shape and S > 0
+    _require(fit, "cu_seqlens have as many entries for q as for k, and two at least")
     ends = torch.stack([x.to("cpu") for x in ends])
+    even = min(totals) > 0 and totals[0] % S == totals[1] % S == 0 and S < 65536
+    if even and not options.get("dropout_p") and not _is_traced(q, k, v):
+        if ends.tolist() == [[*range(0, n + 1, n // S)] for n in totals]:  # a batch, whose kernels are faster
+            O, L = _attention_bnhd(*(x.unflatten(0, (S, -1)) for x in (q, k, v)), return_lse=True, **options)
+            return (O.flatten(0, 1), L.transpose(0, 1).flatten(1)) if return_lse else O.flatten(0, 1)
     O, L = attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), return_lse=True, **options, _ends=ends)
     O = O[0].transpose(0, 1)
     return (O, L[0]) if return_lse else O
@@ -550,6 +578,7 @@ def _as_flash_attn(
 ):
     """With return_attn_probs also L and None: nobody has P."""
     _unsupported(block_table=block_table)
+    _require_bools(return_attn_probs=return_attn_probs)
     for ours, name in (("scale", "softmax_scale"), ("window", "window_size"), ("return_lse", "return_attn_probs")):
         _require(ours not in options, f"{ours} is {name} here")
     options |= {"dropout_p": dropout_p, "softcap": softcap, "alibi_slopes": alibi_slopes, "deterministic": deterministic}
@@ -558,49 +587,58 @@ def _as_flash_attn(
 
 
 def _attention_bnhd(q, k, v, **options):
-    _require_tensors(q, k, v)
+    _require_tensors(4, q, k, v)
     O, L = attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options)
     return O.transpose(1, 2), L
 
 
 def _parts(packed, axis, count):
-    _require_tensors(packed)
-    _require(packed.dim() == axis + 3 and packed.shape[axis] == count, f"packed is {tuple(packed.shape)}; allowed: {count} at axis {axis}")
+    _require_tensors(axis + 3, packed)
+    _require(packed.shape[axis] == count, f"packed is {tuple(packed.shape)}; allowed: {count} at axis {axis}")
     return packed.unbind(axis)
 
 
+def _like_flash_attn(function):
+    return _shown(function, *list(inspect.signature(_as_flash_attn).parameters.values())[2:-1])
+
+
+@_like_flash_attn
 def flash_attn_func(q, k, v, *args, **options):
-    """q [B, N, H, d], k and v [B, Nk, Hkv, d]. args: dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-    return_attn_probs, here and in what follows."""
+    """q [B, N, H, d], k and v [B, Nk, Hkv, d]; returns O like q, and with return_attn_probs O, L [B, H, N] and None."""
     return _as_flash_attn(_attention_bnhd, (q, k, v), *args, **options)
 
 
+@_like_flash_attn
 def flash_attn_qkvpacked_func(qkv, *args, **options):
-    """qkv [B, N, 3, H, d]."""
+    """flash_attn_func() of qkv [B, N, 3, H, d]."""
     return flash_attn_func(*_parts(qkv, 2, 3), *args, **options)
 
 
+@_like_flash_attn
 def flash_attn_kvpacked_func(q, kv, *args, **options):
-    """q [B, N, H, d], kv [B, Nk, 2, Hkv, d]."""
+    """flash_attn_func() of q [B, N, H, d] and kv [B, Nk, 2, Hkv, d]."""
     return flash_attn_func(q, *_parts(kv, 2, 2), *args, **options)
 
 
+@_like_flash_attn
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options):
-    """q [total, H, d], k and v [total_k, Hkv, d]. The greatest lengths are not needed."""
+    """q [total, H, d], k and v [total_k, Hkv, d], packed as for attention_varlen(); returns O like q, and with return_attn_probs O,
+    L [H, total] and None. The greatest lengths are not needed."""
     return _as_flash_attn(attention_varlen, (q, k, v, cu_seqlens_q, cu_seqlens_k), *args, **options)
 
 
+@_like_flash_attn
 def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen=None, *args, **options):
-    """qkv [total, 3, H, d]."""
+    """flash_attn_varlen_func() of qkv [total, 3, H, d]."""
     return flash_attn_varlen_func(*_parts(qkv, 1, 3), cu_seqlens, cu_seqlens, None, None, *args, **options)
 
 
-def flash_attn_varlen_kvpacked_func(q, kv, *args, **options):
-    """q [total, H, d], kv [total_k, 2, Hkv, d]."""
-    return flash_attn_varlen_func(q, *_parts(kv, 1, 2), *args, **options)
+@_like_flash_attn
+def flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options):
+    """flash_attn_varlen_func() of q [total, H, d] and kv [total_k, 2, Hkv, d]."""
+    return flash_attn_varlen_func(q, *_parts(kv, 1, 2), cu_seqlens_q, cu_seqlens_k, None, None, *args, **options)
 
 
-@torch.no_grad()
 def flash_attn_with_kvcache(
     q,
     k_cache,
@@ -624,58 +662,89 @@ def flash_attn_with_kvcache(
     **options,
 ):
     """q [B, N, H, d] sees the first cache_seqlens keys of k_cache and v_cache [B, M, Hkv, d], a number or one per sequence, best on the CPU, and
-    then those of k and v [B, n, Hkv, d], which are first written into the cache, behind the others. Without a gradient. num_splits is ignored."""
+    then those of k and v [B, n, Hkv, d], which are first written into the cache, behind the others. Returns O like q, and with
+    return_softmax_lse also L [B, H, N]. Without a gradient. Where lengths differ, caches that are not contiguous are copied. num_splits is
+    ignored. options: attention()'s; where a compiler traces it, only sinks, stage and variant.
+    """
     _unsupported(rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_batch_idx=cache_batch_idx, cache_leftpad=cache_leftpad)
     _unsupported(block_table=block_table)
-    new = [x for x in (k, v) if x is not None]
-    _require_tensors(q, k_cache, v_cache, *new)
-    _require(q.dim() == k_cache.dim() == 4 and len(q) == len(k_cache), "q has to be [B, N, H, d], and caches [B, M, Hkv, d]")
+    _require_bools(return_softmax_lse=return_softmax_lse)
+    _require_tensors(4, q, k_cache, v_cache, k, v, alibi_slopes)
     _require(
         k_cache.shape == v_cache.shape, f"k_cache is {tuple(k_cache.shape)} and v_cache is {tuple(v_cache.shape)}; they have to be alike"
     )
-    (B, M), N = k_cache.shape[:2], q.shape[1]
-    _require(len(new) != 1 and (not new or k.shape == v.shape), "k and v have to be alike")
-    for cache, x in zip((k_cache, v_cache), new):
-        fits = x.dim() == 4 and x.shape == (B, x.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
-        _require(fits, f"k and v have to be [{B}, n, Hkv, d], like the cache also in dtype and device")
-    known = _numbers(M if cache_seqlens is None else cache_seqlens, "cache_seqlens").reshape(-1).tolist()
-    known = known * B if len(known) == 1 else known
-    ends = [n + (k.shape[1] if new else 0) for n in known]
-    _require(len(ends) == B and min(known) >= 0 and max(ends) <= M, f"cache_seqlens are {known}; allowed: {B} from 0, with k up to {M}")
-    options |= {"scale": softmax_scale, "causal": causal, "window": window_size, "softcap": softcap, "alibi_slopes": alibi_slopes}
-
-    def attend(**how):
-        seen = [x if _taken(x) else x.contiguous() for x in (q, k_cache[:, : max(ends)], v_cache[:, : max(ends)])]
-        if len(set(ends)) == 1:
-            return _attention_bnhd(*seen, return_lse=True, **how)
-        caches, step = _rows(*seen[1:])
-        # What is left of each cache is a sequence without queries.
-        queries = [N * s + n for s in range(B) for n in (0, N)] + [N * B]
-        keys = [step * s + n for s in range(B) for n in (0, ends[s])] + [len(caches[0])]
-        # Hopper's kernels multiply what is behind a sequence, too, by 0, and an unused part of a cache may hold NaN.
-        if q.is_cuda and q.dtype != torch.float32 and how.get("stage") in (None, "08") and how.get("variant") is None:
-            how["variant"] = "options"
-        O, L = attention_varlen(seen[0].flatten(0, 1), *caches, queries, keys, return_lse=True, **how)
-        return O.unflatten(0, (B, N)), L.unflatten(1, (B, N)).transpose(0, 1)
-
-    if new:
-        attend(**options, _only_checks=True)
-    for cache, x in zip((k_cache, v_cache), new):
-        if len(set(known)) == 1:
-            cache[:, known[0] : ends[0]] = x
-        else:
-            for s in range(B):
-                cache[s, known[s] : ends[s]] = x[s]
-    O, L = attend(**options)
+    lengths = k_cache.shape[1] if cache_seqlens is None else cache_seqlens
+    lengths = lengths if type(lengths) is int else _numbers(lengths, "cache_seqlens")
+    how = alibi_slopes, softmax_scale, causal, window_size, softcap
+    tensors = q, k_cache, v_cache, k, v
+    if _is_traced(*tensors) or torch._C._are_functorch_transforms_active():
+        _options(causal, window_size, softcap, 0.0, softmax_scale)  # refuses what a schema would
+        more = ", ".join(options.keys() - {"sinks", "stage", "variant"})
+        _require(not more, f"where a compiler traces it, a cache takes no {more}")
+        # Without no_grad(), which would stay on if the operation raised an error.
+        *tensors, sinks = [x if x is None else x.detach() for x in (*tensors, options.pop("sinks", None))]
+        O, L = _cached(*tensors, _numbers(lengths, "cache_seqlens"), *how, sinks, **options)
+    else:
+        with torch.no_grad():
+            O, L = _run_cached(*tensors, lengths, *how, **options)
     return (O, L) if return_softmax_lse else O
 
 
-def _rows(*caches):
-    """[B, M, Hkv, d] as [rows, Hkv, d], and how many rows there are from one sequence to the next. A part of a longer cache and one whose
-    heads come first need no copy: rows that follow a sequence's own are then those of another part or head."""
-    (B, M), steps = caches[0].shape[:2], {x.stride(0) / max(x.stride(1), 1) for x in caches}
-    step = steps.pop()
-    if steps or not step.is_integer() or step < M:
-        caches, step = [x.contiguous() for x in caches], M
-    step = int(step)
-    return [x.as_strided(((B - 1) * step + M, *x.shape[2:]), x.stride()[1:]) for x in caches], step
+def _run_cached(
+    q, k_cache, v_cache, k, v, lengths, alibi_slopes, scale, causal, window, softcap, sinks=None, stage=None, variant=None, **options
+):
+    (B, M), N, new = k_cache.shape[:2], q.shape[1], [] if k is None else [k, v]
+    _require(B == q.shape[0], "q has to be [B, N, H, d], and caches [B, M, Hkv, d]")
+    _require((k is None) == (v is None) and (not new or k.shape == v.shape), "k and v have to be alike")
+    for cache, x in zip((k_cache, v_cache), new):
+        fits = x.dim() == 4 and x.shape == (B, x.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
+        _require(fits, f"k and v have to be [{B}, n, Hkv, d], like the cache also in dtype and device")
+    known = [lengths] if type(lengths) is int else lengths.reshape(-1).tolist()
+    known = known * B if len(known) == 1 else known
+    more = k.shape[1] if new else 0
+    most, uneven = max(known, default=0) + more, len(set(known)) > 1
+    fits = len(known) == B and min(known, default=0) >= 0 and most <= M
+    _require(fits, f"cache_seqlens are {known}; allowed: {B} from 0, with k up to {M}")
+    seen = [k_cache, v_cache] if uneven else [k_cache[:, :most], v_cache[:, :most]]
+    read = [x if not uneven and not x.is_neg() and _taken(x) else x.resolve_neg().contiguous() for x in seen]
+
+    def write():
+        for cache, x in zip((k_cache, v_cache), new):
+            if uneven:
+                for s, n in enumerate(known):
+                    cache[s, n : n + more] = x[s]
+            else:
+                cache[:, most - more : most] = x
+        for copy, x in zip(read, seen):
+            if copy is not x:
+                copy.copy_(x)
+
+    q = q if _taken(q) else q.contiguous()
+    options |= {"scale": scale, "causal": causal, "window": window, "softcap": softcap, "alibi_slopes": alibi_slopes, "sinks": sinks}
+    options |= {"stage": stage, "variant": variant, "return_lse": True, "_before": write}
+    if not uneven:
+        return _attention_bnhd(q, *read, **options)
+    # What is left of each cache is a sequence without queries.
+    queries = [N * s + n for s in range(B) for n in (0, N)] + [N * B]
+    keys = [M * s + n for s, known_s in enumerate(known) for n in (0, known_s + more)] + [M * B]
+    # Hopper's kernels multiply what is behind a sequence, too, by 0, and an unused part of a cache may hold NaN.
+    if q.is_cuda and q.dtype != torch.float32 and stage in (None, "08") and variant is None:
+        options["variant"] = "options"
+    O, L = attention_varlen(*(x.flatten(0, 1) for x in (q, *read)), queries, keys, **options)
+    return O.unflatten(0, (B, N)), L.unflatten(1, (B, N)).transpose(0, 1)
+
+
+_cached = torch.library.custom_op(
+    "flash_steps::with_kvcache",
+    lambda *tensors, **options: tuple(x.contiguous() for x in _run_cached(*tensors, **options)),
+    mutates_args=("k_cache", "v_cache"),
+    schema="(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor? k, Tensor? v, Tensor lengths, Tensor? alibi_slopes, float? scale, "
+    "bool causal, SymInt[] window, float softcap, Tensor? sinks=None, str? stage=None, str? variant=None) -> (Tensor, Tensor)",
+)
+_cached.register_vmap(_no_vmap)
+
+
+@_cached.register_fake
+def _fake_cached(q, k_cache, v_cache, *_, **__):
+    _check(*(x.transpose(1, 2) for x in (q, k_cache, v_cache)), None, fake=True)
+    return q.new_empty(q.shape), q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)

@@ -141,7 +141,7 @@ class _RingAttention(torch.autograd.Function):
                     O, L = part
                     continue
                 O, L = (O.float(), L) if O is not None else _nothing(q, torch.float32)
-                flash_steps.merge(O[:, :, rows], L[:, :, rows], *part, stage=stage)
+                flash_steps.merge(O[:, :, rows], L[:, :, rows], *part)
             keys = arrived() if arrived else keys
         O, L = (O.to(q.dtype), L) if O is not None else _nothing(q, q.dtype)
         ctx.save_for_backward(q, k, v, O, L)

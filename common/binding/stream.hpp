@@ -5,12 +5,6 @@
 
 namespace flash {
 
-struct Attention;
-
-/// common/binding/merge.cuh.
-void merge_on_cpu(const Attention&);
-void merge_on_gpu(const Attention&);
-
 /// The GPU that is current for this thread; 0 in a build without GPU code.
 int current_gpu();
 

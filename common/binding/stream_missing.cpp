@@ -1,11 +1,7 @@
 // Streams of a build without GPU code: the simulator has none.
 #include "common/binding/stream.hpp"
 
-#include "common/machine/error.hpp"
-
 namespace flash {
-
-void merge_on_gpu(const Attention&) { throw DeviceError("this library has no GPU code"); }
 
 int current_gpu() { return 0; }
 OnStream::OnStream(void*) : before_(nullptr) {}

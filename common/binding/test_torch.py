@@ -7,6 +7,7 @@ project, in which a kernel and its reference could share a mistake.
 """
 
 import functools
+import inspect
 import itertools
 import sys
 import unittest
@@ -17,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 try:
     import flash_steps
     import torch
+    import torch._dynamo.testing
     import torch.fx.experimental.proxy_tensor
-    import torch.utils.flop_counter
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
@@ -152,6 +153,9 @@ class OnCPU(unittest.TestCase):
                 torch.library.opcheck(
                     torch.ops.flash_steps.backward.default, (torch.ones_like(O), dL, q, k, v, O, L, bias, sinks, wanted, None, None, *how)
                 )
+            q, *caches, k = (x.transpose(1, 2).contiguous() for x in (q, k, v, k))
+            more = k[:, :1], k[:, :1], torch.tensor(5), None, 0.3, True, (4, -1), 0.0, sinks
+            torch.library.opcheck(torch.ops.flash_steps.with_kvcache.default, (q, *caches, *more))
 
     def test_random_problems(self):
         """Every option, alone and with others, against the formula; the gradients of O and L."""
@@ -194,7 +198,9 @@ class OnCPU(unittest.TestCase):
             self.assertTrue(0.6 < (kept > 0).double().mean() < 0.9)
             tensors = [x.requires_grad_() for x in (q, k, v)]
             self.close(flash_steps.attention(q, k, v, **how), by_formula(q, k, v, kept=kept)[0], tensors, dO, stage)
-            self.assertFalse(torch.equal(*(flash_steps.attention(q, k, v, dropout_p=0.5, stage=stage) for _ in range(2))))
+            first, known = flash_steps.attention(q, k, v, **how), len(flash_steps._plans)
+            self.assertFalse(torch.equal(first, flash_steps.attention(q, k, v, **how | {"seed": None})))
+            self.assertEqual(len(flash_steps._plans), known)
 
     def test_varlen(self):
         """Packed sequences, empty ones included, are attention of each; and as flash_attn calls it."""
@@ -213,14 +219,29 @@ class OnCPU(unittest.TestCase):
                 self.assertEqual(L.shape, (4, 40))
                 self.close(O, wanted, tensors, dO, f"{stage} {options}")
 
+    def test_varlen_of_one_length(self):
+        """Runs as the batch that it is."""
+        q, k, v = self.tensors((20, 4, 16), *[(40, 2, 16)] * 2, dtype=torch.float16)
+        batch = [x.unflatten(0, (5, -1)).transpose(1, 2) for x in (q, k, v)]
+        wanted, L = flash_steps.attention(*batch, causal=True, return_lse=True)
+        known = len(flash_steps._plans)
+        O, L_packed = flash_steps.attention_varlen(q, k, v, range(0, 21, 4), range(0, 41, 8), causal=True, return_lse=True)
+        self.assertTrue(torch.equal(O, wanted.transpose(1, 2).flatten(0, 1)) and torch.equal(L_packed, L.transpose(0, 1).flatten(1)))
+        self.assertEqual(len(flash_steps._plans), known)
+
     def test_as_flash_attn(self):
-        """Values of its own for each argument, by position."""
+        """Values of its own for each argument, by position; all have the same arguments at the end."""
         q, k, v, dO = self.tensors((2, 24, 4, 16), (2, 30, 2, 16), (2, 30, 2, 16), (2, 24, 4, 16), dtype=torch.float16)
         tensors = [x.requires_grad_() for x in (q, k, v)]
         O, L, _ = flash_steps.flash_attn_func(q, k, v, 0.0, 0.3, False, (5, 3), 2.0, None, True, True)
         wanted, L_wanted = by_formula(*(x.transpose(1, 2) for x in (q, k, v)), scale=0.3, window=(5, 3), softcap=2.0)
         self.assertTrue(torch.allclose(L.double(), L_wanted, atol=1e-2))
         self.close(O, wanted.transpose(1, 2), tensors, dO, "flash_attn")
+        usual = (
+            "dropout_p softmax_scale causal window_size softcap alibi_slopes deterministic return_attn_probs block_table options".split()
+        )
+        for kind in ("func", "qkvpacked_func", "kvpacked_func", "varlen_func", "varlen_qkvpacked_func", "varlen_kvpacked_func"):
+            self.assertEqual([*inspect.signature(getattr(flash_steps, f"flash_attn_{kind}")).parameters][-10:], usual)
 
     def test_same_bits(self):
         """What is asked to be deterministic is, also by kernels that sum dQ by atomics: many blocks add to each row."""
@@ -284,26 +305,33 @@ class OnCPU(unittest.TestCase):
             self.assertTrue(all(torch.equal(a, b) for a, b in zip(mine, wanted)))
             self.assertTrue(torch.equal(call(q, mine[0], wanted[1]), call(q, *wanted)))
 
+    def test_compiled_cache(self):
+        """One graph, which changes the caches in place; other lengths, or one for each sequence, compile no third one."""
+        q, k, v, *caches = self.tensors((3, 1, 4, 16), *[(3, 1, 2, 16)] * 2, *[(3, 12, 2, 16)] * 2, dtype=torch.float16)
+        q.requires_grad_()
+        for backend in ("eager", "aot_eager"):
+            graphs = torch._dynamo.testing.CompileCounterWithBackend(backend)
+            call = torch.compile(flash_steps.flash_attn_with_kvcache, fullgraph=True, backend=graphs)
+            for known in (5, 6, 7, 8, torch.tensor([3, 0, 9]), torch.tensor([1, 2, 3])):
+                mine, wanted = ([x.clone() for x in caches] for _ in range(2))
+                how = {"cache_seqlens": known, "causal": True, "window_size": (4, 0)}
+                O = flash_steps.flash_attn_with_kvcache(q, *wanted, k, v, **how)
+                self.assertTrue(all(torch.equal(a, b) for a, b in zip((call(q, *mine, k, v, **how), *mine), (O, *wanted))))
+            self.assertLessEqual(graphs.frame_count, 3)
+            with self.assertRaisesRegex(ValueError, "from 0, with k up to 12"):
+                call(q, *caches, k, v, cache_seqlens=12)
+            self.assertTrue(torch.is_grad_enabled() and not O.requires_grad)
+
     def test_lazy_negation(self):
         q, k, v, dO = self.tensors(*[(1, 2, 8, 16)] * 4)
         lazy = torch._neg_view(q).requires_grad_()
         self.close(flash_steps.attention(lazy, k, v), by_formula(lazy, k, v)[0], [lazy], torch._neg_view(dO), "negated")
 
-    def test_a_new_seed_makes_no_plan(self):
-        q, k, v = self.tensors(*[(1, 2, 8, 16)] * 3)
-        first, known = flash_steps.attention(q, k, v, dropout_p=0.5, seed=1), len(flash_steps._plans)
-        self.assertFalse(torch.equal(first, flash_steps.attention(q, k, v, dropout_p=0.5, seed=2)))
-        self.assertEqual(len(flash_steps._plans), known)
-
     def test_seen_by_modes(self):
-        """What make_fx records computes the same, FLOPs are counted, meta tensors have a shape, torch.func has gradients."""
+        """What make_fx records computes the same, meta tensors have a shape, torch.func has gradients."""
         q, k, v = self.tensors(*[(1, 2, 8, 16)] * 3, dtype=torch.float16)
         recorded = torch.fx.experimental.proxy_tensor.make_fx(lambda *qkv: flash_steps.attention(*qkv, causal=True))(q, k, v)
         self.assertTrue(torch.equal(recorded(q, k, v), flash_steps.attention(q, k, v, causal=True)))
-        with torch.utils.flop_counter.FlopCounterMode(display=False) as count:
-            flash_steps.attention(q, k, v)
-            flash_steps.attention_varlen(*(x[0].transpose(0, 1) for x in (q, k, v)), [0, 3, 8])
-        self.assertEqual(count.get_total_flops(), 4 * 2 * (8 * 8 + 3 * 3 + 5 * 5) * 16)
         self.assertEqual(flash_steps.attention(*(x.to("meta") for x in (q, k, v))).shape, q.shape)
         found = torch.func.grad(lambda q: flash_steps.attention(q, k, v).float().sum())(q)
         q.requires_grad_()
@@ -373,12 +401,12 @@ class OnCPU(unittest.TestCase):
             ("Q repeats entries", (q[:, :1].expand(1, 2, 8, 8), k, v), {}),
             ("K does not have adjacent columns", (q, k.mT, v), {}),
             ("V has rows that do not begin at multiples of 16 bytes", (*half[:2], odd), {"stage": "08"}),
-            ("window is .left, right.", half, {"stage": "08", "window": (3,)}),
-            ("bias is neither", half, {"stage": "08", "bias": torch.zeros(3, 8, device=self.device)}),
+            ("window is .3,.; allowed: .left, right.", half, {"stage": "08", "window": (3,)}),
+            ("broadcast to", half, {"stage": "08", "bias": torch.zeros(3, 8, device=self.device)}),
             ("exclude each other", half, {"bias": torch.zeros(8, 8, device=self.device), "alibi_slopes": torch.zeros(2)}),
             ("dropout is '1.5'; allowed", half, {"stage": "08", "dropout_p": 1.5}),
-            ("does not know --softcap; stage 08 takes fp16", half, {"stage": "04", "softcap": 1.0}),
-            ("head-dim is '300'; allowed: whole numbers from 1 to 256", self.tensors(*[(1, 1, 2, 300)] * 3), {}),
+            ("does not know --softcap; stage.*08.* takes fp16", half, {"stage": "04", "softcap": 1.0}),
+            ("d is 129; allowed: up to 128 in fp32, and 256", self.tensors(*[(1, 1, 2, 129)] * 3), {}),
             ("alibi_slopes are", half, {"alibi_slopes": torch.zeros(3, 2)}),
             ("a bias is bool", half, {"bias": torch.ones(8, 8, dtype=torch.long)}),
             ("have to be tensors", (1, 2, 3), {}),
@@ -386,6 +414,12 @@ class OnCPU(unittest.TestCase):
             ("allowed: shapes that broadcast", half, {"bias": torch.zeros(1, 1, 1, 8, 8)}),
             ("have to be names", half, {"variant": 3}),
             ("seed is", half, {"dropout_p": 0.5, "seed": 2**64 - 1}),
+            ("one whole number", half, {"dropout_p": 0.5, "seed": torch.tensor([1, 2])}),
+            ("seeds have to be whole", half, {"dropout_p": 0.5, "seed": torch.tensor(1.5)}),
+            ("neither sparse nor nested", [x.to_sparse() for x in (q, k, v)], {}),
+            ("neither sparse nor nested", [torch.nested.nested_tensor([x[0] for x in (q, k, v)], layout=torch.jagged)] * 3, {}),
+            ("allowed: .left, right., whole numbers", half, {"window": (torch.tensor(1), 2)}),
+            ("alike, also in d", (q, k, v[..., :4]), {}),
             ("its dQ differs between runs", trained, {"stage": "08", "backward_variant": "lead", "deterministic": True}),
             ("there is no variant 'none'", trained, {"stage": "08", "backward_variant": "none"}),
             ("variant mma refuses this problem: it has no backward pass", trained, {"stage": "08", "variant": "mma"}),
@@ -393,11 +427,25 @@ class OnCPU(unittest.TestCase):
             ("sinks have to be .H.", (q, k, v), {"sinks": torch.zeros(3, device=self.device)}),
             ("stage 05 has no sinks", (q, k, v), {"sinks": torch.zeros(2, device=self.device), "stage": "05"}),
         ]
+        cases += [(f"{name} is .*; allowed: True, False", half, {name: "False"}) for name in ("causal", "deterministic", "return_lse")]
+        cases += [(f"{name} is '1'; allowed: a number", half, {name: "1"}) for name in ("scale", "softcap", "dropout_p")]
         for why, tensors, options in cases:
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
                 flash_steps.attention(*tensors, **({"stage": "07"} | options))
         with self.assertRaisesRegex(RuntimeError, "stage '99': there is no library in .*; there are: 01_naive, 02_.*, 08_"):
             flash_steps.attention(q, k, v, stage="99")
+        with self.assertRaisesRegex(NotImplementedError, "forward-mode"):
+            torch.func.jvp(lambda q: flash_steps.attention(q, k, v), (q,), (q,))
+        packed = [x[0].transpose(0, 1) for x in (q, k, v)]
+        for why, ends, options in (
+            ("cu_seqlens are None; allowed", None, {}),
+            ("cu_seqlens are .*'b'.; allowed", ["a", "b"], {}),
+            ("never fall", [0, 9, 8], {}),
+            ("end at 6 and 6", [0, 3, 6], {}),
+            ("packed sequences are .H.", [0, 4, 8], {"alibi_slopes": torch.zeros(2, 2)}),
+        ):
+            with self.subTest(why), self.assertRaisesRegex(ValueError, why):
+                flash_steps.attention_varlen(*packed, ends, **options)
 
     def test_refused_without_attention(self):
         """The operations themselves, as export and compile call them: what they took would be read out of bounds."""
@@ -407,14 +455,11 @@ class OnCPU(unittest.TestCase):
         good = {"dO": torch.ones_like(O), "dL": None, "q": q, "k": k, "v": v, "O": O, "L": L}
         cases = [
             ("all fp32", {"k": k.half()}),
-            ("on one device", {"k": k.to("meta")}),
-            (r"\[B, H, N, d\]", {"q": q[0]}),
-            ("k is .* and v is", {"v": v[:, :, :4]}),
-            ("alike in B and d", {"q": q[..., :4]}),
-            ("no multiple", {"q": q[:, :1]}),
-            ("dO has to be like q", {"dO": O.half()}),
-            ("O has to be like q", {"O": O[:, :, :4]}),
-            (r"L has to be \[B, H, N\]", {"L": L.half()}),
+            ("alike in B and d", {"k": k[..., :4], "v": v[..., :4]}),
+            ("no multiple", {"k": k.repeat(1, 2, 1, 1), "v": v.repeat(1, 2, 1, 1)}),
+            ("like q", {"dO": O.half()}),
+            ("like q", {"O": O[:, :, :4]}),
+            (r"L \[B, H, N\]", {"L": L.half()}),
         ]
         for why, change in cases:
             given = good | change

@@ -109,7 +109,7 @@ static const RegisterVariant steps[] = {
       target_link_options(flash_c_${stage} PRIVATE LINKER:--exclude-libs,ALL)  # torch brings a CUDA runtime of its own
     endif()
     add_dependencies(flash_c flash_c_${stage})
-    install(TARGETS flash_c_${stage} LIBRARY DESTINATION flash_steps_lib COMPONENT flash_c_${stage})
+    install(TARGETS flash_c_${stage} LIBRARY DESTINATION flash_steps/lib COMPONENT flash_c_${stage})
   endif()
 
   if(NOT BUILD_TESTING)

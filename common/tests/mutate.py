@@ -46,13 +46,13 @@ def included_by(path, seen):
 
 
 def stages_and_kernels():
-    """{stage: its kernel files and the device code of common/ that they include}, and the kernel of the binding"""
+    """{stage: its kernel files and the device code of common/ that they include}"""
     stages = {}
     for file in sorted(ROOT.glob("[0-9][0-9]_*/**/*.cuh")):
         name = file.relative_to(ROOT).as_posix()
         device_code = {n for n in included_by(name, set()) if re.match(r"common/(parts|machine)/.*\.cuh$", n)}
         stages.setdefault(name.split("/")[0], set()).update({name}, device_code - {"common/machine/ptx.cuh"})
-    return {**stages, "binding": {"common/binding/merge.cuh"}}  # no stage, but binding_test is named as theirs are
+    return stages
 
 
 def mutants_of(path):
