@@ -4,7 +4,6 @@
 #include "common/harness/text.hpp"
 #include "common/machine/cpu/findings.hpp"
 #include "common/machine/cpu/options.hpp"
-#include "common/machine/cpu/print.hpp"
 
 #include <algorithm>
 #include <cmath>

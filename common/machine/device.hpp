@@ -31,9 +31,6 @@ struct Timing {
   bool cold_l2 = true;
 };
 
-/// Of an even number of times, the mean of the two in the middle. There is at least one.
-double median(std::vector<double> times);
-
 /// A GPU, or the simulator on this CPU. Errors are DeviceError, or KernelError from the simulator.
 class Device {
  public:

@@ -35,7 +35,6 @@ enum class RuleId : std::uint8_t {
   unwritten_read,     ///< a thread reads memory that no thread has written
   use_after_free,     ///< memory that the program has freed
   warpgroup,          ///< the threads of a warpgroup do not act together
-  without_view,       ///< a tensor is accessed past its view, which would have counted it
   write_race,         ///< two threads write, in no order
 };
 
@@ -44,8 +43,7 @@ inline constexpr const char* rule_names[] = {
     "absent_lane",    "bad_address", "bad_argument",  "deadlock",       "divergent_barrier", "division",       "endless_loop",
     "foreign_memory", "in_flight",   "launch_limits", "mbarrier",       "misaligned",        "missing_fence",  "named_barrier",
     "never_written",  "not_awaited", "out_of_bounds", "race",           "same_value",        "stack_overflow", "thread_order",
-    "ticket",         "trap",        "unsupported",   "unwritten_read", "use_after_free",    "warpgroup",      "without_view",
-    "write_race"};
+    "ticket",         "trap",        "unsupported",   "unwritten_read", "use_after_free",    "warpgroup",      "write_race"};
 static_assert(sizeof rule_names / sizeof *rule_names == static_cast<std::size_t>(RuleId::write_race) + 1);
 
 constexpr const char* name_of(RuleId rule) { return rule_names[static_cast<std::size_t>(rule)]; }

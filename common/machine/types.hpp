@@ -19,6 +19,12 @@ namespace flash {
 enum class Backend { gpu, cpu };  ///< nvcc's, and the simulator
 enum class Dtype { fp32, fp16, bf16 };
 
+/// True if a From becomes a To without narrowing, which braces refuse: no 64-bit size in an int, no double in a float.
+template <class To, class From>
+concept Lossless = requires(From from) {
+  To{from};
+};
+
 /// Bytes of one element.
 FLASH_HOST_DEVICE constexpr std::int64_t size_of(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
 
@@ -61,6 +67,22 @@ struct Counters {
   std::uint64_t warp_operations = 0;       ///< shuffles, votes, reductions, __syncwarp, once per warp
   std::uint64_t atomics = 0;               ///< once per thread
   std::uint64_t launches = 0, blocks = 0, threads = 0;
+
+  Counters& operator+=(const Counters& more) {
+    for (const auto number :
+         {&Counters::bank_conflicts, &Counters::tensor_core_products, &Counters::barriers, &Counters::warp_operations,
+          &Counters::atomics, &Counters::launches, &Counters::blocks, &Counters::threads})
+      this->*number += more.*number;
+    for (const TensorTraffic& moved : more.traffic) {
+      std::size_t i = 0;
+      while (i < traffic.size() && traffic[i].tensor != moved.tensor) ++i;
+      if (i == traffic.size()) traffic.push_back({moved.tensor});
+      for (const auto number : {&TensorTraffic::read_bytes, &TensorTraffic::written_bytes, &TensorTraffic::read_sectors,
+                                &TensorTraffic::written_sectors})
+        traffic[i].*number += moved.*number;
+    }
+    return *this;
+  }
 
   std::uint64_t read_bytes() const { return sum(&TensorTraffic::read_bytes); }
   std::uint64_t written_bytes() const { return sum(&TensorTraffic::written_bytes); }

@@ -5,7 +5,7 @@
 set -euo pipefail
 export LC_ALL=C
 of_zoo='zoo: divergent*,zoo: one thread*,zoo: early return*,zoo: out of bounds in g*,zoo: misaligned*,zoo: asynchronous*,zoo: phases of*'
-watched='zoo: a race says*,zoo: a tensor*,zoo: memory of*,zoo: hazards*'
+watched='zoo: a race says*,zoo: memory of*,zoo: hazards*'
 {
   "$1/machine_test" -s -ns -tc="$of_zoo"
   "$1/machine_watch_test" -s -ns -tc="$watched"

@@ -93,12 +93,6 @@ void register_memory(const void* begin, std::size_t bytes, const MemoryOrigin& o
 
 bool unregister_memory(const void* begin, Site site) { return machine::remove_device_memory(begin, site); }
 
-std::optional<MemoryInfo> find_memory(const void* inside) {
-  const auto found = machine::origin_near(reinterpret_cast<std::uintptr_t>(inside), 0);
-  if (!found) return {};
-  return MemoryInfo{reinterpret_cast<const void*>(found->begin), found->end - found->begin, *found->origin, found->freed};
-}
-
 void filled_by_host(const void* begin, std::size_t bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(begin);
   const machine::Allocation whole = live(begin);

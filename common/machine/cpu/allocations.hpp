@@ -16,7 +16,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 namespace flash {
@@ -34,13 +33,6 @@ struct MemoryOrigin {
   Site site{};       ///< of the call
 };
 
-struct MemoryInfo {
-  const void* begin;
-  std::size_t bytes;
-  MemoryOrigin origin;
-  std::optional<Site> freed;  ///< the line that freed it, if one has
-};
-
 /// Pages of their own amid pages that nobody can access. They hold NaN, which device memory counts as unwritten. Throws DeviceError if memory is full.
 void* allocate_memory(std::size_t bytes, const MemoryOrigin&);
 /// False if no allocation that lives begins there. The addresses are not given out again: who uses them later is told.
@@ -50,8 +42,6 @@ bool free_memory(void* begin, Site);
 void register_memory(const void* begin, std::size_t bytes, const MemoryOrigin&);
 bool unregister_memory(const void* begin, Site);
 
-/// What holds this address, or held it; nothing if it is the host's.
-std::optional<MemoryInfo> find_memory(const void* inside);
 /// "cudaMalloc at x.cu:7", or the symbol's name.
 std::string name_of(const MemoryOrigin&);
 

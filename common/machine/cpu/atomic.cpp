@@ -7,21 +7,14 @@
 #include <atomic>
 #include <thread>
 
-// For whoever looks for races: "write, __threadfence, atomic" in one thread and "atomic, __threadfence, read" in another make an order, which
-// neither the fence nor the atomic makes alone.
 namespace flash {
 inline namespace simt {
 namespace {
 
-void fence() {
+void fence(bool in_block) {
   const machine::sanitizer::Unwatched unwatched;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  machine::Worker& worker = machine::running_worker("__threadfence");
-  machine::Thread& self = worker.current();
-  worker.observers.acquire(&self.seen);
-  worker.observers.release(&self);
-  self.fenced = true;
-  self.flag_store = nullptr;
+  machine::running_worker("__threadfence").observers.fence(in_block);
 }
 
 }  // namespace
@@ -30,11 +23,14 @@ void begin_atomic(void* address, bool writes, bool draws) {
   const machine::sanitizer::Unwatched unwatched;
   machine::Worker& worker = machine::running_worker("an atomic");
   ++worker.block.counters.atomics;
-  machine::Thread& self = worker.current();
-  if (draws) worker.observers.draw(address);
-  if (self.fenced && writes) worker.observers.pass_on(&self, address);
-  worker.observers.pass_on(address, &self.seen);
+  const bool in_block = machine::instruments.in_block;
+  if (draws && !in_block) worker.observers.draw(address);
+  if (writes) worker.observers.publish(address, in_block);
+  worker.observers.learn(address, in_block);
 }
+
+AtomicsOfBlock::AtomicsOfBlock() { machine::instruments.in_block = true; }
+AtomicsOfBlock::~AtomicsOfBlock() { machine::instruments.in_block = false; }
 
 void finish_acquire(const void* address) {
   const machine::sanitizer::Unwatched unwatched;
@@ -51,9 +47,9 @@ void yield() {
   std::this_thread::yield();
 }
 
-void __threadfence() { fence(); }
-void __threadfence_block() { fence(); }
-void __threadfence_system() { fence(); }
+void __threadfence() { fence(false); }
+void __threadfence_block() { fence(true); }
+void __threadfence_system() { fence(false); }
 
 }  // namespace simt
 }  // namespace flash

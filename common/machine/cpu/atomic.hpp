@@ -18,6 +18,12 @@ concept AtomicNumber = AtomicInteger<T> || std::same_as<T, float> || std::same_a
 /// ticket makes an order in practice, even if no fence follows.
 void begin_atomic(void* address, bool writes = true, bool draws = true);
 
+/// While one lives, atomics are those of a block: for the threads of another they are none.
+struct AtomicsOfBlock {
+  AtomicsOfBlock();
+  ~AtomicsOfBlock();
+};
+
 /// Replaces the number at an address by change(number) in one step; returns the old one.
 template <class T, class Change>
 FLASH_SIMT_ALWAYS_INLINE T atomic_update(T* address, Change change, bool draws = true) {
@@ -69,21 +75,6 @@ T* count_atomic(const GlobalPointer<T>& pointer) {
   }
 FLASH_OF_TENSOR(atomicAdd)
 FLASH_OF_TENSOR(atomicSub)
-FLASH_OF_TENSOR(atomicMax)
-FLASH_OF_TENSOR(atomicMin)
-FLASH_OF_TENSOR(atomicExch)
-FLASH_OF_TENSOR(atomicCAS)
-
-/// A read through the read-only cache.
-template <class T>
-std::remove_const_t<T> __ldg(T* address) {
-  return *address;
-}
-template <class T>
-std::remove_const_t<T> __ldg(GlobalPointer<T> pointer) {
-  count_read(pointer.id, pointer.data, sizeof(T), pointer.site);
-  return *pointer.data;
-}
 
 }  // namespace simt
 }  // namespace flash

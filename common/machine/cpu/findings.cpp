@@ -29,9 +29,9 @@ void add_findings(RaceDetector& watch) {
   watch.report(all);
 }
 
-void add_remark(const std::array<std::string, 3>& barrier) {
+void add_remark(const simt::ApartBarriers& barriers) {
   const std::lock_guard lock(mutex);
-  all.barriers.insert(barrier);
+  all.barriers.insert(barriers);
 }
 
 }  // namespace machine
@@ -75,8 +75,9 @@ std::string sentence(const Race& race) {
             machine::words(race.first.block) + ", with no barrier between them";
   } else {
     text += "blocks " + machine::words(race.first.block) + " and " + machine::words(race.second.block) +
-            (race.remark == RuleId::ticket ? ", which an atomic orders only if a __threadfence() follows it"
-                                           : ", which only a __threadfence() with an atomic could order");
+            (race.block_atomics              ? ", and an atomic of one block is none for the other"
+             : race.remark == RuleId::ticket ? ", which an atomic orders only if a __threadfence() follows it"
+                                             : ", which only a __threadfence() with an atomic could order");
   }
   if (race.remark == RuleId::same_value) text += ", but each time the same value";
   return text + " (kernel " + race.kernel + race.called_from + ")";

@@ -4,7 +4,7 @@
 #include "common/machine/cpu/types.hpp"
 #include "common/machine/rules.hpp"
 
-#include <array>
+#include <compare>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -27,6 +27,7 @@ struct Race {
   std::string called_from;  ///< ", called from 06_fa2_forward/1_loop_order.cuh:90" if a line lies in a helper's file
   bool first_writes = false, second_writes = false;
   ThreadName first, second;
+  bool block_atomics = false;    ///< one of them is an atomic of its block, such as atomicAdd_block()
   RuleId remark = RuleId::race;  ///< among Findings::remarks: same_value or ticket
 
   RuleId rule() const {
@@ -44,6 +45,14 @@ struct UnwrittenRead {
   std::uintptr_t address = 0;
 };
 
+/// Threads of a block that wait at different barriers, or at one that others have left behind.
+struct ApartBarriers {
+  std::string kernel;
+  std::vector<std::string> lines;
+  std::string sentence;
+  auto operator<=>(const ApartBarriers&) const = default;
+};
+
 /// Bank conflicts of plain arrays in shared memory; those of views are among the Counters.
 struct ArrayConflicts {
   std::string kernel, line;
@@ -51,10 +60,9 @@ struct ArrayConflicts {
 };
 
 struct Findings {
-  std::vector<Race> races;    ///< one for each pair of lines
-  std::vector<Race> remarks;  ///< with Options::lenient: those that are harmless in practice
-  std::set<std::array<std::string, 3>>
-      barriers;  ///< with Options::lenient, that not all threads come to: kernel, line, sentence
+  std::vector<Race> races;           ///< one for each pair of lines
+  std::vector<Race> remarks;         ///< with Options::lenient: those that are harmless in practice
+  std::set<ApartBarriers> barriers;  ///< with Options::lenient
   std::vector<UnwrittenRead> unwritten;
   std::vector<ArrayConflicts> conflicts;  ///< one for each line that has some
   std::uint64_t accesses = 0;             ///< looked at

@@ -15,12 +15,13 @@ namespace {
 using machine::Hopper;
 using machine::sanitizer::Unwatched;
 
-/// The block's, for an instruction of so many steps. GPUs before Hopper have none.
-Hopper& hopper(const char* what, Site site) {
+/// The block's, for an instruction of so many steps. GPUs before Hopper have none but mbarriers.
+Hopper& hopper(const char* what, Site site, int sm = 90) {
   machine::Worker& worker = machine::running_worker(what);
-  if (worker.block.options.target_sm < 90)
+  if (worker.block.options.target_sm < sm)
     fail(RuleId::unsupported, site,
-         std::string(what) + " needs sm_90, the target is sm_" + std::to_string(worker.block.options.target_sm));
+         std::string(what) + " needs sm_" + std::to_string(sm) + ", the target is sm_" +
+             std::to_string(worker.block.options.target_sm));
   worker.scheduler.count_steps(machine::warp_operation_steps, site);
   return worker.hopper();
 }
@@ -38,15 +39,15 @@ unsigned shared_address(const void* address, Site site) {
 
 void mbarrier_init(Mbarrier& barrier, int arrivals, Site site) {
   const Unwatched unwatched;
-  hopper("mbarrier_init", site).mbarriers.init(&barrier, arrivals, site);
+  hopper("mbarrier_init", site, 75).mbarriers.init(&barrier, arrivals, site);
 }
 void fence_mbarrier_init(Site site) {
   const Unwatched unwatched;
-  hopper("fence_mbarrier_init", site).mbarriers.fence_init();
+  hopper("fence_mbarrier_init", site, 75).mbarriers.fence_init();
 }
 void mbarrier_arrive(Mbarrier& barrier, Site site) {
   const Unwatched unwatched;
-  hopper("mbarrier_arrive", site).mbarriers.arrive(&barrier, nullptr, site);
+  hopper("mbarrier_arrive", site, 75).mbarriers.arrive(&barrier, nullptr, site);
 }
 void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes, Site site) {
   const Unwatched unwatched;
@@ -55,7 +56,7 @@ void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes, Site site) {
 void mbarrier_wait(Mbarrier& barrier, int parity, Site site) {
   const Unwatched unwatched;
   machine::running_worker("mbarrier_wait").scheduler.current().called = FLASH_CALLED_FROM;
-  hopper("mbarrier_wait", site).mbarriers.wait(&barrier, parity, site);
+  hopper("mbarrier_wait", site, 75).mbarriers.wait(&barrier, parity, site);
 }
 
 TensorMap tensor_map(const TensorRef& t, int box_rows) {

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,7 +25,6 @@ namespace {
 std::mutex mutex;  // guards what follows
 std::vector<std::unique_ptr<Worker>> idle_workers;
 Counters total;
-std::map<std::string, Traffic> total_traffic;
 
 /// Workers keep their stacks from launch to launch.
 std::unique_ptr<Worker> take_worker() {
@@ -42,26 +40,15 @@ void give_back(std::unique_ptr<Worker> worker) {
   idle_workers.push_back(std::move(worker));
 }
 
-void add_to_total(Worker& worker) {
+void add_to_total(const BlockState& block) {
   const std::vector<std::string> names = traffic_names();
-  const std::lock_guard lock(mutex);
-  const Counters& part = worker.block.counters;
-  total.bank_conflicts += part.bank_conflicts;
-  total.tensor_core_products += part.tensor_core_products;
-  total.barriers += part.barriers;
-  total.warp_operations += part.warp_operations;
-  total.atomics += part.atomics;
-  total.blocks += part.blocks;
-  total.threads += part.threads;
-  for (std::size_t id = 0; id < worker.block.of_id.size(); ++id) {
-    const Traffic& moved = worker.block.of_id[id];
-    if (moved.read == 0 && moved.written == 0) continue;  // so are its sectors
-    Traffic& sum = total_traffic[names[id]];
-    sum.read += moved.read;
-    sum.written += moved.written;
-    sum.read_sectors += moved.read_sectors;
-    sum.written_sectors += moved.written_sectors;
+  Counters part = block.counters;
+  for (std::size_t id = 0; id < block.of_id.size(); ++id) {
+    const auto& [read, written, read_sectors, written_sectors] = block.of_id[id];
+    if (read != 0 || written != 0) part.traffic.push_back({names[id], read, written, read_sectors, written_sectors});
   }
+  const std::lock_guard lock(mutex);
+  total += part;
 }
 
 /// Ends the kernel if it is to blame. Under AddressSanitizer a bad address is left to it, which says more.
@@ -166,7 +153,7 @@ void run_kernel(const KernelCall& kernel) {
   }
   if (grid && grid->failure != nullptr) failure = grid->failure;
   for (std::unique_ptr<Worker>& worker : workers) {
-    add_to_total(*worker);
+    add_to_total(worker->block);
     give_back(std::move(worker));
   }
   {
@@ -178,17 +165,13 @@ void run_kernel(const KernelCall& kernel) {
 
 Counters counters() {
   const std::lock_guard lock(machine::mutex);
-  Counters result = machine::total;
-  for (const auto& [tensor, moved] : machine::total_traffic) {
-    result.traffic.push_back({tensor, moved.read, moved.written, moved.read_sectors, moved.written_sectors});
-  }
-  return result;
+  std::ranges::sort(machine::total.traffic, {}, &TensorTraffic::tensor);
+  return machine::total;
 }
 
 void reset_counters() {
   const std::lock_guard lock(machine::mutex);
   machine::total = {};
-  machine::total_traffic.clear();
 }
 
 void* dynamic_shared_bytes(std::size_t bytes, Site site) {

@@ -3,7 +3,7 @@
 
 #include "common/machine/cpu/site.hpp"
 #include "common/machine/cpu/types.hpp"
-#include "common/machine/lossless.hpp"
+#include "common/machine/types.hpp"
 
 #include <array>
 #include <span>

@@ -4,6 +4,7 @@
 #include "common/machine/types.hpp"
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 namespace flash {
@@ -19,11 +20,11 @@ struct Options {
   int target_sm = 90;      ///< 75, 80 or 90: whose limits a launch must keep
   std::int64_t steps =
       std::int64_t{1} << 30;  ///< of a CUDA thread, before it counts as endless: accesses to memory, and barriers
-  int seconds = 0;        ///< of processor time that it may go on for after those, or three times that with barriers in between
-  int idle_seconds = 10;  ///< of processor time that a CUDA thread may compute without a step
-  bool watch = false;     ///< look for races and unwritten shared memory: findings.hpp; slower; one operating-system thread
-  bool count = false;     ///< count bank conflicts too (bytes and operations are always counted); slower
-  std::string trace = {};  ///< a file for what the first block of each launch does when: engine/trace.hpp
+  int seconds = 0;            ///< of processor time since its block began: so long it may go on after those
+  int idle_seconds = 10;      ///< of processor time that a CUDA thread may compute without a step
+  bool watch = false;         ///< look for races and unwritten shared memory: findings.hpp; slower; one operating-system thread
+  bool count = false;         ///< count bank conflicts too (bytes and operations are always counted); slower
+  std::string trace = {};     ///< a file for what the first block of each launch does when: engine/trace.hpp
   /// What hardware since Volta puts up with: threads that have exited count as arrived at a barrier, a mask may name lanes that have exited or
   /// do not exist (what one reads from them is NaN), the warps of a block may meet in different __syncthreads, and a block may leave an mbarrier
   /// without arrivals that nobody waits for. Races that are harmless in practice are Findings::remarks; so they are without host_pointers.
@@ -50,6 +51,18 @@ class Simulated {
 
  private:
   const Options before_ = options();
+};
+
+/// What kernels print goes to this file until the end of a scope; null: nowhere, as where a launch is repeated. At first to stdout.
+class PrintsTo {
+ public:
+  explicit PrintsTo(std::FILE*);
+  ~PrintsTo();
+  PrintsTo(const PrintsTo&) = delete;
+  PrintsTo& operator=(const PrintsTo&) = delete;
+
+ private:
+  std::FILE* const before_;
 };
 
 /// What kernels access by plain pointers counts as an access to this tensor; views name theirs themselves.

@@ -1,6 +1,5 @@
 // What kernels print.
-#include "common/machine/cpu/print.hpp"
-
+#include "common/machine/cpu/options.hpp"
 #include "common/machine/cpu/thread.hpp"
 #include "common/machine/engine/messages.hpp"
 #include "common/machine/engine/sanitizer.hpp"

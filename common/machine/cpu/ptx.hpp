@@ -1,7 +1,6 @@
 // ldmatrix, mma and cp.async on the CPU, lane by lane: the twins of common/machine/ptx.cuh, which explains them and their fragments.
 #pragma once
 
-#include "common/machine/cpu/async_copy.hpp"
 #include "common/machine/cpu/atomic.hpp"
 #include "common/machine/cpu/element_ref.hpp"
 #include "common/machine/cpu/site.hpp"
@@ -163,6 +162,13 @@ inline void wait_until_equal(const int* address, int value) {
 }
 
 // ---- cp.async ------------------------------------------------------------------------------------------------------------------
+
+struct AsyncCopy {
+  void* to;          ///< shared memory
+  const void* from;  ///< global memory
+  int bytes;         ///< written: 4, 8 or 16
+  int from_bytes;    ///< read; the rest is filled with zeros
+};
 
 /// Checks a copy and notes it as issued; false if the target GPU has no cp.async (sm_75), where it has to land at once.
 bool issue_async_copy(const AsyncCopy&, Site);

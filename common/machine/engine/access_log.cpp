@@ -53,22 +53,25 @@ std::size_t AccessLog::Hash::operator()(const Key& key) const {
 
 namespace {
 
-/// How many accesses all logs together may still keep, handed out in portions.
-constexpr std::int64_t portion = 4096;
-std::atomic<std::int64_t> log_space = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / 8 /
-                                      static_cast<std::int64_t>(sizeof(WarpAccess));
+/// How many accesses all logs together keep, and may keep.
+constinit std::atomic<std::size_t> kept = 0;
+bool is_full() {
+  static const std::size_t most = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+                                  static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) / 8 / sizeof(WarpAccess);
+  return kept >= most;
+}
 
 }  // namespace
 
-void AccessLog::give_back() {
-  log_space += taken_;
-  taken_ = used_ = 0;
+void AccessLog::forget(std::size_t accesses) {
+  used_ -= accesses;
+  kept -= accesses;
 }
 
 void AccessLog::reset(int warps) {
   for (auto& lines : warps_) lines.clear();
   warps_.resize(static_cast<std::size_t>(warps));
-  give_back();
+  forget(used_);
 }
 
 bool AccessLog::add(int warp, int lane, const Key& key, std::uintptr_t address) {
@@ -76,12 +79,8 @@ bool AccessLog::add(int warp, int lane, const Key& key, std::uintptr_t address) 
   const auto at = static_cast<std::size_t>(lane);
   const std::uint32_t occurrence = line.occurrences[at]++;
   if (occurrence == line.accesses.size()) {
-    if (used_ == taken_) {
-      if (log_space < portion) return false;
-      log_space -= portion;
-      taken_ += portion;
-    }
-    ++used_;
+    if (is_full()) return false;
+    ++used_, ++kept;
     try {
       line.accesses.emplace_back();
     } catch (const std::bad_alloc&) {  // the process may have less

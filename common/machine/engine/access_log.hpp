@@ -51,17 +51,18 @@ class AccessLog {
   template <class Visit>
   void flush(Visit&& visit) {
     for (std::size_t warp = 0; warp < warps_.size(); ++warp) flush_warp(warp, visit);
-    give_back();
   }
   /// The same of one warp.
   template <class Visit>
   void flush_warp(std::size_t warp, Visit&& visit) {
+    std::size_t gone = 0;
     for (auto& [key, line] : warps_[warp]) {
       for (const WarpAccess& access : line.accesses) visit(key, access);
-      used_ -= static_cast<std::int64_t>(line.accesses.size());
+      gone += line.accesses.size();
       line.accesses.clear();
       line.occurrences.fill(0);
     }
+    forget(gone);
   }
 
  private:
@@ -72,10 +73,10 @@ class AccessLog {
     std::deque<WarpAccess> accesses;  ///< by occurrence; it may become long
     std::array<std::uint32_t, 32> occurrences{};
   };
-  void give_back();
+  void forget(std::size_t accesses);
 
   std::vector<std::unordered_map<Key, Line, Hash>> warps_;
-  std::int64_t taken_ = 0, used_ = 0;  ///< accesses that may be kept, of those that all logs share; that are kept
+  std::size_t used_ = 0;  ///< accesses that are kept
 };
 
 }  // namespace flash::machine

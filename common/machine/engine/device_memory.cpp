@@ -32,13 +32,12 @@ void forget_names(const MemoryRange& range) {
   tensors().erase(tensors().lower_bound(range.begin), tensors().lower_bound(range.end));
 }
 
-/// Of the element at an offset from the first: by its strides, the widest first. False if there is none.
-bool index_of(const TensorRef& t, std::int64_t offset, std::array<std::int64_t, 4>& index) {
+/// By the strides, the widest first: is there an element at an offset from the first?
+bool has_element(const TensorRef& t, std::int64_t offset) {
   std::array<std::size_t, 4> axes{0, 1, 2, 3};
   std::ranges::stable_sort(axes, [&](std::size_t a, std::size_t b) { return t.stride[a] > t.stride[b]; });
   for (const std::size_t axis : axes) {
-    index[axis] = t.stride[axis] == 0 ? 0 : std::min(offset / t.stride[axis], t.shape[axis] - 1);
-    offset -= index[axis] * t.stride[axis];
+    if (t.stride[axis] != 0) offset -= std::min(offset / t.stride[axis], t.shape[axis] - 1) * t.stride[axis];
   }
   return offset == 0;
 }
@@ -99,19 +98,13 @@ void name_memory(const TensorRef& tensor) {
   tensors()[reinterpret_cast<std::uintptr_t>(tensor.data)] = tensor;
 }
 
-TensorElement tensor_at(std::uintptr_t address) {
+std::string tensor_at(std::uintptr_t address) {
   const std::lock_guard lock(allocations_mutex);
   for (auto next = tensors().upper_bound(address); next != tensors().begin();) {
     const auto& [begin, tensor] = *--next;
-    std::array<std::int64_t, 4> index{};
-    if (!index_of(tensor, static_cast<std::int64_t>(address - begin) / size_of(tensor.dtype), index)) continue;
-    const auto word = [&](std::size_t axis) { return std::to_string(index[axis]); };
-    const std::string name = *tensor.name == '\0' ? "a view" : tensor.name;
-    const bool is_vector = tensor.shape[3] == 1;
-    return {name, name + "[b=" + word(0) + ", h=" + word(1) + "]", "(" + word(2) + (is_vector ? ")" : ", " + word(3) + ")"),
-            is_vector};
+    if (has_element(tensor, static_cast<std::int64_t>(address - begin) / size_of(tensor.dtype))) return tensor.name;
   }
-  return {};
+  return "";
 }
 
 std::vector<std::string> tensors_in(const MemoryRange& range) {

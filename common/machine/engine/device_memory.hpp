@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,11 +37,8 @@ MemoryRange allocation_at(std::uintptr_t address);
 
 /// A tensor of a problem, or of which a view was made: its memory goes by its name until it is released, or a tensor of another name starts there.
 void name_memory(const TensorRef&);
-struct TensorElement {
-  std::string name, matrix, index;  ///< "S", "S[b=0, h=1]", "(3, 5)"; empty if the address is no element's
-  bool is_vector = false;
-};
-TensorElement tensor_at(std::uintptr_t address);
+/// The name of the tensor that has an element at this address; "" if none has.
+std::string tensor_at(std::uintptr_t address);
 /// The names of the tensors that begin in an allocation, in ascending order.
 std::vector<std::string> tensors_in(const MemoryRange&);
 

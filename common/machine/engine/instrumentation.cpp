@@ -26,6 +26,7 @@ Region outside_device{0, std::numeric_limits<std::size_t>::max()};  // may wrap 
 void watch_access(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   Worker* const worker = Worker::running();
   if (worker == nullptr) return;  // the host's part of a kernel file
+  if (kind == AccessKind::atomic && instruments.in_block) kind = AccessKind::block_atomic;
   bool goes_on = false;
   try {
     goes_on =
@@ -165,14 +166,15 @@ AccessKind flag_access(void* address, std::size_t bytes, AccessKind kind, const 
   const sanitizer::Unwatched unwatched;
   Thread& self = worker->current();
   if (kind == AccessKind::read) {
-    worker->observers.pass_on(address, &self.seen);
+    worker->observers.learn(address, false);
     return AccessKind::load;
   }
-  if (!self.fenced || (self.flag_store != nullptr && self.flag_store != from)) return kind;
+  const bool in_block = !self.fenced;
+  if ((in_block && !self.fenced_block) || (self.flag_store != nullptr && self.flag_store != from)) return kind;
   self.flag_store = from;
   instruments.watch->assume_written(reinterpret_cast<std::uintptr_t>(address), bytes);
-  worker->observers.pass_on(&self, address);
-  return AccessKind::atomic;
+  worker->observers.publish(address, in_block);
+  return in_block ? AccessKind::block_atomic : AccessKind::atomic;
 }
 
 [[gnu::always_inline]] inline void step_volatile(void* address, std::size_t bytes, AccessKind kind, const void* from) {

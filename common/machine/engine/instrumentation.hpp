@@ -38,6 +38,7 @@ struct Instruments {
   Hopper* hopper = nullptr;       ///< null: the block has nothing of it in use
   bool looks = false;             ///< one of them is there
   int unwatched = 0;              ///< the simulator itself is at work
+  bool in_block = false;          ///< atomics are those of a block (AtomicsOfBlock)
   // Where the running CUDA thread may access memory at will; what is outside is held against the Reach.
   Region stack{0, std::numeric_limits<std::size_t>::max()};  ///< its own; all of memory if none runs
   Region dynamic;                                            ///< shared memory

@@ -48,20 +48,34 @@ void Observers::order(const std::vector<Thread*>& threads) {
   }
 }
 
-void Observers::release(void* token) {
-  if (race_detector_ != nullptr) race_detector_->release(scheduler_.current().number, token);
+namespace {
+
+/// The token of an address for the threads of one block.
+void* in_own_block(void* address) { return reinterpret_cast<void*>(~reinterpret_cast<std::uintptr_t>(address)); }
+
+}  // namespace
+
+// "write, fence, atomic" in one thread and "atomic, fence, read" in another make an order, which neither fence nor atomic makes alone.
+void Observers::fence(bool in_block) {
+  Thread& self = scheduler_.current();
+  acquire(&self.seen_block);
+  if (!in_block) acquire(&self.seen);
+  release(in_block ? &self.fenced_block : &self.fenced);
+  (in_block ? self.fenced_block : self.fenced) = true;
+  self.flag_store = nullptr;
 }
 
-void Observers::pass_on(void* from, void* token) {
-  if (race_detector_ != nullptr) race_detector_->pass_on(from, token);
+void Observers::publish(void* address, bool in_block) {
+  Thread& self = scheduler_.current();
+  if (self.fenced && !in_block) pass_on(&self.fenced, address);
+  if (self.fenced) pass_on(&self.fenced, in_own_block(address));
+  if (self.fenced_block) pass_on(&self.fenced_block, in_own_block(address));
 }
 
-void Observers::draw(void* token) {
-  if (race_detector_ != nullptr) race_detector_->draw(scheduler_.current().number, token);
-}
-
-void Observers::acquire(void* token) {
-  if (race_detector_ != nullptr) race_detector_->acquire(scheduler_.current().number, token);
+void Observers::learn(void* address, bool in_block) {
+  Thread& self = scheduler_.current();
+  if (!in_block) pass_on(address, &self.seen);
+  pass_on(in_own_block(address), &self.seen_block);
 }
 
 }  // namespace flash::machine

@@ -23,11 +23,23 @@ class Observers {
   RaceDetector* race_detector() { return race_detector_.get(); }  ///< null: nobody looks
   /// These threads have met: what each did before lies before what each does from now on.
   void order(const std::vector<Thread*>&);
+  // Fences, and atomics and flags, of the running thread; with `in_block` only its block learns of them.
+  void fence(bool in_block);
+  void publish(void* address, bool in_block);
+  void learn(void* address, bool in_block);
   /// What a token orders. Token: the target of an atomic, an mbarrier's phase.
-  void release(void* token);
-  void pass_on(void* from, void* token);  ///< what `from` has got so far
-  void acquire(void* token);
-  void draw(void* token);  ///< an atomic, with no fence so far
+  void release(void* token) {
+    if (race_detector_ != nullptr) race_detector_->release(scheduler_.current().number, token);
+  }
+  void pass_on(void* from, void* token) {  ///< what `from` has got so far
+    if (race_detector_ != nullptr) race_detector_->pass_on(from, token);
+  }
+  void acquire(void* token) {
+    if (race_detector_ != nullptr) race_detector_->acquire(scheduler_.current().number, token);
+  }
+  void draw(void* token) {  ///< an atomic, with no fence so far
+    if (race_detector_ != nullptr) race_detector_->draw(scheduler_.current().number, token);
+  }
   bool traced() const { return trace_ != nullptr; }
   /// An event of the running thread, or of the block's end (warp -1), for whoever wants to see it.
   void trace(const char* event, std::initializer_list<Trace::Number> numbers, Site site, const char* tensor = nullptr) {

@@ -18,7 +18,10 @@ bool contains(const MemoryRange& range, std::uintptr_t address) { return address
 std::size_t words_in(const MemoryRange& range) { return (range.end - range.begin + word_bytes - 1) / word_bytes; }
 
 /// Two of these to one word, by two threads in no order: is that a race?
-bool conflict(AccessKind a, AccessKind b) { return !(reads(a) && reads(b)) && !(is_atomic(a) && is_atomic(b)); }
+bool conflict(AccessKind a, AccessKind b, bool one_block) {
+  const bool of_block = a == AccessKind::block_atomic || b == AccessKind::block_atomic;
+  return !(reads(a) && reads(b)) && !(is_atomic(a) && is_atomic(b) && (one_block || !of_block));
+}
 
 /// Does every access that conflicts with `before` conflict with `now` too? An atomic does not stand for a plain access: only one of them races
 /// with other atomics.
@@ -193,7 +196,7 @@ void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, 
         before = word.last[--word.used];
         --i;
       }
-    } else if ((before.bytes & now.bytes) != 0 && conflict(before.kind, now.kind)) {
+    } else if ((before.bytes & now.bytes) != 0 && conflict(before.kind, now.kind, before.block == now.block)) {
       add_race(before, now, shared, stored);
     }
   }
@@ -206,7 +209,7 @@ void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, 
 int RaceDetector::least_of(Word& word, bool shared) const {
   const auto rank = [&](const Access& access) {
     if (shared && barrier_[access.thread] >= access.clock) return 0;
-    return reads(access.kind) ? 1 : access.kind == AccessKind::atomic ? 2 : 3;
+    return reads(access.kind) ? 1 : is_atomic(access.kind) ? 2 : 3;
   };
   std::size_t least = word.next;
   for (std::size_t i = 1; i < word.last.size(); ++i) {
@@ -407,6 +410,7 @@ void RaceDetector::report(simt::Findings& findings) {
                      .second_writes = !reads(race.second.kind),
                      .first = name(race.first),
                      .second = name(race.second),
+                     .block_atomics = std::max(race.first.kind, race.second.kind) == AccessKind::block_atomic,
                      .remark = race.same_value ? RuleId::same_value
                                : race.ticket   ? RuleId::ticket
                                                : RuleId::race};

@@ -213,6 +213,6 @@ class RaceDetector : WatchedBlock {
 
 /// Adds what was found to simt::findings().
 void add_findings(RaceDetector&);
-void add_remark(const std::array<std::string, 3>& barrier);
+void add_remark(const simt::ApartBarriers&);
 
 }  // namespace flash::machine

@@ -65,13 +65,10 @@ void Reach::start(const KernelCall& kernel, const StackPool& stacks, bool host_p
   host_ = false;
   for (const Allocation& allocation : device_memory()) {
     const auto points_there = [&](const volatile void* p) { return within(allocation, reinterpret_cast<std::uintptr_t>(p)); };
-    if (allocation.origin != nullptr) {
-      raw_.push_back({allocation, {}, allocation.id});
-    } else if (std::ranges::any_of(kernel.pointers, points_there)) {
-      Raw raw{allocation, tensors_in(allocation)};
-      for (const std::string& name : raw.tensors) raw.id = simt::traffic_id(name.c_str());
-      raw_.push_back(std::move(raw));
-    }
+    Raw raw{allocation, {}, allocation.id, std::ranges::any_of(kernel.pointers, points_there)};
+    if (allocation.origin == nullptr) raw.tensors = tensors_in(allocation);
+    for (const std::string& name : raw.tensors) raw.id = simt::traffic_id(name.c_str());
+    raw_.push_back(std::move(raw));
   }
   for (const volatile void* const pointer : kernel.pointers) {
     const auto at = reinterpret_cast<std::uintptr_t>(pointer);
@@ -84,7 +81,7 @@ std::optional<int> Reach::counts_as(std::uintptr_t address, std::size_t bytes, A
   if (after == raw_.begin() || !within(*std::prev(after), address, bytes)) return std::nullopt;
   Raw& found = *std::prev(after);
   if (!reads(kind) && instruments.watch == nullptr) found.written = true;
-  return found.tensors.size() <= 1 ? found.id : simt::traffic_id(tensor_at(address).name.c_str());  // packed together
+  return found.tensors.size() <= 1 ? found.id : simt::traffic_id(tensor_at(address).c_str());  // packed together
 }
 
 void Reach::end() {
@@ -96,7 +93,8 @@ void Reach::end() {
 std::string Reach::past_the_end(std::uintptr_t address) const {
   const Raw* last = nullptr;
   for (const Raw& raw : raw_) {
-    if (raw.end <= address && address - raw.end < near_by && (last == nullptr || raw.end > last->end)) last = &raw;
+    if (raw.pointed && raw.end <= address && address - raw.end < near_by && (last == nullptr || raw.end > last->end))
+      last = &raw;
   }
   if (last == nullptr) return "";
   std::string names;
@@ -154,15 +152,12 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
     what = does + place_near(at, bytes) + ",";
   } else if (!is_mapped(at)) {
     return;
-  } else if (const TensorElement element = tensor_at(at); element.matrix != "") {
-    rule = RuleId::without_view;
-    what = does + element.matrix + element.index + " without its view: nothing counts that; use " + element.name +
-           (element.is_vector ? "(i)" : "(i, j)");
   } else if (const std::string past = reach_.past_the_end(at); !past.empty()) {
     rule = RuleId::out_of_bounds;
     what = does + past;
   } else if (allocation_at(at).end != 0) {
-    what = does + "device memory that belongs to no tensor of the launch";
+    rule = RuleId::out_of_bounds;
+    what = does + "across the end of an allocation";
   } else if (within(thread_locals().all, at) ||
              within({reinterpret_cast<std::uintptr_t>(this), reinterpret_cast<std::uintptr_t>(this + 1)}, at)) {
     what = does + "the simulator's own memory";

@@ -1,9 +1,8 @@
-// The memory that a kernel may access: its thread's stack, the block's shared memory, constants, its parameters, what a view, an atomic or an
-// asynchronous copy has announced, the memory that plain pointers among the kernel's parameters point to, and all that has an origin
-// (cpu/allocations.hpp).
+// The memory that a kernel may access: its thread's stack, the block's shared memory, constants, its parameters, device memory, and the host's where
+// plain pointers among the parameters point there.
 //
-// Anything else is an error: memory of a tensor whose view was passed by, another thread's local variables, the simulator's memory, the host's.
-// Stack and shared memory are found in Instruments, where each access is compared with them; what is outside comes here.
+// Anything else is an error: another thread's local variables, the simulator's memory, the host's. Stack and shared memory are found in Instruments,
+// where each access is compared with them, as is what a view has announced, and counted; what is outside comes here.
 #pragma once
 
 #include "common/machine/cpu/launch.hpp"
@@ -27,7 +26,7 @@ class Reach {
   /// Of a launch, on the operating-system thread that runs it.
   void start(const KernelCall&, const StackPool&, bool host_pointers);
   bool allows(std::uintptr_t address, std::size_t bytes, AccessKind) const;
-  /// Under which id an access by a plain pointer counts; nothing if no parameter points to that memory.
+  /// Under which id an access past views counts; nothing if it is none to device memory.
   std::optional<int> counts_as(std::uintptr_t address, std::size_t bytes, AccessKind);
   /// "4 bytes past the end of K (65536 bytes)" of the parameters' memory that ends closest before the address; "" if none does.
   std::string past_the_end(std::uintptr_t address) const;
@@ -38,10 +37,11 @@ class Reach {
   struct Raw : MemoryRange {
     std::vector<std::string> tensors;  ///< that lie there
     int id = 0;                        ///< of the only one
+    bool pointed = false;              ///< to, by a parameter
     bool written = false;              ///< unseen
   };
   MemoryRange call_, stacks_;
-  std::vector<Raw> raw_;  ///< allocations that parameters point to, or that have an origin; in ascending order
+  std::vector<Raw> raw_;  ///< all allocations, in ascending order
   bool host_ = false;     ///< a parameter points to memory of the host, of unknown size, and may
 };
 

@@ -70,7 +70,7 @@ void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
     thread->site = {};
     thread->copies.clear();
     thread->groups = 0;
-    thread->fenced = false;
+    thread->fenced = thread->fenced_block = false;
     thread->steps_left = std::min(options_.steps, share());
     thread->store = options_.steps - thread->steps_left;
     thread->waits_for = 0;
@@ -131,7 +131,6 @@ void Scheduler::suspend() {
 
 void Scheduler::resume(Thread& next) {
   Thread& self = *current_;
-  ++switches_;
   current_ = &next;
   simt::threadIdx = next.index;
   self.steps_left = instruments.steps_left;
@@ -253,11 +252,9 @@ std::int64_t Scheduler::share() const {
   return grid_ == nullptr || grid_->workers() == 1 ? share_of_steps : share_among_blocks;
 }
 
-/// A thread that has used up its steps may have time left: without a barrier or a warp operation, and the block in all.
-bool Scheduler::has_time() {
-  const double now = options_.seconds > 0 ? processor_time() : 0;
-  if (std::exchange(last_switch_, switches_) != switches_) runs_since_ = now;
-  return current_->store > 0 || (now - runs_since_ < options_.seconds && now - block_began_ < 3 * options_.seconds);
+/// A thread that has used up its steps may go on while the block has time left.
+bool Scheduler::has_time() const {
+  return current_->store > 0 || (options_.seconds > 0 && processor_time() - block_began_ < options_.seconds);
 }
 
 void Scheduler::take_stock(std::uintptr_t address, std::size_t bytes, AccessKind kind, const void* from) {

@@ -98,7 +98,7 @@ class Scheduler {
 
   std::int64_t share() const;
   bool take_share();
-  bool has_time();
+  bool has_time() const;
   void let_others_run(std::uintptr_t awaited, std::size_t bytes, const void* from);
   /// Some thread does more than wait in a loop.
   void move() {
@@ -129,9 +129,7 @@ class Scheduler {
   std::size_t idle_turns_ = 0;                        ///< since something moved, or the other blocks had their turn
   bool moved_ = true;                                 ///< anything in the block, since then
   std::chrono::steady_clock::time_point idle_since_;  ///< no block has moved
-  // Processor time.
-  double block_began_ = 0, runs_since_ = 0;       ///< the current thread, which the last share went to
-  std::uint64_t switches_ = 0, last_switch_ = 0;  ///< between threads; before the last share
+  double block_began_ = 0;                            ///< in processor time
   std::exception_ptr failure_;
   Fault fault_ = Fault::none;  ///< of current_
   std::uintptr_t fault_address_ = 0, fault_instruction_ = 0;

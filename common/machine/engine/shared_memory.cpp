@@ -49,21 +49,6 @@ bool SharedMemory::in_margin(const void* address) const {
   return offset < margin + capacity + margin && offset - margin >= bytes_;
 }
 
-std::ptrdiff_t SharedMemory::overwritten() const {
-#ifdef FLASH_ASAN
-  return 0;  // was reported when it happened
-#else
-  constexpr std::byte poison_byte{0xFF};
-  for (std::size_t i = 0; i < margin; ++i) {
-    if (data_[bytes_ + i] != poison_byte) return static_cast<std::ptrdiff_t>(bytes_ + i);
-  }
-  for (std::ptrdiff_t i = -1; i >= -static_cast<std::ptrdiff_t>(margin); --i) {
-    if (data_[i] != poison_byte) return i;
-  }
-  return 0;
-#endif
-}
-
 void poison_static_shared() {
   const auto& [all, shared, own] = thread_locals();
   // A new thread's variables may lie where AddressSanitizer still knows the frames of a stack that is gone.

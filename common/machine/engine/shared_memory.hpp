@@ -10,8 +10,7 @@
 
 namespace flash::machine {
 
-/// Dynamic shared memory, with a margin on either side in which accesses are noticed: at once by AddressSanitizer, else, writes
-/// only, at the end of the block.
+/// Dynamic shared memory, with a margin on either side in which accesses are noticed.
 class SharedMemory {
  public:
   /// Addresses up to here from data() belong to dynamic shared memory or to the margin behind it.
@@ -24,8 +23,6 @@ class SharedMemory {
 
   /// Gives the next block `bytes` of memory, all 0xFF.
   void start_block(std::size_t bytes);
-  /// The offset from the start of the block's memory of a byte that was written outside of it; 0 if there is none.
-  std::ptrdiff_t overwritten() const;
 
   /// Does an access begin in the reach and end beyond the block's memory?
   bool beyond(const void* address, std::size_t bytes) const;

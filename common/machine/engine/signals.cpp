@@ -8,7 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 
 namespace flash::machine {
@@ -68,22 +67,15 @@ SignalHandler::~SignalHandler() {
   for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &handlers_before[i], nullptr);
 }
 
-struct SignalStack::Impl {
-  static constexpr std::size_t bytes = 64 * 1024;
-  stack_t before = {};
-  std::unique_ptr<std::byte[]> memory = std::make_unique<std::byte[]>(bytes);
-};
-
-SignalStack::SignalStack() : impl_(new Impl) {
+SignalStack::SignalStack() {
+  constexpr std::size_t bytes = 64 * 1024;
+  memory_ = std::make_unique<std::byte[]>(bytes);
   stack_t mine = {};
-  mine.ss_sp = impl_->memory.get();
-  mine.ss_size = Impl::bytes;
-  sigaltstack(&mine, &impl_->before);
+  mine.ss_sp = memory_.get();
+  mine.ss_size = bytes;
+  sigaltstack(&mine, &before_);
 }
 
-SignalStack::~SignalStack() {
-  sigaltstack(&impl_->before, nullptr);
-  delete impl_;
-}
+SignalStack::~SignalStack() { sigaltstack(&before_, nullptr); }
 
 }  // namespace flash::machine

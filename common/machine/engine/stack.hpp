@@ -4,7 +4,10 @@
 #include "common/machine/engine/device_memory.hpp"
 #include "common/machine/engine/instrumentation.hpp"
 
+#include <signal.h>
+
 #include <cstddef>
+#include <memory>
 
 namespace flash::machine {
 
@@ -64,8 +67,8 @@ class SignalStack {
   SignalStack& operator=(const SignalStack&) = delete;
 
  private:
-  struct Impl;
-  Impl* impl_;
+  stack_t before_ = {};
+  std::unique_ptr<std::byte[]> memory_;
 };
 
 }  // namespace flash::machine

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <set>
 
 namespace flash {
 namespace machine {
@@ -53,9 +54,7 @@ void Worker::complete_barrier() {
   for (const Thread* thread :
        scheduler.threads())  // who waits elsewhere, or came here before and did not leave the kernel early
     apart = apart || (thread->site == first->site) == (thread->state == State::exited);
-  if (apart && first->site != std::exchange(remarked_, first->site))
-    add_remark({block.kernel->name, words(first->site),
-                "not all threads of a block come to one barrier, which is undefined in CUDA: " + waits(scheduler.threads())});
+  if (apart && first->site != std::exchange(remarked_, first->site)) remark_apart();
   released_.clear();
   for (Thread* thread : scheduler.threads()) {
     if (thread->state != State::at_barrier) continue;
@@ -82,6 +81,17 @@ void Worker::complete_barrier() {
   if (block.options.count) block.count_logged_accesses();
   observers.order(scheduler.threads());
   scheduler.make_ready(released_);
+}
+
+void Worker::remark_apart() const {
+  std::set<std::string> lines;
+  for (const Thread* thread : scheduler.threads())
+    if (thread->state == State::at_barrier) lines.insert(words(thread->site));
+  add_remark({block.kernel->name,
+              {lines.begin(), lines.end()},
+              "undefined in CUDA, where all threads of a block must come to the same __syncthreads(), though GPUs since Volta "
+              "go on: " +
+                  waits(scheduler.threads())});
 }
 
 /// Of the lanes that the mask names, those that hardware waits for. What works on a whole warp needs them all.

@@ -49,9 +49,10 @@ struct Thread {
   std::vector<PendingCopy> copies;
   int groups = 0;  ///< commit groups closed so far
   // Fences, for whoever looks for races (atomic.cpp).
-  bool fenced = false;  ///< has called a __threadfence; what it did before is left to the token that is this thread
+  bool fenced = false;               ///< has called a __threadfence; the token of what it did before
   const void* flag_store = nullptr;  ///< the first to a volatile flag since then, by where it returns to
   bool seen = false;                 ///< the token of what its atomics have met, which its next fence makes known to it
+  bool fenced_block = false, seen_block = false;  ///< the same of a __threadfence_block, and within the block
 
   int lane() const { return number % warpSize; }
   int warp() const { return number / warpSize; }

@@ -15,4 +15,10 @@ inline void check_cuda(cudaError_t status, const std::string& what) {
   throw DeviceError(what + ": " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) + ")");
 }
 
+inline int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
 }  // namespace flash

@@ -8,12 +8,6 @@
 namespace flash {
 namespace {
 
-int attribute(cudaDeviceAttr which, int gpu) {
-  int value = 0;
-  check_cuda(cudaDeviceGetAttribute(&value, which, gpu), "cudaDeviceGetAttribute");
-  return value;
-}
-
 /// fp32 FMA units per multiprocessor, from NVIDIA's CUDA C++ Programming Guide, table of arithmetic throughput.
 int fp32_units(int sm) { return sm == 75 || sm == 80 ? 64 : 128; }
 
@@ -65,6 +59,13 @@ std::string why_no_gpu(cudaError_t status) {
   }
   if (status == cudaSuccess || status == cudaErrorNoDevice) return "no NVIDIA GPU answers, though its driver is installed";
   return std::string("no CUDA device answers: ") + cudaGetErrorString(status);
+}
+
+/// Of an even number of times, the mean of the two in the middle. There is at least one.
+double median(std::vector<double> times) {
+  std::ranges::sort(times);
+  const std::size_t middle = times.size() / 2;
+  return times.size() % 2 == 1 ? times[middle] : 0.5 * (times[middle - 1] + times[middle]);
 }
 
 /// Two events that free themselves.

@@ -16,22 +16,6 @@ std::string words(const char* name, const LaunchShape& shape) {
          std::to_string(shape.shared_bytes) + " bytes of dynamic shared memory";
 }
 
-int attribute(cudaDeviceAttr which, int device) {
-  int value = 0;
-  check_cuda(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
-  return value;
-}
-
-struct Limits {
-  int grid_x, grid_y, grid_z, shared_bytes;
-
-  explicit Limits(int device)
-      : grid_x(attribute(cudaDevAttrMaxGridDimX, device)),
-        grid_y(attribute(cudaDevAttrMaxGridDimY, device)),
-        grid_z(attribute(cudaDevAttrMaxGridDimZ, device)),
-        shared_bytes(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device)) {}
-};
-
 void refuse_unless(bool holds, const char* name, const LaunchShape& shape, const std::string& limit) {
   if (!holds) throw KernelError("launch_limits", words(name, shape) + ": this GPU allows " + limit);
 }
@@ -46,19 +30,19 @@ cudaStream_t& launch_stream() {
 void prepare_launch(const char* name, const LaunchShape& shape, const void* kernel) {
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-  const Limits limits(device);
+  const int grid_x = attribute(cudaDevAttrMaxGridDimX, device), grid_y = attribute(cudaDevAttrMaxGridDimY, device),
+            grid_z = attribute(cudaDevAttrMaxGridDimZ, device);
   cudaFuncAttributes function{};
   check_cuda(cudaFuncGetAttributes(&function, kernel), words(name, shape));
 
   const auto fits = [](unsigned value, int limit) { return value >= 1 && value <= static_cast<unsigned>(limit); };
-  refuse_unless(fits(shape.grid.x, limits.grid_x) && fits(shape.grid.y, limits.grid_y) && fits(shape.grid.z, limits.grid_z),
-                name, shape,
-                "a grid of 1 to " + std::to_string(limits.grid_x) + " x " + std::to_string(limits.grid_y) + " x " +
-                    std::to_string(limits.grid_z));
+  refuse_unless(fits(shape.grid.x, grid_x) && fits(shape.grid.y, grid_y) && fits(shape.grid.z, grid_z), name, shape,
+                "a grid of 1 to " + std::to_string(grid_x) + " x " + std::to_string(grid_y) + " x " + std::to_string(grid_z));
   const std::uint64_t threads = std::uint64_t{shape.block.x} * shape.block.y * shape.block.z;
   refuse_unless(threads >= 1 && threads <= static_cast<std::uint64_t>(function.maxThreadsPerBlock), name, shape,
                 "this kernel 1 to " + std::to_string(function.maxThreadsPerBlock) + " threads a block");
-  const std::size_t shared_limit = static_cast<std::size_t>(limits.shared_bytes) - function.sharedSizeBytes;
+  const std::size_t shared_limit =
+      static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device)) - function.sharedSizeBytes;
   refuse_unless(shape.shared_bytes <= shared_limit, name, shape, std::to_string(shared_limit) + " bytes");
   if (shape.shared_bytes > static_cast<std::size_t>(function.maxDynamicSharedSizeBytes)) {
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes)),

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/machine/error.hpp"
-#include "common/machine/lossless.hpp"
+#include "common/machine/types.hpp"
 
 #include <cuda_runtime.h>
 

@@ -27,40 +27,18 @@ using flash::atomicAdd, flash::atomicCAS, flash::atomicExch, flash::atomicMax, f
 
 // ---- arithmetic ------------------------------------------------------------------------------------------------------------------------
 
-// One argument of each kind, as CUDA has them.
-constexpr unsigned min(unsigned a, int b) { return min(a, static_cast<unsigned>(b)); }
-constexpr unsigned min(int a, unsigned b) { return min(static_cast<unsigned>(a), b); }
-constexpr unsigned max(unsigned a, int b) { return max(a, static_cast<unsigned>(b)); }
-constexpr unsigned max(int a, unsigned b) { return max(static_cast<unsigned>(a), b); }
-#define FLASH_MIN_MAX(A, B, T)                     \
-  constexpr T min(A a, B b) {                      \
-    const T x = static_cast<T>(a), y = static_cast<T>(b); \
-    return y < x ? y : x;                          \
-  }                                                \
-  constexpr T max(A a, B b) {                      \
-    const T x = static_cast<T>(a), y = static_cast<T>(b); \
-    return x < y ? y : x;                          \
+// Of two types, as CUDA has them.
+#define FLASH_MIN_MAX(name)                                                                                    \
+  template <class A, class B, class T = std::common_type_t<A, B>>                                              \
+  requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B> && !std::is_same_v<A, B>) constexpr T name(A a, B b) { \
+    return name(static_cast<T>(a), static_cast<T>(b));                                                         \
   }
-FLASH_MIN_MAX(unsigned long, unsigned long, unsigned long)
-FLASH_MIN_MAX(unsigned long, long, unsigned long)
-FLASH_MIN_MAX(long, unsigned long, unsigned long)
-FLASH_MIN_MAX(unsigned long, int, unsigned long)
-FLASH_MIN_MAX(int, unsigned long, unsigned long)
-FLASH_MIN_MAX(unsigned long, unsigned, unsigned long)
-FLASH_MIN_MAX(unsigned, unsigned long, unsigned long)
-FLASH_MIN_MAX(unsigned long long, unsigned long long, unsigned long long)
-FLASH_MIN_MAX(long, int, long)
-FLASH_MIN_MAX(int, long, long)
-FLASH_MIN_MAX(long long, int, long long)
-FLASH_MIN_MAX(int, long long, long long)
-inline double min(float a, double b) { return fmin(a, b); }
-inline double min(double a, float b) { return fmin(a, b); }
-inline double max(float a, double b) { return fmax(a, b); }
-inline double max(double a, float b) { return fmax(a, b); }
-inline float min(float a, int b) { return min(a, static_cast<float>(b)); }
-inline float min(int a, float b) { return min(static_cast<float>(a), b); }
-inline float max(float a, int b) { return max(a, static_cast<float>(b)); }
-inline float max(int a, float b) { return max(static_cast<float>(a), b); }
+constexpr unsigned long min(unsigned long a, unsigned long b) { return b < a ? b : a; }
+constexpr unsigned long max(unsigned long a, unsigned long b) { return a < b ? b : a; }
+constexpr unsigned long long min(unsigned long long a, unsigned long long b) { return b < a ? b : a; }
+constexpr unsigned long long max(unsigned long long a, unsigned long long b) { return a < b ? b : a; }
+FLASH_MIN_MAX(min)
+FLASH_MIN_MAX(max)
 
 inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
 inline float __fsub_rn(float a, float b) { return a - b; }
@@ -141,10 +119,11 @@ FLASH_INLINE float4 atomicAdd(float4* at, float4 v) {
   return {atomicAdd(&at->x, v.x), atomicAdd(&at->y, v.y), atomicAdd(&at->z, v.z), atomicAdd(&at->w, v.w)};
 }
 #undef FLASH_ATOMIC
-// Among the threads of the block, or of all devices: here they are the same.
+// Among the threads of the block, or of all devices, which here is one.
 #define FLASH_SCOPED(name)                              \
   template <class T, class... V>                        \
   FLASH_INLINE T name##_block(T* at, V... operands) {   \
+    const ::flash::AtomicsOfBlock atomics;              \
     return name(at, operands...);                       \
   }                                                     \
   template <class T, class... V>                        \

@@ -48,22 +48,6 @@ void prepare() {
 
 namespace {
 
-void add_counters(Counters& sum, const Counters& part) {
-  sum.bank_conflicts += part.bank_conflicts;
-  sum.tensor_core_products += part.tensor_core_products;
-  sum.barriers += part.barriers;
-  sum.warp_operations += part.warp_operations;
-  sum.atomics += part.atomics;
-  for (const TensorTraffic& t : part.traffic) {
-    auto known = std::ranges::find(sum.traffic, t.tensor, &TensorTraffic::tensor);
-    if (known == sum.traffic.end()) known = sum.traffic.insert(known, {t.tensor});
-    known->read_bytes += t.read_bytes;
-    known->written_bytes += t.written_bytes;
-    known->read_sectors += t.read_sectors;
-    known->written_sectors += t.written_sectors;
-  }
-}
-
 cudaError_t error_of(const std::string& rule) {
   if (rule == name_of(RuleId::launch_limits)) return cudaErrorInvalidConfiguration;
   if (rule == name_of(RuleId::misaligned)) return cudaErrorMisalignedAddress;
@@ -111,7 +95,7 @@ void run(const KernelCall& call, bool cooperative) {
     kernel.seconds += seconds;
     kernel.complete &= findings().complete;
   }
-  add_counters(kernel.counters, counters());
+  kernel.counters += counters();
   report_at_exit();
 }
 

@@ -209,6 +209,10 @@ def matrices(b, op, o):
     return None
 
 
+def fence_of(op):
+    return f"::flash::__threadfence{'_block' if '.cta' in op else ''}(); "
+
+
 def memory(b, op, o):
     parts = op.split(".")
     name, kind, n = parts[0], TYPES.get(parts[-1]), 4 if ".v4" in op else 2 if ".v2" in op else 1
@@ -220,7 +224,7 @@ def memory(b, op, o):
         order = "acquire" if "acquire" in parts else "relaxed" if {"relaxed", "volatile"} & set(parts) else "weak"
         return f"{{ const auto v_ = {P}load<{kind}, {n}, {P}Order::{order}>({at}); {store} }}"
     if name == "st":
-        fence = "::flash::__threadfence(); " if "release" in parts else ""
+        fence = fence_of(op) if "release" in parts else ""
         return f"{{ {fence}{P}store<{kind}, {n}, {str(bool({'release', 'relaxed', 'volatile'} & set(parts))).lower()}>({b.address(o[0])}, {', '.join(b.value(t, kind) for t in b.many(o[1]))}); }}"
     if name in ("atom", "red"):
         call = next((p for p in parts if p in ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")), None)
@@ -236,9 +240,9 @@ def memory(b, op, o):
                 else None
             )
         call = f"atomic{function}(({kind}*){b.address(at)}, {', '.join(b.value(t, kind) for t in values)})"
-        before = "::flash::__threadfence(); " if {"release", "acq_rel"} & set(parts) else ""
-        after = " ::flash::__threadfence();" if {"acquire", "acq_rel"} & set(parts) else ""
-        return f"{{ {before}{b.set(o[0], call) if name == 'atom' else call + ';'}{after} }}"
+        before = fence_of(op) if {"release", "acq_rel"} & set(parts) else ""
+        after = fence_of(op) if {"acquire", "acq_rel"} & set(parts) else ""
+        return f"{{ {before}{b.set(o[0], call) if name == 'atom' else call + ';'} {after}}}"
     return None
 
 
@@ -270,7 +274,7 @@ def warps(b, op, o):
             return f"{P}block_barrier({b.value(o[0], 'int')});"
         return f"::flash::named_barrier_{'arrive' if 'arrive' in parts else 'sync'}({b.value(o[0], 'int')}, {b.value(o[1], 'int')});"
     if op.startswith("membar") or re.match(r"fence\.(acq_rel|sc|release|acquire)(\.(cta|gpu|sys|cluster))*$", op):
-        return "::flash::__threadfence();"
+        return fence_of(op)
     if parts[0] in ("trap", "exit") and op == "trap":
         return "::flash::__trap();"
     if parts[0] == "createpolicy":

@@ -55,10 +55,14 @@ void collect() {
         {name_of(race.rule()), sentence(race), {race.first_line, race.second_line}, race.one_block});
   for (const Race& race : found.remarks)
     add(kernel_named(race.kernel).remarks, {name_of(race.rule()), sentence(race), {race.first_line, race.second_line}});
-  for (const auto& [kernel, line, text] : found.barriers)
-    add(kernel_named(kernel).remarks, {name_of(RuleId::divergent_barrier), text, {line}});
-  for (const UnwrittenRead& read : found.unwritten)
-    add(kernel_named(read.kernel).findings, {name_of(RuleId::unwritten_read), sentence(read), {read.line}});
+  for (const auto& [kernel, lines, text] : found.barriers)
+    add(kernel_named(kernel).remarks, {name_of(RuleId::divergent_barrier), text, lines});
+  for (const UnwrittenRead& read : found.unwritten) {  // the cause of what follows, unless a race is its own
+    std::vector<Finding>& all = kernel_named(read.kernel).findings;
+    const auto races = [&](const Finding& f) { return std::ranges::find(f.lines, read.line) != f.lines.end(); };
+    all.insert(std::ranges::any_of(all, races) ? all.end() : all.begin(),
+               {name_of(RuleId::unwritten_read), sentence(read), {read.line}});
+  }
   for (const ArrayConflicts& conflicts : found.conflicts) kernel_named(conflicts.kernel).conflicts.push_back(conflicts);
 }
 
@@ -157,12 +161,11 @@ void print_report(const Kernel& k, bool counts) {
                      words(k.block) + " threads";
   if (!k.after.empty()) head += " (after kernel " + k.after + " had died, when a GPU would run no more)";
   if (k.watched < k.launches) head += ", " + number(k.watched) + " of them watched";
-  std::fprintf(stderr, "%s: %s\n", head.c_str(),
-               findings.empty()
-                   ? "nothing found"
-                   : (number(findings.size()) +
-                      (findings.size() == 1 ? " finding" : " findings, perhaps of one cause: begin with the first"))
-                         .c_str());
+  std::fprintf(
+      stderr, "%s: %s\n", head.c_str(),
+      findings.empty()
+          ? "nothing found"
+          : (number(findings.size()) + (findings.size() == 1 ? " finding" : " findings, perhaps of one cause")).c_str());
   const auto range = [](const std::array<int, 2>& lines) {
     return number(static_cast<unsigned>(lines[0])) +
            (lines[0] == lines[1] ? "" : "-" + number(static_cast<unsigned>(lines[1])));

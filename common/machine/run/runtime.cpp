@@ -1,4 +1,5 @@
 // CUDA's runtime for plain .cu files (include/cuda_runtime_api.h): memory, errors, properties, streams and events.
+#include "common/machine/engine/device_memory.hpp"
 #include "common/machine/engine/limits.hpp"
 #include "common/machine/host_memory.hpp"
 #include "common/machine/run/program.hpp"
@@ -19,9 +20,14 @@ cudaError_t wrong(RuleId rule, const std::string& text, Site site, cudaError_t e
   return error;
 }
 
+/// What holds this address, or held it; nothing if it is the host's.
+std::optional<machine::Allocation> find_memory(const void* inside) {
+  return machine::origin_near(reinterpret_cast<std::uintptr_t>(inside), 0);
+}
+
 /// Does the host's call stay in the memory that it names? `device`: it must be a kernel's memory.
 cudaError_t check(const void* at, std::size_t bytes, bool device, const char* does, const char* call, Site site) {
-  const std::optional<MemoryInfo> memory = find_memory(at);
+  const auto memory = find_memory(at);
   if (!memory) {
     if (!device) return cudaSuccess;
     return wrong(RuleId::foreign_memory, std::string(call) + does + "memory of the host where the device's is expected", site);
@@ -29,14 +35,12 @@ cudaError_t check(const void* at, std::size_t bytes, bool device, const char* do
   if (memory->freed)
     return wrong(
         RuleId::use_after_free,
-        std::string(call) + does + name_of(memory->origin) + ", which was freed at " + machine::words(*memory->freed) + ",",
+        std::string(call) + does + name_of(*memory->origin) + ", which was freed at " + machine::words(*memory->freed) + ",",
         site);
-  const std::size_t offset =
-      static_cast<std::size_t>(static_cast<const std::byte*>(at) - static_cast<const std::byte*>(memory->begin));
-  if (offset + bytes > memory->bytes)
+  if (const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(at) + bytes; end > memory->end)
     return wrong(RuleId::out_of_bounds,
-                 std::string(call) + does + number(offset + bytes - memory->bytes) + " bytes past the end of the " +
-                     number(memory->bytes) + " bytes of " + name_of(memory->origin) + ",",
+                 std::string(call) + does + number(end - memory->end) + " bytes past the end of the " +
+                     number(memory->end - memory->begin) + " bytes of " + name_of(*memory->origin) + ",",
                  site);
   return cudaSuccess;
 }
@@ -56,10 +60,10 @@ cudaError_t allocate(void** p, std::size_t bytes, const char* call, bool managed
 cudaError_t release(void* p, const char* call, Site site) {
   if (p == nullptr) return last_error();
   if (free_memory(p, site)) return last_error();
-  const std::optional<MemoryInfo> memory = find_memory(p);
+  const auto memory = find_memory(p);
   if (memory && memory->freed)
     return wrong(RuleId::use_after_free,
-                 std::string(call) + " of " + name_of(memory->origin) + ", which was freed before at " +
+                 std::string(call) + " of " + name_of(*memory->origin) + ", which was freed before at " +
                      machine::words(*memory->freed) + ",",
                  site);
   return wrong(RuleId::bad_argument, std::string(call) + " of what no allocation begins with,", site);
@@ -72,7 +76,7 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   if (const cudaError_t error = check(to, bytes, to_device, " writes ", call, site)) return error;
   if (const cudaError_t error = check(from, bytes, from_device, " reads ", call, site)) return error;
   std::memmove(to, from, bytes);
-  if (find_memory(to)) filled_by_host(to, bytes);
+  filled_by_host(to, bytes);
   return last_error();
 }
 cudaError_t fill(void* to, int value, std::size_t bytes, const char* call, Site site) {
@@ -116,8 +120,8 @@ cudaError_t cudaHostUnregister(void* p, flash::Site site) {
   return flash::unregister_memory(p, site) ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
-  const auto memory = flash::find_memory(p);
-  const bool managed = memory && memory->origin.kind == flash::MemoryKind::managed;
+  const auto memory = flash::plain::find_memory(p);
+  const bool managed = memory && memory->origin->kind == flash::MemoryKind::managed;
   void* const at = const_cast<void*>(p);
   *attributes = {memory ? managed ? cudaMemoryTypeManaged : cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0,
                  memory ? at : nullptr, memory && !managed ? nullptr : at};
@@ -222,8 +226,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   }
   if (reinterpret_cast<std::uintptr_t>(memory) % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
   static auto& names = *new std::list<std::string>;
-  const auto origin = flash::find_memory(memory);
-  const std::string& name = names.emplace_back(origin ? flash::name_of(origin->origin) : "memory of the host");
+  const auto origin = flash::plain::find_memory(memory);
+  const std::string& name = names.emplace_back(origin ? flash::name_of(*origin->origin) : "memory of the host");
   map->map = {static_cast<std::byte*>(memory), name.c_str(), flash::traffic_id(name.c_str()), {1, 1, 1, 1}, {0, 0, 0},
               static_cast<int>(box[1])};
   for (cuuint32_t i = 0; i < rank; ++i) {

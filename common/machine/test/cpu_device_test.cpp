@@ -9,8 +9,6 @@
 namespace flash {
 namespace {
 
-__global__ void store(Tensor<float> out) { out.head(0, 0)(0, static_cast<int>(threadIdx.x)) = 1.0f; }
-
 using Kernel = void (*)(int, float);
 
 /// Whether launch() takes these arguments for such a kernel.
@@ -46,24 +44,6 @@ TEST_CASE("CPU device: memory") {
   CHECK_THROWS_WITH_AS(Buffer(*cpu, std::size_t{1} << 60), doctest::Contains("a buffer needs 1.0 EiB of main memory; "),
                        DeviceError);
   CHECK_THROWS_AS(cpu->time([] {}, 1), DeviceError);
-}
-
-TEST_CASE("CPU device: launches and counts") {
-  const auto cpu = open_cpu();
-  Buffer buffer(*cpu, 8);
-  const TensorRef ref{buffer.data(), "out", Dtype::fp32, {1, 1, 1, 2}, {2, 2, 2, 1}};
-  const auto run = [&](unsigned threads) {
-    cpu->run([&] { launch("store", {dim3(1), dim3(threads)}, store, view<float>(ref)); });
-  };
-  cpu->reset_counters();
-  run(2);
-  const Counters counters = cpu->counters();
-  REQUIRE(counters.traffic.size() == 1);
-  CHECK(counters.traffic[0].tensor == "out");
-  CHECK(counters.traffic[0].written_bytes == 8);
-  CHECK(counters.traffic[0].written_sectors == 1);
-  CHECK(options().count == false);
-  CHECK_THROWS_WITH_AS(run(3), doctest::Contains("out[b=0, h=0](0, 2) is outside"), KernelError);
 }
 
 }  // namespace flash

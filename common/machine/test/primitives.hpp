@@ -1,6 +1,7 @@
 // The list of primitive kernels, for the tests of both backends.
 #pragma once
 
+#include <random>
 #include <vector>
 
 namespace flash {
@@ -14,6 +15,13 @@ struct Primitive {
 };
 
 constexpr int primitive_inputs = 1024;
+
+inline std::vector<unsigned> random_words(unsigned seed, int count) {
+  std::mt19937 generator(seed);
+  std::vector<unsigned> words(static_cast<std::size_t>(count));
+  for (unsigned& word : words) word = static_cast<unsigned>(generator());
+  return words;
+}
 
 const std::vector<Primitive>& cpu_primitives();
 const std::vector<Primitive>& gpu_primitives();

@@ -1,7 +1,6 @@
 // Every primitive on a GPU, word by word against the simulator. Exit code 77, "skipped", where no GPU answers.
 #include "common/machine/device.hpp"
 #include "common/machine/test/primitives.hpp"
-#include "common/machine/test/random_words.hpp"
 
 #include <cstdio>
 #include <exception>

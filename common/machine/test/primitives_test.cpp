@@ -2,7 +2,6 @@
 #include "common/machine/test/primitives.hpp"
 #include "common/machine/cpu/options.hpp"
 #include "common/machine/test/expectations.hpp"
-#include "common/machine/test/random_words.hpp"
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,6 @@
 #include "common/machine/cpu/options.hpp"
 #include "common/machine/device.hpp"
 #include "common/machine/test/primitives.hpp"
-#include "common/machine/test/random_words.hpp"
 
 #include <doctest/doctest.h>
 

@@ -90,7 +90,7 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 0 --counts (?s)cu:1: warning: format '%d' expects.*cu:2: warning: too many ;; __global__ void k(int*) { printf("%d", 1.0);\nprintf("a", 1); }
 0 --counts (?s)cu:2: warning: .*'if'.*cu:3: .*no effect.*cu:4: .*not call.*cu:5: .*result of __shfl.*cu:6: .*'s' is used uninit.*\n +6 \| s \+= i;\n ;; __global__ void k(int* x) { int i = threadIdx.x, s;\nif (i > 3);\nx[i] == 1;\n__syncthreads;\n__shfl_sync(~0, i, 1);\ns += i;\nx[i] = s; }
 1 --strict \[same_value\] .*, but each time the same value ;; __global__ void k(int* x) { *x = 5; }
-0 --counts remark \[divergent_barrier\] .* wait in __syncthreads at \S*x.cu:2, the rest exited ;; __global__ void k(int*) { for (int d = 16; d > 0; d /= 2) if (threadIdx.x < d)\n__syncthreads(); }
+0 --counts remark \[divergent_barrier\] undefined in CUDA, .* wait in __syncthreads at \S*x.cu:2, the rest exited ;; __global__ void k(int*) { for (int d = 16; d > 0; d /= 2) if (threadIdx.x < d)\n__syncthreads(); }
 0 --counts nothing found\n  cuda ;; __global__ void k(int* x) { if (threadIdx.x > 3) return; __syncthreads(); x[threadIdx.x] = 1; }
 0 --counts \Akernel k.*nothing ;; int f(int x) { return x; }\n__device__ double f(double x) { return x; }\nvoid k(int*, int);\n__global__ void k(int* x) { *x = f(1.0); }
 1 --counts or an index far outside of cudaMalloc at .*x.cu:2 ;; __global__ void k(int* x) { x[1'000'000'000'000] = 5; }
@@ -111,6 +111,8 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 1 --strict divergent barrier: threads 0..3 wait in __syncthreads at \S*x.cu:2, threads 4..31 wait in __syncthreads at \S*x.cu:2\n ;; __global__ void k(int*) {\nif (threadIdx.x < 4) __syncthreads(); else __syncthreads(); }
 1 --counts \[endless_loop\] .*x.cu:2\n ;; __global__ void k(int*) {\nwhile (true) printf(""); }
 1 --strict divergent .* called from \S*x.cu:4\n( +\d \| .*\n){4} ;; __device__ void f() { __syncthreads(); }\n__device__ void g() {\n__syncthreads(); }\n__global__ void k(int*) { if (threadIdx.x) f(); else g(); }
+1 --counts \[race\] \S*x.cu:7 writes and \S*x.cu:10 reads the same shared ;; #include <cuda/pipeline>\n#include <cooperative_groups.h>\n__global__ void k(int* x) { __shared__ int s[32]; auto block = cooperative_groups::this_thread_block(); int sum = 0;\n__shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 1> state; auto pipe = cuda::make_pipeline(block, &state);\nfor (int i = 0; i < 2; ++i) {\npipe.producer_acquire();\ncuda::memcpy_async(block, s, x, 128, pipe); pipe.producer_commit();\npipe.consumer_wait();\npipe.consumer_release();\nsum += s[31 - threadIdx.x]; }\n__syncthreads(); x[threadIdx.x] = sum; }
+1 --counts (?s)\[unwritten_read\] \S*x.cu:2.*\[race\] \S*x.cu:3 writes .*\[unwritten_read\] \S*x.cu:4 ;; __global__ void k(int* x) { __shared__ int n, s[32];\n*x = n;\ns[threadIdx.x] = 1;\nx[threadIdx.x] = s[31 - threadIdx.x]; }
 1 --counts wait in __syncthreads at \S*x.cu:\d\n ;; __global__ void k(int*) {\nif (threadIdx.x % 2) __syncthreads();\nelse __syncthreads(); }
 """
 
@@ -188,6 +190,8 @@ int main() {
         atomic = atomic.replace("atomicAdd(&arrived, 0)", "arrived.load(cuda::memory_order_acquire)")
         for right, wrong in (
             (launch, ("  __threadfence();\n  atomic", "  atomic")),
+            (launch, ("  __threadfence();\n  atomic", "  __threadfence_block();\n  atomic")),
+            (launch, ("atomicAdd(&arrived, 1)", "atomicAdd_block(&arrived, 1)")),
             (flag, ("{}\n  __threadfence();", "{}")),
             (atomic, ("_acquire", "_relaxed")),
             (atomic, ("_release", "_relaxed")),
@@ -195,7 +199,8 @@ int main() {
             self.assertEqual(common_run(self.file(right))[0], 0)
             code, _, err = common_run(self.file(right.replace(*wrong)))
             self.assertEqual(code, 1)
-            self.assertRegex(err, r"\[race\] .* writes and .* reads the same global memory")
+            self.assertRegex(err, r"race\] .* writes and .* the same global memory")
+            self.assertEqual(wrong[1].startswith("atomicAdd_block"), "an atomic of one block" in err)
         self.assertRegex(
             common_run(self.file(launch.replace("4, 1", "200, 1")))[2], r"\[deadlock\] .*only 128 are resident at once.*x.cu:6\n"
         )

@@ -1,7 +1,6 @@
 // What FLASH_SIMT_TRACE writes of a kernel that has a producer warp and a ring, and what it leaves alone.
 #include "common/machine/hopper.cuh"
 #include "common/machine/test/primitives.hpp"
-#include "common/machine/test/random_words.hpp"
 #include "common/machine/test/zoo.hpp"
 
 #include <algorithm>

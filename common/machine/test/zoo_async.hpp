@@ -19,6 +19,4 @@ struct AsyncCase {
   const char* file = "";  ///< that has the line `// BUG name`
 };
 
-std::vector<AsyncCase> async_cases();
-
 }  // namespace flash

@@ -1,14 +1,32 @@
-// The simulator on every hazard of zoo_async.hpp: it names the line of each mistake, in every order of threads, and is silent about the twin.
-#include "common/machine/test/zoo_async.hpp"
+// The simulator on every hazard of zoo_async_*.cuh: it names the line of each mistake, in every order of threads, and is silent about the twin.
 #include "common/machine/cpu/findings.hpp"
 #include "common/machine/device.hpp"
 #include "common/machine/test/zoo.hpp"
+#include "common/machine/test/zoo_async_copies.cuh"
+#include "common/machine/test/zoo_async_loads.cuh"
+#include "common/machine/test/zoo_async_rings.cuh"
+#include "common/machine/test/zoo_async_wgmma.cuh"
 
 #include <algorithm>
 #include <new>
 
 namespace flash {
 namespace {
+
+std::vector<AsyncCase> async_cases() {
+  std::vector<AsyncCase> all;
+  const auto add = [&](const char* file, std::vector<AsyncCase> cases) {
+    for (AsyncCase& each : cases) {
+      each.file = file;
+      all.push_back(each);
+    }
+  };
+  add("zoo_async_loads.cuh", load_cases());
+  add("zoo_async_rings.cuh", ring_cases());
+  add("zoo_async_copies.cuh", copy_cases());
+  add("zoo_async_wgmma.cuh", wgmma_cases());
+  return all;
+}
 
 /// Everything that a launch says, "" if nothing.
 std::string said(void (*launch_case)(void*), Order order, std::uint64_t seed, bool watch = true) {

@@ -1,5 +1,4 @@
 // Launches that no GPU takes, stacks that overflow, what kernels print.
-#include "common/machine/cpu/print.hpp"
 #include "common/machine/test/zoo.hpp"
 
 #include <cstdio>
@@ -40,16 +39,6 @@ __global__ void template_tile(int* out) {
   words[threadIdx.x] = 1;
   out[threadIdx.x] = words[threadIdx.x];
 }
-std::string refusal_of(std::size_t shared_bytes, void (*kernel)(int*)) {
-  std::vector<int> out(4);
-  try {
-    launch("zoo", {dim3(1), dim3(4), shared_bytes}, kernel, out.data());
-  } catch (const KernelError& error) {
-    return std::string(error.rule) + ": " + error.what();
-  }
-  return "";
-}
-
 // Indices known only at run time keep the compiler from making these arrays smaller, and volatile from making the recursion a loop.
 __attribute__((noinline)) int deep(volatile int* levels) {
   volatile char frame[2000];
@@ -88,6 +77,8 @@ TEST_CASE("zoo: launches that the target cannot hold") {
 
 #if defined(__ELF__)
 TEST_CASE("zoo: more static shared memory than a kernel may have") {
+  std::vector<int> out(4);
+  const auto refusal_of = [&](std::size_t bytes, auto kernel) { return report(4, bytes, kernel, out.data()); };
   CHECK_REPORT(refusal_of(0, static_tile), "kernel zoo: 53248 bytes of static shared memory (", "tile 49152",
                "CUDA allows a kernel 49152");
   CHECK(refusal_of(0, template_tile<12 * 1024>) == "");

@@ -19,14 +19,6 @@ using Memory = RaceMemory;
 __device__ inline int me() { return static_cast<int>(threadIdx.x); }
 
 template <bool wrong>
-__global__ void missing_syncwarp(Memory* m) {
-  __shared__ float row[32];
-  row[me()] = m->in[me()];  // BUG missing_syncwarp, write
-  if (!wrong) __syncwarp();
-  m->out[me()] = row[31 - me()];  // BUG missing_syncwarp, read
-}
-
-template <bool wrong>
 __global__ void shuffle_as_fence(Memory* m) {
   __shared__ float row[32];
   row[me()] = m->in[me()];  // BUG shuffle_as_fence, write
@@ -45,35 +37,11 @@ __global__ void half_syncwarp(Memory* m) {
 }
 
 template <bool wrong>
-__global__ void global_update(Memory* m) {
-  if (!wrong) atomicAdd(&m->out[0], m->in[me()]);
-  if (wrong) m->out[0] += m->in[me()];  // BUG global_update, write
-}
-
-/// One thread in each of two blocks.
-template <bool wrong>
-__global__ void between_blocks(Tensor<float> out) {
-  if (!wrong) atomicAdd(out.head(0, 0).address(0, 0), 1.0f);
-  if (wrong) out.head(0, 0)(0, 0) += 1.0f;  // BUG between_blocks, write
-}
-
-template <bool wrong>
 __global__ void missing_barrier(Memory* m) {
   const SharedMatrix<float> tile{dynamic_shared<float>(128), 2, 64, 64};
   tile(me() / 64, me() % 64) = m->in[me()];  // BUG missing_barrier, write
   if (!wrong) __syncthreads();
   m->out[me()] = tile(1 - me() / 64, 63 - me() % 64);  // BUG missing_barrier, read
-}
-
-template <bool wrong>
-__global__ void missing_second_barrier(Memory* m) {
-  float* const tile = dynamic_shared<float>(128);
-  for (int i = 0; i < 3; ++i) {
-    tile[me()] = m->in[128 * i + me()];  // BUG missing_second_barrier, write
-    __syncthreads();
-    m->out[128 * i + me()] = tile[127 - me()];  // BUG missing_second_barrier, read
-    if (!wrong) __syncthreads();
-  }
 }
 
 template <bool wrong>
@@ -84,17 +52,6 @@ __global__ void ldmatrix_too_early(Memory* m) {
   unsigned r[1];
   ldmatrix_x1_trans(r, words + me() % 8 * 4);  // BUG ldmatrix_too_early, read
   m->out[me()] = __uint_as_float(r[0]);
-}
-
-/// Each block leaves a number; the block that comes last adds them up. An atomic alone orders nothing.
-template <bool wrong>
-__global__ void last_block(Memory* m) {
-  m->in[blockIdx.x] = 1.0f;  // BUG last_block, write
-  if (!wrong) __threadfence();
-  if (atomicAdd(&m->arrived, 1u) == gridDim.x - 1) {
-    if (!wrong) __threadfence();
-    for (unsigned i = 0; i < gridDim.x; ++i) m->out[0] += m->in[i];  // BUG last_block, read
-  }
 }
 
 /// Each block reads what the one before it has written.
@@ -166,15 +123,11 @@ struct Entry {
 };
 #define BOTH(kernel) #kernel, kernel < true>, kernel < false>
 const Entry entries[] = {
-    {BOTH(missing_syncwarp), 1, 32},
     {BOTH(missing_syncwarp_pairs), 1, 32},
     {BOTH(shuffle_as_fence), 1, 32},
     {BOTH(half_syncwarp), 1, 32},
-    {BOTH(global_update), 1, 32},
     {BOTH(missing_barrier), 1, 128},
-    {BOTH(missing_second_barrier), 1, 128},
     {BOTH(ldmatrix_too_early), 1, 32},
-    {BOTH(last_block), 64, 1},
     {"missing_release", missing_release, in_turn, 64, 1},
     {"missing_acquire", missing_acquire, in_turn, 64, 1},
     {BOTH(released_too_early), 64, 64},
@@ -186,7 +139,7 @@ const Entry entries[] = {
 }  // namespace
 
 std::vector<RaceCase> race_cases() {
-  std::vector<RaceCase> cases{{"between_blocks", true}, {"between_blocks", false}};
+  std::vector<RaceCase> cases;
   for (const Entry& each : entries) {
     if (each.wrong != nullptr) cases.push_back({each.name, true});
     cases.push_back({each.name, false});
@@ -199,10 +152,6 @@ void run_race_case(const RaceCase& which) {
   const std::unique_ptr<Device> device = open_cpu();
   const Buffer buffer(*device, sizeof(Memory));
   Memory* const memory = new (buffer.data()) Memory;
-  const TensorRef out{memory->out, "out", Dtype::fp32, {1, 1, 1, 1}, {1, 1, 1, 1}};
-  if (which.name == "between_blocks")
-    launch("between_blocks", {dim3(64), dim3(1)}, which.is_bug ? between_blocks<true> : between_blocks<false>,
-           view<float>(out));
   for (const Entry& each : entries) {
     if (each.name == which.name)
       launch(each.name, {dim3(each.blocks), dim3(each.threads), 20480}, which.is_bug ? each.wrong : each.right, memory);

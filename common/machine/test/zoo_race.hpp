@@ -10,7 +10,6 @@ namespace flash {
 struct RaceMemory {
   alignas(16) float in[1024] = {};
   alignas(16) float out[1024] = {};
-  unsigned arrived = 0;
   int turn = 0;
 };
 

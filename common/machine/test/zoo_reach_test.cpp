@@ -1,4 +1,4 @@
-// Kernels that reach for memory that is not theirs: a tensor's past its view, another thread's local variables, the simulator's, the host's.
+// Kernels that reach for memory that is not theirs: another thread's local variables, the simulator's, the host's.
 #include "common/machine/device.hpp"
 #include "common/machine/engine/worker.hpp"
 #include "common/machine/hopper.cuh"
@@ -12,56 +12,6 @@ namespace flash {
 namespace {
 
 __device__ inline int me() { return static_cast<int>(threadIdx.x); }
-
-// ---- a tensor past its view --------------------------------------------------------------------------------------------------------
-
-__global__ void read_past_view(Tensor<const float> S, Tensor<float> P) {
-  P.head(0, 1)(0, me()) = S.data[32 + 8 * 2 + me()];  // BUG read past view
-}
-__global__ void write_past_view(Tensor<float> P) {
-  P.data[me()] = 1.0f;  // BUG write past view
-}
-
-/// What a view has announced may be accessed once.
-__global__ void read_twice(Tensor<const float> S, Tensor<float> P) {
-  const float first = S.head(0, 0)(0, 0);
-  P.head(0, 0)(0, 0) = first + S.data[0];  // BUG read twice
-}
-__global__ void write_what_was_read(Tensor<float> P) {
-  const float* const first = P.data;
-  const float read = P.head(0, 0)(0, 0);
-  *const_cast<float*>(first) = read + 1.0f;  // BUG write what was read
-}
-__global__ void vector_past_view(Tensor<float> L) {
-  L.data[3] = 1.0f;  // BUG vector past view
-}
-__global__ void atomic_past_view(Tensor<float> P) {
-  atomicAdd(P.data + 9, 1.0f);  // BUG atomic past view
-}
-__global__ void atomic_past_view_right(Tensor<float> P) {
-  atomicAdd(P.head(0, 0).address(1, 1), 1.0f);
-  atomic_add4(P.head(0, 0).address(1, 4), make_float4(1.0f, 2.0f, 3.0f, 4.0f));
-  store4(P.head(0, 0).address(0, 4), P.head(0, 0).as<float4>(1, 4));
-}
-/// The address that a view gives out is for atomics.
-__global__ void atomic_at_address(Tensor<float> P, bool atomic) {
-  float* const p = P.head(0, 0).address(1, 1);
-  atomic ? static_cast<void>(atomicAdd(p, 1.0f)) : static_cast<void>(*p = 1.0f);  // BUG atomic at address
-}
-__global__ void copy_past_view(Tensor<const float> S) {
-  cp_async<16>(dynamic_shared<float>(64), S.data);  // BUG copy past view
-  cp_async_wait_all();
-}
-__global__ void bulk_past_view(Tensor<float> P) {
-  float* const tile = dynamic_shared<float>(64);
-  if (me() == 0) {
-    tile[0] = tile[1] = tile[2] = tile[3] = 0.0f;
-    fence_proxy_async();
-    bulk_store(P.data, tile, 16);  // BUG bulk past view
-    bulk_commit();
-    bulk_wait<0>();
-  }
-}
 
 // ---- other threads, the simulator, the host ------------------------------------------------------------------------------------------
 
@@ -101,10 +51,6 @@ __global__ void host_heap(Hidden hidden, Tensor<float> P) {
 }
 /// A plain pointer among the parameters says that this memory is accessed without a view.
 __global__ void plain_pointer(const float* values, Tensor<float> P) { P.head(0, 0)(0, me()) = values[me()]; }
-__global__ void beside_plain_pointer(const float* values, Tensor<float> P) {
-  P.data[0] = values[0];  // BUG beside plain pointer
-}
-
 __global__ void past_the_end(const float* values, Tensor<float> P, int first) {
   P.head(0, 0)(0, me()) = values[first + me()];  // BUG past the end
 }
@@ -139,29 +85,6 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("zoo: a tensor's memory without its view") {
-  Fixture f;
-  CHECK(report(1, 0, read_past_view, f.S, f.P)
-            .find("without_view: kernel zoo, block (0,0,0), thread (0,0,0): reads S[b=0, h=1](2, 0) without its view: "
-                  "nothing counts that; use S(i, j) at ") == 0);
-  CHECK_REPORT(report(1, 0, read_past_view, f.S, f.P), "use S(i, j) at ", BUG("read past view"));
-  CHECK_REPORT(report(1, 0, write_past_view, f.P),
-               "writes P[b=0, h=0](0, 0) without its view: nothing counts that; use P(i, j) at ", BUG("write past view"));
-  CHECK_REPORT(report(1, 0, read_twice, f.S, f.P), "reads S[b=0, h=0](0, 0) without its view", BUG("read twice"));
-  CHECK_REPORT(report(1, 0, write_what_was_read, f.P), "writes P[b=0, h=0](0, 0) without its view", BUG("write what was read"));
-  CHECK_REPORT(report(1, 0, atomic_past_view, f.P), "P[b=0, h=0](1, 1) without its view", BUG("atomic past view"));
-  CHECK(report(4, 0, atomic_past_view_right, f.P) == "");
-  CHECK_REPORT(report(1, 0, atomic_at_address, f.P, false), "writes P[b=0, h=0](1, 1) without its view",
-               BUG("atomic at address"));
-  CHECK(report(1, 0, atomic_at_address, f.P, true) == "");
-  CHECK_REPORT(report(1, 256, copy_past_view, f.S), "reads S[b=0, h=0](0, 0) without its view", BUG("copy past view"));
-  CHECK_REPORT(report(1, 256, bulk_past_view, f.P), "writes P[b=0, h=0](0, 0) without its view", BUG("bulk past view"));
-
-  const TensorRef L_ref{f.p.data(), "L", Dtype::fp32, {1, 2, 4, 1}, {8, 4, 1, 1}};
-  CHECK_REPORT(report(1, 0, vector_past_view, view<float>(L_ref)),
-               "writes L[b=0, h=0](3) without its view: nothing counts that; use L(i) at ", BUG("vector past view"));
-}
-
 TEST_CASE("zoo: memory of other threads and of the simulator") {
   Fixture f;
   const std::vector<float> values(4, 1.0f);
@@ -189,9 +112,6 @@ TEST_CASE("zoo: memory of the host") {
   CHECK(report(4, 0, host_heap, Hidden{table}, f.P) == "");
   CHECK(report(4, 0, plain_pointer, values.data(), f.P) == "");
   CHECK(report(4, 0, plain_pointer, static_cast<const float*>(f.s.data()), f.P) == "");
-  for (const float* pointer : {values.data(), static_cast<const float*>(f.s.data())})
-    CHECK_REPORT(report(4, 0, beside_plain_pointer, pointer, f.P), "writes P[b=0, h=0](0, 0) without its view",
-                 BUG("beside plain pointer"));
 }
 
 TEST_CASE("zoo: past the end of what a plain pointer points to") {

@@ -98,22 +98,19 @@ std::string product_report(const Mistakes& m) { return report(128, shared_bytes,
 TEST_CASE("zoo: wgmma") {
   CHECK(product_report({}) == "");
   CHECK(out[77] == 16.0f);
-  CHECK_REPORT(product_report({.row = 4}),
-               "wgmma: an operand at byte 512 of shared memory: its tile must begin at a multiple of 1024 at ", BUG("product"));
-  CHECK_REPORT(product_report({.k = 4}), "wgmma: an operand leaves dynamic shared memory at byte 16640 at ", BUG("product"));
+  CHECK_REPORT(product_report({.row = 4}), "misaligned: ", BUG("product"));
+  CHECK_REPORT(product_report({.k = 4}), "out_of_bounds: ", BUG("product"));
   CHECK_REPORT(product_report({.other_k = 5}), "warpgroup: ", BUG("product"));
-  CHECK_REPORT(product_report({.threads = 96}),
-               "the block ends, and only 3 of the 4 warps of the warpgroup took part in this wgmma at ", BUG("product"));
-  CHECK_REPORT(report(64, shared_bytes, product, Mistakes{}, out.data()),
-               "wgmma needs a warpgroup of 128 threads: the block has only 64 at ", BUG("product"));
+  CHECK_REPORT(product_report({.threads = 96}), "warpgroup: ", BUG("product"));
+  CHECK_REPORT(report(64, shared_bytes, product, Mistakes{}, out.data()), "warpgroup: ", BUG("product"));
 }
 
 TEST_CASE("zoo: two products of a warpgroup") {
   CHECK(report(128, shared_bytes, two_products, -1, false, out.data()) == "");
   CHECK(out[99] == 32.0f);
   CHECK_REPORT(report(128, shared_bytes, two_products, 7, false, out.data()), "warpgroup: ");
-  CHECK_REPORT(report(128, shared_bytes, two_products, -1, true, out.data()), "wgmma: the product at ", BUG("first of two"),
-               " has these accumulators in another shape at ", BUG("other shape"));
+  CHECK_REPORT(report(128, shared_bytes, two_products, -1, true, out.data()), "bad_argument: ", BUG("first of two"),
+               BUG("other shape"));
   unsigned low = 0;
   CHECK_REPORT(report(1, shared_bytes, tile_elsewhere, reinterpret_cast<const __half*>(in.data()), &low),
                "out_of_bounds: ", BUG("tile elsewhere"));

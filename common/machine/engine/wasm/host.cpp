@@ -14,9 +14,8 @@ void prepare_context(Context& context, std::byte* stack, std::size_t bytes, void
 SignalHandler::SignalHandler(void (*)(const Signal&)) {}
 SignalHandler::~SignalHandler() = default;
 
-struct SignalStack::Impl {};
-SignalStack::SignalStack() : impl_(nullptr) {}
-SignalStack::~SignalStack() { delete impl_; }
+SignalStack::SignalStack() = default;
+SignalStack::~SignalStack() = default;
 
 StallTimer::StallTimer(int) {}
 StallTimer::~StallTimer() = default;
