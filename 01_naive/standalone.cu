@@ -5,8 +5,8 @@
 //   O = P V                           [N, N] x [N, d]
 //
 // Q, K, V and O are [heads, N, d] in fp32, row after row, with d = 64. They are in HBM, the memory
-// of the GPU, and so is S, [heads, N, N], which P overwrites. FlashAttention will do
-// without that matrix, which does not fit for long sequences.
+// of the GPU, and so is S, [heads, N, N], which P overwrites. FlashAttention will do without that
+// matrix, which does not fit for long sequences.
 //
 // CUDA in short: kernel<<<grid, block>>>(...) runs a __global__ function once per thread, and
 // blockIdx and threadIdx tell a thread which one it is. The threads of a block share __shared__

@@ -1,6 +1,6 @@
 // 04 FlashAttention-1: the words in which its steps are written. One thread owns a row: the row's
 // statistics and, from step 3 on, tiles that a block loads and the thread's arithmetic, four
-// columns at a time. Chapter 05 and step 1 of 06 use tiles and arithmetic.
+// columns at a time. Chapter 05 uses both, step 1 of 06 the arithmetic.
 #pragma once
 
 #include "common/parts/kernel.cuh"

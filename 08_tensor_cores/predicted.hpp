@@ -139,7 +139,7 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
   const bool two_kernels = step == "seven_products", halved = step == "halves" || step == "staggered";
   const bool divided = step == "divided", ordered = step == "ordered" || divided, relay = step == "relay";
   const bool hopper = step == "warpgroups" || step == "ring" || step == "bulk" || ordered || step == "lead" ||
-                      step == "general" || step == "options_lead";
+                      step == "early" || step == "general" || step == "options_lead";
   const Visits v = hopper ? visits_by_tma(p, choice.tiles) : visits(p, choice.tiles),
                of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
@@ -246,7 +246,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   if (v.name == std::string_view("options_lead") && pass == Pass::backward)
     return {predicted_options_backward(p, choice, /*hopper=*/true)};
   for (const std::string_view step : {"seven_products", "five_products", "halves", "staggered", "warpgroups", "ring", "bulk",
-                                      "lead", "general", "options_lead", "ordered", "relay", "divided"}) {
+                                      "lead", "early", "general", "options_lead", "ordered", "relay", "divided"}) {
     if (v.name != step) continue;
     if (pass == Pass::backward) return {predicted_backward(step, p, choice, subgroups_of(v, p))};
     return predicted_options(p, choice, limits);

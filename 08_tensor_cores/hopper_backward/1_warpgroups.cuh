@@ -28,12 +28,12 @@
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128: a block holds whole rows of dK and
 //   dV. more/relay.cuh takes wider heads. Needs sm_90a.
 //
-// Map of this folder: after ../backward and ../hopper_forward, steps 1 to 4 in their order; 4 is
+// Map of this folder: after ../backward and ../hopper_forward, steps 1 to 5 in their order; 5 is
 // the fastest. shapes.hpp has their tile sizes. In more/, general is step 4 for biases and any
 // scale, options for windows, softcaps and sequences, ordered is step 3 by turns, divided is
 // ordered for few blocks, relay is for wide heads. In ../parts
 //   panels_backward.cuh   first: a block's KeyWork, shared memory and loads; P
-//   share_of_dQ.cuh       steps 1 to 3: dQ by all warpgroups; whole_dQ.cuh: step 4, dQ by one
+//   share_of_dQ.cuh       steps 1 to 3: dQ by all warpgroups; whole_dQ.cuh: from 4 on, by one
 //   panels.cuh            tiles, products, rings, as in ../hopper_forward
 //   query_stats.cuh       L and D of a tile, dS
 //   prepare.cuh, sum_of_dQ.cuh   the kernels before and after; tiles of queries, dQ_accum

@@ -10,7 +10,7 @@
 //
 // New since step 1, with the same tiles and order of products:
 // - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile
-//   into rings (produce() of panels_backward.cuh). It waits for "empty", the consumers wait for
+//   into rings (parts/produce.cuh). It waits for "empty", the consumers wait for
 //   "full" (Hopper forward, step 3).
 // - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that
 //   each thread gets at launch.
@@ -26,6 +26,7 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
+#include "08_tensor_cores/parts/produce.cuh"
 #include "08_tensor_cores/parts/share_of_dQ.cuh"
 
 namespace flash::tensor_cores::hopper_backward_2 {

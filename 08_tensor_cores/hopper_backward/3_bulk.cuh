@@ -24,6 +24,7 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
+#include "08_tensor_cores/parts/produce.cuh"
 #include "08_tensor_cores/parts/share_of_dQ.cuh"
 
 namespace flash::tensor_cores::hopper_backward_3 {

@@ -35,6 +35,7 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
+#include "08_tensor_cores/parts/produce.cuh"
 #include "08_tensor_cores/parts/whole_dQ.cuh"
 
 namespace flash::tensor_cores::hopper_backward_4 {
@@ -239,14 +240,8 @@ void start(Shape, const Attention& a) {
   });
 }
 
-const Variant variant = [] {
-  Variant step = hopper_backward_step<warpgroup_shapes<BackwardShape>>(
-      "lead", "one warpgroup makes dQ, the other runs ahead");
-  step.fastest = [](const FullProblem& p, Pass pass) {
-    return pass == Pass::backward && which_backward(p) == "lead";
-  };
-  return step;
-}();
+const Variant variant = hopper_backward_step<warpgroup_shapes<BackwardShape>>(
+    "lead", "one warpgroup makes dQ, the other runs ahead");
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_4

@@ -23,7 +23,7 @@ inline std::string_view which_backward(const FullProblem& p) {
   if (!p.is_plain()) return "options_lead";
   const bool shared_keys = p.causal && p.group_size() > 1;  // whether heads share keys under a mask
   if (p.d > 64 && shared_keys) return "ordered";
-  return (features_of(p) & ~plain_problem) == Features::none ? "lead" : "general";
+  return (features_of(p) & ~plain_problem) == Features::none ? "early" : "general";
 }
 
 /// A step of the ladder.

@@ -43,8 +43,8 @@ BackwardMaps backward_maps(const Attention& a) {
 // ---- Tiles -------------------------------------------------------------------------------------
 
 /// The shared memory of a block: tiles, then mbarriers. L is loaded with Q and D with dO, on the
-/// same mbarriers (alignas: as in panels_forward.cuh). `warpgroups` initialises `empty` too, but
-/// nobody waits for it: there a barrier says so.
+/// same mbarriers (alignas: as in panels_forward.cuh). Not all steps use all: `warpgroups` has a
+/// barrier instead of `empty`, and `early` has no use for full_K and full_V.
 template <class T, int Width, int Br, int Bc, int Stages, int DSStages>
 struct BackwardShared {
   using QTile = PanelTile<T, Br, Width>;
@@ -93,30 +93,6 @@ struct BackwardShared {
     bulk_load(L_and_D[stage] + Br, L_and_D_all.head(b, h).address(1, query0), 4 * Br, full);
   }
 };
-
-/// One thread: loads tiles of queries, each as soon as its buffer is empty.
-template <class T, class Shape, class Work>
-__device__ void produce_queries(Shared<T, Shape>& shared, const BackwardMaps& maps,
-                                const Problem& problem, const Tensor<const float>& L_and_D,
-                                const Work& work) {
-  PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(problem, at), state.next()) {
-    // Write after read: no consumer still reads the previous tiles.
-    wait_empty(shared.empty[state.stage()], state.parity());
-    shared.load_Q(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
-    shared.load_dO(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
-  }
-}
-
-/// From `ring` on, one thread: K and V, then the queries.
-template <class T, class Shape, class Work>
-__device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& L_and_D, const Work& work) {
-  shared.load_KV(maps, work.b, work.kv_head, work.key0);
-  produce_queries<T, Shape>(shared, maps, problem, L_and_D, work);
-}
 
 /// Stores a left operand from registers to 16 rows of a tile: four 8 x 8 matrices at a time,
 /// without bank conflicts.

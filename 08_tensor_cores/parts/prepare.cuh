@@ -4,6 +4,7 @@
 
 #include "08_tensor_cores/parts/accumulators.cuh"
 #include "08_tensor_cores/parts/launch_backward.cuh"
+#include "common/machine/hopper.cuh"
 
 #include <bit>
 
@@ -68,12 +69,15 @@ __device__ void clear_rows(const Matrix<float>& dQ_accum, int block) {
 
 /// Computes D and stores it next to L; a query that sees no key, or that only pads the last tile,
 /// gets L = inf, which makes its P 0. Clears dQ_accum on demand.  Grid: B*H * blocks of a head.
-template <class T, int Width, bool LInPowersOf2>
+/// NextIsEarly: the step's kernel may begin while this one ends.
+template <class T, int Width, bool LInPowersOf2, bool NextIsEarly>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(Problem problem, Tensor<const T> O_all, Tensor<const T> dO_all,
                    Tensor<const float> L_all, Tensor<float> L_and_D_all, Tensor<float> dQ_accum_all,
                    bool clear_dQ_accum) {
+  if constexpr (NextIsEarly) griddepcontrol_launch_dependents();
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
+  static_assert(ROW_BLOCK % ROWS == 0, "blocks fill the padded rows of L, D and dQ_accum");
   const BlockOfHead block(problem.B * problem.H);
   const int b = block.head / problem.H, h = block.head % problem.H;
   const int i = block.index * ROWS + threadIdx.x / LANES, chunk = threadIdx.x % LANES,
@@ -103,14 +107,15 @@ BackwardTensors<T> tensors_of(const Attention& a) {
 }
 
 /// L, or L log2(e), and D, before the step's kernel. Clears `dQ_accum` unless it is null.
-template <class T, int Width, bool LInPowersOf2 = false>
+template <class T, int Width, bool LInPowersOf2 = false, bool NextIsEarly = false>
 BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   const Problem& p = a.problem;
   const TensorRef& L_and_D = a.workspace("LD");
   const int rows = static_cast<int>(L_and_D.shape[3]);
   const unsigned blocks = blocks_of_prepare<Width>(rows) * static_cast<unsigned>(p.B * p.H);
-  launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)}, prepare_kernel<T, Width, LInPowersOf2>,
-         p, view<const T>(a.O), view<const T>(a.dO), view<const float>(a.L), view<float>(L_and_D),
+  launch("prepare", {dim3(blocks), dim3(PREPARE_THREADS)},
+         prepare_kernel<T, Width, LInPowersOf2, NextIsEarly>, p, view<const T>(a.O),
+         view<const T>(a.dO), view<const float>(a.L), view<float>(L_and_D),
          view<float>(dQ_accum == nullptr ? L_and_D : *dQ_accum), dQ_accum != nullptr);
   return tensors_of<T>(a);
 }

@@ -36,8 +36,9 @@ __device__ void convert_rows(const Matrix<T>& dQ, const Matrix<const float>& dQ_
   }
 }
 
-/// A thread takes 8 columns of rows g and g + 8 of 16.  Grid: B*H * blocks of a head.
-template <class T, int Width>
+/// A thread takes 8 columns of rows g and g + 8 of 16. Early: it may begin while the step's kernel
+/// ends.  Grid: B*H * blocks of a head.
+template <class T, int Width, bool Early>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all) {
   constexpr int CHUNKS = Width / 8;
@@ -46,6 +47,8 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   const int index = block.index * PREPARE_THREADS + threadIdx.x;
   const int chunk = index % CHUNKS, g = index / CHUNKS % 8, row_group = index / CHUNKS / 8;
   if (16 * row_group + g >= problem.Nq || 8 * chunk >= problem.d) return;
+  // Read after write: the step's kernel has added everything.
+  if constexpr (Early) griddepcontrol_wait();
   convert_rows<Width>(dQ_all.head(b, h), dQ_accum_all.head(b, h), problem.scale, 16 * row_group,
                       row_group, g, chunk);
 }
@@ -56,12 +59,13 @@ inline unsigned blocks_of_convert(const Attention& a, int width) {
                     PREPARE_THREADS);
 }
 
-template <class T, int Width>
+template <class T, int Width, bool Early = false>
 void convert(const Attention& a, const TensorRef& dQ_accum) {
   const Problem& p = a.problem;
   const unsigned blocks = blocks_of_convert(a, Width) * static_cast<unsigned>(p.B * p.H);
-  launch("convert", {dim3(blocks), dim3(PREPARE_THREADS)}, convert_kernel<T, Width>, p,
-         view<const float>(dQ_accum), view<T>(a.dQ));
+  launch("convert",
+         {.grid = dim3(blocks), .block = dim3(PREPARE_THREADS), .shared_bytes = 0, .early = Early},
+         convert_kernel<T, Width, Early>, p, view<const float>(dQ_accum), view<T>(a.dQ));
 }
 
 }  // namespace

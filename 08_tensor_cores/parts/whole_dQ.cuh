@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 4, `lead`, and lead_by_rule.cuh in more/: dQ, all of which
+// 08 Tensor cores, Hopper backward, steps 4 and 5, and lead_by_rule.cuh in more/: dQ, all of which
 // one warpgroup, the maker, multiplies.
 #pragma once
 

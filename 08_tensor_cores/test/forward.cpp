@@ -207,11 +207,11 @@ TEST_CASE("chapter: the fastest step is one that the device can run") {
   CHECK(name(256, Pass::forward, hopper) == "scheduled");
   CHECK(name(160, Pass::forward, hopper) == "options_hopper");
   CHECK(name(64, Pass::forward, hopper, 128, 2, true, BiasKind::alibi) == "options_hopper");
-  CHECK(name(64, Pass::backward, hopper) == "lead");
-  CHECK(name(64, Pass::backward, hopper, 4096, /*Hkv=*/1) == "lead");
-  CHECK(name(128, Pass::backward, hopper) == "lead");
+  CHECK(name(64, Pass::backward, hopper) == "early");
+  CHECK(name(64, Pass::backward, hopper, 4096, /*Hkv=*/1) == "early");
+  CHECK(name(128, Pass::backward, hopper) == "early");
   CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1) == "ordered");
-  CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1, /*causal=*/false) == "lead");
+  CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1, /*causal=*/false) == "early");
   CHECK(name(64, Pass::backward, hopper, 4096, 2, true, BiasKind::alibi) == "general");
   CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1, true, BiasKind::alibi) == "ordered");
   FullProblem windowed = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .d = 128}));

@@ -27,7 +27,8 @@ using namespace tensor_test;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-const std::string names[] = {"warpgroups", "ring", "bulk", "lead", "general", "options_lead", "ordered", "relay", "divided"};
+const std::string names[] = {"warpgroups", "ring",         "bulk",    "lead",  "early",
+                             "general",    "options_lead", "ordered", "relay", "divided"};
 
 /// Columns that a step computes with.
 std::int64_t width_of(const std::string& step, int d) {
@@ -70,7 +71,7 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
         const std::int64_t visited = p.H * visits(p, choice.tiles).tiles, width = width_of(step, p.d);
         // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not; relay takes 64 or 128 at a time. In `lead`
         // and what builds on it one warpgroup has all columns.
-        const bool one_makes_dQ = step == "lead" || step == "general" || step == "options_lead";
+        const bool one_makes_dQ = step == "lead" || step == "early" || step == "general" || step == "options_lead";
         const bool whole_panels = step == "relay" || (!one_makes_dQ && Bc / 64 == 2 && Br == 64);
         const std::int64_t of_dQ = whole_panels ? (width + 63) / 64 * 64 : width;
         CHECK(got.tensor_core_products == static_cast<std::uint64_t>(visited * Br * Bc * (4 * width + of_dQ)));

@@ -406,14 +406,18 @@ def _require_bools(**given):
             raise ValueError(f"flash_steps: {name} is {x!r}; allowed: True, False")
 
 
-def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, bias=None):
-    """As text, which is put together once."""
+def _require_options(causal, window, softcap, dropout_p, scale):
     _require_bools(causal=causal)
     if not isinstance(window, (tuple, list)) or len(window) != 2 or not all([isinstance(x, (int, numbers.Integral)) for x in window]):
         raise ValueError(f"flash_steps: window is {window!r}; allowed: (left, right), whole numbers, with -1 for no bound")
     for name, x in (("softcap", softcap), ("dropout_p", dropout_p), ("scale", scale)):
         if x is not None and not isinstance(x, (float, numbers.Real)):
             raise ValueError(f"flash_steps: {name} is {x!r}; allowed: a number")
+
+
+def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, bias=None):
+    """As text, which is put together once."""
+    _require_options(causal, window, softcap, dropout_p, scale)
     return (_text if torch.compiler.is_compiling() else _known_text)(causal, *window, softcap, dropout_p, scale, bias)
 
 
@@ -678,7 +682,7 @@ def flash_attn_with_kvcache(
     how = alibi_slopes, softmax_scale, causal, window_size, softcap
     tensors = q, k_cache, v_cache, k, v
     if _is_traced(*tensors) or torch._C._are_functorch_transforms_active():
-        _options(causal, window_size, softcap, 0.0, softmax_scale)  # refuses what a schema would
+        _require_options(causal, window_size, softcap, 0.0, softmax_scale)  # the schema would say it worse
         more = ", ".join(options.keys() - {"sinks", "stage", "variant"})
         _require(not more, f"where a compiler traces it, a cache takes no {more}")
         # Without no_grad(), which would stay on if the operation raised an error.

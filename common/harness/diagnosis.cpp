@@ -171,6 +171,11 @@ void diagnose(Runner& runner, const Inputs& inputs, const Sample& sample, const 
     diagnosis.mistakes.push_back(sentence(race));
     add_rule(race.rule());
   }
+  for (const simt::UnwrittenRead& read : findings.unwritten) {
+    if (!read.early) continue;
+    diagnosis.mistakes.push_back(sentence(read));
+    add_rule(simt::RuleId::unwritten_read);
+  }
   if (run.check->passed) diagnosis.remark = array_conflicts();
   if (run.check->passed || !diagnosis.hints.empty()) return;
 

@@ -101,6 +101,13 @@ __device__ inline void tma_store(const TensorMap& map, const void* panel, int co
              : "memory");
 }
 
+/// Global memory to L2: the same box, for whoever loads it next.
+__device__ inline void tma_prefetch(const TensorMap& map, int col, int row, int head, int batch) {
+  FLASH_SM90("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(&map.map), "r"(col), "r"(row),
+             "r"(head), "r"(batch)
+             : "memory");
+}
+
 // ---- Bulk copies of adjacent bytes: "Bulk copy". One thread; addresses and sizes are multiples of 16 ------------------------
 
 /// Global to shared memory; the bytes count towards the mbarrier.
@@ -142,6 +149,19 @@ __device__ inline void fence_proxy_async() { FLASH_SM90("fence.proxy.async.share
 /// The same for global memory: TMA operations that this thread requests later see its stores, and stores that it has
 /// synchronised with.
 __device__ inline void fence_proxy_async_global() { FLASH_SM90("fence.proxy.async.global;" ::: "memory"); }
+
+// ---- Kernels that overlap: "griddepcontrol", what a launch does with LaunchShape::early. Before sm_90 they do nothing --------
+
+#if __CUDA_ARCH__ >= 900
+#define FLASH_GRIDDEPCONTROL(what) asm volatile("griddepcontrol." what ";" ::: "memory")
+#else
+#define FLASH_GRIDDEPCONTROL(what) static_cast<void>(0)
+#endif
+/// Waits until the previous kernel has ended, whose writes the whole grid then sees. An early kernel accesses nothing that the
+/// previous one writes before it.
+__device__ inline void griddepcontrol_wait() { FLASH_GRIDDEPCONTROL("wait"); }
+/// Once all blocks have come here or ended, the next kernel may begin, if its launch is early.
+__device__ inline void griddepcontrol_launch_dependents() { FLASH_GRIDDEPCONTROL("launch_dependents"); }
 
 // ---- Named barriers: "bar". Ids 1 to 15 (0 is __syncthreads); counts are multiples of 32; whole warps call them -------------
 

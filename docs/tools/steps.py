@@ -74,6 +74,7 @@ STEPS = {
         Step("08_tensor_cores/ring", "08_tensor_cores/warpgroups", (1.17, 1.13)),
         Step("08_tensor_cores/bulk", "08_tensor_cores/ring", (1.02, 1.0)),
         Step("08_tensor_cores/lead", "08_tensor_cores/bulk", 1.06),
+        Step("08_tensor_cores/early", "08_tensor_cores/lead", 1.01),
     ],
 }
 STAGE = "08_tensor_cores"

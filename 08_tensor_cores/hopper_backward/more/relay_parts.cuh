@@ -3,6 +3,7 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
+#include "08_tensor_cores/parts/produce.cuh"
 
 namespace flash::tensor_cores {
 namespace {

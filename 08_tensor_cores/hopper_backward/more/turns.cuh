@@ -4,6 +4,7 @@
 
 #include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
+#include "08_tensor_cores/parts/produce.cuh"
 #include "08_tensor_cores/parts/share_of_dQ.cuh"
 
 namespace flash::tensor_cores {

@@ -43,6 +43,7 @@ struct UnwrittenRead {
   ThreadName reader;
   bool shared = true;
   std::uintptr_t address = 0;
+  bool early = false;  ///< perhaps written: by the previous kernel, for which an early one has not waited
 };
 
 /// Threads of a block that wait at different barriers, or at one that others have left behind.

@@ -99,6 +99,11 @@ void fence_proxy_async(Site site) {
   hopper("fence_proxy_async", site).proxy.fence(machine::running_worker("fence_proxy_async").current().number);
 }
 
+void griddepcontrol_wait() {
+  const Unwatched unwatched;
+  machine::running_worker("griddepcontrol_wait").observers.wait_for_previous_kernel();
+}
+
 // Older GPUs have named barriers, too.
 void named_barrier(int id, int threads, bool wait, Site site) {
   const Unwatched unwatched;

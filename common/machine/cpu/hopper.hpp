@@ -89,6 +89,7 @@ inline void tma_store(const TensorMap& map, const void* panel, int col, int row,
                       Site site = Site::here()) {
   start_store(map, panel, {col, row, head, batch}, site);
 }
+inline void tma_prefetch(const TensorMap&, int, int, int, int) {}
 inline void bulk_store(const BulkMemory& to, const void* from, int bytes, Site site = Site::here()) {
   start_store(to, from, bytes, false, site);
 }
@@ -108,6 +109,13 @@ void bulk_wait(Site site = Site::here()) {
 
 void fence_proxy_async(Site = Site::here());
 inline void fence_proxy_async_global() {}  // the model's TMA reads global memory as threads left it
+
+// ---- Kernels that overlap --------------------------------------------------------------------------------------------------------
+//
+// They run one after the other. A watched launch that is early finds what it reads of the previous kernel before a wait: unwritten_read.
+
+void griddepcontrol_wait();
+inline void griddepcontrol_launch_dependents() {}
 
 // ---- Warps and groups of them ----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ struct LaunchShape {
   dim3 block;                    ///< threads of a block
   std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
   Site site = Site::here();      ///< the line that gives the shape
+  bool early = false;            ///< it may begin before the stream's previous kernel has ended: see griddepcontrol_wait()
 };
 
 /// A kernel with its arguments: invoke(call) runs it for the current CUDA thread.

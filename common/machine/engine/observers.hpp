@@ -40,6 +40,9 @@ class Observers {
   void draw(void* token) {  ///< an atomic, with no fence so far
     if (race_detector_ != nullptr) race_detector_->draw(scheduler_.current().number, token);
   }
+  void wait_for_previous_kernel() {
+    if (race_detector_ != nullptr) race_detector_->wait_for_previous_kernel(scheduler_.current().number);
+  }
   bool traced() const { return trace_ != nullptr; }
   /// An event of the running thread, or of the block's end (warp -1), for whoever wants to see it.
   void trace(const char* event, std::initializer_list<Trace::Number> numbers, Site site, const char* tensor = nullptr) {

@@ -36,7 +36,8 @@ RaceDetector::RaceDetector(const simt::KernelCall& kernel, const simt::Options& 
       threads_(std::size_t{block_shape_.x} * block_shape_.y * block_shape_.z),
       device_(std::move(device)),
       limit_(options.watch_limit),
-      lenient_(options.lenient || !options.host_pointers) {}
+      lenient_(options.lenient || !options.host_pointers),
+      early_(kernel.shape.early) {}
 
 void RaceDetector::switch_to(std::size_t worker) {
   if (worker == worker_) return;
@@ -66,6 +67,7 @@ void RaceDetector::start_block(std::uint64_t block, MemoryRange dynamic_shared, 
   acquired_.clear();
   earlier_.clear();
   drawn_.clear();
+  waits_.clear();
   tokens_.clear();
   arrays_.reset(static_cast<int>((threads_ + 31) / 32));
 }
@@ -111,7 +113,9 @@ std::unique_ptr<RaceDetector::Word[]> RaceDetector::new_page(std::uintptr_t numb
     const std::uintptr_t word = number * page_words + i;
     const auto holds = [&](const Allocation& allocation) { return contains(allocation, word * word_bytes); };
     const auto allocation = std::ranges::find_if(device_, holds);
-    page[i].written = allocation != device_.end() && allocation->poisoned ? global_writes().of_word(word) : 0xF;
+    const std::uint8_t written = global_writes().of_word(word);
+    page[i].written = allocation != device_.end() && allocation->poisoned ? written : 0xF;
+    page[i].awaited = !early_ || written == 0 || global_writes().pages[number].launch != global_writes().launches;
   }
   return page;
 }
@@ -173,9 +177,12 @@ void RaceDetector::count_conflicts(const AccessLog::Key& key, const WarpAccess& 
 
 void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, const Access& now, const MemoryRange& stored) {
   if (shared) begin_word(word);
-  if (now.kind != AccessKind::write && (word.written & now.bytes) != now.bytes) {
+  const auto waited = [&](const auto& wait) { return known(now.thread, static_cast<std::size_t>(wait.first)) >= wait.second; };
+  const bool early = !word.awaited && std::ranges::none_of(waits_, waited);
+  if (now.kind != AccessKind::write && (early || (word.written & now.bytes) != now.bytes)) {
     const auto same = [&](const Unwritten& other) { return other.read.place == now.place; };
-    if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same)) unwritten_.push_back({now, shared, address});
+    if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same))
+      unwritten_.push_back({now, shared, address, early});
   }
   if (!reads(now.kind)) {
     word.written |= now.bytes;
@@ -421,9 +428,9 @@ void RaceDetector::report(simt::Findings& findings) {
     };
     if (std::ranges::none_of(races, same)) races.push_back(std::move(found));
   }
-  for (const auto& [access, shared, address] : unwritten_) {
+  for (const auto& [access, shared, address, early] : unwritten_) {
     const SourceLine& line = line_of(access);
-    const simt::UnwrittenRead found{kernel_, line.line, called_from(line, {}), name(access), shared, address};
+    const simt::UnwrittenRead found{kernel_, line.line, called_from(line, {}), name(access), shared, address, early};
     const auto same = [&](const simt::UnwrittenRead& other) { return other.line == found.line; };
     if (std::ranges::none_of(findings.unwritten, same)) findings.unwritten.push_back(found);
   }
@@ -437,12 +444,14 @@ void RaceDetector::report(simt::Findings& findings) {
   };
   const std::string writer =
       std::string("kernel ") + kernel_ + ", " + words(grid_) + " blocks of " + words(block_shape_) + " threads,";
+  ++global_writes().launches;
   for (const auto& [number, page] : device_pages_) {
     for (std::size_t i = 0; i < page_words; ++i) {
       if (!page[i].writes) continue;
       GlobalWrites::Page& record = global_writes().pages[number];
       record.written[i] |= page[i].written;
       record.writer = writer;
+      record.launch = global_writes().launches;
     }
   }
 }

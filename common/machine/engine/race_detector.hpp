@@ -51,8 +51,10 @@ struct GlobalWrites {
   struct Page {
     std::array<std::uint8_t, page_words> written{};  ///< bytes of each word: a mask
     std::string writer;                              ///< the last launch to write there
+    std::uint64_t launch = 0;                        ///< its number
   };
   std::unordered_map<std::uintptr_t, Page> pages;
+  std::uint64_t launches = 0;
 
   std::uint8_t of_word(std::uintptr_t word) const {
     const auto found = pages.find(word / page_words);
@@ -82,6 +84,7 @@ struct WatchedBlock {
     std::uint8_t used = 0, next = 0;
     std::uint8_t written = 0;  ///< bytes: a mask
     bool writes = false;       ///< of this launch
+    bool awaited = true;       ///< false: this launch is early, and the previous one wrote here
     bool ignored = false;
   };
 
@@ -97,6 +100,7 @@ struct WatchedBlock {
   BlockClocks earlier_;                                  ///< known to all threads since the last barrier
   std::unordered_map<const void*, Knowledge> tokens_;    ///< but for those in global memory
   std::vector<const void*> drawn_;                       ///< likewise
+  std::vector<std::pair<int, std::uint32_t>> waits_;     ///< for the previous kernel: thread, time
   AccessLog arrays_;                                     ///< accesses to shared memory that no view has announced
   MemoryRange announced_{};                              ///< by the last view
 };
@@ -130,6 +134,7 @@ class RaceDetector : WatchedBlock {
   void acquire(int thread, const void* token);
   /// An atomic of the thread meets those of other blocks: an order in practice, without the fence that CUDA asks for.
   void draw(int thread, const void* token);
+  void wait_for_previous_kernel(int thread) { waits_.emplace_back(thread, now(thread)); }
 
   std::uint32_t now(int thread) const { return own_[static_cast<std::size_t>(thread)]; }
   /// Up to which time of `other` everything lies before what the thread does now.
@@ -149,6 +154,7 @@ class RaceDetector : WatchedBlock {
     Access read;
     bool shared;
     std::uintptr_t address;
+    bool early;  ///< perhaps written: by the previous kernel, for which this one has to wait
   };
   struct FoundRace {
     Access first, second;
@@ -205,7 +211,7 @@ class RaceDetector : WatchedBlock {
 
   std::uint64_t accesses_ = 0;
   const std::uint64_t limit_;
-  const bool lenient_;
+  const bool lenient_, early_;
   std::vector<FoundRace> races_;
   Store store_;
   std::vector<Unwritten> unwritten_;

@@ -15,6 +15,7 @@ struct LaunchShape {
   dim3 grid;                     ///< blocks
   dim3 block;                    ///< threads of a block
   std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
+  bool early = false;            ///< it may begin before the stream's previous kernel has ended: see griddepcontrol_wait()
 };
 
 /// Throws KernelError, naming kernel and shape, if the running GPU cannot hold such a launch; raises the kernel's limit of
@@ -28,12 +29,17 @@ void check_launch(const char* name, const LaunchShape& shape);
 cudaStream_t& launch_stream();
 
 /// Starts kernel<<<grid, block, shared_bytes>>>(args...) on launch_stream(), every error checked. No argument may narrow.
+/// Early: CUDA calls it programmatic dependent launch; since sm_90.
 template <class... Parameters, class... Arguments>
 requires(sizeof...(Arguments) == sizeof...(Parameters) &&
          (Lossless<Parameters, Arguments> && ...)) void launch(const char* name, const LaunchShape& shape,
                                                                void (*kernel)(Parameters...), Arguments&&... arguments) {
   prepare_launch(name, shape, reinterpret_cast<const void*>(kernel));
-  kernel<<<shape.grid, shape.block, shape.shared_bytes, launch_stream()>>>(Parameters(arguments)...);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  const cudaLaunchConfig_t config{shape.grid, shape.block, shape.shared_bytes, launch_stream(), &early, shape.early ? 1u : 0u};
+  static_cast<void>(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));  // check_launch() sees its error
   check_launch(name, shape);
 }
 

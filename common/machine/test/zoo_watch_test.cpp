@@ -2,6 +2,7 @@
 // nobody wrote, endless loops, arrays that end too soon.
 #include "common/machine/cpu/findings.hpp"
 #include "common/machine/device.hpp"
+#include "common/machine/hopper.cuh"
 #include "common/machine/ptx.cuh"
 #include "common/machine/test/zoo.hpp"
 #include "common/machine/test/zoo_helper.hpp"
@@ -59,6 +60,13 @@ __global__ void fill(float* out, int count) {
 }
 __global__ void copy(const float* in, float* out) {
   out[me()] = in[me()];  // BUG unwritten_global
+}
+
+/// Launched early, what the previous kernel writes is there only behind a wait: of the thread itself, or of one that it has met since.
+__global__ void copy_early(const float* in, float* out, int waiting, int meet) {
+  if (me() < waiting) griddepcontrol_wait();
+  if (meet != 0) __syncthreads();
+  out[me()] = in[me()];  // BUG early
 }
 
 // ---- helpers ----------------------------------------------------------------------------------------------------------------------------
@@ -231,6 +239,29 @@ TEST_CASE("zoo: global memory that no launch wrote") {
     const UnwrittenRead read = findings().unwritten.front();
     CHECK_REPORT(sentence(read), BUG("unwritten_global"), " reads global memory that no thread has written, thread (31,0,0)");
     CHECK(read.address == reinterpret_cast<std::uintptr_t>(values + 31));
+  }
+}
+
+TEST_CASE("zoo: a kernel that is launched early reads what the previous one writes") {
+  const std::unique_ptr<Device> device = open_cpu();
+  const Buffer in(*device, 32 * sizeof(float)), out(*device, 32 * sizeof(float));
+  float *const values = static_cast<float*>(in.data()), *const results = static_cast<float*>(out.data());
+  const auto reads = [&](bool early, int waiting, int meet) {
+    reset_findings();
+    set_options({.watch = true});
+    CHECK(report(32, 0, fill, values, 32) == "");
+    launch("early", {.grid = dim3(1), .block = dim3(32), .early = early}, copy_early, values, results, waiting, meet);
+    set_options({});
+    return findings().unwritten;
+  };
+  CHECK(reads(true, 32, 0).empty());
+  CHECK(reads(true, 1, 1).empty());
+  CHECK(reads(false, 0, 0).empty());
+  for (const int waiting : {0, 31}) {
+    const std::vector<UnwrittenRead> found = reads(true, waiting, 0);
+    REQUIRE(found.size() == 1);
+    CHECK_REPORT(sentence(found.front()), BUG("early"),
+                 " reads global memory that the previous kernel may not have written yet");
   }
 }
 

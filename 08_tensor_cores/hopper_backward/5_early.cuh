@@ -1,0 +1,296 @@
+// 08 Tensor cores, Hopper backward, step 5: what a block or kernel begins with is requested early.
+//
+//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
+//     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
+//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
+//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
+//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
+//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
+//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//
+// New since step 4, `lead`, where a block of 16 tiles waits a tenth of its time at both ends:
+// - The producer's thread requests the first tiles before the block-wide barrier. K comes with the
+//   first Q, and V with the first dO, on their mbarriers: the first product waits for half as much.
+// - With its last request it prefetches K and V to L2 for the block that comes next on its SM.
+// - This kernel begins while prepare_kernel ends, and convert_kernel while this one ends (CUDA:
+//   programmatic dependent launch). Only what comes from prepare_kernel has to wait.
+//
+// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
+//   the maker and the runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then
+//   the producer and the adder, a warp each.
+// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
+//   written once per tile of K, and read once at the end; dQ, dK, dV once.
+// Workspace: L log2(e), D; dQ_accum.
+// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+#pragma once
+
+#include "08_tensor_cores/hopper_backward/shapes.hpp"
+#include "08_tensor_cores/parts/whole_dQ.cuh"
+
+namespace flash::tensor_cores::hopper_backward_5 {
+namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_>
+struct BackwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
+  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
+  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
+                       THREADS = CONSUMER_THREADS + WARPGROUP;
+  // Registers per thread: 24 + 240 + 240, at Width 128, where the maker holds P^T, dS^T and dQ
+  // together, 24 + 256 + 224: as many as 3 * 168 at launch. With one consumer all may have 255.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = Width == 128 ? 256 : 240,
+                       RUNNER_REGISTERS = Width == 128 ? 224 : 240;
+  template <class T>
+  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
+    alignas(128) float dQ[Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dSt[DS_STAGES], full_dQ, empty_dQ;
+  };
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
+                    Width % 16 == 0,
+                "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS,
+                                  PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
+  static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
+};
+
+/// One thread: a tile of Q and of dO, and with a block's first ones K and V. They are inputs, which
+/// no earlier kernel of the pass writes.
+template <bool First, class T, class Shape>
+__device__ void request_tiles(Shared<T, Shape>& shared, const BackwardMaps& maps,
+                              const KeyWork<Shape>& work, const QueryTile& at, int stage) {
+  Mbarrier &full_Q = shared.full_Q[stage], &full_dO = shared.full_dO[stage];
+  constexpr int BYTES = shared.Q[0].BYTES + 4 * Shape::Br;  // with L, or D
+  mbarrier_arrive_expect_tx(full_Q, BYTES + (First ? shared.K.BYTES : 0));
+  if (First) shared.K.load(maps.K, full_Q, work.key0, work.kv_head, work.b);
+  shared.Q[stage].load(maps.Q, full_Q, at.query0, at.h, work.b);
+  mbarrier_arrive_expect_tx(full_dO, BYTES + (First ? shared.V.BYTES : 0));
+  if (First) shared.V.load(maps.V, full_dO, work.key0, work.kv_head, work.b);
+  shared.dO[stage].load(maps.dO, full_dO, at.query0, at.h, work.b);
+}
+
+/// The same thread: the other tiles of queries, and L and D of all. Then K and V for block
+/// `next_block`.
+template <class T, class Shape>
+__device__ void produce_early(Shared<T, Shape>& shared, const BackwardMaps& maps,
+                              const Problem& problem, const Tensor<const float>& L_and_D,
+                              const KeyWork<Shape>& work, int heads_at_once, int next_block) {
+  PipelineState<Shape::STAGES> state;
+  auto at = work.first(problem);
+  for (int iteration = 0; iteration < work.iterations;
+       ++iteration, at = work.after(problem, at), state.next()) {
+    const int stage = state.stage();
+    if (iteration == 0) {
+      // Read after write: prepare_kernel has written L and D. Write after write: it has cleared
+      // dQ_accum, since no tile of dQ is made before L and D have landed.
+      griddepcontrol_wait();
+    } else {
+      // Write after read: no consumer still reads the previous tiles.
+      wait_empty(shared.empty[stage], state.parity());
+      request_tiles</*First=*/false, T>(shared, maps, work, at, stage);
+    }
+    const Matrix<const float> of_head = L_and_D.head(work.b, at.h);
+    float* const L_smem = shared.L_and_D[stage];
+    bulk_load(L_smem, of_head.address(0, at.query0), 4 * Shape::Br, shared.full_Q[stage]);
+    bulk_load(L_smem + Shape::Br, of_head.address(1, at.query0), 4 * Shape::Br,
+              shared.full_dO[stage]);
+  }
+  if (next_block >= static_cast<int>(gridDim.x)) return;
+  const KeyWork<Shape> next(problem, heads_at_once, next_block);
+#pragma unroll
+  for (int col = 0; col < Shape::Width; col += PANEL) {
+    tma_prefetch(maps.K, col, next.key0, next.kv_head, next.b);
+    tma_prefetch(maps.V, col, next.key0, next.kv_head, next.b);
+  }
+}
+
+/// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it. It
+/// may end while additions are in flight: the TMA has read shared memory, and the kernel as a whole
+/// ends only when they are complete. convert_kernel waits for that.
+template <class T, class Shape>
+__device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
+                       const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
+  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    // Read after write: dQ_i is complete.
+    wait_full(shared.full_dQ, iteration % 2);
+    const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
+    bulk_reduce_add(target, shared.dQ, BYTES);
+    bulk_commit();
+    // Write after read: the TMA has read dQ_i, whose buffer the maker fills next.
+    bulk_wait_read<0>();
+    mbarrier_arrive(shared.empty_dQ);
+  }
+}
+
+/// The end of a consumer warpgroup, number `index`: its rows of dK and dV.
+template <class T, class Shape, class Gradient>
+__device__ void write_gradients(Shared<T, Shape>& shared, const Problem& problem,
+                                const BackwardTensors<T>& all, int index, int heads_at_once,
+                                Gradient& dK, Gradient& dV) {
+  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
+  // finished reading.
+  named_barrier_sync(1 + index, WARPGROUP);
+  const int warp_row = threadIdx.x / WARP * 16;
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  // Computed again, so that no register keeps it through the loop.
+  const KeyWork<Shape> work(problem, heads_at_once, opaque(blockIdx.x));
+  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
+  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.V.below(warp_row));
+}
+
+/// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the
+/// runner: ptxas serialises products that are in flight across a branch.
+template <bool MakesDQ, class T, class Shape>
+__device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
+                        const BackwardTensors<T>& all, const KeyWork<Shape>& work,
+                        int heads_at_once) {
+  const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
+  constexpr int WARPGROUP_INDEX = MakesDQ ? 0 : 1;
+  const auto K_rows = shared.K.below(WARPGROUP_INDEX * WARPGROUP_ROWS),
+             V_rows = shared.V.below(WARPGROUP_INDEX * WARPGROUP_ROWS);
+  // [16, Width] in each warp; dK without the scale.
+  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
+
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    // From iteration: no register for a state.
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
+    auto &Q = shared.Q[stage], &dO = shared.dO[stage];
+    auto& dSt_smem = shared.dSt[stage];
+
+    // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
+    Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
+    // Read after write: Q_i and L_i have landed, and with the first Q also K.
+    wait_full(shared.full_Q[stage], parity);
+    // Write after read: P^T of the previous tile, in the same registers, has been packed.
+    wgmma_fence();
+    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
+    wgmma_commit();
+    // Read after write: dO_i and D_i have landed, and with the first dO also V.
+    wait_full(shared.full_dO[stage], parity);
+    // Write after read: dS^T of the previous tile, in the same registers, has been packed.
+    wgmma_fence();
+    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
+    wgmma_commit();
+    // Read after write: S^T is complete, dP^T may not be.
+    wgmma_wait<1>(registers(St));
+    mask_transposed(St, problem, at.query0, work.key0 + warp_row);
+    exponentiate(St, shared.stats(stage), problem.scale);
+    auto& Pt = St;  // in the same registers
+
+    // 2. dS^T, for the maker.
+    // Read after write: dP^T is complete.
+    wgmma_wait<0>(registers(dPt));
+    const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
+    softmax_backward(dPt, Pt, shared.stats(stage));
+    auto& dSt = dPt;
+    const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
+    store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
+    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
+    // through the async proxy.
+    fence_proxy_async();
+    commit(shared.full_dSt[stage]);
+
+    // 3. dV += P^T dO; the maker: dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
+    // Read after write: P^T has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
+    wgmma_commit();
+    WholeDQ<Shape> dQ;  // in the runner unused
+    if constexpr (MakesDQ) issue_dQ<T>(shared, dQ, stage, parity);
+    // Read after write: dS^T has been packed.
+    wgmma_fence();
+    issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
+    wgmma_commit();
+    if constexpr (MakesDQ) {
+      // Read after write: dV and dQ are complete; its first part may also be its last.
+      wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
+      pass_on_dQ<T>(shared, dQ, iteration % 2);
+    }
+    // Write after read: this warp's products have read the tiles, dS^T included.
+    wgmma_wait<0>(registers(dV), registers(dK));
+    release(shared.empty[stage]);
+  }
+  write_gradients<T, Shape>(shared, problem, all, WARPGROUP_INDEX, heads_at_once, dK, dV);
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
+                    BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once,
+                    int blocks_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
+  auto& shared = shared_of_block<T, Shape>();
+  griddepcontrol_launch_dependents();
+  const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
+  if (threadIdx.x == Shape::CONSUMER_THREADS) {  // the producer
+    // Before initialize(), whose fence publishes these mbarriers too.
+    for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
+    init_for_warps(shared.full_dQ, 4);
+    mbarrier_init(shared.empty_dQ, 1);  // one arrival, by the adder
+    shared.initialize();
+    request_tiles</*First=*/true, T>(shared, maps, work, work.first(problem), /*stage=*/0);
+  }
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
+  __syncthreads();
+
+  if (warpgroup() == Shape::CONSUMERS) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
+    if (role > 1 || !elect_one()) return;
+    if (role == 0) {
+      const int next_block = static_cast<int>(blockIdx.x) + blocks_at_once;
+      produce_early<T>(shared, maps, problem, all.L_and_D, work, heads_at_once, next_block);
+    } else {
+      add_dQ<T>(shared, problem, dQ_accum, work);
+    }
+  } else if (warpgroup() == 0) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
+    consume</*MakesDQ=*/true, T>(shared, problem, all, work, heads_at_once);
+  } else if constexpr (Shape::CONSUMERS > 1) {
+    setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
+    consume</*MakesDQ=*/false, T>(shared, problem, all, work, heads_at_once);
+  }
+}
+
+template <class Shape>
+void start(Shape, const Attention& a) {
+  in_type_of(a, [&]<class T>(T) {
+    const Problem& p = a.problem;
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
+    const BackwardMaps maps = backward_maps<Shape>(a);
+    const BackwardTensors<T> all =
+        prepare<T, Shape::Width, /*LInPowersOf2=*/true, /*NextIsEarly=*/true>(a, &dQ_accum);
+    const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
+    launch("backward_early",
+           {.grid = dim3(static_cast<unsigned>(blocks)),
+            .block = dim3(Shape::THREADS),
+            .shared_bytes = Shape::SHARED_ELEMENTS * sizeof(T),
+            .early = true},
+           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum),
+           heads_in_a_wave(a, tiles), a.limits.multiprocessors);
+    convert<T, Shape::Width, /*Early=*/true>(a, dQ_accum);
+  });
+}
+
+const Variant variant = [] {
+  Variant step = hopper_backward_step<warpgroup_shapes<BackwardShape>>(
+      "early", "the first tiles are requested early");
+  step.fastest = [](const FullProblem& p, Pass pass) {
+    return pass == Pass::backward && which_backward(p) == "early";
+  };
+  return step;
+}();
+
+}  // namespace
+}  // namespace flash::tensor_cores::hopper_backward_5
