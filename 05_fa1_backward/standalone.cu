@@ -35,8 +35,8 @@ template <int Rows, int Cols>
 __device__ void load_tile(float (&tile)[Rows][Cols], const float* M, int row0, int N) {
   for (int e = threadIdx.x; e < Rows * d / 4; e += THREADS) {
     const int row = e / (d / 4), c = e % (d / 4) * 4;
-    const float4* const four = reinterpret_cast<const float4*>(&M[(row0 + row) * d + c]);
-    *reinterpret_cast<float4*>(&tile[row][c]) = row0 + row < N ? *four : float4{};
+    *reinterpret_cast<float4*>(&tile[row][c]) =
+        row0 + row < N ? reinterpret_cast<const float4*>(M)[((row0 + row) * d + c) / 4] : float4{};
   }
 }
 

@@ -68,8 +68,8 @@ __device__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0,
 __device__ void load_tile(Tile& tile, const half* M, int row0, int N) {
   for (int e = threadIdx.x; e < B * d / 8; e += THREADS) {
     const int row = e / (d / 8), c = e % (d / 8);
-    const uint4* const eight = reinterpret_cast<const uint4*>(&M[(row0 + row) * d + 8 * c]);
-    tile[row][c] = row0 + row < N ? *eight : uint4{};
+    const int eight = (row0 + row) * (d / 8) + c;
+    tile[row][c] = row0 + row < N ? reinterpret_cast<const uint4*>(M)[eight] : uint4{};
   }
 }
 

@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(THREADS, 1)
       P[e / 4][e % 4] = *reinterpret_cast<const unsigned*>(&two);
     }
   };
-
+  // Read after write: K_0 has landed.
   wait(s.full[0], 0);
   start<true>(S, Q_reg, s, 0);
   finish<0>(S, s, 0);
