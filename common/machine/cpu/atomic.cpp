@@ -26,7 +26,11 @@ void begin_atomic(void* address, bool writes, bool draws) {
   const bool in_block = machine::instruments.in_block;
   if (draws && !in_block) worker.observers.draw(address);
   if (writes) worker.observers.publish(address, in_block);
-  worker.observers.learn(address, in_block);
+}
+
+void end_atomic(void* address) {
+  const machine::sanitizer::Unwatched unwatched;
+  machine::running_worker("an atomic").observers.learn(address, machine::instruments.in_block);
 }
 
 AtomicsOfBlock::AtomicsOfBlock() { machine::instruments.in_block = true; }

@@ -17,6 +17,8 @@ concept AtomicNumber = AtomicInteger<T> || std::same_as<T, float> || std::same_a
 /// Counts an atomic operation of the running thread. One that writes publishes what the thread wrote before its last __threadfence; one that draws a
 /// ticket makes an order in practice, even if no fence follows.
 void begin_atomic(void* address, bool writes = true, bool draws = true);
+/// It has read a number. Not before: the thread may have paused, while another one published.
+void end_atomic(void* address);
 
 /// While one lives, atomics are those of a block: for the threads of another they are none.
 struct AtomicsOfBlock {
@@ -31,6 +33,7 @@ FLASH_SIMT_ALWAYS_INLINE T atomic_update(T* address, Change change, bool draws =
   T old{};  // a guess
   T changed = change(old);
   while (!__atomic_compare_exchange(address, &old, &changed, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) changed = change(old);
+  end_atomic(address);
   return old;
 }
 
@@ -55,6 +58,7 @@ FLASH_SIMT_ALWAYS_INLINE T atomicExch(T* address, std::type_identity_t<T> value)
   begin_atomic(address);
   T old;
   __atomic_exchange(address, &value, &old, __ATOMIC_RELAXED);
+  end_atomic(address);
   return old;
 }
 template <AtomicInteger T>

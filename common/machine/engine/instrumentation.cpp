@@ -165,10 +165,7 @@ AccessKind flag_access(void* address, std::size_t bytes, AccessKind kind, const 
   if (worker == nullptr) return kind;
   const sanitizer::Unwatched unwatched;
   Thread& self = worker->current();
-  if (kind == AccessKind::read) {
-    worker->observers.learn(address, false);
-    return AccessKind::load;
-  }
+  if (kind == AccessKind::read) return AccessKind::load;
   const bool in_block = !self.fenced;
   if ((in_block && !self.fenced_block) || (self.flag_store != nullptr && self.flag_store != from)) return kind;
   self.flag_store = from;
@@ -183,6 +180,9 @@ AccessKind flag_access(void* address, std::size_t bytes, AccessKind kind, const 
   if (i.watch != nullptr && i.unwatched == 0 && !i.stack.holds(at) && !i.dynamic.holds(at) && !i.locals.holds(at))
     kind = flag_access(address, bytes, kind, from);
   step(address, bytes, kind, from);
+  if (kind != AccessKind::load) return;
+  const sanitizer::Unwatched unwatched;
+  Worker::running()->observers.learn(address, false);  // not before: the thread may have paused, while another one published
 }
 
 }  // namespace

@@ -62,7 +62,9 @@ FLASH_INLINE Several<T, N> load(Address from) {
     int* const at = from;
     if (Of == Order::acquire) return {as<T>(load_acquire(at))};
     begin_atomic(at, false, false);
-    return {as<T>(__atomic_load_n(at, __ATOMIC_RELAXED))};
+    const int value = __atomic_load_n(at, __ATOMIC_RELAXED);
+    end_atomic(at);
+    return {as<T>(value)};
   } else {
     return *static_cast<const Several<T, N>*>(from);
   }

@@ -481,7 +481,8 @@ def functions_of(file, inside):
 def refuse_variables(file, function, variables, known):
     """Of the device in a function of the host that declares none of these names itself, unless a call may take them as symbols."""
     code, calls = file.code, []
-    for k in function:
+    lambdas = [k for k in function if code[k].text in ("__device__", "__host__")]  # what follows is perhaps the kernel's
+    for k in range(function.start, lambdas[0] if lambdas else function.stop):
         name, before = code[k], code[k - 1]
         if name.text == "(":
             calls.append(before.text)
