@@ -165,11 +165,13 @@ def why_not(log, project):
     errors = [place for place in places if place[3] != "required"]
     if not errors:
         link = re.findall(r"undefined reference to [`']([^'\n]*)'", log)
-        return (
-            f"does not link: '{link[0]}' is defined in no file; name its file too"
-            if link
-            else "the compiler fails: " + (log.strip().splitlines() or ["no message"])[-1]
-        )
+        if link:
+            return (
+                "there is no main(), which starts the kernels"
+                if "main" in link
+                else f"does not link: '{link[0]}' is defined in no file; name its file too"
+            )
+        return "the compiler fails: " + (log.strip().splitlines() or ["no message"])[-1]
     own = [place for place in (errors[0], *places) if pathlib.Path(place[0]).resolve() in project.done]
     file, line, column, said = (own or errors)[0]
     text = (errors[0][3] if said == "required" else said).partition("error: ")[2]
@@ -187,6 +189,8 @@ def in_a_line(file, line, text, rest):
     text = re.sub(r"no matching function for call to '(__shfl\w+)\(.*", r"\1() takes a mask, a value, and a lane or distance", text)
     text = re.sub(r".*(?:conver.* to '.*Site'|call to '__syncthreads').*", "an argument too many; __syncthreads() takes none", text)
     text += ": threadIdx and its like have parts: threadIdx.x" if re.search("'(?:const )?(?:uint3|dim3)'", text) else ""
+    if word := re.match(r"'_*(global|device|shared|constant)_*'", text):
+        return f"{file}:{line}: does not compile: CUDA's word is __{word[1]}__, with two underscores on each side{rest}"
     text += ": it stands outside of all functions; is there a '}' too many above?" if re.match(OUTSIDE, text) else ""
     text += ": it takes an address, &name" if re.search(r"call to '(cudaMalloc|atomic\w+\(\w+&)", text) else ""
     text += ": an element of an array is name[index]" if re.match(r"(invalid operands|no matching f(?!.*'(cuda|atomic))).*\*", text) else ""
@@ -244,7 +248,7 @@ def compiled(options, folder):
         machine = next(build.rglob("libflash_machine.a"))
         command = [compiler, *objects, "-o", folder / "program", build / "libflash_run.a", machine, "-ldl", "-pthread"]
         link = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-        log += link.stderr
+        log, refused = log + link.stderr, refused + link.stderr
         if link.returncode == 0:
             show_warnings(log, project, options.without)
             return folder / "program"

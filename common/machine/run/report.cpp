@@ -136,21 +136,44 @@ std::vector<Folded> folded(const std::vector<Finding>& findings) {
   return all;
 }
 
-/// The lines that a finding names, as they were in their files when these were compiled.
+/// The lines of a file as they were when it was compiled, the first one at 1.
+std::vector<std::string> lines_of(const std::string& path) {
+  const char* const read = std::getenv("FLASH_RUN_READ");
+  std::ifstream file(read == nullptr ? path : read + std::filesystem::weakly_canonical(path).string());
+  if (!file) file = std::ifstream(path);
+  if (!file) file = std::ifstream(FLASH_SOURCE_DIR "/" + path);
+  std::vector<std::string> lines(1);
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+/// Those that a finding names.
 void print_lines(const std::vector<std::string>& places) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::size_t colon = places[i].rfind(':');
     if (colon == std::string::npos || (i > 0 && places[i] == places[i - 1])) continue;
-    const std::string path = places[i].substr(0, colon);
-    const char* const read = std::getenv("FLASH_RUN_READ");
-    std::ifstream file(read == nullptr ? path : read + std::filesystem::weakly_canonical(path).string());
-    if (!file) file = std::ifstream(path);
-    if (!file) file = std::ifstream(FLASH_SOURCE_DIR "/" + path);
-    const int number = std::atoi(places[i].c_str() + colon + 1);
-    std::string line;
-    for (int n = 0; n < number; ++n) std::getline(file, line);
-    if (file && number > 0) std::fprintf(stderr, "%5d | %s\n", number, line.c_str());
+    const std::vector<std::string> lines = lines_of(places[i].substr(0, colon));
+    const auto number = static_cast<std::size_t>(std::atoi(places[i].c_str() + colon + 1));
+    if (number > 0 && number < lines.size()) std::fprintf(stderr, "%5zu | %s\n", number, lines[number].c_str());
   }
+}
+
+/// Where a barrier is missing: between the lines, or behind them, before their loop begins anew. Where one stands already, it is not said.
+std::string place_of_barrier(const Folded& f) {
+  const std::vector<std::string> lines = lines_of(f.file);
+  const auto line = [&](int n) { return static_cast<std::size_t>(n) < lines.size() ? lines[static_cast<std::size_t>(n)] : ""; };
+  const auto depth = [&](int n) { return line(n).find_first_not_of(" \t"); };
+  const auto syncs = [&](int n) { return line(n).find("__syncthreads()") != std::string::npos; };
+  bool between = false, behind = false;
+  for (int n = f.upper[1] + 1; n < f.lower[0]; ++n) between |= syncs(n);
+  const std::size_t loop = std::min(depth(f.upper[0]), depth(f.lower[1]));
+  for (int n = f.lower[1] + 1; n < static_cast<int>(lines.size()) && depth(n) >= loop; ++n) behind |= syncs(n);
+  const auto range = [](const std::array<int, 2>& of) {
+    return number(static_cast<unsigned>(of[0])) + (of[0] == of[1] ? "" : "-" + number(static_cast<unsigned>(of[1])));
+  };
+  const std::string lower = range(f.lower), first = "between lines " + range(f.upper) + " and " + lower;
+  if (between == behind) return first + ", or where their loop begins anew,";
+  return between ? "behind lines " + lower + ", before their loop begins anew," : first;
 }
 
 void print_report(const Kernel& k, bool counts) {
@@ -166,18 +189,12 @@ void print_report(const Kernel& k, bool counts) {
       findings.empty()
           ? "nothing found"
           : (number(findings.size()) + (findings.size() == 1 ? " finding" : " findings, perhaps of one cause")).c_str());
-  const auto range = [](const std::array<int, 2>& lines) {
-    return number(static_cast<unsigned>(lines[0])) +
-           (lines[0] == lines[1] ? "" : "-" + number(static_cast<unsigned>(lines[1])));
-  };
   for (const Folded& f : findings) {
     std::fprintf(stderr, "  [%s] %s\n", f.first->rule.c_str(), without_name(f.first->text, k).c_str());
     print_lines(f.first->lines);
     if (f.pairs > 1)
-      std::fprintf(stderr,
-                   "    and %d more pair%s of lines; one barrier between lines %s and %s, or where their loop begins anew, "
-                   "would order all of these\n",
-                   f.pairs - 1, f.pairs == 2 ? "" : "s", range(f.upper).c_str(), range(f.lower).c_str());
+      std::fprintf(stderr, "    and %d more pair%s of lines; one barrier %s would order all of these\n", f.pairs - 1,
+                   f.pairs == 2 ? "" : "s", place_of_barrier(f).c_str());
   }
   for (const Finding& f : k.remarks)
     std::fprintf(stderr, "  remark [%s] %s\n", f.rule.c_str(), without_name(f.text, k).c_str());
