@@ -59,7 +59,7 @@ int main() {
         "YOUR LINE 2: 12 threads run, and there are 10 elements: let the last two return");
   barrier<<<1, 8>>>(a, out);
   judge("3 of 5, barrier", out, {1, 4, 1, 5, 9, 2, 6, 3},
-        "YOUR LINE 3: __syncthreads() waits until all threads of the block have written");
+        "YOUR LINE 3: no thread may read before all threads of the block have written");
   total<<<1, 8>>>(a, out);
   judge("4 of 5, sum", out, {31, 31, 31, 31, 31, 31, 31, 31},
         "YOUR LINE 4: x += ...; every thread of the warp has to execute the shuffle");
