@@ -29,6 +29,7 @@ struct Race {
   ThreadName first, second;
   bool block_atomics = false;    ///< one of them is an atomic of its block, such as atomicAdd_block()
   RuleId remark = RuleId::race;  ///< among Findings::remarks: same_value or ticket
+  std::uint64_t launch = 0;      ///< its number among those watched
 
   RuleId rule() const {
     if (remark != RuleId::race) return remark;
@@ -43,7 +44,8 @@ struct UnwrittenRead {
   ThreadName reader;
   bool shared = true;
   std::uintptr_t address = 0;
-  bool early = false;  ///< perhaps written: by the previous kernel, for which an early one has not waited
+  std::uint64_t launch = 0;  ///< its number among those watched
+  bool early = false;        ///< perhaps written: by the previous kernel, for which an early one has not waited
 };
 
 /// Threads of a block that wait at different barriers, or at one that others have left behind.

@@ -420,7 +420,8 @@ void RaceDetector::report(simt::Findings& findings) {
                      .block_atomics = std::max(race.first.kind, race.second.kind) == AccessKind::block_atomic,
                      .remark = race.same_value ? RuleId::same_value
                                : race.ticket   ? RuleId::ticket
-                                               : RuleId::race};
+                                               : RuleId::race,
+                     .launch = global_writes().launches};
     std::vector<simt::Race>& races = found.remark == RuleId::race ? findings.races : findings.remarks;
     const auto same = [&](const simt::Race& other) {
       const bool there = other.first_line == found.first_line && other.second_line == found.second_line;
@@ -430,7 +431,8 @@ void RaceDetector::report(simt::Findings& findings) {
   }
   for (const auto& [access, shared, address, early] : unwritten_) {
     const SourceLine& line = line_of(access);
-    const simt::UnwrittenRead found{kernel_, line.line, called_from(line, {}), name(access), shared, address, early};
+    const simt::UnwrittenRead found{kernel_, line.line, called_from(line, {}),    name(access),
+                                    shared,  address,   global_writes().launches, early};
     const auto same = [&](const simt::UnwrittenRead& other) { return other.line == found.line; };
     if (std::ranges::none_of(findings.unwritten, same)) findings.unwritten.push_back(found);
   }

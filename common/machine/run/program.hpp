@@ -26,7 +26,8 @@ struct Kernel {
   double seconds = 0;  ///< of watched launches
   bool complete = true;
   std::vector<Finding> findings, remarks;
-  std::string after;  ///< a kernel that had died before the first launch of this one
+  std::uint64_t first_found = 0;  ///< the launch, among those watched, of the first race or unwritten read; 0: none
+  std::string after;              ///< a kernel that had died before the first launch of this one
   Counters counters;
   std::vector<ArrayConflicts> conflicts;
 };

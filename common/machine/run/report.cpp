@@ -50,14 +50,20 @@ namespace {
 
 void collect() {
   const Findings found = findings();
-  for (const Race& race : found.races)
-    add(kernel_named(race.kernel).findings,
-        {name_of(race.rule()), sentence(race), {race.first_line, race.second_line}, race.one_block});
+  const auto found_in = [](Kernel& kernel, std::uint64_t launch) {
+    kernel.first_found = kernel.first_found == 0 ? launch + 1 : std::min(kernel.first_found, launch + 1);
+  };
+  for (const Race& race : found.races) {
+    Kernel& kernel = kernel_named(race.kernel);
+    found_in(kernel, race.launch);
+    add(kernel.findings, {name_of(race.rule()), sentence(race), {race.first_line, race.second_line}, race.one_block});
+  }
   for (const Race& race : found.remarks)
     add(kernel_named(race.kernel).remarks, {name_of(race.rule()), sentence(race), {race.first_line, race.second_line}});
   for (const auto& [kernel, lines, text] : found.barriers)
     add(kernel_named(kernel).remarks, {name_of(RuleId::divergent_barrier), text, lines});
   for (const UnwrittenRead& read : found.unwritten) {  // the cause of what follows, unless a race is its own
+    found_in(kernel_named(read.kernel), read.launch);
     std::vector<Finding>& all = kernel_named(read.kernel).findings;
     const auto races = [&](const Finding& f) { return std::ranges::find(f.lines, read.line) != f.lines.end(); };
     all.insert(std::ranges::any_of(all, races) ? all.end() : all.begin(),
@@ -256,6 +262,7 @@ bool report() {
     std::fprintf(stderr, "host: [%s] %s\n", f.rule.c_str(), f.text.c_str());
     print_lines(f.lines);
   }
+  s.kernels.sort([](const Kernel& a, const Kernel& b) { return a.first_found < b.first_found; });  // causes before consequences
   for (const Kernel& k : s.kernels) print_report(k, asked("FLASH_RUN_COUNTS"));
   return found;
 }

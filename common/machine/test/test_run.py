@@ -157,6 +157,14 @@ class Programs(unittest.TestCase):
         self.assertEqual((code, out, "x.cu:4: the host's code crashes" in err), (3, "before\n", True), err)
         self.assertRegex(common_run(self.folder / "y.cu")[2], r"y.cu is no file; did you mean \S+x.cu\?")
 
+    def test_causes_come_before_consequences(self):
+        """Kernel k runs before b and after it, and what it reads then b has not written."""
+        kernels = """__global__ void k(int* x) { x[threadIdx.x] += 1; }
+__global__ void b(int* y) { __shared__ int s[32]; s[threadIdx.x] = 1;
+if (threadIdx.x > 0) y[threadIdx.x] = s[threadIdx.x - 1]; }"""
+        file = self.file(kernels + START % "int* y; cudaMalloc(&y, 128); b<<<1, 32>>>(y); k<<<1, 32>>>(y);")
+        self.assertRegex(common_run(file)[2], r"(?s)kernel b: .*\[race\].*kernel k: .*\[unwritten_read\]")
+
     def test_races_that_one_barrier_would_order_are_one_finding(self):
         store, read = "  a[i] = b[i] = 1;\n", "  x[i] = a[i ^ 1];\n  x[i] += b[i ^ 1];\n"
         kernel = "__global__ void k(float* x) {\n  __shared__ float a[32], b[32]; const int i = threadIdx.x;\n"
