@@ -58,7 +58,7 @@ fi
 
 # 16,384 tokens with H*d = 2048, as nearly as N and d allow. Rivals take turns: a card at its power limit favours whoever comes first.
 papers=(--tokens 16384 --width 2048 --sweep "causal=no,yes")
-steps=lazy_maximum,scheduled,staggered,warpgroups,bulk,lead,ordered,relay
+steps=lazy_maximum,scheduled,staggered,warpgroups,bulk,lead,early,ordered,relay
 rivals=(--only 08 --variant "$steps")
 [ $torch = no ] || rivals=(--only "08,peer" --variant "$steps,flash,flash3,cudnn")
 if part tensor; then
