@@ -67,7 +67,7 @@ template <bool First, class T, class Shape>
 __device__ void request_tiles(Shared<T, Shape>& shared, const BackwardMaps& maps,
                               const KeyWork<Shape>& work, const QueryTile& at, int stage) {
   Mbarrier &full_Q = shared.full_Q[stage], &full_dO = shared.full_dO[stage];
-  constexpr int BYTES = shared.Q[0].BYTES + 4 * Shape::Br;  // with L, or D
+  constexpr int BYTES = PanelTile<T, Shape::Br, Shape::Width>::BYTES + 4 * Shape::Br;  // and L, D
   mbarrier_arrive_expect_tx(full_Q, BYTES + (First ? shared.K.BYTES : 0));
   if (First) shared.K.load(maps.K, full_Q, work.key0, work.kv_head, work.b);
   shared.Q[stage].load(maps.Q, full_Q, at.query0, at.h, work.b);

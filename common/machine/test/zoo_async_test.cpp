@@ -62,7 +62,9 @@ TEST_CASE("zoo: hazards of asynchronous copies and products") {
   for (const AsyncCase& each : async_cases()) {
     const std::string name = each.name;
     CAPTURE(name);
-    for (const auto& [order, seed] : orders) {
+    for (const Seeded& run : orders) {
+      const Order order = run.order;
+      const std::uint64_t seed = run.seed;
       CAPTURE(static_cast<int>(order));
       CAPTURE(seed);
       CHECK(said(each.right, order, seed) == "");
