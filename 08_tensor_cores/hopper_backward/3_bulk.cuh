@@ -63,8 +63,8 @@ struct BackwardShape {
 
 constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
 
-/// One thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored it. It
-/// may end while additions are in flight: the TMA has read shared memory, and the kernel as a whole
+/// One thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored it. It may
+/// end while additions are in flight: the TMA has read shared memory, and the kernel as a whole
 /// ends only when they are complete, before convert_kernel begins.
 template <class T, class Shape>
 __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,

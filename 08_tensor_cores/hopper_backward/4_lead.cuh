@@ -72,9 +72,9 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
 };
 
-/// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it. It
-/// may end while additions are in flight: the TMA has read shared memory, and the kernel as a whole
-/// ends only when they are complete, before convert_kernel begins.
+/// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it. It may end
+/// while additions are in flight: the TMA has read shared memory, and the kernel as a whole ends
+/// only when they are complete, before convert_kernel begins.
 template <class T, class Shape>
 __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
                        const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {

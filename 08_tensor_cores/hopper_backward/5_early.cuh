@@ -111,9 +111,9 @@ __device__ void produce_early(Shared<T, Shape>& shared, const BackwardMaps& maps
   }
 }
 
-/// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it. It
-/// may end while additions are in flight: the TMA has read shared memory, and the kernel as a whole
-/// ends only when they are complete. convert_kernel waits for that.
+/// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it. It may end
+/// while additions are in flight: the TMA has read shared memory, and the kernel as a whole ends
+/// only when they are complete. convert_kernel waits for that.
 template <class T, class Shape>
 __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
                        const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
