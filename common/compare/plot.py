@@ -124,7 +124,7 @@ def figure(title, note, panels):
 
 
 def speed(which):
-    """Of each stage the step that is the fastest at the longest N."""
+    """Of each stage the last step: rates of several days are not compared."""
 
     def takes(row, batch, heads, seq_q, head_dim, dtype, **_):
         is_far_behind = row.variant in ("plain", "memory_efficient")
@@ -132,17 +132,15 @@ def speed(which):
 
     found = newest("sweep_peers sweep16", takes)  # what was run in turns comes last
     title = f"{which.capitalize()} pass: TFLOP/s against the length N, tensor cores"
-    note = f"{found[0].device_name}, fp16, B·N = 16,384, H·d = 2,048; medians with a cold L2, of each stage the step that is fastest at the longest N."
+    note = f"{found[0].device_name}, fp16, B·N = 16,384, H·d = 2,048; medians with a cold L2, of each stage the last step."
     drawn, axes = figure(title, note, 4)
     for panel, (d, causal) in zip(axes.flat, ((d, causal) for d in (64, 128) for causal in (False, True))):
         part = [row for row in found if (row.problem["head_dim"], row.problem["causal"]) == (d, causal)]
-        fastest = {}
-        for row in sorted(part, key=lambda row: (-row.problem["seq_q"], row.time["median_ms"])):
-            fastest.setdefault(series(row), step(row))
+        last = {series(row): step(row) for row in part}
         draw(
             panel,
             f"d = {d}, {'causal' if causal else 'no mask'}",
-            [row for row in part if step(row) in fastest.values()],
+            [row for row in part if step(row) in last.values()],
             lambda row: row.tflops,
         )
     for left, _ in axes:
