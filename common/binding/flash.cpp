@@ -105,9 +105,11 @@ TensorRef tensor_of(const flash_tensor& given, TensorRef seen, const Extents& sh
   return seen;
 }
 
-/// A backward kernel may use what its forward pass has left in workspaces. O and L are all that callers keep, so that pass runs again then.
-bool runs_forward_again(const Variant& variant, const FullProblem& problem) {
-  return workspaces_of(variant, problem, Pass::forward).size() > padded_copies(variant, problem, Pass::forward).size();
+/// O and L are all that callers keep of a forward pass.
+void refuse_other_state(const Variant& variant, const FullProblem& problem) {
+  if (workspaces_of(variant, problem, Pass::forward).size() > padded_copies(variant, problem, Pass::forward).size())
+    throw UsageError("the backward pass of " + std::string(variant.name) +
+                     " needs more of its forward pass than O and L; stages 07 and 08 do not");
 }
 
 /// The order of a ragged batch's tiles; none in another one.
@@ -134,17 +136,11 @@ struct Block {
 
   Block(const Variant& variant, const FullProblem& p, Pass pass, const DeviceLimits& limits) {
     std::vector<WorkspaceSpec> specs = workspaces_of(variant, p, pass);
-    if (pass == Pass::backward && runs_forward_again(variant, p)) {
-      specs.push_back({"O", {p.B, p.H, p.Nq, p.d}, p.dtype});  // as it was, but the caller's is not written
-      specs.push_back({"L", {p.B, p.H, p.Nq, 1}});
-    }
     const auto add_pairs = [&](const char* name, const std::vector<int>& pairs) {
       if (!pairs.empty()) specs.push_back({name, {1, 1, static_cast<std::int64_t>(pairs.size() / 2), 2}});
     };
     add_pairs("offsets", offsets_of(p.sequences));
-    if (pass == Pass::backward) add_pairs("order", order_of(variant, p, pass, limits));
-    if (pass == Pass::forward || runs_forward_again(variant, p))
-      add_pairs("forward order", order_of(variant, p, Pass::forward, limits));
+    add_pairs("order", order_of(variant, p, pass, limits));
     std::stable_partition(specs.begin(), specs.end(), [](const WorkspaceSpec& spec) { return spec.zeroed; });
     for (const WorkspaceSpec& spec : specs) {
       tensors.push_back({nullptr, spec.name, spec.dtype, spec.shape, dense_strides(spec.shape)});
@@ -181,6 +177,7 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
   if (plans.size() >= 256) plans.clear();  // lengths of packed sequences may never come again
   const FullProblem problem = problem_of(call, pass);
   const Variant& variant = choose(call, problem, pass, device);
+  if (pass == Pass::backward) refuse_other_state(variant, problem);
   return plans.insert({key, {problem, &variant, Block(variant, problem, pass, device.limits())}}).first->second;
 }
 
@@ -195,7 +192,7 @@ void launch(const Variant& variant, Attention a, Pass pass, const flash_call& ca
                      : static_cast<void>(std::memcpy(tensor.data, values.data(), bytes));
   };
   put("offsets", offsets_of(a.problem.sequences), a.offsets);
-  put(pass == Pass::forward ? "forward order" : "order", order_of(variant, a.problem, pass, a.limits), a.order);
+  put("order", order_of(variant, a.problem, pass, a.limits), a.order);
   launch_pass(variant, a, pass);
 }
 
@@ -218,13 +215,6 @@ void run(const flash_call& call, Pass pass) {
   a.workspaces = block.at(call.workspace);
 
   const OnStream stream(call.stream);
-  if (pass == Pass::backward && runs_forward_again(variant, a.problem)) {
-    Attention again = a;
-    again.problem.bias_gradient = false;
-    again.O = a.workspace("O");
-    again.L = a.workspace("L");
-    launch(variant, again, Pass::forward, call);
-  }
   launch(variant, a, pass, call);
 }
 

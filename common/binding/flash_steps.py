@@ -14,6 +14,7 @@ import functools
 import inspect
 import numbers
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ __version__ = "0.1.0"
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
 _here = Path(__file__).resolve()
 _is_clone = _here.name != "__init__.py"
-_libraries = _here.parents[2] / "build-binding/lib" if _is_clone else _here.with_name("lib")
+_libraries = _here.parent.parent.parent / "build-binding/lib" if _is_clone else _here.with_name("lib")
 
 
 class _View(ctypes.Structure):  # flash_tensor
@@ -114,9 +115,6 @@ def _plan(backward, stage, variant, options, deterministic, given, made):
 def _run(backward, stage, variant, options, deterministic, seed, given, made, before=None):
     """A pass, in the workspace that it asks for. What is made follows from what is given in shape and strides. before: is called first,
     once the call is known to be one that a kernel takes."""
-    for name, x in given.items():
-        if x.is_neg():
-            given[name] = x.resolve_neg()
     plan, size, zeroed, function = _plan(backward, stage, variant, options, deterministic, given, made)
     call, q = _Call.from_buffer_copy(plan), given["Q"]  # a copy, as other threads may run the same
     if before is not None:
@@ -164,7 +162,7 @@ def _require_tensors(dims, *given):
     """The first three have this many dimensions; others may be None."""
     for place, x in enumerate(given):
         if (x is not None or place < 3) and (not isinstance(x, Tensor) or x.layout is not torch.strided or x.is_nested):
-            what = "q, k, v, qkv, kv, caches, a bias, sinks and alibi_slopes have to be tensors"
+            what = "q, k, v, qkv, caches, a bias, sinks and alibi_slopes have to be tensors"
             raise ValueError(f"flash_steps: {what}, neither sparse nor nested")
         if place < 3 and x.dim() != dims:
             raise ValueError(f"flash_steps: q, k, v and caches have {dims} dimensions here, but one is {tuple(x.shape)}")
@@ -173,18 +171,21 @@ def _require_tensors(dims, *given):
 def _check(q, k, v, bias, fake=False):
     """What flash.h cannot see in pointers and shapes."""
     _require(q.dim() == k.dim() == v.dim() == 4, "q, k and v have to be [B, H, N, d]")
-    _require(q.dtype == k.dtype == v.dtype and q.dtype in DTYPES, "q, k and v have to be all fp32, all fp16 or all bf16")
+    alike = q.dtype == k.dtype == v.dtype and q.dtype in DTYPES
+    _require(alike, f"q, k and v are {q.dtype}, {k.dtype}, {v.dtype}; allowed: all of float32, float16 or bfloat16")
     _require(q.device == k.device == v.device, "q, k and v have to be on one device")
     _require(fake or q.is_cpu or q.is_cuda, f"tensors are on {q.device}; allowed: cpu, cuda")
-    _require(k.shape == v.shape, f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; they have to be alike, also in d")
-    _require(q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3], "q and k have to be alike in B and d")
+    shapes = f"as [B, H, N, d], q is {tuple(q.shape)}, k is {tuple(k.shape)} and v is {tuple(v.shape)}"
+    d, d_v = k.shape[3], v.shape[3]
+    _require(q.shape[0] == k.shape[0] and q.shape[3] == d, f"{shapes}; B and d have to be alike")
+    _require(k.shape[:3] == v.shape[:3], f"{shapes}; k and v have to be alike")
+    wider = f"v to d = {d}, and use O[..., :{d_v}]" if d_v < d else f"q and k to d = {d_v}, with scale={d}**-0.5"
+    _require(d == d_v, f"v has d = {d_v}, and k has {d}; instead pad {wider}")
     most = 128 if q.dtype == torch.float32 else 256
-    _require(q.shape[3] <= most, f"d is {q.shape[3]}; allowed: up to 128 in fp32, and 256 in fp16 and bf16")
-    _require(k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0, f"q has {q.shape[1]} heads, which is no multiple of k's {k.shape[1]}")
-    if bias is not None:
-        _require(
-            bias.dim() == 4 and bias.dtype == torch.float32 and bias.device == q.device, "a bias has to be 4-dimensional, in fp32, with q"
-        )
+    _require(d <= most, f"d is {d}; allowed: up to 128 in fp32, and 256 in fp16 and bf16; for more, use scaled_dot_product_attention()")
+    _require(k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0, f"{shapes}; H of q has to be a multiple of H of k")
+    fits = bias is None or (bias.dim() == 4 and bias.dtype == torch.float32 and bias.device == q.device)
+    _require(fits, "a bias has to be 4-dimensional, in fp32, and as alibi_slopes on the device of q")
 
 
 def _check_backward(dO, q, O, L):
@@ -198,7 +199,10 @@ def _with(options, ends, q, k):
     if ends is not None:
         (a, c) = ends.tolist()
         _require(a[0] == c[0] == 0 and a == sorted(a) and c == sorted(c), "cu_seqlens begin with 0 and never fall")
-        _require((a[-1], c[-1]) == (q.shape[2], k.shape[2]), f"cu_seqlens end at {a[-1]} and {c[-1]}, not after the last query and key")
+        _require(
+            (a[-1], c[-1]) == (q.shape[2], k.shape[2]),
+            f"cu_seqlens end at {a[-1]} and {c[-1]}; allowed: {q.shape[2]} and {k.shape[2]}, as q and k do",
+        )
         options += "\n--lengths=" + ",".join(f"{y - x}:{w - z}" for x, y, z, w in zip(a, a[1:], c, c[1:]))
     return options.strip()
 
@@ -263,7 +267,6 @@ def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends,
 
     found = one_pass(dO, v, O)
     if dL is not None:  # (J.10)  dS = P o (dP - D + dL), whose last term is a pass with V = 0 and D = -dL
-        _require(stage > "06", f"stage {stage} has no gradient of L; allowed: 07, 08")
         root = torch.zeros_like(dO)
         root[..., 0] = dL.abs().sqrt()
         terms = one_pass(root, torch.zeros_like(v), root * -dL.sign()[..., None].to(root.dtype))
@@ -314,31 +317,17 @@ def _gradients(ctx, dO, dL, backward=_backward):
 _forward.register_autograd(_gradients, setup_context=_save)
 
 
-def _refusal(why):
-    def refuse(*_):
-        raise NotImplementedError(f"flash_steps: {why}")
-
-    return refuse
-
-
-_no_vmap = _refusal("vmap is not supported; make its axis a part of the batch")
-_forward.register_vmap(_no_vmap)
-
-
 class _EagerBackward(torch.autograd.Function):
-    """The backward pass under create_graph and torch.func, which an operation without a formula does not take."""
+    """The backward pass under create_graph and torch.func, which an operation without a formula does not take. Has no gradient itself."""
 
-    forward, vmap = staticmethod(_run_backward), staticmethod(_no_vmap)
-    setup_context = staticmethod(lambda *_: None)
-    backward = staticmethod(_refusal("a gradient of a gradient is not supported"))
+    forward, setup_context = staticmethod(_run_backward), staticmethod(lambda *_: None)
 
 
 class _Eager(torch.autograd.Function):
     """The same for tensors that no compiler traces. The way through an operation takes 100 us more: longer than a short problem's kernels."""
 
     # PyTorch reads the signature anew at each call: 40 us for all of _run_forward's.
-    forward, vmap = staticmethod(lambda *inputs: _run_forward(*inputs)), staticmethod(_no_vmap)
-    setup_context, jvp = staticmethod(_save), staticmethod(_refusal("forward-mode gradients are not supported"))
+    forward, setup_context = staticmethod(lambda *inputs: _run_forward(*inputs)), staticmethod(_save)
 
     @staticmethod
     def backward(ctx, dO, dL):
@@ -347,11 +336,11 @@ class _Eager(torch.autograd.Function):
 
 
 def _is_traced(*tensors):
-    """Also for a mode that watches operations, such as make_fx and selective checkpointing."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+    """Also for a mode that watches operations, such as make_fx and selective checkpointing, and where PyTorch negates a tensor lazily."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._is_tracing():
         return True
     for x in tensors:
-        if x is not None and (x.is_meta or type(x) not in _plain):
+        if x is not None and (x.is_meta or x.is_neg() or type(x) not in _plain):
             return True
     return False
 
@@ -374,7 +363,7 @@ def _check_backward_pass(q, k, v, bias, sinks, seed, ends, options, deterministi
     _plan(1, stage, variant, _with(options, ends, q, k), deterministic, _inputs(q, k, v, bias), made)
 
 
-def merge(O, L, part_O, part_L):
+def merge(O: Tensor, L: Tensor, part_O: Tensor, part_L: Tensor):
     """Merges attention over some keys, part_O [B, H, N, d] and part_L [B, H, N], into O and L of other keys, which change in place (X.1). All
     but part_O are in fp32."""
     _require_tensors(4, O, *[part_O] * 2, L, part_L)
@@ -448,7 +437,10 @@ def _bias(bias, q, k):
     return bias.expand(-1, -1, q.shape[2], -1) if bias.requires_grad and bias.shape[2] == 1 else bias
 
 
-def _shown(function, *others):
+_F = TypeVar("_F")  # so that type checkers see through the decorator
+
+
+def _shown(function: _F, *others) -> _F:
     """help() shows all arguments of a function: no *args, and none that are ours."""
     given = [x for x in inspect.signature(function).parameters.values() if x.kind is not x.VAR_POSITIONAL and x.name[0] != "_"]
     at = len(given) - (given[-1].kind is inspect.Parameter.VAR_KEYWORD)
@@ -458,24 +450,24 @@ def _shown(function, *others):
 
 @_shown
 def attention(
-    q,
-    k,
-    v,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
-    causal=False,
-    window=(-1, -1),
-    softcap=0.0,
-    bias=None,
-    alibi_slopes=None,
-    sinks=None,
-    dropout_p=0.0,
-    seed=None,
-    deterministic=None,
-    scale=None,
-    return_lse=False,
-    stage=None,
-    variant=None,
-    backward_variant=None,
+    causal: bool = False,
+    window: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    bias: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+    dropout_p: float = 0.0,
+    seed: int | Tensor | None = None,
+    deterministic: bool | None = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+    stage: str | None = None,
+    variant: str | None = None,
+    backward_variant: str | None = None,
     _ends=None,
     _before=None,
 ):
@@ -512,7 +504,6 @@ def attention(
         raise ValueError("flash_steps: variant and backward_variant have to be names")
     how = _options(causal, window, softcap, dropout_p, scale, kind), deterministic, stage, variant, backward
     if sinks is not None:
-        _require(stage > "05", f"stage {stage} has no sinks; allowed: 06, 07, 08")
         fit = sinks.shape == q.shape[1:2] and sinks.is_floating_point() and sinks.device == q.device
         _require(fit, "sinks have to be [H], floating point, on the device of q")
         sinks = sinks.float()
@@ -531,7 +522,7 @@ def attention(
     return (O, L) if return_lse else O
 
 
-def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, return_lse=False, **options):
+def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k=None, *, return_lse: bool = False, **options):
     """attention() of sequences of unequal lengths, packed one after another: q [total, H, d], k and v [total_k, Hkv, d]. Sequence s has the
     queries cu_seqlens_q[s] to cu_seqlens_q[s + 1], and keys likewise; without cu_seqlens_k, those of its queries. They are best lists, or
     tensors on the CPU: the CPU waits for those on a GPU. With return_lse also [H, total]. options: attention()'s, but for a bias; alibi_slopes
@@ -569,22 +560,20 @@ def _unsupported(**given):
 def _as_flash_attn(
     attend,
     tensors,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    alibi_slopes=None,
-    deterministic=None,
-    return_attn_probs=False,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool | None = None,
+    return_attn_probs: bool = False,
     block_table=None,
     **options,
 ):
     """With return_attn_probs also L and None: nobody has P."""
     _unsupported(block_table=block_table)
     _require_bools(return_attn_probs=return_attn_probs)
-    for ours, name in (("scale", "softmax_scale"), ("window", "window_size"), ("return_lse", "return_attn_probs")):
-        _require(ours not in options, f"{ours} is {name} here")
     options |= {"dropout_p": dropout_p, "softcap": softcap, "alibi_slopes": alibi_slopes, "deterministic": deterministic}
     O, L = attend(*tensors, scale=softmax_scale, causal=causal, window=window_size, return_lse=True, **options)
     return (O, L, None) if return_attn_probs else O
@@ -596,73 +585,63 @@ def _attention_bnhd(q, k, v, **options):
     return O.transpose(1, 2), L
 
 
-def _parts(packed, axis, count):
-    _require_tensors(axis + 3, packed)
-    _require(packed.shape[axis] == count, f"packed is {tuple(packed.shape)}; allowed: {count} at axis {axis}")
-    return packed.unbind(axis)
+def _thirds(qkv, axis):
+    _require_tensors(axis + 3, qkv)
+    _require(qkv.shape[axis] == 3, f"qkv is {tuple(qkv.shape)}; allowed: 3 at axis {axis}")
+    return qkv.unbind(axis)
 
 
-def _like_flash_attn(function):
+def _like_flash_attn(function: _F) -> _F:
     return _shown(function, *list(inspect.signature(_as_flash_attn).parameters.values())[2:-1])
 
 
 @_like_flash_attn
-def flash_attn_func(q, k, v, *args, **options):
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, *args, **options):
     """q [B, N, H, d], k and v [B, Nk, Hkv, d]; returns O like q, and with return_attn_probs O, L [B, H, N] and None."""
     return _as_flash_attn(_attention_bnhd, (q, k, v), *args, **options)
 
 
 @_like_flash_attn
-def flash_attn_qkvpacked_func(qkv, *args, **options):
+def flash_attn_qkvpacked_func(qkv: Tensor, *args, **options):
     """flash_attn_func() of qkv [B, N, 3, H, d]."""
-    return flash_attn_func(*_parts(qkv, 2, 3), *args, **options)
+    return flash_attn_func(*_thirds(qkv, 2), *args, **options)
 
 
 @_like_flash_attn
-def flash_attn_kvpacked_func(q, kv, *args, **options):
-    """flash_attn_func() of q [B, N, H, d] and kv [B, Nk, 2, Hkv, d]."""
-    return flash_attn_func(q, *_parts(kv, 2, 2), *args, **options)
-
-
-@_like_flash_attn
-def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options):
+def flash_attn_varlen_func(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options
+):
     """q [total, H, d], k and v [total_k, Hkv, d], packed as for attention_varlen(); returns O like q, and with return_attn_probs O,
     L [H, total] and None. The greatest lengths are not needed."""
     return _as_flash_attn(attention_varlen, (q, k, v, cu_seqlens_q, cu_seqlens_k), *args, **options)
 
 
 @_like_flash_attn
-def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen=None, *args, **options):
+def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens, max_seqlen=None, *args, **options):
     """flash_attn_varlen_func() of qkv [total, 3, H, d]."""
-    return flash_attn_varlen_func(*_parts(qkv, 1, 3), cu_seqlens, cu_seqlens, None, None, *args, **options)
-
-
-@_like_flash_attn
-def flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options):
-    """flash_attn_varlen_func() of q [total, H, d] and kv [total_k, 2, Hkv, d]."""
-    return flash_attn_varlen_func(q, *_parts(kv, 1, 2), cu_seqlens_q, cu_seqlens_k, None, None, *args, **options)
+    return flash_attn_varlen_func(*_thirds(qkv, 1), cu_seqlens, cu_seqlens, None, None, *args, **options)
 
 
 def flash_attn_with_kvcache(
-    q,
-    k_cache,
-    v_cache,
-    k=None,
-    v=None,
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
     rotary_cos=None,
     rotary_sin=None,
-    cache_seqlens=None,
+    cache_seqlens: int | list[int] | Tensor | None = None,
     cache_batch_idx=None,
     cache_leftpad=None,
     block_table=None,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    rotary_interleaved=True,
-    alibi_slopes=None,
-    num_splits=0,
-    return_softmax_lse=False,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
     **options,
 ):
     """q [B, N, H, d] sees the first cache_seqlens keys of k_cache and v_cache [B, M, Hkv, d], a number or one per sequence, best on the CPU, and
@@ -674,9 +653,6 @@ def flash_attn_with_kvcache(
     _unsupported(block_table=block_table)
     _require_bools(return_softmax_lse=return_softmax_lse)
     _require_tensors(4, q, k_cache, v_cache, k, v, alibi_slopes)
-    _require(
-        k_cache.shape == v_cache.shape, f"k_cache is {tuple(k_cache.shape)} and v_cache is {tuple(v_cache.shape)}; they have to be alike"
-    )
     lengths = k_cache.shape[1] if cache_seqlens is None else cache_seqlens
     lengths = lengths if type(lengths) is int else _numbers(lengths, "cache_seqlens")
     how = alibi_slopes, softmax_scale, causal, window_size, softcap
@@ -710,7 +686,7 @@ def _run_cached(
     fits = len(known) == B and min(known, default=0) >= 0 and most <= M
     _require(fits, f"cache_seqlens are {known}; allowed: {B} from 0, with k up to {M}")
     seen = [k_cache, v_cache] if uneven else [k_cache[:, :most], v_cache[:, :most]]
-    read = [x if not uneven and not x.is_neg() and _taken(x) else x.resolve_neg().contiguous() for x in seen]
+    read = [x if not uneven and _taken(x) else x.contiguous() for x in seen]
 
     def write():
         for cache, x in zip((k_cache, v_cache), new):
@@ -745,7 +721,6 @@ _cached = torch.library.custom_op(
     schema="(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor? k, Tensor? v, Tensor lengths, Tensor? alibi_slopes, float? scale, "
     "bool causal, SymInt[] window, float softcap, Tensor? sinks=None, str? stage=None, str? variant=None) -> (Tensor, Tensor)",
 )
-_cached.register_vmap(_no_vmap)
 
 
 @_cached.register_fake

@@ -13,8 +13,6 @@ import flash_steps
 import torch
 import torch.distributed as dist
 
-STAGES = ("06", "07", "08")  # their backward pass computes P from L, here the L of all keys; earlier stages keep P itself
-
 
 def rows_of(lengths, rank, zigzag):
     """[(first position, count)] of a rank's rows, where lengths[r] is the number of rank r's rows. Plain: rank after rank. Zigzag: every
@@ -193,10 +191,9 @@ def ring_attention(q, k, v, *, causal=False, zigzag=True, scale=None, group=None
     """softmax(scale * q k^T, masked) v, where this rank has some rows of q [B, H, n, d] and of k and v [B, Hkv, m, d], those that
     rows_of(lengths, rank, zigzag) says; n and m may differ between ranks and be 0. Returns this rank's rows of O.
 
-    causal: aligned at the bottom right of the whole mask. group: of torch.distributed. The rest as in flash_steps.attention(), for the
-    stages 06 to 08. Raises ValueError where ranks disagree, RuntimeError where one is gone.
+    causal: aligned at the bottom right of the whole mask. group: of torch.distributed. The rest as in flash_steps.attention().
+    Raises ValueError where ranks disagree, RuntimeError where one is gone.
     """
-    flash_steps._require(stage in STAGES, f"stage '{stage}' keeps P of a part; allowed: {', '.join(STAGES)}")
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else float(scale)
     ring = _Ring(q, k, v, causal, scale, zigzag, group if group is not None else dist.group.WORLD)
     return _RingAttention.apply(q, k, v, ring, scale, stage, variant, backward_variant or variant)

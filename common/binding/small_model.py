@@ -4,7 +4,7 @@ attention: PyTorch's scaled_dot_product_attention (SDPA), a stage's kernels, and
 there. Their first 100 losses have to stay within 1 % of SDPA's; later ones part by rounding alone, as they do among libraries, since training
 lets it grow. The trained model then writes, token by token, with a cache of keys and values.
 
-  small_model.py [--build FOLDER] [--stage 08] [--steps N] [--device cpu|cuda] [--save FILE]
+  small_model.py [--build FOLDER] [--stage 08] [--steps N] [--device cpu|cuda]
 
 On a GPU 300 steps of 16,384 tokens, with tokens per second; on the CPU, where the simulator runs each CUDA thread, 200 tiny ones. Exit code:
 1 if losses part, or if the cache changes what the model predicts; 3 if torch, the libraries or the GPU are missing.
@@ -13,7 +13,6 @@ On a GPU 300 steps of 16,384 tokens, with tokens per second; on the CPU, where t
 import argparse
 import functools
 import itertools
-import json
 import os
 import re
 import sys
@@ -171,7 +170,7 @@ def write(model, sizes, count, device, dtype):
 
 
 def run(options):
-    """Rows of results, and what went wrong, if anything."""
+    """What went wrong, if anything."""
     device, dtype = options.device, torch.float16 if options.stage.startswith("08") else torch.float32
     on_gpu = device == "cuda"
     torch.set_num_threads(1)  # torch's: tiny tensors would wait for them. The simulator has its own
@@ -191,7 +190,7 @@ def run(options):
         f"first {COMPARED} is from SDPA's; later ones part by rounding alone"
     )
     print(f"{'':16}", *(f"{step:>7}" for step in shown), f"{'apart':>8}  tokens per s" if on_gpu else f"{'apart':>8}")
-    rows, models, failed = [], {}, []
+    wanted, models, failed = None, {}, []
     for name, attention in attentions.items():
         print(f"{name:16}", end="", flush=True)
         torch.manual_seed(1)
@@ -212,10 +211,9 @@ def run(options):
             continue
         losses = torch.stack(losses).tolist()
         speed = (steps - WARM_UP) * sizes["tokens"] / (time.perf_counter() - start) if on_gpu and steps > WARM_UP else None
-        wanted = rows[0]["losses"] if rows else losses
+        wanted = wanted or losses
         apart = max(abs(a - b) / b if a == a else torch.inf for a, b in zip(losses[:COMPARED], wanted))  # NaN is no agreement
         print(f" {apart:>8.3%}", f" {speed:>12,.0f}" if speed else "", flush=True)
-        rows.append({"attention": name, "device": device, "steps": steps, **sizes, "losses": losses, "apart": apart, "tokens_per_s": speed})
         if not apart <= TOLERANCE:
             failed.append(f"the first losses of {name} are up to {apart:.3%} from SDPA's; allowed: {TOLERANCE:.0%}")
         if steps >= 20 and not sum(losses[-5:]) < 5 * losses[0]:
@@ -230,7 +228,7 @@ def run(options):
         print(f"With a cache, the model writes {bytes(text[1:].tolist())!r}; its logits are {apart:.3%} from those without a cache")
         if not apart <= TOLERANCE:
             failed.append(f"a cache changes logits by {apart:.3%}; allowed: {TOLERANCE:.0%}")
-    return rows, failed
+    return failed
 
 
 def main():
@@ -239,21 +237,16 @@ def main():
     parser.add_argument("--stage", default="08")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--save", metavar="FILE", type=Path, help="a new file for the losses and speeds, as JSON")
     options = parser.parse_args()
     if options.steps is not None and options.steps < 1:
         parser.error(f"--steps is {options.steps}; allowed: 1 or more")
-    if options.save and (options.save.exists() or not options.save.parent.is_dir()):
-        parser.error(f"--save {options.save}: it is there already, or its folder is not")
     flash_steps.use(options.build)
     try:
         flash_steps._library(options.stage)
-        rows, failed = run(options)
+        failed = run(options)
     except (RuntimeError, ValueError) as error:
         sys.stderr.write(f"small_model.py: {error}\n")
         return 2 if isinstance(error, ValueError) else 3
-    if options.save:
-        options.save.write_text(json.dumps(rows) + "\n")
     for why in failed:
         sys.stderr.write(f"small_model.py: {why}\n")
     return 1 if failed else 0

@@ -11,6 +11,8 @@ import inspect
 import itertools
 import sys
 import unittest
+import warnings
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -87,11 +89,7 @@ class OnCPU(unittest.TestCase):
             self.assertLess(error, TOLERANCE[found.dtype] * max(1, b.abs().max().item()), name)
 
     def test_both_passes(self):
-        """01 and 05 have a backward pass that needs workspaces of the forward pass, Hopper's fastest have some that are zero when they begin.
-        Rows of 20 numbers in 16 bits are not aligned."""
-        for stage in ("01", "05", "07"):
-            self.agrees(*self.tensors((2, 2, 9, 16), (2, 2, 13, 16), (2, 2, 13, 16)), causal=True, stage=stage)
-        self.agrees(*self.alike((1, 1, 20, 20), dtype=torch.float16), causal=True)
+        """By another step than the forward pass; Hopper's fastest have workspaces that are zero when they begin."""
         for variant, backward in (("mma", "seven_products"), ("scheduled", "early")):
             self.agrees(*self.alike((1, 1, 16, 16), dtype=torch.float16), variant=variant, backward_variant=backward)
 
@@ -122,22 +120,18 @@ class OnCPU(unittest.TestCase):
         O = self.agrees(*(x.transpose(1, 2) for x in qkv.unbind(2)), causal=True, stage="07")
         self.assertTrue(torch.equal(O, self.agrees(*(x.transpose(1, 2).contiguous() for x in dense), causal=True, stage="07")))
         how = {"causal": True, "stage": "07"}
-        for other in (flash_steps.flash_attn_qkvpacked_func(qkv, **how), flash_steps.flash_attn_kvpacked_func(dense[0], kv, **how)):
-            self.assertTrue(torch.equal(O, other.transpose(1, 2)))
+        self.assertTrue(torch.equal(O, flash_steps.flash_attn_qkvpacked_func(qkv, **how).transpose(1, 2)))
         q, ends = dense[0].flatten(0, 1), [0, 4, 20]
         wanted = flash_steps.attention_varlen(q, *kv.flatten(0, 1).unbind(1), ends, **how)
         self.assertTrue(torch.equal(flash_steps.flash_attn_varlen_qkvpacked_func(qkv.flatten(0, 1), ends, 16, **how), wanted))
-        packed = flash_steps.flash_attn_varlen_kvpacked_func(q, kv.flatten(0, 1), ends, ends, 16, 16, **how, return_attn_probs=True)
-        self.assertTrue(torch.equal(packed[0], wanted))
 
     def test_gradients_of_a_sum_twice(self):
         """sum() sends back one number for all entries, with strides of 0. A graph that is kept gives the same again."""
         qkv = self.alike()
         wanted = torch.autograd.grad(by_formula(*qkv)[0].sum(), qkv)
-        for stage in ("01", "07"):
-            O = flash_steps.attention(*qkv, stage=stage).sum()
-            first, second = (torch.autograd.grad(O, qkv, retain_graph=True) for _ in range(2))
-            self.assertTrue(all(torch.allclose(a, b, atol=1e-5) and torch.equal(a, c) for a, b, c in zip(first, wanted, second)))
+        O = flash_steps.attention(*qkv).sum()
+        first, second = (torch.autograd.grad(O, qkv, retain_graph=True) for _ in range(2))
+        self.assertTrue(all(torch.allclose(a, b, atol=1e-5) and torch.equal(a, c) for a, b, c in zip(first, wanted, second)))
 
     def test_opcheck(self):
         for stage, dtype in (("07", torch.float32), ("08", torch.float16)):
@@ -158,35 +152,44 @@ class OnCPU(unittest.TestCase):
             torch.library.opcheck(torch.ops.flash_steps.with_kvcache.default, (q, *caches, *more))
 
     def test_random_problems(self):
-        """Every option, alone and with others, against the formula; the gradients of O and L."""
-        random = Random(1)
-        for number in range(300 if self.device == "cuda" else 30):
-            dtype, (H, Hkv) = random.choice([torch.float16, torch.bfloat16, torch.float32]), random.choice([(1, 1), (2, 2), (4, 2), (3, 1)])
-            B, d, (Nq, Nk) = random.randint(1, 2), random.choice([8, 20, 64]), (self.times * random.randint(1, 40) for _ in range(2))
-            shapes = (B, H, Nq, d), (B, Hkv, Nk, d), (B, Hkv, Nk, d), (H,), (B, H, Nq, d + 1)
-            *tensors, dO = self.tensors(*shapes, dtype=dtype, seed=number)
-            q, k, v, sinks = [x.requires_grad_() for x in tensors]
-            options = {"causal": random.random() < 0.5, "sinks": random.choice([None, sinks])}
-            tensors = tensors[: 3 if options["sinks"] is None else 4]
-            kind = random.choice(["", "", "bias", "bool", "alibi", "window", "window", "softcap", "scale"])
-            if kind == "bias":
-                (bias,) = self.tensors((random.choice([1, B]), random.choice([1, H]), random.choice([1, Nq]), Nk), seed=number)
-                tensors += [bias.requires_grad_()]
-                options["bias"] = bias
-            elif kind == "bool":
-                (bias,) = self.tensors((Nq, Nk), seed=number)
-                options["bias"] = bias > -1
-            elif kind == "alibi":
-                (slopes,) = self.tensors((random.choice([1, B]), H), seed=number)
-                options["alibi_slopes"] = slopes.abs()
-            elif kind == "window":
-                options |= {"window": (random.randint(-1, Nk), random.randint(-1, Nk)), "softcap": random.choice([0.0, 2.0])}
-            elif kind:
-                options |= {kind: 0.5}
-            name = f"{number}: {dtype} B={B} H={H} Hkv={Hkv} Nq={Nq} Nk={Nk} d={d} {kind} {options.keys()}"
-            found = flash_steps.attention(q, k, v, deterministic=random.random() < 0.5, return_lse=True, **options)
-            found, wanted = (torch.cat([O, L[..., None].nan_to_num(neginf=0)], -1) for O, L in (found, by_formula(q, k, v, **options)))
+        """Each option is drawn by itself and meets all others, in batches and in packed sequences; gradients of O, L, a bias and sinks, too."""
+        random, drawn, count = Random(1), Counter(), 300 if self.device == "cuda" else 40
+        for number in range(count):
+            dtype, (H, Hkv), packed = random.choice([*TOLERANCE]), random.choice([(1, 1), (2, 2), (4, 2), (3, 1)]), random.random() < 0.25
+            B, d = 1 if packed else random.randint(1, 2), random.choice([8, 20, 64, 72, 128 if dtype == torch.float32 else 256])
+            Nq, Nk = (self.times * random.randint(1, 40) for _ in range(2))
+            *qkv, dO = self.tensors((B, Nq, H, d), *[(B, Nk, Hkv, d)] * 2, (B, H, Nq, d + 1), dtype=dtype, seed=number)
+            (sinks,) = self.tensors((H,), dtype=dtype, seed=number)
+            of_bias = *(random.choice([1, n]) for n in (B, H, Nq)), Nk
+            slopes, bias = self.tensors((H,) if packed else (random.choice([1, B]), H), of_bias[random.randint(0, 3) :], seed=number)
+            added = [("alibi_slopes", slopes.abs()), ("bias", bias > -1), ("bias", bias.requires_grad_())]
+            options = {
+                "causal": True,
+                "window": (random.randint(-1, Nk), random.randint(-1, Nk)),
+                "softcap": 2.0,
+                "scale": 0.3,
+                "sinks": sinks.requires_grad_(),
+            }
+            options |= [random.choice(added[:1] if packed else added)]
+            options = {name: value for name, value in options.items() if random.random() < 0.35}
+            how = {"deterministic": number % 2 == 0, "return_lse": True} | options
+            q, k, v = tensors = [(x if number % 3 else x.contiguous()).requires_grad_() for x in (x.transpose(1, 2) for x in qkv)]
+            tensors += [x for x in options.values() if isinstance(x, torch.Tensor) and x.requires_grad]
+            ends, key_ends = ([0, *sorted(random.randint(0, n) for _ in range(2 * packed)), n] for n in (Nq, Nk))
+            parts = zip(itertools.pairwise(ends), itertools.pairwise(key_ends))
+            parts = [by_formula(q[:, :, a:b], k[:, :, c:e], v[:, :, c:e], **options) for (a, b), (c, e) in parts]
+            if packed:
+                on_device = torch.tensor(ends, dtype=torch.int32, device=self.device)
+                O, L = flash_steps.attention_varlen(*(x[0].transpose(0, 1) for x in (q, k, v)), on_device, key_ends, **how)
+                O, L = O.transpose(0, 1)[None], L[None]
+            else:
+                O, L = flash_steps.attention(q, k, v, **how)
+            wanted = (torch.cat(x, 2) for x in zip(*parts))
+            found, wanted = (torch.cat([O, L[..., None].nan_to_num(neginf=0)], -1) for O, L in ((O, L), wanted))
+            name = f"{number}: {dtype} {B=} {H=} {Hkv=} {d=}, {ends} queries, {key_ends} keys, {how}"
             self.close(found.to(dtype), wanted, tensors, dO, name)
+            drawn.update([str(dtype).removeprefix("torch."), f"d={d}", *options, *["packed"] * packed])
+        print(f"\n{count} random problems as by the formula:", ", ".join(f"{n} {name}" for name, n in sorted(drawn.items())))
 
     def test_dropout(self):
         """The weights that a seed keeps are those that V = I shows, in both passes."""
@@ -201,23 +204,6 @@ class OnCPU(unittest.TestCase):
             first, known = flash_steps.attention(q, k, v, **how), len(flash_steps._plans)
             self.assertFalse(torch.equal(first, flash_steps.attention(q, k, v, **how | {"seed": None})))
             self.assertEqual(len(flash_steps._plans), known)
-
-    def test_varlen(self):
-        """Packed sequences, empty ones included, are attention of each; and as flash_attn calls it."""
-        for dtype, stage in ((torch.float16, "08"), (torch.float32, "07")):
-            ends, key_ends = [0, 5, 5, 22, 40], [0, 9, 12, 30, 30]
-            q, k, v, dO = self.tensors((40, 4, 16), (30, 2, 16), (30, 2, 16), (40, 4, 16), dtype=dtype)
-            tensors = [x.requires_grad_() for x in (q, k, v)]
-            slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625], device=self.device)
-            for options in ({"causal": True}, {"window": (4, 3), "softcap": 3.0}, {"alibi_slopes": slopes}):
-                parts = zip(ends, ends[1:], key_ends, key_ends[1:])
-                each = [[x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d])] for a, b, c, d in parts]
-                seen = [by_formula(*qkv, **options)[0] if qkv[1].shape[2] else qkv[0].double() * 0 for qkv in each]
-                wanted = torch.cat([O[0].transpose(0, 1) for O in seen])
-                on_device = torch.tensor(ends, dtype=torch.int32, device=self.device)
-                O, L = flash_steps.attention_varlen(q, k, v, on_device, key_ends, stage=stage, return_lse=True, **options)
-                self.assertEqual(L.shape, (4, 40))
-                self.close(O, wanted, tensors, dO, f"{stage} {options}")
 
     def test_varlen_of_one_length(self):
         """Runs as the batch that it is."""
@@ -240,7 +226,7 @@ class OnCPU(unittest.TestCase):
         usual = (
             "dropout_p softmax_scale causal window_size softcap alibi_slopes deterministic return_attn_probs block_table options".split()
         )
-        for kind in ("func", "qkvpacked_func", "kvpacked_func", "varlen_func", "varlen_qkvpacked_func", "varlen_kvpacked_func"):
+        for kind in ("func", "qkvpacked_func", "varlen_func", "varlen_qkvpacked_func"):
             self.assertEqual([*inspect.signature(getattr(flash_steps, f"flash_attn_{kind}")).parameters][-10:], usual)
 
     def test_same_bits(self):
@@ -285,7 +271,7 @@ class OnCPU(unittest.TestCase):
             ("block_table is not", {"block_table": q}),
             ("alike", {"v": q}),
             ("also in dtype", {"k": k.float(), "v": v.float()}),
-            ("v_cache is", {"v_cache": caches[1][:, :9]}),
+            ("k and v have to be alike", {"v_cache": caches[1][:, :9], "cache_seqlens": 10}),
             ("softcap is", {"softcap": -1.0}),
         ):
             given = {"k_cache": caches[0], "v_cache": caches[1], "k": k, "v": v, "cache_seqlens": 0} | options
@@ -328,10 +314,12 @@ class OnCPU(unittest.TestCase):
         self.close(flash_steps.attention(lazy, k, v), by_formula(lazy, k, v)[0], [lazy], torch._neg_view(dO), "negated")
 
     def test_seen_by_modes(self):
-        """What make_fx records computes the same, meta tensors have a shape, torch.func has gradients."""
+        """What make_fx and a trace record computes the same, meta tensors have a shape, torch.func has gradients."""
         q, k, v = self.tensors(*[(1, 2, 8, 16)] * 3, dtype=torch.float16)
-        recorded = torch.fx.experimental.proxy_tensor.make_fx(lambda *qkv: flash_steps.attention(*qkv, causal=True))(q, k, v)
-        self.assertTrue(torch.equal(recorded(q, k, v), flash_steps.attention(q, k, v, causal=True)))
+        warnings.simplefilter("ignore")  # trace() is old, and warns of each number that it reads
+        for record in (torch.fx.experimental.proxy_tensor.make_fx, lambda f: lambda *qkv: torch.jit.trace(f, qkv, check_trace=False)):
+            recorded = record(lambda *qkv: flash_steps.attention(*qkv, causal=True))(q, k, v)
+            self.assertTrue(torch.equal(recorded(2 * q, k, v), flash_steps.attention(2 * q, k, v, causal=True)))
         self.assertEqual(flash_steps.attention(*(x.to("meta") for x in (q, k, v))).shape, q.shape)
         found = torch.func.grad(lambda q: flash_steps.attention(q, k, v).float().sum())(q)
         q.requires_grad_()
@@ -353,7 +341,7 @@ class OnCPU(unittest.TestCase):
         q, k, v = self.tensors(*[(1, 2, 9, 16)] * 3)
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
             self.assertEqual(flash_steps.attention(q, k, v).dtype, torch.bfloat16)
-        with self.assertRaisesRegex(NotImplementedError, "vmap is not supported"):
+        with self.assertRaisesRegex(RuntimeError, "vmap"):
             torch.vmap(lambda q: flash_steps.attention(q, k, v, stage="07"))(q[None])
 
     def test_compile(self):
@@ -406,7 +394,9 @@ class OnCPU(unittest.TestCase):
             ("exclude each other", half, {"bias": torch.zeros(8, 8, device=self.device), "alibi_slopes": torch.zeros(2)}),
             ("dropout is '1.5'; allowed", half, {"stage": "08", "dropout_p": 1.5}),
             ("does not know --softcap; stage.*08.* takes fp16", half, {"stage": "04", "softcap": 1.0}),
-            ("d is 129; allowed: up to 128 in fp32, and 256", self.tensors(*[(1, 1, 2, 129)] * 3), {}),
+            ("d is 129; allowed: up to 128 in fp32, and 256.*scaled_dot", self.tensors(*[(1, 1, 2, 129)] * 3), {}),
+            ("v has d = 4, and k has 8; instead pad v to d = 8", (q, k, v[..., :4]), {}),
+            ("float16, torch.float32, torch.float32; allowed", (half[0], k, v), {}),
             ("alibi_slopes are", half, {"alibi_slopes": torch.zeros(3, 2)}),
             ("a bias is bool", half, {"bias": torch.ones(8, 8, dtype=torch.long)}),
             ("have to be tensors", (1, 2, 3), {}),
@@ -419,13 +409,12 @@ class OnCPU(unittest.TestCase):
             ("neither sparse nor nested", [x.to_sparse() for x in (q, k, v)], {}),
             ("neither sparse nor nested", [torch.nested.nested_tensor([x[0] for x in (q, k, v)], layout=torch.jagged)] * 3, {}),
             ("allowed: .left, right., whole numbers", half, {"window": (torch.tensor(1), 2)}),
-            ("alike, also in d", (q, k, v[..., :4]), {}),
             ("its dQ differs between runs", trained, {"stage": "08", "backward_variant": "lead", "deterministic": True}),
             ("there is no variant 'none'", trained, {"stage": "08", "backward_variant": "none"}),
             ("variant mma refuses this problem: it has no backward pass", trained, {"stage": "08", "variant": "mma"}),
             ("it has no backward pass", [x.float() for x in trained], {"stage": 6}),
+            *[("more of its forward pass than O and L", [x.float() for x in trained], {"stage": stage}) for stage in ("01", "05")],
             ("sinks have to be .H.", (q, k, v), {"sinks": torch.zeros(3, device=self.device)}),
-            ("stage 05 has no sinks", (q, k, v), {"sinks": torch.zeros(2, device=self.device), "stage": "05"}),
         ]
         cases += [(f"{name} is .*; allowed: True, False", half, {name: "False"}) for name in ("causal", "deterministic", "return_lse")]
         cases += [(f"{name} is '1'; allowed: a number", half, {name: "1"}) for name in ("scale", "softcap", "dropout_p")]
@@ -434,14 +423,14 @@ class OnCPU(unittest.TestCase):
                 flash_steps.attention(*tensors, **({"stage": "07"} | options))
         with self.assertRaisesRegex(RuntimeError, "stage '99': there is no library in .*; there are: 01_naive, 02_.*, 08_"):
             flash_steps.attention(q, k, v, stage="99")
-        with self.assertRaisesRegex(NotImplementedError, "forward-mode"):
+        with self.assertRaises(NotImplementedError):
             torch.func.jvp(lambda q: flash_steps.attention(q, k, v), (q,), (q,))
         packed = [x[0].transpose(0, 1) for x in (q, k, v)]
         for why, ends, options in (
             ("cu_seqlens are None; allowed", None, {}),
             ("cu_seqlens are .*'b'.; allowed", ["a", "b"], {}),
             ("never fall", [0, 9, 8], {}),
-            ("end at 6 and 6", [0, 3, 6], {}),
+            ("end at 6 and 6; allowed: 8 and 8", [0, 3, 6], {}),
             ("packed sequences are .H.", [0, 4, 8], {"alibi_slopes": torch.zeros(2, 2)}),
         ):
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
@@ -454,9 +443,9 @@ class OnCPU(unittest.TestCase):
         O, L = torch.ops.flash_steps.forward(q, k, v, *[None] * 4, *how, "")
         good = {"dO": torch.ones_like(O), "dL": None, "q": q, "k": k, "v": v, "O": O, "L": L}
         cases = [
-            ("all fp32", {"k": k.half()}),
-            ("alike in B and d", {"k": k[..., :4], "v": v[..., :4]}),
-            ("no multiple", {"k": k.repeat(1, 2, 1, 1), "v": v.repeat(1, 2, 1, 1)}),
+            ("float32, torch.float16, torch.float32; allowed", {"k": k.half()}),
+            ("B and d have to be alike", {"k": k[..., :4], "v": v[..., :4]}),
+            ("has to be a multiple", {"k": k.repeat(1, 2, 1, 1), "v": v.repeat(1, 2, 1, 1)}),
             ("like q", {"dO": O.half()}),
             ("like q", {"O": O[:, :, :4]}),
             (r"L \[B, H, N\]", {"L": L.half()}),
@@ -469,7 +458,7 @@ class OnCPU(unittest.TestCase):
     def test_no_second_gradient(self):
         qkv = self.alike()
         (dQ,) = torch.autograd.grad(flash_steps.attention(*qkv, stage="07").square().sum(), qkv[0], create_graph=True)
-        with self.assertRaisesRegex(RuntimeError, "gradient of a gradient"):
+        with self.assertRaises(NotImplementedError):
             dQ.sum().backward()
 
 
