@@ -2,7 +2,6 @@
 #pragma once
 
 #include "common/attention/cost.hpp"
-#include "common/attention/prediction.hpp"
 #include "common/attention/registry.hpp"
 
 #include <string_view>
@@ -89,7 +88,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   }
   if (pass == Pass::backward && p.bias_gradient) {  // bias_gradient_kernel
     prediction.tensors["dS"].read += std::int64_t{p.B} * p.H * p.Nq * p.Nk;
-    prediction.tensors["dBias"].written += bias_elements(p);
+    prediction.tensors["dBias"].written += elements_of(bias_shape(p));
     prediction.sectors = {};
   }
   if (pass == Pass::backward && p.score == Score::lorentz) {  // lorentz.cuh, in place of the products dQ and dK

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "common/attention/cost.hpp"
-#include "common/attention/prediction.hpp"
 #include "common/attention/registry.hpp"
 
 #include <algorithm>

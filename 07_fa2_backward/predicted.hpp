@@ -36,7 +36,7 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
                      {"dV", gradient},
                      {"dQ", dQ},
                      {"bias", {heads * biases * (walks_twice ? 2 : 1), 0}},
-                     {"dBias", {0, p.bias_gradient ? bias_elements(p) : 0}}};
+                     {"dBias", {0, p.bias_gradient ? elements_of(bias_shape(p)) : 0}}};
   const bool copies_zeros = p.Nq % tiles.Br != 0 || p.Nk % tiles.Bc != 0 || p.d % 32 != 0;  // as in stage 06
   const bool ragged = !p.sequences.empty();
   if (ragged) {  // per block as in stage 06, for K and V; for Q, dO and dQ of each tile, and L and D by a thread per row; for dK or dV once

@@ -1,6 +1,5 @@
 // What chapter 07 claims. The grid that every stage passes is in common/grid.
 #include "common/attention/cost.hpp"
-#include "common/attention/prediction.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"

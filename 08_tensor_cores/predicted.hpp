@@ -2,10 +2,10 @@
 #pragma once
 
 #include "common/attention/cost.hpp"
-#include "common/attention/prediction.hpp"
 #include "common/attention/registry.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <optional>
 #include <string_view>
@@ -57,29 +57,43 @@ inline bool Q_stays(const FullProblem& p, const TileChoice& choice) {
   return width * choice.tiles.Br / (choice.threads / 32) <= 2048;
 }
 
-/// __syncthreads() of a forward step in all blocks; neither named barriers nor mbarriers.
-inline std::optional<std::int64_t> forward_barriers(std::string_view step, const FullProblem& p, const TileChoice& choice,
+/// What differs between the forward steps: how often a block meets at __syncthreads(), named barriers and mbarriers not counted, and how it loads.
+struct ForwardStep {
+  std::array<std::string_view, 5> names{};
+  int per_pair = 0, per_tile_of_Q = 0;  ///< of a tile of Q and one of K that it visits; of any tile of Q
+  int per_seeing = 0;                   ///< of a tile of Q that visits any
+  bool may_keep_Q = false;              ///< one more for those if Q_stays()
+  bool specialized = false;             ///< a warp only loads
+  bool draws = false;                   ///< a block draws one tile of Q after the other
+};
+constexpr ForwardStep forward_steps[] = {
+    {.names = {"mma", "swizzle"}, .per_pair = 2, .per_seeing = -1},
+    {.names = {"pipeline", "registers", "powers", "addresses"}, .per_pair = 1},
+    {.names = {"fitted", "block_order", "key_order", "lazy_maximum"}, .per_pair = 1, .may_keep_Q = true},
+    {.names = {"tma", "wgmma"}, .per_pair = 1, .per_tile_of_Q = 1},  // one more when the mbarriers are initialised,
+    {.names = {"specialized", "overlap", "ping_pong", "lazy", "tall"},
+     .per_tile_of_Q = 1,
+     .specialized = true},  // and only that
+    {.names = {"scheduled", "options_hopper"}, .per_tile_of_Q = 1, .specialized = true, .draws = true},
+};
+
+/// A step's __syncthreads() in all blocks.
+inline std::optional<std::int64_t> forward_barriers(const ForwardStep& step, const FullProblem& p, const TileChoice& choice,
                                                     const DeviceLimits& limits) {
   const Visits v = visits(p, choice.tiles);
-  const std::int64_t heads = std::int64_t{p.B} * p.H, pairs = heads * v.tiles;
-  const std::int64_t tiles_of_Q = heads * v.query_tiles, seeing = heads * v.seeing_tiles;
-  if (step == "mma" || step == "swizzle") return 2 * pairs - seeing;
-  if (step == "pipeline" || step == "registers" || step == "powers" || step == "addresses") return pairs;
-  if (step == "fitted" || step == "block_order" || step == "key_order" || step == "lazy_maximum" || step == "options")
-    return pairs + (Q_stays(p, choice) ? seeing : 0);
-  // One more when the mbarriers are initialised, and that alone where warps specialise.
-  if (step == "tma" || step == "wgmma") return pairs + tiles_of_Q;
-  if (step != "scheduled" && step != "options_hopper") return tiles_of_Q;
-  return tiles_of_Q <= limits.multiprocessors ? std::optional(tiles_of_Q) : std::nullopt;  // else blocks take several tiles
+  const std::int64_t heads = std::int64_t{p.B} * p.H;
+  if (step.draws && heads * v.query_tiles > limits.multiprocessors) return {};  // blocks take several tiles
+  const int per_seeing = step.per_seeing + (step.may_keep_Q && Q_stays(p, choice));
+  return heads * (step.per_pair * v.tiles + step.per_tile_of_Q * v.query_tiles + per_seeing * v.seeing_tiles);
 }
 
 /// The same where a warp only loads. Each warpgroup of 64 rows looks up biases of the tiles that it sees. In a ragged batch the consumers and
 /// the producer look up the tile and the ends of its sequence, the producer where Q, K and V begin, the consumers O and L.
-inline MovedTensors predicted_specialized(std::string_view step, const FullProblem& p, const TileChoice& choice) {
+inline MovedTensors predicted_specialized(const ForwardStep& step, const FullProblem& p, const TileChoice& choice) {
   MovedTensors moved = predicted_forward(p, choice, /*by_tma=*/true);
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   if (p.bias != BiasKind::none) moved["bias"].read = heads * biases(p, visits(p, {64, choice.tiles.Bc}), 128);
-  if (step == "scheduled" || step == "options_hopper") {
+  if (step.draws) {
     const std::int64_t work = heads * visits(p, choice.tiles).query_tiles, consumers = choice.threads - 128;
     moved["counter"] = {work + 1, work + 1};  // drawn from once for each tile of Q, and set back
     if (!p.sequences.empty())
@@ -121,7 +135,7 @@ inline Prediction predicted_options(const FullProblem& p, const TileChoice& choi
     const std::int64_t threads = std::int64_t{p.B} * p.H * visits(p, choice.tiles).query_tiles * choice.threads;
     moved["order"].read = 2 * threads, moved["offsets"].read = (4 + 5) * threads;
   }
-  return {moved, {}, forward_barriers("options", p, choice, limits), {}};
+  return {moved, {}, forward_barriers({.per_pair = 1, .may_keep_Q = true}, p, choice, limits), {}};
 }
 
 /// Subgroups that divide a group: by the heads of the workspace for what they sum.
@@ -132,24 +146,46 @@ inline std::int64_t subgroups_of(const Variant& v, const Problem& p) {
   return 1;
 }
 
+/// What differs between the backward steps and kernels.
+struct BackwardStep {
+  std::array<std::string_view, 5> names{};
+  bool two_kernels = false;  ///< the second one is for dQ
+  bool halved = false;       ///< each half of the block has its own part of a tile
+  bool hopper = false;       ///< the TMA loads
+  bool specialized = false;  ///< by a warpgroup that does nothing else
+  bool ordered = false;      ///< blocks take turns at dQ
+  bool divided = false;      ///< the heads of a group are divided among blocks
+  bool relay = false;        ///< warpgroups share products, not keys
+  bool options = false;
+};
+constexpr BackwardStep backward_steps[] = {
+    {.names = {"seven_products"}, .two_kernels = true},
+    {.names = {"five_products"}},
+    {.names = {"halves", "staggered"}, .halved = true},
+    {.names = {"options_backward", "bias_gradient"}, .options = true},
+    {.names = {"warpgroups"}, .hopper = true},
+    {.names = {"ring", "bulk", "lead", "early", "general"}, .hopper = true, .specialized = true},
+    {.names = {"options_lead"}, .hopper = true, .specialized = true, .options = true},
+    {.names = {"ordered"}, .hopper = true, .specialized = true, .ordered = true},
+    {.names = {"divided"}, .hopper = true, .specialized = true, .ordered = true, .divided = true},
+    {.names = {"relay"}, .relay = true},
+};
+
 /// (8.17)
-inline MovedTensors predicted_backward(std::string_view step, const FullProblem& p, const TileChoice& choice,
+inline MovedTensors predicted_backward(const BackwardStep& step, const FullProblem& p, const TileChoice& choice,
                                        std::int64_t subgroups) {
   const auto [Br, Bc] = choice.tiles;
-  const bool two_kernels = step == "seven_products", halved = step == "halves" || step == "staggered";
-  const bool divided = step == "divided", ordered = step == "ordered" || divided, relay = step == "relay";
-  const bool hopper = step == "warpgroups" || step == "ring" || step == "bulk" || ordered || step == "lead" ||
-                      step == "early" || step == "general" || step == "options_lead";
-  const Visits v = hopper ? visits_by_tma(p, choice.tiles) : visits(p, choice.tiles),
+  const bool two_kernels = step.two_kernels, relay = step.relay;
+  const Visits v = step.hopper ? visits_by_tma(p, choice.tiles) : visits(p, choice.tiles),
                of_dQ = visits(p, {Bc, Br});  // the second kernel turns the tiles
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t width = relay ? (d <= 160 ? 160 : d <= 192 ? 192 : 256) : d <= 128 ? up(d, 32) : 256;
   // Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
-  const std::int64_t parts = !halved && !relay && d > 128 ? 2 : 1;
-  const int lookers = halved                           ? choice.threads / 2
-                      : relay                          ? 128  // the warpgroup of P
-                      : hopper && step != "warpgroups" ? choice.threads - 128
-                                                       : choice.threads;
+  const std::int64_t parts = !step.halved && !relay && d > 128 ? 2 : 1;
+  const int lookers = step.halved        ? choice.threads / 2
+                      : relay            ? 128  // the warpgroup of P
+                      : step.specialized ? choice.threads - 128
+                                         : choice.threads;
   const Moved gradient{0, kv_heads * Nk * d};
   MovedTensors moved{{"O", {heads * Nq * d, 0}}, {"dO", {heads * Nq * d, 0}},
                      {"L", {heads * Nq, 0}},     {"dQ", {0, heads * Nq * d}},
@@ -157,7 +193,7 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
   for (const char* const tensor : {"Q", "dO"}) moved[tensor].read += heads * (parts * v.queries + (two_kernels ? Nq : 0)) * d;
   for (const char* const tensor : {"K", "V"}) {
     moved[tensor].read += (parts * subgroups * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0)) * d;
-    if (divided) {
+    if (step.divided) {
       const std::int64_t rows = subgroups * kv_heads;
       moved[std::string("d") + tensor + "_parts"] = {rows * Nk * d, rows * up(Nk, Bc) * width};
     }
@@ -172,7 +208,7 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
     const std::int64_t in_order =
         Nq / 16 * 16 + 2 * std::min<std::int64_t>(Nq % 16, 8);  // rows g and g + 8, if there is a row g
     moved["dQ_accum"] = {added + heads * in_order * d, added + heads * up(Nq, 128) * width};
-    if (ordered) {  // the first tile of keys stores; only what sees no key is cleared
+    if (step.ordered) {  // the first tile of keys stores; only what sees no key is cleared
       const std::int64_t unseen = p.causal ? std::max<std::int64_t>(0, Nq - Nk) : 0;
       const std::int64_t tiles = up(Nq, Br) / Br - unseen / Br;  // that any key sees
       moved["dQ_accum"].read -= heads * tiles * Br * width;
@@ -190,8 +226,8 @@ inline MovedTensors predicted_backward(std::string_view step, const FullProblem&
 /// and the ends of the sequence, and where it begins: for K and V, dK and dV, and in each tile for Q, dO, dQ, and L and D. On Hopper only
 /// consumers look for dK and dV, and the producer and the adder for the rest. Threads of the kernels before and after look for the sequence of
 /// their row.
-inline MovedTensors predicted_options_backward(const FullProblem& p, const TileChoice& choice, bool hopper = false) {
-  MovedTensors moved = predicted_backward(hopper ? "options_lead" : "five_products", p, choice, 1);
+inline MovedTensors predicted_options_backward(const BackwardStep& step, const FullProblem& p, const TileChoice& choice) {
+  MovedTensors moved = predicted_backward(step, p, choice, 1);
   if (p.sequences.empty()) return moved;
   const Visits v = visits(p, choice.tiles);
   const std::int64_t parts = p.d > 128 ? 2 : 1, kv_blocks = parts * p.Hkv, in_tiles = parts * p.H;
@@ -206,17 +242,17 @@ inline MovedTensors predicted_options_backward(const FullProblem& p, const TileC
   moved["order"].read = kv_blocks * v.key_tiles * 2 * threads;
   const std::int64_t to_find = std::bit_width(count - 1) + 1 + 3;
   const auto of_row = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(width / 8)));  // threads of prepare
-  const std::int64_t of_blocks =
-      hopper ? v.key_tiles * (4 * threads + 2 * (threads - 128) + 2) : ((4 + 2) * v.key_tiles + 2 * v.seen_tiles) * threads;
-  moved["offsets"].read = kv_blocks * of_blocks + in_tiles * v.tiles * (hopper ? 2 : 4 * threads) +
+  const std::int64_t of_blocks = step.hopper ? v.key_tiles * (4 * threads + 2 * (threads - 128) + 2)
+                                             : ((4 + 2) * v.key_tiles + 2 * v.seen_tiles) * threads;
+  moved["offsets"].read = kv_blocks * of_blocks + in_tiles * v.tiles * (step.hopper ? 2 : 4 * threads) +
                           p.H * (rows * of_row + up(rows / 2 * width / 8, 256)) * to_find +
                           p.H * (p.Nq * (2 * chunks + 1) + of_16 * chunks);
   return moved;
 }
 
 /// (9.17) in 16 bits: the options backward and a kernel over square tiles of the bias.
-inline MovedTensors predicted_bias_gradient(const FullProblem& p, const TileChoice& choice) {
-  MovedTensors moved = predicted_options_backward(p, choice);
+inline MovedTensors predicted_bias_gradient(const BackwardStep& step, const FullProblem& p, const TileChoice& choice) {
+  MovedTensors moved = predicted_options_backward(step, p, choice);
   const int side = choice.tiles.Br >= 32 ? 64 : 32;
   const Visits v = visits(p, {side, side});
   const std::int64_t heads = std::int64_t{p.B} * p.H;
@@ -224,32 +260,27 @@ inline MovedTensors predicted_bias_gradient(const FullProblem& p, const TileChoi
   for (const char* const tensor : {"K", "V"}) moved[tensor].read += heads * v.keys * p.d;
   moved["LD"].read += 2 * heads * v.tiles * side;
   moved["bias"].read += heads * v.pairs;
-  moved["dBias"].written = bias_elements(p);
+  moved["dBias"].written = elements_of(bias_shape(p));
   return moved;
 }
 
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
                             const DeviceLimits& limits) {
-  for (const std::string_view step : {"mma", "swizzle", "pipeline", "registers", "powers", "addresses", "fitted", "block_order",
-                                      "key_order", "lazy_maximum", "tma", "wgmma"}) {
-    if (v.name == step) return {predicted_forward(p, choice), {}, forward_barriers(step, p, choice, limits), {}};
-  }
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
-  const bool bias_gradient = v.name == std::string_view("bias_gradient");
-  const bool options_backward = bias_gradient || v.name == std::string_view("options_backward");
-  if (v.name == std::string_view("options") || (options_backward && pass == Pass::forward))
-    return predicted_options(p, choice, limits);
-  if (options_backward) return {bias_gradient ? predicted_bias_gradient(p, choice) : predicted_options_backward(p, choice)};
-  for (const std::string_view step : {"specialized", "overlap", "ping_pong", "lazy", "tall", "scheduled", "options_hopper"}) {
-    if (v.name == step) return {predicted_specialized(step, p, choice), {}, forward_barriers(step, p, choice, limits), {}};
+  if (v.name == std::string_view("options")) return predicted_options(p, choice, limits);
+  for (const ForwardStep& step : forward_steps) {
+    if (std::ranges::find(step.names, std::string_view(v.name)) == step.names.end()) continue;
+    return {step.specialized ? predicted_specialized(step, p, choice) : predicted_forward(p, choice),
+            {},
+            forward_barriers(step, p, choice, limits),
+            {}};
   }
-  if (v.name == std::string_view("options_lead") && pass == Pass::backward)
-    return {predicted_options_backward(p, choice, /*hopper=*/true)};
-  for (const std::string_view step : {"seven_products", "five_products", "halves", "staggered", "warpgroups", "ring", "bulk",
-                                      "lead", "early", "general", "options_lead", "ordered", "relay", "divided"}) {
-    if (v.name != step) continue;
-    if (pass == Pass::backward) return {predicted_backward(step, p, choice, subgroups_of(v, p))};
-    return predicted_options(p, choice, limits);
+  for (const BackwardStep& step : backward_steps) {
+    if (std::ranges::find(step.names, std::string_view(v.name)) == step.names.end()) continue;
+    if (pass == Pass::forward) return predicted_options(p, choice, limits);
+    if (v.name == std::string_view("bias_gradient")) return {predicted_bias_gradient(step, p, choice)};
+    return {step.options ? predicted_options_backward(step, p, choice)
+                         : predicted_backward(step, p, choice, subgroups_of(v, p))};
   }
   return {};
 }

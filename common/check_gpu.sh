@@ -58,9 +58,8 @@ fi
 
 # 16,384 tokens with H*d = 2048, as nearly as N and d allow. Rivals take turns: a card at its power limit favours whoever comes first.
 papers=(--tokens 16384 --width 2048 --sweep "causal=no,yes")
-steps=lazy_maximum,scheduled,staggered,warpgroups,bulk,lead,early,ordered,relay
-rivals=(--only 08 --variant "$steps")
-[ $torch = no ] || rivals=(--only "08,peer" --variant "$steps,flash,flash3,cudnn")
+rivals=(--only 08 --variant "last,ordered,relay")
+[ $torch = no ] || rivals=(--only "08,peer" --variant "last,ordered,relay,flash,flash3,cudnn")
 if part tensor; then
   [ $torch = no ] || compare peers16 --only peer --wide --dtype fp16 --iterations 10
   turns=("${rivals[@]}" --iterations 10 --rounds 2)
@@ -134,7 +133,7 @@ fi
 profile() { "$build/bin/compare" profile "$output/$1.jsonl" "${@:2}" >>"$output/profile.log" 2>&1 || fail "profile of $1"; }
 if command -v ncu >/dev/null && part profile; then
   compare counted_problem --heads 2 --seq 256 --batch 1
-  compare profile --only 08 --dtype fp16 --batch 4 --heads 16 --seq 4096 --head-dim 128 --no-causal --iterations 5
+  compare profile --only 08 --dtype fp16 --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal=false --iterations 5
   [ ! -e "$output/compare.jsonl" ] || profile compare  # of the part `comparison`
   profile counted_problem
   profile profile --details

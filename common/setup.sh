@@ -1,23 +1,17 @@
 #!/usr/bin/env bash
 # Installs what the project needs to build: a C++20 compiler, CMake, Ninja and four header-only libraries.
 #
+# usage: common/setup.sh [--check] [--dev] [--browser] [--help]
+#
+#   --check  say what is missing, install nothing
+#   --dev    also what .ci/run needs, on Debian: clang-format 14, git, ccache, Python
+#            with NumPy, shellcheck, ruff (by pip, into .tools), Chromium for the site,
+#            and for the course bubblewrap (its grader) and pandoc (its slides)
+#   --browser  also emscripten and node, which build and run the stages as WebAssembly
+#
 # What is there stays, however it got there; only what is missing goes to the package manager. Exit code 1: no compiler, CMake or Ninja in
 # the end. A missing library is no error, since CMake downloads it. CUDA is looked for, never installed: every kernel also runs on the CPU.
-# Written for bash 3.2 too (macOS).
-set -euo pipefail
-
-usage() {
-  cat <<'TEXT'
-usage: common/setup.sh [--check] [--dev] [--browser] [--help]
-
-  --check  say what is missing, install nothing; exit code 1 if a compiler, CMake or Ninja is missing
-  --dev    also what .ci/run needs, on Debian: clang-format 14, git, ccache, Python
-           with NumPy, shellcheck, ruff (by pip, into .tools), Chromium for the site,
-           and for the course bubblewrap (its grader) and pandoc (its slides)
-  --browser  also emscripten and node, which build and run the stages as WebAssembly
-  --help   this text
-TEXT
-}
+set -euo pipefail  # bash 3.2 of macOS takes it, too
 
 check_only=no
 names="compiler cmake ninja python3 Eigen3 doctest CLI11 nlohmann_json"
@@ -26,11 +20,11 @@ for argument in "$@"; do
   case $argument in
     --check) check_only=yes ;;
     --dev)
-      names="$names git ccache clang-format shellcheck ruff venv numpy chromium pandoc bwrap"
+      names="$names git ccache clang-format-14 shellcheck pandoc bwrap ruff"
       dev="git ccache clang-format-14 shellcheck chromium pandoc bubblewrap python3-venv python3-numpy"  # of Debian
       ;;
-    --browser) names="$names em++ node" browser="emscripten node" ;;
-    --help | -h) usage && exit 0 ;;
+    --browser) names="$names em++ node" browser="emscripten nodejs" ;;
+    --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" && exit 0 ;;
     *) echo "setup: unknown option '$argument'; allowed: --check, --dev, --browser, --help" >&2 && exit 2 ;;
   esac
 done
@@ -61,13 +55,7 @@ is_there() {
     cmake) has cmake && cmake --version | awk -F '[ .]' '{ exit !($3 > 3 || ($3 == 3 && $4 >= 25)) }' ;;  # 3.25 is the first with workflow presets
     ninja) has ninja || has ninja-build ;;
     Eigen3 | doctest | CLI11 | nlohmann_json) has_library "$1" ;;
-    node) has node || has nodejs ;;
-    clang-format) { clang-format-14 --version || clang-format --version; } 2>/dev/null | grep -q 'version 14\.' ;;
     ruff) { "$project/.tools/bin/ruff" --version || ruff --version; } 2>/dev/null | grep -qx "ruff $ruff_version" ;;
-    venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
-    numpy) python3 -c "import numpy" 2>/dev/null ;;
-    chromium) has chromium || has chromium-browser || has google-chrome ;;
-    bwrap) [ "$(uname)" != Linux ] || has bwrap ;;
     *) has "$1" ;;
   esac
 }
@@ -82,27 +70,27 @@ look() {  # sets what is `missing` and what is `there`
 
 # Installs all packages at once, or if that fails at least those that have this name here.
 install_packages() {
-  local install packages manager
+  local install packages sudo=sudo
   if has apt-get; then
-    manager=0 install="apt-get install -y --no-install-recommends"
+    install="apt-get install -y --no-install-recommends"
     packages="g++ cmake ninja-build python3 libeigen3-dev doctest-dev libcli11-dev nlohmann-json3-dev $dev"
   elif has dnf; then
-    manager=1 install="dnf install -y" packages="gcc-c++ cmake ninja-build python3 eigen3-devel doctest-devel cli11-devel json-devel"
+    install="dnf install -y" packages="gcc-c++ cmake ninja-build python3 eigen3-devel doctest-devel cli11-devel json-devel"
   elif has pacman; then
-    manager=2 install="pacman -Sy --needed --noconfirm" packages="gcc cmake ninja python eigen doctest cli11 nlohmann-json"
+    install="pacman -Sy --needed --noconfirm" packages="gcc cmake ninja python eigen doctest cli11 nlohmann-json"
   elif has brew; then
-    manager=3 install="brew install" packages="cmake ninja python3 eigen doctest cli11 nlohmann-json"
+    sudo="" browser=${browser/nodejs/node} install="brew install" packages="cmake ninja python3 eigen doctest cli11 nlohmann-json"
   else
     say "no package manager that this script knows (apt, dnf, pacman, brew)" && return
   fi
-  [ $manager = 3 ] || browser=${browser/node/nodejs}
   packages="$packages $browser"
-  [ "$(id -u)" = 0 ] || [ $manager = 3 ] || { install="sudo $install" && why=" for all users, for which sudo may want your password"; }
-  say "missing:$missing; to install${why:-}: $install $packages"
+  [ "$(id -u)" != 0 ] || sudo=""
+  install="${sudo:+sudo }$install"
+  say "missing:$missing; to install${sudo:+ for all users, for which sudo may want your password}: $install $packages"
   if [ $check_only = yes ] || [ "$missing" = " ruff" ]; then return; fi
-  case $install in sudo*) has sudo || { say "you are not root, and sudo is missing" && return; } ;; esac
+  [ -z "$sudo" ] || has sudo || { say "you are not root, and sudo is missing" && return; }
   # shellcheck disable=SC2086  # lists of words
-  { [ $manager != 0 ] || ${install%% install *} update; } && $install $packages && return
+  { ! has apt-get || $sudo apt-get update; } && $install $packages && return
   for package in $packages; do $install "$package" || say "could not install $package"; done
 }
 

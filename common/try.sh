@@ -1,34 +1,30 @@
 #!/usr/bin/env bash
-# Builds one stage or lab program, runs it, and runs its tests: the command to repeat while you edit a kernel. --help says more.
+# Builds one stage or lab program, runs it, and runs its tests: the command to repeat while you edit a kernel.
+#
+# usage: common/try.sh [--all | --seconds N] STAGE [OPTION...]
+#        common/try.sh STAGE --serve | --build
+#
+#   Builds STAGE as it is now, runs it with these options, then runs its tests.
+#   Stops at the first thing that is wrong, and shows it.
+#
+#   STAGE    its number or folder (04 or 04_fa1_forward), or a program of docs/lab
+#            (lab_barrier)
+#   OPTION   of the program, for instance --causal --seq 300. If they name no problem, it
+#            runs its default problem, then two with odd lengths, one of them causal.
+#            --variant NAME has only that variant tested
+#   --all    every test case, however long they take. Otherwise the shortest come
+#            first, and none goes on once 15 seconds are over in all, or
+#            with --seconds N, N seconds of tests
+#   --serve  instead of all this: a page with an editor for the stage's kernels, at an
+#            address of this machine alone. Each save compiles, runs and says what is wrong
+#   --build  instead of all this: builds STAGE, or says why it does not compile
+#   --help   this text
+#
+# Exit code: 0 all that ran is right; 1 it does not compile, or a check or a test failed;
+# 2 bad usage; 3 no such device, or too little memory.
+#
 # It works in build/, like the presets demo and test, and configures it as demo does if nobody has, or if the folder was copied or moved.
-# Written for bash 3.2 too (macOS).
-set -uo pipefail
-
-usage() {
-  cat <<'TEXT'
-usage: common/try.sh [--all | --seconds N] STAGE [OPTION...]
-       common/try.sh STAGE --serve | --build
-
-  Builds STAGE as it is now, runs it with these options, then runs its tests.
-  Stops at the first thing that is wrong, and shows it.
-
-  STAGE    its number or folder (04 or 04_fa1_forward), or a program of docs/lab
-           (lab_barrier)
-  OPTION   of the program, for instance --causal --seq 300. If they name no problem, it
-           runs its default problem, then two with odd lengths, one of them causal.
-           --variant NAME has only that variant tested
-  --all    every test case, however long they take. Otherwise the shortest come
-           first, and none goes on once 15 seconds are over in all, or
-           with --seconds N, N seconds of tests
-  --serve  instead of all this: a page with an editor for the stage's kernels, at an
-           address of this machine alone. Each save compiles, runs and says what is wrong
-  --build  instead of all this: builds STAGE, or says why it does not compile
-  --help   this text
-
-Exit code: 0 all that ran is right; 1 it does not compile, or a check or a test failed;
-2 bad usage; 3 no such device, or too little memory.
-TEXT
-}
+set -uo pipefail  # bash 3.2 of macOS takes it, too
 
 refuse() { echo "try: $*" >&2 && exit 2; }
 
@@ -38,7 +34,7 @@ me=$(printf %q "$0")  # in commands to paste, wherever the caller is
 seconds=""
 while :; do
   case ${1:-} in
-    --help | -h) usage && exit 0 ;;
+    --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" && exit 0 ;;
     --all) seconds=86400 && shift ;;
     --seconds)
       case ${2:-} in "" | *[!0-9]* | 0* | ??????*) refuse "--seconds is '${2:-}'; allowed: whole numbers from 1 to 99999" ;; esac

@@ -27,11 +27,11 @@ for lab in "$bin"/lab_*; do
   "$lab" >"$results/$(basename "$lab").txt"
 done
 docs/lab/zoo.sh "$build/tests" >"$results/zoo.txt"
-"$bin/compare" --device cpu --tune --only 06 --variant tuned --no-causal --heads 1 --seq 512 >"$results/tune.txt"
+"$bin/compare" --device cpu --tune --only 06 --variant tuned --causal=false --heads 1 --seq 512 >"$results/tune.txt"
 "$bin/lab_fragments" --json >"$results/lab_fragments.json"  # for pictures
 
 count() { "$bin/compare" --device cpu "${@:2}" --save "$results/$1.jsonl" >/dev/null; }
-one_head=(--heads 1 --no-causal)
+one_head=(--heads 1 --causal=false)
 count compare
 count tensor --only 08 --sweep dtype=fp16,bf16
 # Without a mask, and long enough for several tiles along both axes: for the page on IO complexity.

@@ -1,41 +1,32 @@
 #!/usr/bin/env bash
 # Builds the site of the book from the pages, which stay as GitHub renders them. It opens from its folder or from a server, without a
 # network. Where a forge shows the code, SITE_REPOSITORY has links lead there. An old site stays until the new one is complete.
+#
+# usage: docs/site.sh [--check] [--help] [FOLDER]
+#
+#   FOLDER   where to (default: build-site of the project); the site is in its html/,
+#            which opens in a browser without a server
+#   --check  also opens every page in Chromium: formulas, both themes, narrow screens,
+#            code that fits, search; and draws docs/plots again
+#
+# Pages of the playground that docs/playground/make.py has made become part of it.
 set -euo pipefail
-
-usage() {
-  cat <<'TEXT'
-usage: docs/site.sh [--check] [--browser] [--help] [FOLDER]
-
-  FOLDER     where to (default: build-site of the project); the site is in its html/,
-             which opens in a browser without a server
-  --check    also opens every page in Chromium: formulas, both themes, narrow screens,
-             code that fits, search; and draws docs/plots again
-  --browser  also the playground, which runs the kernels in the reader's browser: it takes
-             emscripten and node (common/setup.sh --browser), and an hour to compile.
-             SITE_PLAYGROUND=FOLDER instead takes pages that docs/playground/make.py has made
-TEXT
-}
 
 fail() { printf 'site: %s\n' "$*" >&2 && exit 1; }
 
 project=$(cd "$(dirname "$0")/.." && pwd)
 folder=$project/build-site
 check=no
-browser=no
 for argument in "$@"; do
   case $argument in
     --check) check=yes ;;
-    --browser) browser=yes ;;
-    --help | -h) usage && exit 0 ;;
-    -*) echo "site: unknown option '$argument'; allowed: --check, --browser, --help" >&2 && exit 2 ;;
+    --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" && exit 0 ;;
+    -*) echo "site: unknown option '$argument'; allowed: --check, --help" >&2 && exit 2 ;;
     /*) folder=$argument ;;
     *) folder=$PWD/$argument ;;
   esac
 done
-[ -z "${SITE_PLAYGROUND:-}" ] || compgen -G "$SITE_PLAYGROUND/*.html" >/dev/null ||
-  fail "SITE_PLAYGROUND is $SITE_PLAYGROUND; allowed: a folder of pages that docs/playground/make.py has made"
-export SITE_PLAYGROUND=${SITE_PLAYGROUND:+$(realpath "$SITE_PLAYGROUND")} PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1
 cd "$project"
 
 ours="# of docs/site.sh"
@@ -56,12 +47,6 @@ if ! cat "${lists[@]}" | cmp -s - "$venv/installed"; then  # later runs need no 
   { "${install[@]}" "${lists[@]/#/--requirement=}" && "${install[@]}" --no-deps djangocms-katex==1.0.2; } ||
     fail "pip could not install ${lists[*]}, see above. The first run needs PyPI"
   cat "${lists[@]}" >"$venv/installed"
-fi
-
-if [ $browser = yes ]; then
-  export SITE_PLAYGROUND=$folder/playground
-  rm -rf "$SITE_PLAYGROUND"
-  "$python" docs/playground/make.py --out "$SITE_PLAYGROUND" || fail "the playground could not be made, see above"
 fi
 
 new=$folder/html.new

@@ -1,7 +1,6 @@
 // What the page on decode (docs/reference/decode.md) claims of forward/more/decode.cuh: keys split over blocks, packed rows, and the merge.
 #include "08_tensor_cores/test/parts.hpp"
 #include "common/attention/cost.hpp"
-#include "common/attention/prediction.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/reference/reference.hpp"
 

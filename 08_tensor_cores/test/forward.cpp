@@ -177,9 +177,9 @@ TEST_CASE("chapter: bf16 is refused where it does not exist, and d beyond 256 ev
       const Simulated gpu({.target_sm = sm});
       const DeviceLimits limits = grid::device().limits();
       p.dtype = Dtype::fp16;
-      CHECK(refusal_on(v, p, limits) == "");
+      CHECK(refusal(v, p, limits) == "");
       p.dtype = Dtype::bf16;
-      const std::string refused = refusal_on(v, p, limits);
+      const std::string refused = refusal(v, p, limits);
       if (sm >= 80) CHECK(refused == "");
       if (sm < 80) CHECK((refused.find("bf16") != std::string::npos && refused.find("7.5") != std::string::npos));
     }
@@ -237,7 +237,7 @@ TEST_CASE("chapter: the TMA is refused before Hopper, wgmma before and after it"
     for (const int sm : {75, 80, 89, 90, 100, 120}) {
       INFO(std::string(v.name) << ", sm_" << sm);
       const bool runs = sm == 90 || (sm > 90 && v.name == std::string("tma"));
-      const std::string refused = refusal_on(v, p, {.sm = sm});
+      const std::string refused = refusal(v, p, DeviceLimits{.sm = sm});
       CHECK(refused.empty() == runs);
       if (!runs) CHECK(refused.find("it is " + std::to_string(sm / 10) + "." + std::to_string(sm % 10)) != std::string::npos);
     }

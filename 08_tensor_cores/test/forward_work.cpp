@@ -1,7 +1,7 @@
 // What chapter 08 claims of the work of the forward steps: bytes, products, bank conflicts, barriers, tiles computed twice.
 #include "08_tensor_cores/forward/1_mma.cuh"
 #include "08_tensor_cores/test/forward_work_model.hpp"
-#include "common/attention/prediction.hpp"
+#include "common/attention/cost.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/machine/isa/float16.hpp"

@@ -1,6 +1,6 @@
 #include "common/attention/option_table.hpp"
 
-#include "common/attention/placement.hpp"
+#include "common/attention/tensor_table.hpp"
 #include "common/machine/error.hpp"
 
 #include <algorithm>

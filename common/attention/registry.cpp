@@ -62,7 +62,6 @@ std::string who_takes(const Variant& variant, const FullProblem& p, Pass pass, B
     if (has_pass(v, pass) && refusal(v, p).empty() && (v.fastest == nullptr || v.fastest(p, pass)))
       return std::string("; variant ") + v.name + " takes it";
   }
-  if (!has_pass(variant, pass)) return "; stages 01, 05, 07 and 08 have one";
   const bool other_dtype = std::ranges::find(variant.dtypes, p.dtype) == variant.dtypes.end();
   if (other_dtype) return p.dtype == Dtype::fp32 ? "; stage 07 takes fp32" : "; stage 08 takes fp16 and bf16";
   if (p.d > variant.max_head_dim) return "; stage 08 takes head dimensions up to 256, in fp16 and bf16";
@@ -187,7 +186,7 @@ void launch_pass(const Variant& variant, const Attention& a, Pass pass) {
               [&](const ProblemTensor& each) { copy(each, Use::written, wide.*each.on_device, a.*each.on_device); });
 }
 
-std::string refusal(const Variant& variant, const FullProblem& problem) {
+std::string refusal(const Variant& variant, const FullProblem& problem, const std::optional<DeviceLimits>& limits) {
   if (const std::string names = names_of(features_of(problem) & ~variant.takes); !names.empty())
     return "it does not know " + names;
   if (const std::string names = names_of(variant.needs & ~features_of(problem)); !names.empty())
@@ -205,12 +204,7 @@ std::string refusal(const Variant& variant, const FullProblem& problem) {
              " queries; allowed: fewer, as offsets into " + spec.name + " have 32 bits";
     }
   }
-  return "";
-}
-
-std::string refusal_on(const Variant& variant, const FullProblem& problem, const DeviceLimits& limits) {
-  std::string why = refusal(variant, problem);
-  return why.empty() && variant.refuse_on != nullptr ? variant.refuse_on(problem, limits) : why;
+  return limits && variant.refuse_on != nullptr ? variant.refuse_on(problem, *limits) : "";
 }
 
 Prediction predict(const Variant& variant, const FullProblem& problem, Pass pass, const DeviceLimits& limits,
@@ -239,7 +233,7 @@ Prediction predict(const Variant& variant, const FullProblem& problem, Pass pass
 
 std::string cannot_run(const Variant& variant, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
   if (!has_pass(variant, pass)) return "it has no backward pass";
-  if (std::string why = refusal_on(variant, problem, limits); !why.empty()) return why;
+  if (std::string why = refusal(variant, problem, limits); !why.empty()) return why;
   if (variant.tiles == nullptr || !variant.tiles(problem, pass, limits).empty()) return "";
   return "none of its tiles fits compute capability " + std::to_string(limits.sm / 10) + "." + std::to_string(limits.sm % 10) +
          " with " + std::to_string(limits.shared_bytes) + " bytes of shared memory for a block";

@@ -1,9 +1,9 @@
 // The variants of the running stage: what each takes, refuses and needs, and which of them a problem gets if nobody names one.
 #pragma once
 
+#include "common/attention/cost.hpp"
 #include "common/attention/option_table.hpp"
-#include "common/attention/placement.hpp"
-#include "common/attention/prediction.hpp"
+#include "common/attention/tensor_table.hpp"
 #include "common/attention/variant.hpp"
 
 #include <initializer_list>
@@ -24,13 +24,11 @@ struct StageInfo {
 /// The buffers that a pass of the problem needs besides its tensors: the variant's own and padded copies.
 std::vector<WorkspaceSpec> workspaces_of(const Variant&, const FullProblem&, Pass);
 
-/// "" or why the variant takes a problem on no device: what it does not know, its dtypes, its largest head dimension, its own refusal.
-std::string refusal(const Variant&, const FullProblem&);
+/// "" or why the variant takes a problem on no device: what it does not know, its dtypes, its largest head dimension, its own refusal; or
+/// why on no device of such limits.
+std::string refusal(const Variant&, const FullProblem&, const std::optional<DeviceLimits>& = {});
 
-/// "" or why it does not take the problem on such a device; where refusal() has something to say, that.
-std::string refusal_on(const Variant&, const FullProblem&, const DeviceLimits&);
-
-/// "" or why it cannot run the pass of the problem on such a device: it has no such pass, refusal_on(), or its tiles do not fit.
+/// "" or why it cannot run the pass of the problem on such a device: it has no such pass, its refusal(), or its tiles do not fit.
 std::string cannot_run(const Variant&, const FullProblem&, Pass, const DeviceLimits&);
 
 /// The same with traffic in bytes, for these tiles or the variant's default; empty if there is no formula.

@@ -1,14 +1,40 @@
-// The problem's tensors, each described once: buffers, padded copies, files, inputs, checks, memory and the pointers of other languages are
-// made from this table. A new tensor is a row here, a member of Attention, and one of InputsOf or Results.
+// The problem's tensors, each described once: extents, strides under its layout, buffers, padded copies, files, inputs, checks, memory and the
+// pointers of other languages are made from this table. A new tensor is a row here, a member of Attention, and one of InputsOf or Results.
 #pragma once
 
 #include "common/attention/host_tensor.hpp"
-#include "common/attention/placement.hpp"
+#include "common/attention/tensor.hpp"
 
 #include <optional>
 #include <span>
 
 namespace flash {
+
+/// The tensors that may be packed with others in one allocation.
+enum class Role { q, k, v, o };
+
+/// The place of one tensor in its allocation: offset and strides in elements.
+struct Placement {
+  std::int64_t offset = 0;
+  Extents stride{};
+};
+
+/// Extents [B, H or Hkv, Nq or Nk, d] of a tensor.
+Extents shape_of(const Problem&, Role);
+
+/// Placement of a tensor under problem.layout:
+///   bhnd: (B,H,N,d)    bnhd: (B,N,H,d)    qkv: Q, K, V packed (B,N,3,H,d)    kv: K, V packed (B,N,2,Hkv,d), Q (B,N,H,d)
+/// O follows Q's order of axes and is never packed. Gradients lie like the tensors they belong to.
+Placement placement_of(const Problem&, Role);
+
+/// Elements of the allocation that holds a tensor of this role, packed neighbours included.
+std::int64_t allocation_elements(const Problem&, Role);
+
+/// Extents of the bias tensor; all zeros without one.
+Extents bias_shape(const Problem&);
+
+/// Strides of a dense row-major tensor; an extent of 1 gets stride 0, so that it broadcasts.
+Extents dense_strides(const Extents& shape);
 
 /// What a pass does with a tensor.
 enum class Use { none, read, written };

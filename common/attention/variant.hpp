@@ -10,7 +10,7 @@
 namespace flash {
 
 struct Variant;
-struct Prediction;  // prediction.hpp
+struct Prediction;  // cost.hpp
 
 /// What a pass of a variant does with these tiles (of no rows, if it has nothing to choose) on such a device. A stage has it in its
 /// predicted.hpp, next to the kernels.

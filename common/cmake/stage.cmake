@@ -33,19 +33,15 @@ function(add_kernel kernel backend)
   endif()
 endfunction()
 
-# add_stage(KERNELS file.cuh... [FORWARD stage/file.cuh...] [TESTS file.cpp...]): the program and the tests of the stage in the current folder.
+# add_stage(KERNELS file.cuh... [FORWARD stage/file.cuh...]): the program of the stage in the current folder, and its tests: test.cpp, or test/.
 #
 # Each kernel file, in the order of the steps, is compiled for each backend.
 # FORWARD: what forward_pass() of the backward steps chooses from (common/parts/forward_pass.hpp), steps of this stage or of earlier ones.
-# TESTS: default test.cpp.
 # What the kernels move (Variant::predict) says predicted() in the stage's namespace, if it has a predicted.hpp.
 function(add_stage)
-  cmake_parse_arguments(arg "" "" "KERNELS;FORWARD;TESTS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "KERNELS;FORWARD" ${ARGN})
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "add_stage() does not know: ${arg_UNPARSED_ARGUMENTS}")
-  endif()
-  if(NOT arg_TESTS)
-    set(arg_TESTS test.cpp)
   endif()
   get_filename_component(stage ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   list(TRANSFORM arg_KERNELS PREPEND ${stage}/ OUTPUT_VARIABLE kernels)
@@ -116,9 +112,10 @@ static const RegisterVariant steps[] = {
     return()
   endif()
   # Tests may include kernel files and run their device functions through the simulator.
-  add_executable(${stage}_test ${arg_TESTS} ${objects})
+  file(GLOB tests CONFIGURE_DEPENDS test.cpp test/*.cpp)
+  add_executable(${stage}_test ${tests} ${objects})
   target_link_libraries(${stage}_test PRIVATE flash_options flash_kernel flash_grid flash_parts flash_machine flash_doctest)
-  set_source_files_properties(${arg_TESTS} PROPERTIES COMPILE_OPTIONS -O0)  # the kernels are in other objects
+  set_source_files_properties(${tests} PROPERTIES COMPILE_OPTIONS -O0)  # the kernels are in other objects
   foreach(backend IN LISTS FLASH_BACKENDS)
     add_test_cases(${stage}_test "${stage} ${backend}" DEVICE ${backend})
   endforeach()

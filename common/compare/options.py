@@ -31,7 +31,8 @@ DEFAULTS = {
 ABOUT_PROBLEM = """\
 The options of a problem are those of the stages, such as --batch, --heads,
 --seq, --head-dim, --bias, --window: 01_naive --help explains them. Default:
-B=1 H=2 N=256, on a GPU B=8 H=12 N=1024; d=64, --causal, --dtype fp32."""
+B=1 H=2 N=256, on a GPU B=8 H=12 N=1024; d=64, --dtype fp32, --causal, which
+--causal=false undoes."""
 SWEPT = {"seq": "--seq", "batch": "--batch", "heads": "--heads", "d": "--head-dim", "causal": "--causal", "dtype": "--dtype"}
 LIST = {"type": lambda text: text.split(","), "default": [], "metavar": "LIST"}
 
@@ -57,8 +58,6 @@ def sweep(text):
     values = listed.split(",")
     if what not in SWEPT or "" in values or (what == "causal" and not {*values} <= {"no", "yes"}):
         raise argparse.ArgumentTypeError(f"'{text}'; allowed: NAME=A,B,C with NAME seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16")
-    if len({*values}) < len(values):  # rows could not be told apart
-        raise argparse.ArgumentTypeError(f"'{text}', which has a value twice; allowed: different values")
     return SWEPT[what], [{"no": "false", "yes": "true"}.get(value, value) for value in values]
 
 
@@ -67,7 +66,7 @@ def parser():
     add = of_all.add_argument
     add("--only", **LIST, help="stages, such as 02,03; peer: torch's attention by each of its backends (needs "
         "torch and a GPU). Default: all stages")  # fmt: skip
-    add("--variant", **LIST, help="such as loop_order,tuned; last: of each stage and pass the last")
+    add("--variant", **LIST, help="such as loop_order,tuned; last: of each ladder the last step")
     add("--pass", dest="which", choices=("forward", "backward"), help="one pass alone (default: both)")
     add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="auto: a GPU if one works, else the CPU simulator")
     add("--iterations", type=count, default=20, metavar="N", help="timed iterations on a GPU (default: 20)")
@@ -88,8 +87,7 @@ def parser():
         "Of rows of the same run the latest holds. A file that holds anything else than rows is refused")  # fmt: skip
     add("--resume", action="store_true", help="a run whose row is in that file, of the same code, is not run again")
 
-    add = of_all.add_argument_group("problem", ABOUT_PROBLEM).add_argument
-    add("--no-causal", action="store_true", help="every query sees every key")
+    of_all.add_argument_group("problem", ABOUT_PROBLEM)
     return of_all
 
 
@@ -97,15 +95,9 @@ def parse(arguments, folder):
     """The options, with the paths of the stage `programs` of a folder; the words of the problem stand in `given`."""
     options, options.given = parser().parse_known_args(arguments)
     options.programs = programs.find(folder)
-    given = [name_of(word) for word in options.given if word.startswith("--")]
     known = {"--seq", *(option["name"] for option in programs.ask(options.programs[0])["options"])}
-    if unknown := [name for name in given if name not in known]:
-        raise Failure(2, f"unknown option '{unknown[0]}'; --help lists the options")
-    options.given += ["--causal=false"] * options.no_causal
-    given += ["--causal"] * options.no_causal + [name for name, _ in options.sweep]
-    given += ["--batch"] * bool(options.tokens) + ["--heads"] * bool(options.width)
-    if twice := [name for name in given if given.count(name) > 1]:
-        raise Failure(2, f"{twice[0]} is given twice; allowed: once, itself, by --sweep, --tokens or --width, or as --no-causal")
+    if unknown := {name_of(word) for word in options.given if word.startswith("--")} - known:
+        raise Failure(2, f"unknown option '{min(unknown)}'; --help lists the options")
     if options.resume and not options.save:
         raise Failure(2, "--resume needs --save")
     if "peer" in options.only and options.device == "cpu":

@@ -15,10 +15,9 @@ PASSES = ("forward", "backward")
 FAILED = ("WRONG", "STOPPED", "CRASHED", "TIMED OUT")
 VERDICTS = ("ok", "refused", "cannot run", *FAILED)
 
-# The fields that programs ask for as row.NAME: "" or None where a row has none.
+# Fields of rows, which may lack any
 TEXTS = "stage variant pass verdict idea kernel message commit date torch cudnn".split()
 NUMBERS = "flops compulsory_bytes tflops percent_of_peak extra_memory_bytes".split()
-OBJECTS = "device problem tiles check time predicted counters tune sources profile".split()
 
 
 class Failure(Exception):
@@ -26,11 +25,9 @@ class Failure(Exception):
 
 
 class Row(dict):
-    """The JSON object of one run: one variant, one pass, one problem. row.time is row["time"], or None if the run has none."""
+    """The JSON object of one run: one variant, one pass, one problem. row.time is row["time"], or None (of TEXTS: "") if the run has none."""
 
     def __getattr__(self, name):
-        if name not in (*TEXTS, *NUMBERS, *OBJECTS):
-            raise AttributeError(name)
         return self.get(name, "" if name in TEXTS else None)
 
     @property
@@ -93,14 +90,12 @@ def read(*paths):
     """The rows of all files, of rows with the same key the latest."""
     found = []
     for path in paths:
-        *lines, rest = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
-        for number, line in enumerate([*lines, rest] if rest else lines, start=1):
-            try:
-                found.append(make(json.loads(line)))
-                if number > len(lines):
-                    raise ValueError("the line has no end")
-            except (ValueError, RecursionError) as error:
-                raise Failure(2, f"{path}:{number}: {error}; allowed: rows that compare --save wrote") from None
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    found.append(make(json.loads(line)))
+                except (ValueError, RecursionError) as error:
+                    raise Failure(2, f"{path}:{number}: {error}; allowed: rows that compare --save wrote") from None
     return latest(found)
 
 
@@ -185,15 +180,22 @@ def ladder_order(kernel):
 
 
 @functools.cache
-def sources_of(file):
-    """{path: code_hash()} of a kernel file and of all .cuh files that it includes, of those that are a stage's or hold a kernel."""
+def device_code(file):
+    """{path: text} of a kernel file and of all .cuh files that it includes."""
     code, still = {}, [file]
     while still:
         path = still.pop()
         if path not in code and (ROOT / path).is_file():
             code[path] = (ROOT / path).read_text(errors="replace")
             still += re.findall(r'#include "([^"]+\.cuh)"', code[path])
-    return {path: code_hash(ROOT / path) for path, text in sorted(code.items()) if path[0].isdigit() or "__global__" in text}
+    return code
+
+
+@functools.cache
+def sources_of(file):
+    """{path: code_hash()} of a kernel file's device code that is a stage's or holds a kernel."""
+    code = sorted(device_code(file).items())
+    return {path: code_hash(ROOT / path) for path, text in code if path[0].isdigit() or "__global__" in text}
 
 
 def run(name, main):

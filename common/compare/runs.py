@@ -50,7 +50,7 @@ def tiles_of(run):
 
 def plan(options, peers, kind):
     """All runs, problem by problem, then pass by pass, stages in order; and what is left out, in sentences."""
-    wanted = [] if options.variant == ["last"] else options.variant
+    wanted = [name for name in options.variant if name != "last"]
     runs, left_out, known = [], {}, set()
     for given in problems(options, kind):
         first = ask(options.programs[0], given)
@@ -58,16 +58,16 @@ def plan(options, peers, kind):
         stages = [ask(program, [*words(first["problem"]), *device]) for program in chosen(options)]
         for which, stage in itertools.product([options.which] if options.which else saved.PASSES, [*stages, *peers]):
             known.update(variant["name"] for variant in stage["variants"])
-            fitting = []
+            fitting, only_last = [], "last" in options.variant and stage["stage"] != PEER  # peers are no steps
             for variant in filter(lambda variant: is_about(variant, which), stage["variants"]):
                 run = Run(stage, variant, which, first["problem"])
                 why = variant.get("refusal", "") or "it has no tiles to choose from" * (options.tune and not tiles_of(run))
                 is_rare = variant.get("only_if_fastest") and (why or first["is_plain"])  # made for some problems only
-                if variant["name"] in wanted or not wanted and not is_rare:
+                if variant["name"] in wanted or (only_last or not wanted) and not is_rare:
                     left_out.setdefault(why, {})[label(run)] = None
                     fitting += [run] * (not why)
-            if options.variant == ["last"] and stage["stage"] != PEER:  # peers are no steps
-                fitting = fitting[-1:]
+            if only_last:
+                fitting = [run for run in fitting if run in last_steps(fitting) or run.variant["name"] in wanted]
             for run in sorted(fitting, key=lambda run: ladder_order(run.variant["kernel"])):
                 runs += [run._replace(tiles=tiles) for tiles in tiles_of(run)] if options.tune else [run]
     for name in wanted:
@@ -80,6 +80,11 @@ def plan(options, peers, kind):
     if options.rounds == 1:  # else stages and peers take turns
         runs.sort(key=lambda run: run.stage["stage"] == PEER)
     return runs, sentences
+
+
+def last_steps(runs):
+    """A ladder is a folder of kernels, and those in more/ are no steps of it."""
+    return [*{os.path.dirname(run.variant["kernel"]): run for run in runs if "/more/" not in run.variant["kernel"]}.values()]
 
 
 def label(run):
@@ -202,8 +207,6 @@ def run_all(options):
     """Plans and runs everything, with progress on stderr. --save and --resume are part of it."""
     old = []
     if options.save:
-        if options.save.exists() and not options.save.is_file():
-            raise Failure(2, f"{options.save} is not a regular file")
         old = saved.read(options.save) if options.save.exists() else []
         append(options.save, "")  # nothing runs in vain
     peers = [importlib.import_module(".peers", __package__).stage()] if PEER in options.only else []  # it needs torch

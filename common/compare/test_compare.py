@@ -74,7 +74,17 @@ class Compare(unittest.TestCase):
         self.assertEqual((row.label, row.verdict, row.commit, len(row.date)), ("04_fa1_forward/fused", "ok", "0123", 20))
         self.assertEqual(row.sources, {path: rows.code_hash(rows.ROOT / path) for path in row.sources})
         self.assertIn(row.kernel, row.sources)
-        self.assertNotIn("/thread_per_row", self.compare(*ON_CPU, "--seq", "8", "--variant", "last"))
+
+    def test_the_last_step_of_each_ladder(self):
+        self.stage("08_tensor_cores")
+        words = [*ON_CPU, "--dtype", "fp16", "--seq", "8", "--save", str(self.file)]
+        self.compare(*words, "--variant", "last,mma")
+        kernels = [pathlib.Path(row.kernel) for row in rows.read(self.file)]
+        self.assertEqual([path.parent.name for path in kernels], ["forward", "forward", "hopper_forward"])
+        for path in kernels[1:]:
+            self.assertEqual(
+                path.name, sorted(map(str, (rows.ROOT / path).parent.glob("[0-9]*")), key=rows.ladder_order)[-1].split("/")[-1]
+            )
 
     def test_how_a_run_ends_is_its_verdict(self):
         for before, verdict, said, code in (
@@ -154,9 +164,9 @@ class Compare(unittest.TestCase):
         program = self.stage()
         for words in (
             "--only 07;--only ,;--variant no-such;--seq 0;--save /dev/null/x;--time-limit 0;--pass both;--dtype bf16;--frobnicate;"
-            "--resume;--causal --no-causal;--window 3;--save ;--sweep seq;--sweep seq=0,8;--sweep width=1;--sweep seq=4,5,4;--sweep d=257;"
+            "--resume;--window 3;--save ;--sweep seq;--sweep seq=0,8;--sweep width=1;--sweep d=257;"
             "--sweep causal=maybe;--sweep seq=1,8 --seq-k 4;--sweep d=8 --head-dim 8;--tokens 64 --batch 2;--width 64 --sweep batch=1 --batch 1;"
-            "--seq 8 --seq-q 8;--sweep causal=no --causal;--lengths 3 --seq 3;--tokens 9 --lengths 3;--only peer;--kv-heads 4;--scale nan"
+            "--seq 8 --seq-q 8;--lengths 3 --seq 3;--tokens 9 --lengths 3;--only peer;--kv-heads 4;--scale nan"
         ).split(";"):
             with self.subTest(words):
                 self.refused("compare: ", *ON_CPU, *words.split(" "))
@@ -171,7 +181,7 @@ class Compare(unittest.TestCase):
         program = self.stage()
         self.compare(*ON_CPU, "--variant", "last", "--seq", "8", "--save", str(self.file))
         whole = self.file.read_text()
-        for text, said in (("my notes\n", ":1: "), (whole[:-1], ":1: the line has no end"), (whole + "[1]\n", ":2: no row"),
+        for text, said in (("my notes\n", ":1: "), (whole + "[1]\n", ":2: no row"),
                            (whole.replace('"ok"', '"fine"'), "no row"), (whole.replace('"seq_q":8', '"seq_q":0'), "no row")):  # fmt: skip
             self.file.write_text(text)
             with self.assertRaisesRegex(rows.Failure, said):

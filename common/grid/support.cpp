@@ -1,6 +1,6 @@
 #include "common/grid/support.hpp"
 
-#include "common/attention/prediction.hpp"
+#include "common/attention/cost.hpp"
 #include "common/grid/problems.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
@@ -30,7 +30,7 @@ std::vector<Variant> variants_for(const FullProblem& problem) {
   std::vector<Variant> taking = variants();
   std::erase_if(taking, [&](const Variant& variant) {
     static std::set<std::string> said;
-    const std::string why = refusal_on(variant, problem, device().limits());
+    const std::string why = refusal(variant, problem, device().limits());
     const std::string line = "not tested: " + std::string(variant.name) + ": " + why;
     const bool is_usual = only_variant().empty() && (general_problem & ~variant.takes) == Features::none;
     if (!why.empty() && !is_usual && said.insert(line).second) std::puts(line.c_str());

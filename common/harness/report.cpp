@@ -137,7 +137,7 @@ Json tiles_json(const Variant& variant, const FullProblem& given, const std::vec
       problem.d = d;
       if (!refusal(variant, problem).empty()) problem.dtype = variant.dtypes.front();
       std::vector<TileChoice> choices;
-      if (refusal_on(variant, problem, limits).empty()) choices = variant.tiles(problem, pass, limits);
+      if (refusal(variant, problem, limits).empty()) choices = variant.tiles(problem, pass, limits);
       if (before && std::equal(choices.begin(), choices.end(), before->begin(), before->end(), same)) {
         all.back().at("head_dims").push_back(d);
         continue;

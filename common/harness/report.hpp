@@ -1,7 +1,7 @@
 // The results of a run as one JSON object for programs, and as text for people.
 #pragma once
 
-#include "common/attention/prediction.hpp"
+#include "common/attention/cost.hpp"
 #include "common/harness/select.hpp"
 #include "common/reference/reference.hpp"
 

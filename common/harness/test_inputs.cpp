@@ -1,5 +1,5 @@
 // Inputs: the same from the same seed, of the promised shape and distribution.
-#include "common/attention/placement.hpp"
+#include "common/attention/tensor_table.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/machine/isa/float16.hpp"
 

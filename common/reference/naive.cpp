@@ -1,6 +1,6 @@
 #include "common/reference/naive.hpp"
 
-#include "common/attention/placement.hpp"
+#include "common/attention/tensor_table.hpp"
 #include "common/machine/isa/float16.hpp"
 #include "common/reference/measure.hpp"
 #include "common/reference/parallel.hpp"

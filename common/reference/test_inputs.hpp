@@ -3,7 +3,7 @@
 
 #include "common/attention/host_tensor.hpp"
 #include "common/attention/option_table.hpp"
-#include "common/attention/placement.hpp"
+#include "common/attention/tensor_table.hpp"
 #include "common/machine/isa/float16.hpp"
 
 #include <limits>

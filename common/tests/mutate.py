@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 """Deletes one synchronisation at a time from the kernels and expects the tests to notice.
 
 A barrier that can go without any test turning red is either not needed or not tested. For each __syncthreads(), __syncwarp(),
 arrival at a barrier, fence and wait for what is asynchronous in the kernel files, this script takes the statement out of a copy of the project,
 builds the test program of a stage that uses the file, and runs it on the CPU: a wrong result, or the simulator complains. Exit code 1
-if any deletion went unnoticed.
+if any deletion went unnoticed. From the root: python3 -m common.tests.mutate
 docs/course/course.py mutate does the like to the solutions of the exercises.
 """
 
@@ -20,7 +19,8 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from common.compare.rows import ROOT, device_code
+
 SLOWEST = 10  # a mutant may take this many times as long as the unchanged tests, and a minute more
 
 # Statements that only wait, arrive or fence; PTX wrappers are named after their instruction. Of a barrier that also returns a value the barrier
@@ -36,22 +36,13 @@ DELETED = re.compile(
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 
 
-def included_by(path, seen):
-    """Adds to `seen` the project's files that a file includes, however deep."""
-    for name in re.findall(r'^#include "([^"]+)"', (ROOT / path).read_text(), re.MULTILINE):
-        if name not in seen and (ROOT / name).is_file():
-            seen.add(name)
-            included_by(name, seen)
-    return seen
-
-
 def stages_and_kernels():
     """{stage: its kernel files and the device code of common/ that they include}"""
     stages = {}
     for file in sorted(ROOT.glob("[0-9][0-9]_*/**/*.cuh")):
         name = file.relative_to(ROOT).as_posix()
-        device_code = {n for n in included_by(name, set()) if re.match(r"common/(parts|machine)/.*\.cuh$", n)}
-        stages.setdefault(name.split("/")[0], set()).update({name}, device_code - {"common/machine/ptx.cuh"})
+        of_common = {path for path in device_code(name) if path.startswith("common/")}
+        stages.setdefault(name.split("/")[0], set()).update({name}, of_common - {"common/machine/ptx.cuh"})
     return stages
 
 

@@ -51,6 +51,11 @@ template <class Range, class Value, class Projection>
 auto find(Range&& range, const Value& value, Projection projection) {
   return std::find_if(std::begin(range), std::end(range), [&](const auto& each) { return invoke(projection, each) == value; });
 }
+template <class Range, class Projection>
+void sort(Range&& range, std::less<>, Projection projection) {
+  std::sort(std::begin(range), std::end(range),
+            [&](const auto& a, const auto& b) { return invoke(projection, a) < invoke(projection, b); });
+}
 template <class Range, class Value, class Projection>
 auto upper_bound(Range&& range, const Value& value, std::less<>, Projection projection) {
   return std::upper_bound(std::begin(range), std::end(range), value,

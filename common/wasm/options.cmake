@@ -5,7 +5,7 @@
 # exclude each other. size_t has 32 bits, 64-bit extents are narrowed to it.
 set(FLASH_FIBER_BYTES 65536)
 target_compile_definitions(flash_options INTERFACE FLASH_FIBER_BYTES=${FLASH_FIBER_BYTES})
-target_compile_options(flash_options INTERFACE -fexceptions -Wno-shorten-64-to-32 -Wno-implicit-int-float-conversion
+target_compile_options(flash_options INTERFACE -fexceptions -Wno-shorten-64-to-32 -Wno-implicit-int-float-conversion -Wno-unused-private-field
                        -include ${PROJECT_SOURCE_DIR}/common/wasm/library.hpp)
 target_link_options(flash_options INTERFACE -fexceptions -sASYNCIFY=1 "-sASYNCIFY_ONLY=main,*flash*,*__function*,*::function*,*invoke*,dynCall*,__tsan*,__ubsan*,__sanitizer*"
                     -sASYNCIFY_STACK_SIZE=${FLASH_FIBER_BYTES} -sALLOW_MEMORY_GROWTH=1

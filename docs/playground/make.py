@@ -2,13 +2,11 @@
 """Makes the pages of the playground: each one file that runs a stage's kernels, or a program of docs/lab, in a browser, also from a disk and without
 a network.
 
-    docs/playground/make.py                    all pages, into build-wasm/html
-    docs/playground/make.py --out FOLDER 04_fa1_forward
+    docs/playground/make.py [PAGE...]     all pages, or these, into build-wasm/html
 
 It builds their modules by the preset `wasm`: common/setup.sh --browser installs what that needs.
 """
 
-import argparse
 import base64
 import gzip
 import html
@@ -78,19 +76,16 @@ def compose(page, module):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="*", metavar="PAGE")
-    parser.add_argument("--out", type=Path, default=BUILD / "html", help="where to (default: build-wasm/html)")
-    arguments, every = parser.parse_args(), {page.name: page for page in pages()}
-    if unknown := set(arguments.pages) - set(every):
-        parser.error(f"there is no page {', '.join(sorted(unknown))}; there are: {', '.join(every)}")
-    names = arguments.pages or every
+    every = {page.name: page for page in pages()}
+    names = sys.argv[1:] or every
+    if not {*names} <= {*every}:
+        sys.exit(f"usage: docs/playground/make.py [PAGE...]; there are: {', '.join(every)}")
     if not (BUILD / "build.ninja").exists():
         subprocess.run(["cmake", "--preset", "wasm"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", BUILD, "--target", *(f"page_{name}" for name in names)], check=True)
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    (BUILD / "html").mkdir(exist_ok=True)
     for name in names:
-        target = arguments.out / f"{name}.html"
+        target = BUILD / "html" / f"{name}.html"
         target.write_text(compose(every[name], BUILD / f"bin/page_{name}.js"))
         print(f"playground: {target}, {target.stat().st_size:,} bytes")
 

@@ -28,8 +28,6 @@ BUILDING = {"seconds": 120, "memory": 4096, "file_size": 512}  # seconds of proc
 RUNNING = {"seconds": 8, "memory": 1536, "file_size": 32}
 ABOUT = """Edit a kernel of the stage. Saving writes the file, compiles it with the compiler of this machine and runs it on the simulator.
     Once it is right here, common/try.sh without --serve runs the stage's tests."""
-WAIT = """<!doctype html><meta http-equiv="refresh" content="2"><title>Building</title><p>The terminal shows how far the build is: the first takes a
-minute or two. Then the editor opens here by itself."""
 
 
 def digest(text):
@@ -55,7 +53,7 @@ class Stage:
     """Its kernels, and one save or run at a time."""
 
     def __init__(self, name):
-        self.name, self.built, self.own = name, False, sorted(str(path.relative_to(ROOT)) for path in (ROOT / name).rglob("*.cuh"))
+        self.name, self.own = name, sorted(str(path.relative_to(ROOT)) for path in (ROOT / name).rglob("*.cuh"))
         self.lock = threading.Lock()
 
     def save(self, file, text, was):
@@ -115,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         path = self.asked()
         if path == "":
-            self.answer(200, self.server.stage.page() if self.server.stage.built else WAIT, "text/html")
+            self.answer(200, self.server.stage.page(), "text/html")
         else:
             self.answer(403 if path is None else 404, {"error": "open the address that try.sh has printed"})
 
@@ -140,25 +138,16 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main(name):
-    for end in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):  # a script's background jobs ignore the last one
-        signal.signal(end, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+    if code := subprocess.run([TRY, name, "--build"]).returncode:
+        sys.exit(code)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads, server.stage, server.token = True, Stage(name), secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{server.server_port}/{server.token}/"
     print(f"try: open {address} in a browser of this machine. Ctrl-C ends it", flush=True)
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
         webbrowser.open(address)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    build = subprocess.Popen([TRY, name, "--build"], start_new_session=True)
-    try:
-        if code := build.wait():
-            sys.exit(code)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(build.pid, signal.SIGTERM)  # with its compilers, if we end before it
-    server.stage.built = True
-    print(f"try: {name} is built", flush=True)
-    signal.pause()
+    server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ import html
 import json
 import re
 import shutil
-from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
 
+from docs.tools.check_pages import ROOT
+
+PLAYGROUND = ROOT / "build-wasm/html"  # of docs/playground/make.py
 CAPTIONS = ("Chapters", "How to", "To look things up", "Course and project")  # the tables of pages in docs/README.md
 BELOW = {"docs/course/README": r"docs/course/exercises/\w+/README", "docs/reference/comparison": r"docs/results/notes/\w+"}
 TREE = "\n```{{toctree}}\n:hidden:\n:titlesonly:\n{}\n\n{}\n```\n"
@@ -47,16 +49,16 @@ def name_stage(app, doctree):
 def add_runs(app, docname, source):
     """Runs in the browser, of the pages that docs/playground/make.py has made: where a comment asks for one, and below the lesson of each
     wrong kernel of an exercise."""
-    folder, up = Path(app.config.playground or "/nowhere"), "../" * docname.count("/")
+    up = "../" * docname.count("/")
 
     def frame(found):
         page, state, title = found.groups()
         url = html.escape(f"{up}playground/{page}.html#{state or ''}")
-        return FRAME.format(title=html.escape(title), url=url) if (folder / f"{page}.html").is_file() else found[0]
+        return FRAME.format(title=html.escape(title), url=url) if (PLAYGROUND / f"{page}.html").is_file() else found[0]
 
     source[0] = RUN.sub(frame, source[0])
     stage = re.match(r"docs/course/exercises/(\d\d)_", docname)
-    for path in sorted(folder.glob(f"{stage[1]}*.html")) if stage else ():
+    for path in sorted(PLAYGROUND.glob(f"{stage[1]}*.html")) if stage else ():
         data = re.search(r'<script id="data"[^>]*>(.*?)</script>', path.read_text(), re.DOTALL)
         for mistake in json.loads(data[1])["breaks"] if data else ():
             link = f'<a href="{up}playground/{path.name}#break={mistake["id"]}">Run it in your browser</a>'
@@ -127,8 +129,8 @@ def finish(app, exception):
         return
     page = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={app.config.root_doc}.html">'
     (app.outdir / "index.html").write_text(page + f'<a href="{app.config.root_doc}.html">{app.config.html_title}</a>\n')
-    if app.config.playground:
-        shutil.copytree(app.config.playground, app.outdir / "playground", dirs_exist_ok=True)
+    if PLAYGROUND.exists():
+        shutil.copytree(PLAYGROUND, app.outdir / "playground", dirs_exist_ok=True)
     (app.outdir / "docs/img").mkdir(parents=True, exist_ok=True)
     for path in (app.srcdir / "docs/img").glob("*.gif"):
         shutil.copy2(path, app.outdir / "docs/img")
@@ -141,7 +143,6 @@ def finish(app, exception):
 
 def setup(app):
     app.add_config_value("repository", "", "env")
-    app.add_config_value("playground", None, "env")
     app.connect("source-read", add_tree)
     app.connect("source-read", add_runs)
     app.connect("doctree-read", resolve_links, priority=400)  # before Sphinx collects downloads

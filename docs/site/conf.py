@@ -15,9 +15,6 @@ extensions = ["myst_parser", "sphinx_copybutton", "sphinxcontrib.katex", "docs.s
 # Where links to code lead, such as https://github.com/OWNER/NAME. If empty, they tell the names of the files.
 repository = os.environ.get("SITE_REPOSITORY", "")
 
-# The folder of the pages that run kernels in the browser: docs/site.sh --browser.
-playground = os.environ.get("SITE_PLAYGROUND")
-
 source_suffix = {".md": "markdown"}
 root_doc = "README"
 include_patterns = [str(page.relative_to(ROOT)) for page in pages()]

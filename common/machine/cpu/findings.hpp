@@ -4,10 +4,10 @@
 #include "common/machine/cpu/types.hpp"
 #include "common/machine/rules.hpp"
 
-#include <compare>
 #include <cstdint>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace flash {
@@ -53,7 +53,9 @@ struct ApartBarriers {
   std::string kernel;
   std::vector<std::string> lines;
   std::string sentence;
-  auto operator<=>(const ApartBarriers&) const = default;
+  bool operator<(const ApartBarriers& b) const {  // not <=>, which strings of emscripten's library lack
+    return std::tie(kernel, lines, sentence) < std::tie(b.kernel, b.lines, b.sentence);
+  }
 };
 
 /// Bank conflicts of plain arrays in shared memory; those of views are among the Counters.
