@@ -9,6 +9,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -102,6 +103,25 @@ void filled_by_host(const void* begin, std::size_t bytes) {
     machine::GlobalWrites::Page& page = machine::global_writes().pages[at / 4 / machine::page_words];
     page.written[at / 4 % machine::page_words] |= static_cast<std::uint8_t>(1u << at % 4);
   }
+}
+
+std::string unwritten_words(const void* begin, std::size_t bytes) {
+  const machine::Allocation whole = live(begin);
+  if (!whole.poisoned || !findings().complete) return "";
+  const auto at = reinterpret_cast<std::uintptr_t>(begin);
+  std::size_t count = 0, first = 0;  // in words; one of which a part has been written has padding
+  const auto& pages = machine::global_writes().pages;
+  for (std::uintptr_t word = at / 4, end = (at + bytes) / 4; word < end;) {
+    const auto page = pages.find(word / machine::page_words);
+    for (const std::uintptr_t next = (word / machine::page_words + 1) * machine::page_words; word < std::min(next, end);
+         ++word) {
+      if (page != pages.end() && page->second.written[word % machine::page_words] != 0) continue;
+      if (count++ == 0) first = word * 4 - whole.begin;
+    }
+  }
+  if (count == 0) return "";
+  return std::to_string(count * 4) + " bytes that nobody has written, the first of them " + std::to_string(first) +
+         " bytes into the " + std::to_string(whole.end - whole.begin) + " bytes of " + name_of(*whole.origin);
 }
 
 }  // namespace simt

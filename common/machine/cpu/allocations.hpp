@@ -47,6 +47,8 @@ std::string name_of(const MemoryOrigin&);
 
 /// These bytes now have values.
 void filled_by_host(const void* begin, std::size_t bytes);
+/// "24 bytes that nobody has written, the first of them ..."; "" if all have been, as far as is known.
+std::string unwritten_words(const void* begin, std::size_t bytes);
 
 /// Called, and the program ended if it returns, when the host's part of a file with kernels accesses device memory: rule foreign_memory. None:
 /// the message is printed. What the C library does for the host, such as memcpy, goes unnoticed.

@@ -58,8 +58,16 @@ struct Traffic {
   std::uint64_t read_sectors = 0, written_sectors = 0;
 };
 
-/// What an access does. An atomic is one read and one write; a block_atomic is none for other blocks.
-enum class Touch : std::uint8_t { read, load /* atomic, too, or of a volatile flag */, write, atomic, block_atomic = 5 };
+/// What an access does. An atomic is one read and one write; one of the block is none for other blocks; a store is one that asks for no value.
+enum class Touch : std::uint8_t {
+  read,
+  load,  ///< atomic, too, or of a volatile flag
+  write,
+  atomic,
+  block_atomic = 5,
+  store = 7,
+  block_store = 9,
+};
 constexpr bool reads(Touch touch) { return touch < Touch::write; }
 constexpr bool is_atomic(Touch touch) { return (static_cast<unsigned>(touch) & 1u) != 0; }
 

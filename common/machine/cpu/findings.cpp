@@ -86,7 +86,8 @@ std::string sentence(const Race& race) {
 std::string sentence(const UnwrittenRead& read) {
   const char* const missing = read.early
                                   ? "the previous kernel may not have written yet: its launch is early, and it has not waited"
-                                  : "no thread has written";
+                              : read.late ? "no thread may have written yet: nothing orders its first store before this"
+                                          : "no thread has written";
   return read.line + " reads " + (read.shared ? "shared" : "global") + " memory that " + missing + ", thread " +
          machine::words(read.reader.thread) + " of block " + machine::words(read.reader.block) + " (kernel " + read.kernel +
          read.called_from + ")";

@@ -46,6 +46,7 @@ struct UnwrittenRead {
   std::uintptr_t address = 0;
   std::uint64_t launch = 0;  ///< its number among those watched
   bool early = false;        ///< perhaps written: by the previous kernel, for which an early one has not waited
+  bool late = false;         ///< perhaps not yet written: only atomics of threads with which no order exists have done so
 };
 
 /// Threads of a block that wait at different barriers, or at one that others have left behind.

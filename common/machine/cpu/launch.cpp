@@ -111,7 +111,7 @@ void run_kernel(const KernelCall& kernel) {
     try {
       set_format_of_run(format);
       const SignalStack signal_stack;
-      const TimedThread watched;
+      const StallTimer stall_timer(chosen.idle_seconds);
       if (!workers[i]->run(kernel, chosen, i, workers.size(), stop, grid ? &*grid : nullptr)) stop = true;
     } catch (...) {
       broken[i] = std::current_exception();
@@ -120,7 +120,6 @@ void run_kernel(const KernelCall& kernel) {
   };
   {
     const SignalHandler handler(on_signal);
-    const StallTimer stall_timer(chosen.idle_seconds);
     const auto start = [&](std::size_t i) {
       workers[i] = take_worker();
       try {

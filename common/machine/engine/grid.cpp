@@ -1,7 +1,6 @@
 #include "common/machine/engine/grid.hpp"
 
 #include "common/machine/engine/race_detector.hpp"
-#include "common/machine/engine/stall_timer.hpp"
 
 #include <algorithm>
 
@@ -24,9 +23,7 @@ bool Grid::begin_another() {
 void Grid::begin(std::size_t worker) { wait(workers_[worker], worker); }
 
 void Grid::wait(Turn& own, std::size_t worker) {
-  TimedThread::rest(true);
   own.comes.acquire();
-  TimedThread::rest(false);
   if (race_detector != nullptr) race_detector->switch_to(worker);
 }
 

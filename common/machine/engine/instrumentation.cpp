@@ -26,7 +26,6 @@ Region outside_device{0, std::numeric_limits<std::size_t>::max()};  // may wrap 
 void watch_access(const void* address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
   Worker* const worker = Worker::running();
   if (worker == nullptr) return;  // the host's part of a kernel file
-  if (kind == AccessKind::atomic && instruments.in_block) kind = AccessKind::block_atomic;
   bool goes_on = false;
   try {
     goes_on =
@@ -34,6 +33,7 @@ void watch_access(const void* address, std::size_t bytes, AccessKind kind, const
   } catch (const std::bad_alloc&) {
     instruments.watch->give_up();
   }
+  if (instruments.watch->left_array()) worker->hold_against_reach(address, bytes, kind, place);
   if (!goes_on) instruments.watch = nullptr;
 }
 
@@ -41,7 +41,7 @@ void watch_access(const void* address, std::size_t bytes, AccessKind kind, const
 inline bool is_announced(std::uintptr_t address, std::size_t bytes, AccessKind kind) {
   Announced& announced = instruments.announced;
   if (!announced.bytes.holds(address, bytes)) return false;
-  if (announced.kind == AccessKind::atomic) return kind == AccessKind::atomic || kind == AccessKind::load;
+  if (announced.kind == AccessKind::atomic) return kind >= AccessKind::atomic || kind == AccessKind::load;
   if (announced.kind != kind) return false;
   if (announced.left < bytes) return false;
   announced.left -= bytes;
@@ -158,9 +158,9 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
     look(address, bytes, kind, from, FLASH_FRAME, may);
 }
 
-/// A volatile variable in global memory is a flag: reading it is an atomic load, and storing it behind a fence an atomic store, which publishes what
+/// A volatile variable is a flag: reading it is an atomic load, and storing it behind a fence an atomic store, which publishes what
 /// came before the fence. A second store, at another line, needs a fence of its own, since nothing orders the two.
-AccessKind flag_access(void* address, std::size_t bytes, AccessKind kind, const void* from) {
+AccessKind flag_access(void* address, AccessKind kind, const void* from) {
   Worker* const worker = Worker::running();
   if (worker == nullptr) return kind;
   const sanitizer::Unwatched unwatched;
@@ -169,16 +169,14 @@ AccessKind flag_access(void* address, std::size_t bytes, AccessKind kind, const 
   const bool in_block = !self.fenced;
   if ((in_block && !self.fenced_block) || (self.flag_store != nullptr && self.flag_store != from)) return kind;
   self.flag_store = from;
-  instruments.watch->assume_written(reinterpret_cast<std::uintptr_t>(address), bytes);
   worker->observers.publish(address, in_block);
-  return in_block ? AccessKind::block_atomic : AccessKind::atomic;
+  return in_block ? AccessKind::block_store : AccessKind::store;
 }
 
 [[gnu::always_inline]] inline void step_volatile(void* address, std::size_t bytes, AccessKind kind, const void* from) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   const Instruments& i = instruments;
-  if (i.watch != nullptr && i.unwatched == 0 && !i.stack.holds(at) && !i.dynamic.holds(at) && !i.locals.holds(at))
-    kind = flag_access(address, bytes, kind, from);
+  if (i.watch != nullptr && i.unwatched == 0 && !i.stack.holds(at)) kind = flag_access(address, kind, from);
   step(address, bytes, kind, from);
   if (kind != AccessKind::load) return;
   const sanitizer::Unwatched unwatched;
@@ -254,10 +252,6 @@ void __tsan_vptr_update(void**, void*) {}
 void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 void __tsan_atomic_signal_fence(int) {}
 
-// Of an atomic that does not care what was there.
-#define FLASH_OVERWRITE(T, address) \
-  if (instruments.watch != nullptr) instruments.watch->assume_written(reinterpret_cast<std::uintptr_t>(address), sizeof(T))
-
 // Every atomic is done as a sequentially consistent one; the orders that are passed are the C++ ones.
 #define FLASH_ATOMIC_FETCH(T, bits, name)                                    \
   T __tsan_atomic##bits##_fetch_##name(volatile T* address, T value, int) {  \
@@ -270,13 +264,11 @@ void __tsan_atomic_signal_fence(int) {}
     return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                       \
   }                                                                                                          \
   void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                      \
-    FLASH_OVERWRITE(T, address);                                                                             \
-    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                 \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::store, FROM_HERE);                                  \
     __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                      \
   }                                                                                                          \
   T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) {                                      \
-    FLASH_OVERWRITE(T, address);                                                                             \
-    step(const_cast<T*>(address), sizeof(T), AccessKind::atomic, FROM_HERE);                                 \
+    step(const_cast<T*>(address), sizeof(T), AccessKind::store, FROM_HERE);                                  \
     return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                            \
   }                                                                                                          \
   int __tsan_atomic##bits##_compare_exchange_strong(volatile T* address, T* expected, T value, int, int) {   \

@@ -27,7 +27,7 @@ void Observers::start_block(const KernelCall& kernel, std::uint64_t block, Memor
   if (race_detector_ != nullptr) {
     const auto& [locals, shared_locals, own] = thread_locals();
     race_detector_->start_block(block, dynamic_shared, locals.begin != 0 ? locals : shared_locals);
-    if (std::exchange(first_block_, false) && locals.begin != 0) race_detector_->ignore(guard_variables());
+    if (std::exchange(first_block_, false) && locals.begin != 0) race_detector_->ignore(unwatched_variables());
   }
   trace_ = block == 0 ? Trace::start_block(kernel) : nullptr;
 }

@@ -63,6 +63,7 @@ void RaceDetector::start_block(std::uint64_t block, MemoryRange dynamic_shared, 
   if (static_words_.size() < words_in(static_)) static_words_.resize(words_in(static_));
   own_.assign(threads_, 1);
   barrier_.assign(threads_, 0);
+  shared_at_.assign(threads_, 0);
   of_warp_.assign(threads_, {});
   acquired_.clear();
   earlier_.clear();
@@ -115,6 +116,7 @@ std::unique_ptr<RaceDetector::Word[]> RaceDetector::new_page(std::uintptr_t numb
     const auto allocation = std::ranges::find_if(device_, holds);
     const std::uint8_t written = global_writes().of_word(word);
     page[i].written = allocation != device_.end() && allocation->poisoned ? written : 0xF;
+    page[i].valued = page[i].written != 0;
     page[i].awaited = !early_ || written == 0 || global_writes().pages[number].launch != global_writes().launches;
   }
   return page;
@@ -131,6 +133,11 @@ std::uint32_t RaceDetector::index_of(const CodePlace& place) {
 }
 
 bool RaceDetector::access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+  stores_ = kind >= AccessKind::store;
+  if (kind >= AccessKind::atomic) [[unlikely]] {
+    const bool of_block = instruments.in_block || kind == AccessKind::block_store;
+    kind = of_block ? AccessKind::block_atomic : AccessKind::atomic;
+  }
   // A compiler tells of the read behind a structure's copy after the write, and before either happens.
   if (store_.bytes > 0 && !reads(kind)) [[unlikely]]
     settle();
@@ -144,9 +151,14 @@ bool RaceDetector::access(int thread, std::uintptr_t address, std::size_t bytes,
     const std::uintptr_t here = at;
     Word* const word = word_at(at, shared);
     at += last - first;
-    if (word == nullptr || word->ignored) continue;
+    if (word == nullptr) continue;
+    if (word->ignored) {
+      left_array_ = in_static_margin(here);
+      continue;
+    }
     if (!known_place) {
       if (shared) log_array(thread, address, bytes, kind, place);
+      if (shared) shared_at_[static_cast<std::size_t>(thread)] = now.clock;
       now.place = index_of(place);
       known_place = true;
       ++accesses_;
@@ -158,11 +170,12 @@ bool RaceDetector::access(int thread, std::uintptr_t address, std::size_t bytes,
   return true;
 }
 
-void RaceDetector::log_array(int thread, std::uintptr_t address, std::size_t bytes, AccessKind kind, const CodePlace& place) {
+[[gnu::always_inline]] inline void RaceDetector::log_array(int thread, std::uintptr_t address, std::size_t bytes,
+                                                           AccessKind kind, const CodePlace& place) {
   const bool in_view = address >= announced_.begin && address + bytes <= announced_.end;
   if (place.file != nullptr) {
     announced_ = {address, address + bytes};
-  } else if (!in_view && !is_atomic(kind) && bytes <= 16) {
+  } else if (!in_view && (reads(kind) || kind == AccessKind::write) && bytes <= 16) {
     announced_ = {};
     const AccessLog::Key key{reinterpret_cast<const char*>(place.address), 0, static_cast<int>(bytes), 0,
                              kind == AccessKind::write};
@@ -177,13 +190,9 @@ void RaceDetector::count_conflicts(const AccessLog::Key& key, const WarpAccess& 
 
 void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, const Access& now, const MemoryRange& stored) {
   if (shared) begin_word(word);
-  const auto waited = [&](const auto& wait) { return known(now.thread, static_cast<std::size_t>(wait.first)) >= wait.second; };
-  const bool early = !word.awaited && std::ranges::none_of(waits_, waited);
-  if (now.kind != AccessKind::write && (early || (word.written & now.bytes) != now.bytes)) {
-    const auto same = [&](const Unwritten& other) { return other.read.place == now.place; };
-    if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same))
-      unwritten_.push_back({now, shared, address, early});
-  }
+  const bool unwritten = !word.awaited || (word.written & now.bytes) != now.bytes || (is_atomic(now.kind) && !word.valued);
+  if (unwritten && now.kind != AccessKind::write && !stores_) [[unlikely]]
+    read_unwritten(word, address, shared, now);
   if (!reads(now.kind)) {
     word.written |= now.bytes;
     word.writes = true;
@@ -207,8 +216,29 @@ void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, 
       add_race(before, now, shared, stored);
     }
   }
-  if (replaced < 0) replaced = word.used < word.last.size() ? word.used++ : least_of(word, shared);
-  word.last[static_cast<std::size_t>(replaced)] = now;
+  if (replaced < 0 && word.used < word.last.size()) {
+    word.last[word.used++] = now;
+    return;
+  }
+  Access& old = word.last[static_cast<std::size_t>(replaced < 0 ? least_of(word, shared) : replaced)];
+  word.valued |= !reads(old.kind) && (old.thread != now.thread || old.clock != now.clock);  // perhaps: it is forgotten
+  old = now;
+}
+
+/// A thread asks for a value that is not there, or may as well not be there yet. Of plain accesses that come first by luck a race tells.
+[[gnu::noinline]] void RaceDetector::read_unwritten(Word& word, std::uintptr_t address, bool shared, const Access& now) {
+  const auto waited = [&](const auto& wait) { return known(now.thread, static_cast<std::size_t>(wait.first)) >= wait.second; };
+  const bool early = !word.awaited && std::ranges::none_of(waits_, waited);
+  const bool written = (word.written & now.bytes) == now.bytes;
+  const auto before = [&](const Access& write) {
+    return !reads(write.kind) && ((write.thread == now.thread && write.block == now.block) || ordered(write, now.thread));
+  };
+  word.valued |= written && (word.used == 0 || std::any_of(word.last.begin(), word.last.begin() + word.used, before));
+  const bool late = written && !word.valued && is_atomic(now.kind);
+  if (written && !early && !late) return;
+  const auto same = [&](const Unwritten& other) { return other.read.place == now.place; };
+  if (unwritten_.size() < most_races && std::ranges::none_of(unwritten_, same))
+    unwritten_.push_back({now, shared, address, early, late});
 }
 
 /// Which access a full word forgets: one that a barrier has ordered before all that may come, else a read, else an atomic, else a write, which
@@ -227,7 +257,7 @@ int RaceDetector::least_of(Word& word, bool shared) const {
   return static_cast<int>(least);
 }
 
-bool RaceDetector::ordered(const Access& before, int thread) const {
+[[gnu::always_inline]] inline bool RaceDetector::ordered(const Access& before, int thread) const {
   if (before.block == block_) return known(static_cast<std::size_t>(thread), before.thread) >= before.clock;
   const auto knows = [&](const BlockClocks& blocks) {
     const auto found = blocks.find(before.block);
@@ -283,6 +313,7 @@ void RaceDetector::draw(int thread, const void* token) {
 void RaceDetector::begin_word(Word& word) const {
   if (word.block == block_) return;
   word.used = word.next = word.written = 0;
+  word.valued = false;
   word.block = block_;
 }
 
@@ -293,6 +324,7 @@ void RaceDetector::set_written(std::uintptr_t address, std::size_t bytes, std::u
     if (word == nullptr) continue;
     if (shared) begin_word(*word);
     word->written = mask;
+    word->valued = word->writes = mask != 0;
   }
 }
 
@@ -429,10 +461,10 @@ void RaceDetector::report(simt::Findings& findings) {
     };
     if (std::ranges::none_of(races, same)) races.push_back(std::move(found));
   }
-  for (const auto& [access, shared, address, early] : unwritten_) {
+  for (const auto& [access, shared, address, early, late] : unwritten_) {
     const SourceLine& line = line_of(access);
-    const simt::UnwrittenRead found{kernel_, line.line, called_from(line, {}),    name(access),
-                                    shared,  address,   global_writes().launches, early};
+    const simt::UnwrittenRead found{
+        kernel_, line.line, called_from(line, {}), name(access), shared, address, global_writes().launches, early, late};
     const auto same = [&](const simt::UnwrittenRead& other) { return other.line == found.line; };
     if (std::ranges::none_of(findings.unwritten, same)) findings.unwritten.push_back(found);
   }

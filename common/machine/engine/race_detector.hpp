@@ -86,6 +86,7 @@ struct WatchedBlock {
     bool writes = false;       ///< of this launch
     bool awaited = true;       ///< false: this launch is early, and the previous one wrote here
     bool ignored = false;
+    bool valued = false;  ///< a write lies before what threads do now, or before the launch
   };
 
   std::uint32_t block_ = 0;
@@ -95,6 +96,7 @@ struct WatchedBlock {
   // everybody is kept for each thread by itself.
   Clock own_;                                            ///< t's own time
   Clock barrier_;                                        ///< u's time at the last barrier
+  Clock shared_at_;                                      ///< t's own time when it last accessed shared memory
   std::vector<std::array<std::uint32_t, 32>> of_warp_;   ///< [t][lane of u], if they are of one warp
   std::unordered_map<std::size_t, Knowledge> acquired_;  ///< [t], by a token since the last barrier
   BlockClocks earlier_;                                  ///< known to all threads since the last barrier
@@ -114,6 +116,8 @@ class RaceDetector : WatchedBlock {
   void start_block(std::uint64_t block, MemoryRange dynamic_shared, MemoryRange static_shared);
   void end_block();
 
+  /// Was the last access between the static arrays of a plain file?
+  bool left_array() const { return left_array_; }
   /// False if it has seen enough.
   bool access(int thread, std::uintptr_t address, std::size_t bytes, AccessKind, const CodePlace&);
   /// Bytes that have a value from the start.
@@ -129,6 +133,10 @@ class RaceDetector : WatchedBlock {
   // What orders the threads of the block: a barrier of all, a __syncwarp of some, a token that one releases and another acquires.
   void barrier();
   void meet(const std::vector<int>& threads);
+  /// Has the thread accessed shared memory since the last barrier?
+  bool shares(int thread) const {
+    return shared_at_[static_cast<std::size_t>(thread)] > barrier_[static_cast<std::size_t>(thread)];
+  }
   void release(int thread, const void* token);
   void pass_on(const void* from, const void* token);  ///< what `from` has, as it was left there
   void acquire(int thread, const void* token);
@@ -155,6 +163,7 @@ class RaceDetector : WatchedBlock {
     bool shared;
     std::uintptr_t address;
     bool early;  ///< perhaps written: by the previous kernel, for which this one has to wait
+    bool late;   ///< perhaps not yet written: by a thread with which no order exists
   };
   struct FoundRace {
     Access first, second;
@@ -173,6 +182,7 @@ class RaceDetector : WatchedBlock {
   void count_conflicts(const AccessLog::Key&, const WarpAccess&);
   void set_written(std::uintptr_t address, std::size_t bytes, std::uint8_t mask);
   void begin_word(Word&) const;
+  void read_unwritten(Word&, std::uintptr_t address, bool shared, const Access&);
   Word* word_at(std::uintptr_t address, bool& shared);
   std::unique_ptr<Word[]> new_page(std::uintptr_t number) const;
   int least_of(Word&, bool shared) const;
@@ -209,6 +219,8 @@ class RaceDetector : WatchedBlock {
   const std::uintptr_t followed_ = followed_address();
   std::optional<Access> last_write_;  ///< there
 
+  bool stores_ = false;      ///< the last access asks for no value
+  bool left_array_ = false;  ///< it lies between static arrays
   std::uint64_t accesses_ = 0;
   const std::uint64_t limit_;
   const bool lenient_, early_;

@@ -34,7 +34,7 @@ std::string place_near(std::uintptr_t at, std::size_t size) {
   const auto offset = static_cast<std::intptr_t>(at - memory->begin),
              all = static_cast<std::intptr_t>(memory->end - memory->begin);
   const auto element = static_cast<std::intptr_t>(size);
-  if ((offset < 0 || offset >= all) && offset % element == 0 && all % element == 0)
+  if (!memory->freed && offset % element == 0 && all % element == 0)
     text += " (element " + std::to_string(offset / element) + ", and the last is " + std::to_string(all / element - 1) + ")";
   return text + (memory->freed ? ", freed at " + machine::words(*memory->freed) : "");
 }
@@ -141,6 +141,9 @@ void Worker::hold_against_reach(const void* address, std::size_t bytes, AccessKi
   if (block.shared.in_margin(address)) {
     rule = RuleId::out_of_bounds;
     what = "an access to " + block.shared.words(address, bytes);
+  } else if (in_static_margin(at)) {
+    rule = RuleId::out_of_bounds;
+    what = does + static_shared_words(at, bytes);
   } else if (const int owner = scheduler.stacks().owner(address); owner >= 0) {
     if (owner == current().number) return;
     if (static_cast<std::size_t>(owner) >= scheduler.threads().size()) return;

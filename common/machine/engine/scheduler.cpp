@@ -3,12 +3,14 @@
 #include "common/machine/engine/messages.hpp"
 #include "common/machine/engine/reach.hpp"
 #include "common/machine/engine/sanitizer.hpp"
+#include "common/machine/engine/shared_memory.hpp"
 #include "common/machine/engine/source_line.hpp"
 #include "common/machine/error.hpp"
 
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -76,8 +78,10 @@ void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
     thread->waits_for = 0;
     thread->unwatched = 0;
     sanitizer::unpoison(thread->stack.bottom, thread->stack.bytes);
-    // Local variables that no one has written hold NaN, as shared memory does.
-    std::memset(thread->stack.bottom + thread->stack.bytes - frame_bytes, 0xff, frame_bytes);
+    // Local variables that no one has written hold what no result survives in all threads: NaN, a number near the largest, one near the smallest.
+    constexpr std::array patterns{0xff, 0x7f, 0xfe};
+    std::memset(thread->stack.bottom + thread->stack.bytes - frame_bytes, patterns[thread->index.x % patterns.size()],
+                frame_bytes);
     prepare_context(thread->context, thread->stack.bottom, thread->stack.bytes, entry);
   }
   exited_ = 0;
@@ -291,10 +295,13 @@ void Scheduler::let_others_run(std::uintptr_t awaited, std::size_t bytes, const 
     const auto now = std::chrono::steady_clock::now();
     if (moved || others) idle_since_ = now;
     if ((grid_ != nullptr && grid_->failure != nullptr) || now - idle_since_ > std::chrono::seconds(options_.watch ? 3 : 30)) {
+      std::string memory =
+          instruments.dynamic.holds(awaited)
+              ? "element " + std::to_string((awaited - instruments.dynamic.begin) / bytes) + " of dynamic shared memory"
+              : place_near(awaited, bytes);
+      if (memory.empty()) memory = static_shared_words(awaited, bytes);
       instruments = {};
-      const std::string memory = place_near(awaited, bytes);
-      abandon(RuleId::deadlock, "waits in a loop until another thread changes " + (memory.empty() ? "shared memory" : memory) +
-                                    ", address " + hexadecimal(awaited) + "; none of those that run does" +
+      abandon(RuleId::deadlock, "waits in a loop until another thread changes " + memory + "; none of those that run does" +
                                     (grid_ != nullptr ? grid_->without_room() : "") + "; at " +
                                     machine::words(source_line_of_call(from)));
     }

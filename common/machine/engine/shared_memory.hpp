@@ -50,8 +50,13 @@ struct SharedVariable {
   std::size_t offset, bytes;  ///< in the program's thread-local variables
 };
 
-/// Where g++ notes that a static variable has been initialised, though it has no constructor to call: not the kernel's, which accesses them.
-const std::vector<SharedVariable>& guard_variables();
+/// "element 256 of shared variable tile, whose last is 255,": the static variable that holds this address, or lies next to it; "" if none does.
+std::string static_shared_words(std::uintptr_t address, std::size_t bytes);
+/// Is it between the static arrays of a plain file, where no variable lies (FLASH_MARGIN in include/cuda_runtime.h)?
+bool in_static_margin(std::uintptr_t address);
+
+/// Margins, and where g++ notes that a static variable has been initialised, though it has no constructor to call.
+const std::vector<SharedVariable>& unwatched_variables();
 
 /// Which of them a block writes: they hold something else after it. Known from the program's ELF symbols.
 class StaticSharedUse {

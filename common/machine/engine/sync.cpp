@@ -39,22 +39,31 @@ int Worker::awaited_at_barrier() const {
 void Worker::complete_barrier() {
   const Thread* first = nullptr;  // and, if warps may come to different calls, the first of its warp
   std::uint64_t count = 0, arrived = 0;
-  bool apart = false;  // the block, which hardware would not notice
+  const char* apart = nullptr;  // why hardware does not notice that the block is
   for (const Thread* thread : scheduler.threads()) {
     if (thread->state != State::at_barrier) continue;  // has exited
     if (first != nullptr && thread->barrier == first->barrier && thread->warp() != first->warp() && block.options.lenient)
       first = thread;
     if (first == nullptr) first = thread;
     if (thread->site != first->site || thread->barrier != first->barrier) {
-      simt::fail(RuleId::divergent_barrier, current().site, "divergent barrier: " + waits(scheduler.threads()));
+      const char* const why = thread->warp() == first->warp() ? ", where lanes of one warp wait for each other forever" : "";
+      simt::fail(RuleId::divergent_barrier, current().site,
+                 std::string("divergent barrier") + why + ": " + waits(scheduler.threads()));
     }
     count += thread->result;
     ++arrived;
   }
-  for (const Thread* thread :
-       scheduler.threads())  // who waits elsewhere, or came here before and did not leave the kernel early
-    apart = apart || (thread->site == first->site) == (thread->state == State::exited);
-  if (apart && first->site != std::exchange(remarked_, first->site)) remark_apart();
+  RaceDetector* const watch = observers.race_detector();
+  for (const Thread* thread : scheduler.threads()) {
+    const bool here = thread->site == first->site;
+    if (thread->state != State::exited && !here) {
+      apart = "count who comes to any of them, as long as a warp stays together";
+    } else if (thread->state == State::exited &&
+               (here || (watch != nullptr && watch->shares(thread->number)))) {  // not left early
+      apart = "take a thread that has ended for one that has come, unless the compiler has its warp wait for it";
+    }
+  }
+  if (apart != nullptr && first->site != std::exchange(remarked_, first->site)) remark_apart(apart);
   released_.clear();
   for (Thread* thread : scheduler.threads()) {
     if (thread->state != State::at_barrier) continue;
@@ -83,15 +92,15 @@ void Worker::complete_barrier() {
   scheduler.make_ready(released_);
 }
 
-void Worker::remark_apart() const {
+void Worker::remark_apart(const char* why) const {
   std::set<std::string> lines;
   for (const Thread* thread : scheduler.threads())
     if (thread->state == State::at_barrier) lines.insert(words(thread->site));
-  add_remark({block.kernel->name,
-              {lines.begin(), lines.end()},
-              "undefined in CUDA, where all threads of a block must come to the same __syncthreads(), though GPUs since Volta "
-              "go on: " +
-                  waits(scheduler.threads())});
+  add_remark(
+      {block.kernel->name,
+       {lines.begin(), lines.end()},
+       "undefined in CUDA, where all threads of a block must come to the same __syncthreads(), though GPUs since Volta " +
+           std::string(why) + ": " + waits(scheduler.threads())});
 }
 
 /// Of the lanes that the mask names, those that hardware waits for. What works on a whole warp needs them all.

@@ -63,7 +63,7 @@ class Worker {
   void thread_exits();
   int awaited_at_barrier() const;
   void complete_barrier();
-  void remark_apart() const;
+  void remark_apart(const char* why) const;
   unsigned awaited(const Warp&, const WarpRequest&) const;
   bool complete_warp_operation(Warp&, const Thread&);
   void wait_no_longer();

@@ -38,6 +38,15 @@
 #define __shared__ static __constinit thread_local __attribute__((section("flash_shared")))
 #endif
 
+// What rewrite.py puts before each variable in shared memory: who runs over the end of another one comes here.
+#ifdef __ELF__
+#define FLASH_MARGIN FLASH_MARGIN_OF(__COUNTER__)
+#define FLASH_MARGIN_OF(number) FLASH_MARGIN_NAMED(number)
+#define FLASH_MARGIN_NAMED(number) __shared__ __attribute__((used)) int flash_margin_##number[1024];
+#else
+#define FLASH_MARGIN
+#endif
+
 // The compiler does not tell of a structure that a call takes by value straight from memory. Inlined, the call is a copy, of which it tells.
 #undef __global__
 #define __global__ __attribute__((flatten))

@@ -302,6 +302,14 @@ def shared_memory(file, inside):
                     file.edit(file.code[k].begin, file.code[k].end, "")
                 if k > i and file.code[k].text == "alignas":
                     file.edit(file.code[k].begin, file.code[k].end, "__align__")
+            first = i if token.directive else first
+            file.edit(file.code[first].begin, file.code[first].begin, "FLASH_MARGIN ")
+            (begin, end), *others = file.split(first, last - 1)
+            name = next((k for k in range(end, begin, -1) if file.code[k].text not in "[]" and file.code[k + 1].text in "[,;"), 0)
+            kind = file.code[begin:name]
+            if others and not token.directive and all(t.kind == "word" and t.text not in ("static", "alignas") for t in kind):
+                for begin, _ in others:
+                    file.edit(file.code[begin - 1].begin, file.code[begin - 1].end, f"; FLASH_MARGIN {' '.join(t.text for t in kind)}")
             continue
         first = first + words.index("extern")
         kept = [k for k in without_alignment(file, first, last - 1) if file.code[k].text not in ("extern", "__shared__")]

@@ -75,6 +75,16 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   if (const cudaError_t error = check(to, bytes, to_device, " writes ", call, site)) return error;
   if (const cudaError_t error = check(from, bytes, from_device, " reads ", call, site)) return error;
+  const auto target = find_memory(to);
+  if (state().died.empty() && !(target && target->origin->kind == MemoryKind::device)) {
+    const std::string unwritten = unwritten_words(from, bytes), line = machine::words(site);
+    const auto here = [&](const Finding& f) { return f.rule == name_of(RuleId::unwritten_read) && f.lines[0] == line; };
+    if (!unwritten.empty() && std::ranges::none_of(state().of_host, here)) {
+      report_at_exit();
+      add(state().of_host,
+          {name_of(RuleId::unwritten_read), std::string(call) + " reads " + unwritten + ", at " + line, {line}});
+    }
+  }
   std::memmove(to, from, bytes);
   filled_by_host(to, bytes);
   return last_error();

@@ -1,39 +1,29 @@
-// Every primitive on the simulator, under every order of the threads, against expectations that know nothing of the simulator.
+// Every primitive on the simulator, under every order of the threads, against what a GPU made of the same numbers.
 #include "common/machine/test/primitives.hpp"
 #include "common/machine/cpu/options.hpp"
-#include "common/machine/test/expectations.hpp"
 
 #include <doctest/doctest.h>
 
+#include <bit>
+#include <string>
+
 namespace flash {
 namespace {
-
-Expectation expectation_of(const std::string& name) {
-  for (const auto* all : {&warp_expectations(), &tensor_expectations()}) {
-    if (const auto found = all->find(name); found != all->end()) return found->second;
-  }
-  return hopper_expectations().at(name);
-}
 
 void check_all(const Options& options) {
   const Options before = simt::options();
   set_options(options);
   for (const Primitive& primitive : cpu_primitives()) {
-    CAPTURE(primitive.name);
-    const Expectation expectation = expectation_of(primitive.name);
+    CAPTURE(std::string(primitive.name));
+    unsigned hash = 0;
     const unsigned seeds = primitive.threads == 64 ? 5 : 1;  // products of warpgroups take long
     for (unsigned seed = 1; seed <= seeds; ++seed) {
-      const Words in = random_words(seed, primitive_inputs);
-      Words out(static_cast<std::size_t>(primitive.threads * primitive.words), 0xdeadbeefu);
+      const std::vector<unsigned> in = random_words(seed, primitive_inputs);
+      std::vector<unsigned> out(static_cast<std::size_t>(primitive.threads * primitive.words), 0xdeadbeefu);
       primitive.launch(in.data(), out.data());
-      for (int thread = 0; thread < primitive.threads; ++thread) {
-        const Words expected = expectation(in, thread);
-        REQUIRE(expected.size() == static_cast<std::size_t>(primitive.words));
-        const auto first = out.begin() + thread * primitive.words;
-        CAPTURE(thread);
-        CHECK(Words(first, first + primitive.words) == expected);
-      }
+      for (const unsigned word : out) hash = std::rotl(hash ^ word, 15) * 0x9E3779B1u;
     }
+    CHECK(hash == primitive.hash);
   }
   set_options(before);
 }

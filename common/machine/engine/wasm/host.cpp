@@ -19,9 +19,6 @@ SignalStack::~SignalStack() = default;
 
 StallTimer::StallTimer(int) {}
 StallTimer::~StallTimer() = default;
-TimedThread::TimedThread() {}
-TimedThread::~TimedThread() = default;
-void TimedThread::rest(bool) {}
 bool stands_still() { return false; }
 
 }  // namespace flash::machine
