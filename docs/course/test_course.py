@@ -28,7 +28,7 @@ SOLUTION = E.parts()[1]
 
 def course(*words, built=True):
     """(exit code, what it prints, what it complains about)"""
-    words = ["--built", BUILD, *words] if built else [*words, "--build", "absent"]
+    words = ["--built", BUILD, *words] if built else ["--build", "absent", *words]
     done = subprocess.run([*COURSE, *words], capture_output=True, text=True)
     return done.returncode, " ".join(done.stdout.split()), done.stderr.strip()
 
@@ -61,7 +61,7 @@ class Student(WithFolder):
         code, said, _ = course("check", self.folder, NAME, built=False)  # nothing is built for it
         self.assertEqual((code, "NOT STARTED" in said), (1, True))
         for number in (1, 2, 3):
-            self.assertIn(f"Hint {number} of 3", course("hint", self.folder, NAME)[1])
+            self.assertIn(f"hint {number} of 3", course("hint", self.folder, NAME)[1])
         self.fill(SOLUTION)
         code, said, _ = course("check", self.folder, "1")  # 01_tile_product is not there, and not asked for
         self.assertEqual(code, 0)
@@ -77,6 +77,8 @@ class Student(WithFolder):
         self.assertRegex(said, r"WRONG \[o\] .* batch 0, head 0, row \d+, column \d+.* row 3 {.* Line \d+ of .* lies outside")
         self.fill(SOLUTION.replace("j < problem.Nk; ++j) l", "j <= problem.Nk; ++j) l"))
         self.assertRegex(course("check", self.folder, NAME)[1], r":(\d+) \[out_of_bounds\] .* \1 \| for \(int j")
+        self.fill(SOLUTION.replace("++j) l +=", ") l +="))
+        self.assertRegex(course("check", self.folder, NAME)[1], r"endless_loop\] .* yours begins in \S+:(\d+)\. .*\1 \| for \(int j")
         self.fill("  float l = nonsense;\n")
         self.assertRegex(course("check", self.folder, NAME)[1], f"{NAME}.cuh, line {E.first_line()}: .*nonsense")
 
@@ -98,7 +100,7 @@ class Student(WithFolder):
         ):
             code, _, said = course(*line)
             self.assertEqual((code, said.count("\n")), (2, 0), said)
-        self.assertRegex(course("check", NAME, self.folder)[2], "the folder comes first: .*course.py check")
+        self.assertRegex(course("check", NAME, self.folder)[2], "the folder comes first, .*course.py check")
         self.assertEqual(((self.folder / "progress.json").read_text(), self.file.read_text()), ("[]", "no marks"))
 
     def test_watch_on_a_terminal(self):
@@ -109,12 +111,13 @@ class Student(WithFolder):
         if pid == 0:
             os.execv(sys.executable, [*COURSE, "--built", BUILD, "watch", self.folder, "all"])
         said = ""
-        for number, key in enumerate(b"nhq", 1):
+        for number, key in enumerate(b"nhrbbq", 1):
             while said.count("quit") < number:
                 said += os.read(terminal, 9999).decode()
             os.write(terminal, bytes([key]))
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
-        self.assertRegex(" ".join(said.split()), f"{NAME}: RIGHT .* {other.name}: RIGHT .*Hint 1 of 3")
+        self.assertRegex(" ".join(said.split()), f"{NAME}: RIGHT .* 1 of 2 are .* {other.name}: RIGHT .*int 1 of 3.*: RIGHT .*NOT STARTED")
+        self.assertEqual([file.read_text() for file in self.folder.glob("*.cuh.*")], [other.file_with(other.parts()[1])])
 
 
 class Rules(unittest.TestCase):

@@ -79,21 +79,20 @@ int main() {
   float *s, *large, *v, *q, *out;
   for (float** array : {&s, &large, &v, &q, &out}) cudaMallocManaged(array, 8 * sizeof(float));
   const float scores[] = {1, 2, 4, 0, 3, 1, 0, 2};  // of the running example, and four more
-  for (int i = 0; i < 8; ++i) s[i] = scores[i], large[i] = 96 + s[i], v[i] = 10 * i, q[i] = 1 - i, out[i] = UNWRITTEN;
+  for (int i = 0; i < 8; ++i) s[i] = scores[i], large[i] = 96 + s[i], v[i] = 10 * i, q[i] = 1 - i;
+  clear(out, 8);
   safe<<<1, 1>>>(4, large, out);
-  judge("1 of 5, safe", out, {1.2034f}, "YOUR LINE 1: l += ...; the exponent is never above 0");
+  judge("1 of 5, safe", out, {1.2034f}, "YOUR LINE 1: l becomes the sum of all weights, relative to m");
   out[0] = 1;
   online<<<1, 1>>>(4, s, out);
-  judge("2 of 5, online", out, {1, 1.3679f, 1.1851f, 1.2034f}, "YOUR LINE 2: exp(s - m) = exp(s - old) exp(old - m)");
+  judge("2 of 5, online", out, {1, 1.3679f, 1.1851f, 1.2034f}, "YOUR LINE 2: l, relative to old, becomes relative to m");
   out[0] = 0;
   output<<<1, 1>>>(4, s, v, out);
-  judge("3 of 5, output", out, {0, 7.3106f, 18.0178f, 18.2002f},
-        "YOUR LINE 3: o is corrected as l is, and each weight meets its v");
+  judge("3 of 5, output", out, {0, 7.3106f, 18.0178f, 18.2002f}, "YOUR LINE 3: o becomes relative to m, plus the term of j");
   merge<<<1, 2>>>(s, out);
-  judge("4 of 5, merge", out, {1.2034f, 1.2034f}, "YOUR LINE 4: correct both sums, each from its own maximum, and add");
+  judge("4 of 5, merge", out, {1.2034f, 1.2034f}, "YOUR LINE 4: l becomes the sum for all four keys, relative to all_m");
   flash_attention<<<1, 4>>>(8, q, s, v, out);
-  judge("5 of 5, flash", out, {27.9925f, 35, 39.5438f, 42.5684f},
-        "YOUR LINE 5: a thread that is early overwrites the tile that the others still read");
+  judge("5 of 5, flash", out, {27.9925f, 35, 39.5438f, 42.5684f}, "YOUR LINE 5: no tile is overwritten while others read it");
   std::printf(
       "All five are right: that is FlashAttention. Next: press n, or docs/course/course.py watch mine 03_online_sum:\n"
       "more of a kernel, judged at each save. Or read docs/chapters/00_introduction.md\n");

@@ -10,11 +10,17 @@
 #include <vector>
 
 extern "C" __attribute__((weak)) int flash_findings();  // common/run's; nvcc's programs have none
+extern "C" __attribute__((weak)) void flash_unwritten(const void* begin);
 
 inline const float UNWRITTEN = std::numeric_limits<float>::signaling_NaN();  // no operation makes it, nor leaves it as it is
 
 // Puzzles are judged strictly: what GPUs tolerate although CUDA forbids it is wrong. Only kernels with findings are reported.
 inline const int STRICT = setenv("FLASH_RUN_STRICT", "1", 0) + setenv("FLASH_RUN_BRIEF", "1", 0);
+
+inline void clear(float* out, std::size_t count) {  // then nobody has written it
+  for (std::size_t i = 0; i < count; ++i) out[i] = UNWRITTEN;
+  if (flash_unwritten != nullptr) flash_unwritten(out);
+}
 
 /// Waits for the kernel and compares what it wrote. Ends the program unless that is right; clears `out` for the next one.
 inline void judge(const char* puzzle, float* out, const std::vector<float>& expected, const char* task) {
@@ -57,5 +63,5 @@ inline void judge(const char* puzzle, float* out, const std::vector<float>& expe
     std::printf("  %s%s%s\n", colour("\033[1m"), task, colour("\033[0m"));
     std::exit(0);
   }
-  for (std::size_t i = 0; i < expected.size(); ++i) out[i] = UNWRITTEN;
+  clear(out, expected.size());
 }

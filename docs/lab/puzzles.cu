@@ -1,6 +1,6 @@
 // Five kernels. In each of them one line is missing: yours. This command judges them at each save, and shows the first that is wrong:
 //   common/run --watch docs/lab/puzzles.cu
-// Stuck? Press h, twice for the answer. docs/chapters/cuda_from_zero.md explains what you need. To begin anew: git checkout docs/lab/puzzles.cu
+// Stuck? Press h, twice for the answer. docs/chapters/cuda_from_zero.md explains what you need. b begins a kernel anew.
 #include "judge.hpp"
 
 // 1. Eight threads run this kernel. Each of them doubles one number: out[i] becomes 2 a[i].
@@ -9,7 +9,7 @@ __global__ void twice(const float* a, float* out) {
   // YOUR LINE 1
 }
 
-// 2. Three blocks of four threads double ten numbers. The last two threads have none: let them return.
+// 2. Three blocks of four threads double ten numbers. The last two threads have none: they must not touch a or out.
 __global__ void guard(int n, const float* a, float* out) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;  // 0 to 11, and n is 10
   // YOUR LINE 2
@@ -51,20 +51,17 @@ int main() {
   float *a, *v, *out;
   for (float** array : {&a, &v, &out}) cudaMallocManaged(array, 10 * sizeof(float));
   const float numbers[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
-  for (int i = 0; i < 10; ++i) a[i] = numbers[i], v[i] = 10 * i, out[i] = UNWRITTEN;
+  for (int i = 0; i < 10; ++i) a[i] = numbers[i], v[i] = 10 * i;
+  clear(out, 10);
   twice<<<1, 8>>>(a, out);
   judge("1 of 5, twice", out, {6, 2, 8, 2, 10, 18, 4, 12}, "YOUR LINE 1: thread i doubles its own element of a");
   guard<<<3, 4>>>(10, a, out);
-  judge("2 of 5, guard", out, {6, 2, 8, 2, 10, 18, 4, 12, 10, 6},
-        "YOUR LINE 2: 12 threads run, and there are 10 elements: let the last two return");
+  judge("2 of 5, guard", out, {6, 2, 8, 2, 10, 18, 4, 12, 10, 6}, "YOUR LINE 2: of 12 threads, the last two touch nothing");
   barrier<<<1, 8>>>(a, out);
-  judge("3 of 5, barrier", out, {1, 4, 1, 5, 9, 2, 6, 3},
-        "YOUR LINE 3: no thread may read before all threads of the block have written");
+  judge("3 of 5, barrier", out, {1, 4, 1, 5, 9, 2, 6, 3}, "YOUR LINE 3: no thread reads before all have written");
   total<<<1, 8>>>(a, out);
-  judge("4 of 5, sum", out, {31, 31, 31, 31, 31, 31, 31, 31},
-        "YOUR LINE 4: x += ...; every thread of the warp has to execute the shuffle");
+  judge("4 of 5, sum", out, {31, 31, 31, 31, 31, 31, 31, 31}, "YOUR LINE 4: x becomes the sum of the x of all threads");
   attention<<<1, 8>>>(a, v, out);
-  judge("5 of 5, attention", out, std::vector<float>(8, 50.4407f),
-        "YOUR LINE 5: sum() adds an expression over all threads; divide one sum by the other");
+  judge("5 of 5, attention", out, std::vector<float>(8, 50.4407f), "YOUR LINE 5: o is the mean of v, weighted by exp(s)");
   std::printf("All five are right. Next: press n, or common/run --watch docs/lab/flash.cu: five lines to FlashAttention\n");
 }

@@ -138,7 +138,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main(name):
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+    parent = os.getppid()
+    for end in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):  # a script's background jobs ignore the last one
+        signal.signal(end, lambda *_: sys.exit(0))
     if code := subprocess.run([TRY, name, "--build"]).returncode:
         sys.exit(code)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -147,7 +149,9 @@ def main(name):
     print(f"try: open {address} in a browser of this machine. Ctrl-C ends it", flush=True)
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
         webbrowser.open(address)
-    server.serve_forever()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    while os.getppid() == parent:  # the shell's end is ours, too
+        time.sleep(1)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ import hashlib
 import http.client
 import json
 import re
+import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -26,9 +28,8 @@ class Serve(unittest.TestCase):
         cls.addClassCleanup(scratch.cleanup)
         cls.root = Path(shutil.copytree(ROOT, f"{scratch.name}/project", ignore=shutil.ignore_patterns("build*", ".*")))
         subprocess.run(["cmake", "--preset", "demo", "-DFLASH_CUDA=OFF"], cwd=cls.root, check=True, stdout=subprocess.DEVNULL)
-        cls.server = subprocess.Popen(
-            [cls.root / "common/try.sh", "04", "--serve"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-        )
+        cls.command = [str(cls.root / "common/try.sh"), "04", "--serve"]
+        cls.server = subprocess.Popen(cls.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         cls.addClassCleanup(cls.server.communicate)
         cls.addClassCleanup(cls.server.terminate)
         cls.url = re.search(r"http://127.0.0.1:\d+/\S+/", cls.server.stdout.readline())[0]
@@ -79,6 +80,17 @@ class Serve(unittest.TestCase):
         self.assertRegex(result["err"], rf"^{FILE}:{self.kernel.count(chr(10)) + 1}:9: error: .*nowhere")
         mistakes = json.loads(self.result_of(self.kernel.replace("__syncthreads();", "", 1))["out"])["threads"]["mistakes"]
         self.assertIn(f"{FILE}:", str(mistakes))
+
+    def test_it_ends_by_each_signal_and_with_its_parent(self):
+        for end in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            with subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as server:
+                self.assertIn("http", server.stdout.readline())
+                server.send_signal(end)
+        shell = ["sh", "-c", '"$@"; exit', "sh", *self.command]
+        with subprocess.Popen(shell, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as parent:
+            self.assertIn("http", parent.stdout.readline())
+            parent.kill()
+            self.assertTrue(select.select([parent.stdout], [], [], 20)[0], "the server goes on without its parent")
 
     def test_a_run_without_an_end_is_ended(self):
         before, brace, after = self.kernel.partition("__syncthreads();")

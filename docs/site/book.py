@@ -65,6 +65,12 @@ def add_runs(app, docname, source):
             source[0] = source[0].replace(f"\n{mistake['lesson']}\n", f"\n{mistake['lesson']} {link}\n")
 
 
+def add_address(app, _, source):
+    """To what a reader copies."""
+    if app.config.repository:
+        source[0] = source[0].replace("git clone ADDRESS", f"git clone {app.config.repository}")
+
+
 def take(parent, place, pattern):
     """Cuts what matches out of a text."""
     text = parent[place] if 0 <= place < len(parent) else ""
@@ -144,6 +150,7 @@ def finish(app, exception):
 def setup(app):
     app.add_config_value("repository", "", "env")
     app.connect("source-read", add_tree)
+    app.connect("source-read", add_address)
     app.connect("source-read", add_runs)
     app.connect("doctree-read", resolve_links, priority=400)  # before Sphinx collects downloads
     app.connect("doctree-read", prepare_formulas)

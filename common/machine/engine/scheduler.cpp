@@ -323,8 +323,9 @@ void Scheduler::no_steps_left(const void* from) {
 std::string Scheduler::endless(const std::string& line) const {
   return "still running after " + std::to_string(options_.steps) + " steps (accesses to memory; a barrier counts as " +
          std::to_string(barrier_steps) + ")" +
-         (options_.seconds > 0 ? " and " + std::to_string(options_.seconds) + " seconds" : "") +
-         ": an endless loop? FLASH_SIMT_STEPS raises the limit; at " + line;
+         (options_.seconds > 0 ? " and " + std::to_string(options_.seconds) + " seconds"
+                               : ": an endless loop? FLASH_SIMT_STEPS raises the limit;") +
+         " at " + line;
 }
 
 std::string Scheduler::place(bool with_thread) const {

@@ -5,6 +5,7 @@
 #include "common/machine/engine/limits.hpp"
 #include "common/machine/engine/messages.hpp"
 #include "common/machine/engine/module.hpp"
+#include "common/machine/engine/source_line.hpp"
 
 #include <stdexcept>
 
@@ -160,7 +161,7 @@ void Worker::log_is_full(Site site) {
   block.empty_logs();
   scheduler.abandon(RuleId::endless_loop,
                     "more accesses to memory without a barrier than fit into main memory to be counted: an endless loop? at " +
-                        machine::words(site));
+                        (site.line != 0 ? machine::words(site) : machine::words(source_line_of_call(nullptr))));
 }
 
 KernelError Worker::stuck() const {

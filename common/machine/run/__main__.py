@@ -56,7 +56,6 @@ def arguments():
         "--without", action="append", default=[], metavar="FILE:LINE", help="leave out the barrier, guard or statement there"
     )
     parser.add_argument("--watch", action="store_true", help="do all this again at each save of a FILE; keys are shown")
-    parser.add_argument("--keep", metavar="DIR", help="leave the program, the rewritten sources and the compiler's messages in a folder")
     words, program = sys.argv[1:], []
     if "--" in words:
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
@@ -77,8 +76,6 @@ def arguments():
     for place in options.without:
         if not re.fullmatch(r".+:\d+", place):
             parser.error(f"--without is '{place}'; allowed: FILE:LINE")
-    if options.keep and os.path.exists(options.keep) and (not os.path.isdir(options.keep) or os.listdir(options.keep)):
-        parser.error(f"--keep: {options.keep} is there already, and not empty")
     return options
 
 
@@ -151,6 +148,7 @@ def show_warnings(log, project, without):
     firsts = {(file, int(line)): rest for file, line, *rest in reversed(said)}
     for (file, line), (column, text) in sorted(firsts.items()):
         text = re.sub("suggest parentheses around assignment.*", "'=' assigns here; '==' compares", text)
+        text = re.sub("statement has no effect", "this changes nothing; '=' assigns", text)
         text = re.sub(r"statement is a reference, not call, to function '(\w+)'", r"\1 is not called: \1()", text)
         text = re.sub(r"ignoring return value of .*\b(__shfl\w+)\(.*", r"nobody takes the result of \1()", text)
         types = [(aka or kind).replace("long long", "long") for kind, aka in re.findall(r" type '([^']+)'(?: .aka '([^']+)')?", text)]
@@ -176,26 +174,49 @@ def why_not(log, project):
     file, line, column, said = (own or errors)[0]
     text = (errors[0][3] if said == "required" else said).partition("error: ")[2]
     rest = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
-    return in_a_line(file, line, text, rest) + project.excerpt(file, int(line), int(column or 0))
+    inside = ": In " in log[: log.index(":".join(errors[0][:2]) + ":")].rpartition(": At global scope")[2]
+    names = set(re.findall(r"[A-Za-z_]\w*", re.sub(r'//.*|".*?"', "", "\n".join(project.texts.values()))))
+    return in_a_line(file, line, text, rest, inside, names) + project.excerpt(file, int(line), int(column or 0))
 
 
+EXPLAINED = (  # what a compiler says of a beginner's mistake, and what we say
+    (r"location '\*\((\w+) \+ .*", r"element of \1, which points to const"),
+    (r"return-statement with.*", "a kernel returns nothing: store what it computes, or put a ';' after 'return'"),
+    (r".*numeric literal operator 'operator\"\"(\w+)'", r"\1 follows a number: is a '*' missing between the two?"),
+    (r"no matching function for call to '(__shfl\w+)\(.*", r"\1() takes a mask, a value, and a lane or distance"),
+    (r".*(?:conver.* to '.*Site'|call to '__syncthreads').*", "an argument too many; __syncthreads() takes none"),
+    (r".*'(?:const )?(?:uint3|dim3)'.*", r"\g<0>: threadIdx and its like have parts: threadIdx.x"),
+    (r".*call to '(cudaMalloc|atomic\w+\(\w+&).*", r"\g<0>: it takes an address, &name"),
+    (r"(invalid operands|no matching f(?!.*'(cuda|atomic))).*\*.*|(?:.* cannot be used as a f|request for member.*\*').*", r"\g<0>: an element of an array is name[index]"),
+    (r"invalid type argument of unary '\*'.*", "'*' before what is no pointer: is it one '*' too many?"),
+    (r".*(?:extended character |before ')([^\x00-\x7f]+).*", r"\1 is no character of C++: was it copied from a text?"),
+    (r"expected '\(' before.*", r"\g<0>: the condition of if, for and while stands in parentheses"),
+    (r"expected primary-expression before '[<>].*", r"\g<0>: 'at least' is >= and 'at most' is <="),
+    (r"expected primary-expression before '}.*", r"\g<0>: what is above is not complete"),
+    (r"expected initializer before.*", r"\g<0>: is a '{' or a ';' missing above?"),
+    (r"storage size of '(\w+)' isn't known", r"how many elements has \1? A size is missing, or 'extern' before __shared__"),
+    (r"did you mean '(?:std::)?print'", "did you mean 'printf'"),
+    (r"; did you mean 'std::__.*", ""),
+    (r"'(UNWRITTEN|judge|clear)' was not declared.*", r'the line #include "judge.hpp", which declares \1, is missing'),
+)  # fmt: skip
 OUTSIDE = r"'.*' does not name a type|expected (unqualified-id|declaration) before"
+WORDS = "if else for while return int float bool void true false __syncthreads __shared__ threadIdx blockIdx blockDim __shfl_xor_sync"
 
 
-def in_a_line(file, line, text, rest):
-    text = re.sub(r"location '\*\((\w+) \+ .*", r"element of \1, which points to const", text)
-    text = re.sub(r"return-statement with.*", "a kernel returns nothing: store what it computes, or put a ';' after 'return'", text)
-    text = re.sub(r".*numeric literal operator 'operator\"\"(\w+)'", r"\1 follows a number: is a '*' missing between the two?", text)
-    text = re.sub(r"no matching function for call to '(__shfl\w+)\(.*", r"\1() takes a mask, a value, and a lane or distance", text)
-    text = re.sub(r".*(?:conver.* to '.*Site'|call to '__syncthreads').*", "an argument too many; __syncthreads() takes none", text)
-    text += ": threadIdx and its like have parts: threadIdx.x" if re.search("'(?:const )?(?:uint3|dim3)'", text) else ""
+def in_a_line(file, line, text, rest, inside, names):
+    """`inside` of a function; `names` that the file knows."""
+    for pattern, words in EXPLAINED:
+        text = re.sub(pattern, words, text)
     if word := re.match(r"'_*(global|device|shared|constant)_*'", text):
         return f"{file}:{line}: does not compile: CUDA's word is __{word[1]}__, with two underscores on each side{rest}"
-    text += ": it stands outside of all functions; is there a '}' too many above?" if re.match(OUTSIDE, text) else ""
-    text += ": it takes an address, &name" if re.search(r"call to '(cudaMalloc|atomic\w+\(\w+&)", text) else ""
-    text += ": an element of an array is name[index]" if re.match(r"(invalid operands|no matching f(?!.*'(cuda|atomic))).*\*", text) else ""
+    if re.match(OUTSIDE, text):
+        text += ": is its type missing?" if inside else ": it stands outside of all functions; is there a '}' too many above?"
+    if (word := re.match(r"'(\w+)' was not declared in this scope$|'(\w+)' does not name", text)) and (word := word[1] or word[2]):
+        known = {name.lower().strip("_"): name for name in sorted(names | {*WORDS.split()}) if name != word}
+        alike = difflib.get_close_matches(word.lower().strip("_"), known, 1, 0.8 if len(word) > 3 else 1)
+        text += f"; did you mean '{known[alike[0]]}'?" if alike else ""
     if match := re.match(r"'?([\w./]+)'?(?: file not found|: No such file or directory)", text):
-        return f"{file}:{line}: there is no header {match[1]}: name its folder by -I"
+        return f"{file}:{line}: there is no header {match[1]}: copy it into the file's folder, or name its own folder by -I"
     if match := re.search(r"(?:#error |\"|'|^)([\w./]+)(?:' is unavailable: (.*)| is not simulated)", text):
         by_hand = "write reductions and scans by hand, as common/machine/examples/reduction.cu and scan.cu do"
         advice = by_hand if match[1].startswith("cub/") else "leave out what needs it"
@@ -252,7 +273,6 @@ def compiled(options, folder):
         if link.returncode == 0:
             show_warnings(log, project, options.without)
             return folder / "program"
-    (folder / "messages").write_text(log)
     raise Stop(why_not(refused, project))
 
 
@@ -286,7 +306,8 @@ def run(options, folder):
             environment[name] = str(value)
     environment["FLASH_RUN_DONE"] = str(folder / "done")
     environment["FLASH_RUN_READ"] = str(folder / "read")  # the files as they were compiled, which findings quote
-    environment.setdefault("FLASH_SIMT_STEPS", str(1 << 25))  # an endless loop ends after seconds
+    bits = 22 if options.listener and options.listener.puzzles() else 25  # an endless loop ends after seconds
+    environment.setdefault("FLASH_SIMT_STEPS", str(1 << bits))
     begin = time.time()
     process = subprocess.Popen(
         [program, *options.program],
@@ -311,17 +332,13 @@ def run(options, folder):
 
 
 def judged(options):
-    folder = pathlib.Path(options.keep) if options.keep else pathlib.Path(tempfile.mkdtemp(prefix="common-run-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        return run(options, folder.resolve())
-    except (Stop, rewrite.Unsupported) as stop:
-        said, where = (json.dumps({"exit": 2, "error": str(stop)}), sys.stdout) if options.json else (stop, sys.stderr)
-        print(said, file=where)
-        return 2
-    finally:
-        if not options.keep:
-            shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="common-run-") as folder:
+        try:
+            return run(options, pathlib.Path(folder).resolve())
+        except (Stop, rewrite.Unsupported, FileNotFoundError) as stop:
+            said, where = (json.dumps({"exit": 2, "error": str(stop)}), sys.stdout) if options.json else (stop, sys.stderr)
+            print(said, file=where)
+            return 2
 
 
 def stamps(files):
@@ -334,8 +351,9 @@ class Watch:
 
     def __init__(self, options, keyboard):
         self.options, self.keyboard = options, keyboard
-        self.right, self.hints, self.before = None, Counter(), []  # puzzles that are right, hints per puzzle, files before this one
+        self.right, self.hints = None, Counter()  # puzzles that are right, hints per puzzle
         self.then = ""  # a command to run in place of this one
+        self.gone, self.asked = 0, ""  # since when a file is missing; the puzzle that the next b begins anew
         options.listener = self
 
     def text(self):
@@ -359,9 +377,24 @@ class Watch:
         return (file or command)[1] if command and there else ""
 
     def offered(self):
-        forward = {"h": "hint"} if self.puzzle() else {"n": f"next, {self.following()}"} if self.following() else {}
-        back = {"p": f"previous file, {os.path.basename(self.before[-1][0])}"} if self.before else {}
-        return {**forward, **back, "q": "quit"}
+        forward = {"n": f"next, {self.following()}"} if self.following() else {}
+        forward = {"h": "hint", "b": "begin this kernel anew"} if self.puzzle() else forward
+        return {**forward, "r": "run again", "q": "quit"}
+
+    def begin_anew(self):
+        """Puts the puzzle back as git has it, which sh asks, since there may be no git; the file is kept beside. The first b only asks."""
+        name, file = self.puzzle(), pathlib.Path(self.options.files[0])
+        at = self.puzzles().index(name) + 1
+        git = subprocess.run(["sh", "-c", 'git show "HEAD:./$0"', file.name], cwd=file.resolve().parent, capture_output=True, text=True)
+        parts, given = (re.split(r"(?m)^(?=// (?:\d\. |----))", text) for text in (self.text(), git.stdout))
+        if len(parts) != len(given) or "YOUR LINE" not in given[at]:
+            say(f"git does not know how {name} began")
+        elif self.asked != name:
+            print(f"  Press b again to put {name} back as it was given out; your file is kept beside, as {file.name}.TIME", flush=True)
+            self.asked = name
+        else:
+            shutil.copy(file, f"{file}.{time.strftime('%H%M%S')}")
+            file.write_text("".join([*parts[:at], given[at], *parts[at + 1 :]]))
 
     def hint(self):
         name, hints = self.puzzle(), pathlib.Path(self.options.files[0]).with_name("hints.txt")
@@ -374,13 +407,19 @@ class Watch:
     def interrupted(self, seconds):
         """Waits so long. Did a save or a key end the waiting?"""
         key = self.keyboard.pressed(seconds)
-        if key == "h" and self.puzzle():
-            self.hint()
+        self.asked = "" if key not in ("", "b") else self.asked
+        if key in ("h", "b") and self.puzzle():
+            self.hint() if key == "h" else self.begin_anew()
         elif key in self.offered():
             self.key = key
         elif key:
             self.keyboard.offer(self.offered())
-        return self.key != "" or stamps(self.options.files) not in (self.saved, None)
+        now = stamps(self.options.files)
+        self.gone = 0 if now else self.gone or time.time()
+        if self.gone and self.saved and time.time() > self.gone + 1:
+            say(f"{' or '.join(self.options.files)} is gone; it is judged once it is there again")
+            self.saved = []
+        return self.key != "" or now not in (self.saved, None)
 
     def listen(self, process, right):
         """The program's status. None: a save or a key has ended it, and what it found is not worth saying."""
@@ -404,17 +443,15 @@ class Watch:
         self.saved, self.key = stamps(options.files), ""
         code = judged(options)
         if not self.interrupted(0):
-            say(f"waits for you to save {' or '.join(options.files)}{'' if self.keyboard.on_terminal else '; Ctrl-C ends it'}")
+            done = f"; {sum(name in self.right for name in self.puzzles())} of {len(self.puzzles())} are right" if self.right else ""
+            say(f"waits for you to save {' or '.join(options.files)}{done}{'' if self.keyboard.on_terminal else '; Ctrl-C ends it'}")
             self.keyboard.offer(self.offered())
             while not self.interrupted(0.2):
                 pass
         if self.key == "n" and not self.following().endswith(".cu"):
             self.then = self.following()
         elif self.key == "n":
-            self.before.append(options.files)
             options.files, self.right = [str(pathlib.Path(options.files[0]).with_name(self.following()))], None
-        if self.key == "p":
-            options.files, self.right = self.before.pop(), None
         print("\033[2J\033[H" if sys.stdout.isatty() and self.key != "q" else "", end="", flush=True)  # a clear screen
         return code, self.key != "q" and not self.then
 

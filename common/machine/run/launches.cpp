@@ -114,6 +114,10 @@ void count_call() {
 int print(const char* format, ...) {
   const machine::sanitizer::Unwatched unwatched;
   count_call();
+  static std::atomic<int> calls = 0;  // of kernels
+  const int most = asked("FLASH_RUN_BRIEF") ? 256 : 5000, before = machine::Worker::running() != nullptr ? calls++ : -1;
+  if (before == most) std::printf("\nkernels have called printf() %d times; what they print from here on is left out\n", most);
+  if (before >= most) return 0;
   std::va_list values;
   va_start(values, format);
   const int length = std::vprintf(format, values);

@@ -182,6 +182,24 @@ std::string place_of_barrier(const Folded& f) {
   return between ? "behind lines " + lower + ", before their loop begins anew," : first;
 }
 
+/// What to look at where a kernel goes on and on: the loops around that line, from inside out, by their indentation.
+void print_loops(const std::string& place) {
+  static const std::regex loop(R"(\b(for|while)\s*\(|\bdo\b)");
+  const std::size_t colon = place.rfind(':'), at = static_cast<std::size_t>(std::atoi(place.c_str() + colon + 1));
+  const std::vector<std::string> lines = lines_of(place.substr(0, colon));
+  std::string found;
+  for (std::size_t n = std::min(at, lines.size() - 1), depth = std::string::npos; n > 0 && depth > 0; --n) {
+    const std::size_t begin = lines[n].find_first_not_of(" \t}");
+    if (begin >= depth || lines[n].find("//") == begin) continue;
+    depth = begin;
+    if (!std::regex_search(lines[n], loop)) continue;
+    found += (found.empty() ? " that begins in line " : " or ") + number(n);
+    if (n != at) print_lines({place.substr(0, colon + 1) + number(n)});
+  }
+  std::fprintf(stderr, "    The loop%s does not end: does each iteration change what its condition tests?%s\n", found.c_str(),
+               asked("FLASH_RUN_BRIEF") ? "" : " If it is only long, FLASH_SIMT_STEPS=N raises the limit");
+}
+
 void print_report(const Kernel& k, bool counts) {
   const std::vector<Folded> findings = folded(k.findings);
   if (asked("FLASH_RUN_BRIEF") && !counts && findings.empty() && k.remarks.empty()) return;
@@ -198,6 +216,7 @@ void print_report(const Kernel& k, bool counts) {
   for (const Folded& f : findings) {
     std::fprintf(stderr, "  [%s] %s\n", f.first->rule.c_str(), without_name(f.first->text, k).c_str());
     print_lines(f.first->lines);
+    if (f.first->rule == name_of(RuleId::endless_loop) && !f.first->lines.empty()) print_loops(f.first->lines.front());
     if (f.pairs > 1)
       std::fprintf(stderr, "    and %d more pair%s of lines; one barrier %s would order all of these\n", f.pairs - 1,
                    f.pairs == 2 ? "" : "s", place_of_barrier(f).c_str());
@@ -308,6 +327,12 @@ void report_at_exit() {
 }
 
 }  // namespace flash::plain
+
+/// For the same program: nobody has written the memory that begins there, whatever it holds.
+extern "C" void flash_unwritten(const void* begin) {
+  flash::machine::set_poisoned(begin, true);
+  flash::machine::global_writes().pages.erase(reinterpret_cast<std::uintptr_t>(begin) / 4 / flash::machine::page_words);
+}
 
 /// How much has been found so far, for a program that judges its kernels by it: docs/lab/judge.hpp.
 extern "C" int flash_findings() {

@@ -122,7 +122,8 @@ class File:
                 stack.pop()
                 if not stack:
                     return k
-        self.refuse(stack[-1], f"'{stack[-1].text}' is never closed")
+        until = next((self.line_of(t) for t in self.code[i:] if t.text in ("__global__", "main")), 0) * (stack[-1].text == "{")
+        self.refuse(stack[-1], f"'{stack[-1].text}' is never closed{f': count the braces before line {until}' if until else ''}")
 
     def opening(self, i):
         """The index of the bracket that the one at i closes; '>' closes a template's arguments. Below 0: there is none."""
@@ -209,6 +210,8 @@ def launches(file):
         while end < len(code):
             text = code[end].text
             depth += (text in OPEN) - (text in CLOSE)
+            if text == ";":
+                end = len(code)
             if (
                 depth == 0
                 and text == ">"
@@ -218,7 +221,7 @@ def launches(file):
                 break
             end += 1
         else:
-            file.refuse(token, "this <<< has no >>> with arguments behind it")
+            file.refuse(token, "this <<< has no >>> with the kernel's arguments behind it, in parentheses")
         shape = file.split(i + 1, end - 1)
         if len(shape) == 1 and not token.directive and not macros_of(file) & {t.text for t in code[i + 1 : end]}:
             file.refuse(token, "a launch takes two numbers, <<<blocks, threads>>>")
@@ -514,17 +517,18 @@ def refuse_what_nvcc_does(file, inside, variables):
         if shift.text == "<<<" and declared and all(w <= PLAIN | {"__device__", "__host__"} for w in declared):
             file.refuse(name, f"{name.text} is launched, but is no kernel: declare it as __global__ void {name.text}(...)")
         if (
-            shift.text == "<<"
+            shift.text in ("<<", "<")
             and declared
-            and all("__global__" in w for w in declared)
+            and all("__global__" in w and "template" not in w for w in declared)
             and before
             and before.text in (";", "{", "}", ")", "else")
         ):
             file.refuse(name, f"a kernel is started by {name.text}<<<blocks, threads>>>: three '<' and three '>', each in one piece")
     for token, words, body, unsure in functions:
         kernel, host = "__global__" in words, "__host__" in words or not {"__global__", "__device__"} & set(words)
-        if kernel and words[-1] in TYPES - {"void"}:
-            file.refuse(token, f"kernel {token.text} returns {words[-1]}: nvcc requires __global__ void {token.text}(...)")
+        if kernel and ("void" not in words and not macros & set(words)):
+            what = "returns " + words[-1] if words[-1] in TYPES else "has no type"
+            file.refuse(token, f"kernel {token.text} {what}: nvcc requires __global__ void {token.text}(...)")
         if kernel and (reference := next((code[k] for k in range(body[0], file.closing(body[0])) if code[k].text == "&"), None)):
             file.refuse(reference, f"a parameter of kernel {token.text} is a reference, which nvcc refuses: a GPU gets copies")
         if not unsure and not {"__global__", "__device__"} & set(words):

@@ -88,7 +88,7 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 1 --strict 8..31, .*; it is the default, and __syncwarp\(0xff\) fits ;; __global__ void j() { __syncwarp(); }\nstruct S { S() { j<<<1, 8>>>(); } } s;\n__global__ void k(int*) {}
 1 --counts (?s)out_of_bounds.* 2 \| x\[ ;; struct S { S() { fclose(fopen(__FILE__, "w")); } } s; __global__ void k(int* x) {\nx[threadIdx.x + 32] = 1; }
 0 --counts (?s)cu:1: warning: format '%d' expects.*cu:2: warning: too many ;; __global__ void k(int*) { printf("%d", 1.0);\nprintf("a", 1); }
-0 --counts (?s)cu:2: warning: .*'if'.*cu:3: .*no effect.*cu:4: .*not call.*cu:5: .*result of __shfl.*cu:6: .*'s' is used uninit.*\n +6 \| s \+= i;\n ;; __global__ void k(int* x) { int i = threadIdx.x, s;\nif (i > 3);\nx[i] == 1;\n__syncthreads;\n__shfl_sync(~0, i, 1);\ns += i;\nx[i] = s; }
+0 --counts (?s)cu:2: warning: .*'if'.*cu:3: .*'=' assigns.*cu:4: .*not call.*cu:5: .*result of __shfl.*cu:6: .*'s' is used uninit.*\n +6 \| s \+= i;\n ;; __global__ void k(int* x) { int i = threadIdx.x, s;\nif (i > 3);\nx[i] == 1;\n__syncthreads;\n__shfl_sync(~0, i, 1);\ns += i;\nx[i] = s; }
 1 --strict \[same_value\] .*, but each time the same value ;; __global__ void k(int* x) { *x = 5; }
 0 --counts remark \[divergent_barrier\] undefined in CUDA, .* wait in __syncthreads at \S*x.cu:2, the rest exited ;; __global__ void k(int*) { for (int d = 16; d > 0; d /= 2) if (threadIdx.x < d)\n__syncthreads(); }
 0 --counts nothing found\n  cuda ;; __global__ void k(int* x) { if (threadIdx.x > 3) return; __syncthreads(); x[threadIdx.x] = 1; }
@@ -112,7 +112,15 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 0 --counts nothing found\n  cuda ;; __constant__ float w[2];\ntemplate <class F> __global__ void map(int* x, F f) { *x = f(1.0f); }\nvoid run(int* x) { map<<<1, 1>>>(x, [=] __device__(float y) { return y + w[1]; }); }\n__global__ void k(int* x) { x[threadIdx.x] = 1; }
 1 --counts \[race\] \S*x.cu:2 writes and \S*x.cu:3 reads ;; __device__ int a, d; __device__ volatile int f;\n__global__ void k(int* x) { if (threadIdx.x == 0) { while (atomicAdd(&a, 0) == 0) {} __threadfence(); f = 1, d = 2, __threadfence(), atomicAdd(&a, 1); }\nif (threadIdx.x == 1) { atomicAdd(&a, 1); while (!f) {} __threadfence(); *x = d; } }
 1 --strict divergent barrier.*: threads 0..3 wait in __syncthreads at \S*x.cu:2, threads 4..31 wait in __syncthreads at \S*x.cu:2\n ;; __global__ void k(int*) {\nif (threadIdx.x < 4) __syncthreads(); else __syncthreads(); }
-1 --counts \[endless_loop\] .*x.cu:2\n ;; __global__ void k(int*) {\nwhile (true) printf(""); }
+1 --counts \[endless_loop\] .*x.cu:2\n.*\n    The loop that begins in line 2 ;; __global__ void k(int*) {\nwhile (true) printf(""); }
+1 --strict \[endless_loop\] .*x.cu:5\n    5 .*\n    2 .* while.*\n    The loop that begins in line 2 ;; __global__ void k(int* x) {\n  while (*x < 9) {\n    for (int i = 0; i < 2; ++i) { x[i] = 0; }  // {\n    if (*x) {}\n    __syncthreads();\n  }\n}
+1 --strict line 3 or 2 does not end ;; __global__ void k(int* x) {\n  for (int i = 0; i < 9; i *= 2)\n    do { *x = i;\n    } while (*x != i);\n}
+2 --counts x.cu:2: .*; did you mean 'if' ;; __global__ void k(int* x) {\n  If (*x) return;\n}
+2 --counts x.cu:1: .*is its type missing ;; __global__ void k(int*) { const y = 1; }
+2 --counts x.cu:1: kernel k has no type ;; __global__ k(int* x) { *x = 1; }
+2 --counts x.cu:2: '\{' is never closed: count the braces before line 3 ;; __global__ void k(int* x) {\n  if (*x) { *x = 1;\n__global__ void l(int* x) {}
+2 --counts x.cu:2: this <<< has no >>> ;; __global__ void k(int*) {}\nvoid f(int* x) { k<<<1, 8>>(x); }
+2 --counts x.cu:2: a kernel is started by ;; __global__ void k(int*) {}\nvoid f(int* x) { k<1, 8>(x); }
 1 --strict divergent .* called from \S*x.cu:4\n( +\d \| .*\n){4} ;; __device__ void f() { __syncthreads(); }\n__device__ void g() {\n__syncthreads(); }\n__global__ void k(int*) { if (threadIdx.x) f(); else g(); }
 1 --counts \[race\] \S*x.cu:7 writes and \S*x.cu:10 reads the same shared ;; #include <cuda/pipeline>\n#include <cooperative_groups.h>\n__global__ void k(int* x) { __shared__ int s[32]; auto block = cooperative_groups::this_thread_block(); int sum = 0;\n__shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 1> state; auto pipe = cuda::make_pipeline(block, &state);\nfor (int i = 0; i < 2; ++i) {\npipe.producer_acquire();\ncuda::memcpy_async(block, s, x, 128, pipe); pipe.producer_commit();\npipe.consumer_wait();\npipe.consumer_release();\nsum += s[31 - threadIdx.x]; }\n__syncthreads(); x[threadIdx.x] = sum; }
 1 --counts (?s)\[unwritten_read\] \S*x.cu:2.*\[race\] \S*x.cu:3 writes .*\[unwritten_read\] \S*x.cu:4 ;; __global__ void k(int* x) { __shared__ int n, s[32];\n*x = n;\ns[threadIdx.x] = 1;\nx[threadIdx.x] = s[31 - threadIdx.x]; }
@@ -167,6 +175,11 @@ class Programs(unittest.TestCase):
         code, out, err = common_run(self.file("__global__ void k(int*) {}" + START % '\nputs("before");\nx = 0; *x = 1;'))
         self.assertEqual((code, out, "x.cu:4: the host's code crashes" in err), (3, "before\n", True), err)
         self.assertRegex(common_run(self.folder / "y.cu")[2], r"y.cu is no file; did you mean \S+x.cu\?")
+
+    def test_a_kernel_that_prints_on_and_on(self):
+        file = self.file('__global__ void k(int*) { while (true) printf("one\\n"); }' + START % r'printf("two\n");')
+        code, out, _ = common_run(file)
+        self.assertEqual((code, 0 < out.count("one") < 10000, out.endswith("two\n")), (1, True, True))
 
     def test_causes_come_before_consequences(self):
         """Kernel k runs before b and after it, and what it reads then b has not written."""
@@ -259,10 +272,15 @@ STEPS = [  # a key or the lines of puzzles.cu that are saved, and what is said t
     ("h", "Hint: .return. ends"),
     ((*ANSWERS[:2], "for (;;);"), "a save stops it"),
     ("h", "barrier. Hint: One"),
+    ((*ANSWERS[:2], "out[i] *= 2;"), r"unwritten_read. \S+puzzles.cu:24 .*; 2 of 5 are right.* run again.*quit"),
+    ("b", "Press b again "),
+    ("?", "quit"),
+    ("b", "Press b again "),
+    ("b", "3 of 5, barrier: .*not yet.*quit"),
+    ("r", "3 of 5, barrier: .*not yet.*quit"),
+    ("rename", "puzzles.cu is gone"),
     (ANSWERS, "n.* next, flash.cu.*quit"),
-    ("n", "1 of 5, safe.* hint .*previous file, puzzles.cu.*quit"),
-    ("p", "All five are right.*next, flash.cu.*quit"),
-    ENDLESS,
+    ("n", "1 of 5, safe.* hint .*quit"),
 ]
 
 
@@ -272,7 +290,12 @@ class Watch(unittest.TestCase):
             with tempfile.TemporaryDirectory() as folder:
                 for file in ("puzzles.cu", "flash.cu", "judge.hpp", "hints.txt"):
                     shutil.copy(LAB / file, folder)
+                subprocess.run(
+                    "git init -q && git add . && git -c user.name=a -c user.email=b commit -qm c", shell=True, check=True, cwd=folder
+                )
                 self.drive(pathlib.Path(folder, "puzzles.cu"), steps)
+                kept = [file.read_text() for file in pathlib.Path(folder).glob("*.cu.*[0-9]")]
+                self.assertEqual("out[i] *= 2;" in "".join(kept), len(steps) > 2)
 
     def drive(self, puzzles, steps):
         text = puzzles.read_text()
@@ -284,6 +307,9 @@ class Watch(unittest.TestCase):
             if isinstance(does, tuple):
                 lines = iter((*does, *(f"// YOUR LINE {number}" for number in range(len(does) + 1, 6))))
                 puzzles.write_text(re.sub(r"// YOUR LINE \d", lambda _, lines=lines: next(lines), text))
+            elif does == "rename":
+                self.assertRegex(puzzles.read_text(), r"(?s)>= n\) return;.*// YOUR LINE 3")
+                puzzles.rename(f"{puzzles}.away")
             else:
                 os.write(terminal, does.encode())
             while wanted and not re.search(wanted, said, re.S):

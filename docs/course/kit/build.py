@@ -114,7 +114,8 @@ def build(exercise, lines, build_folder, work, *flags):
     new_object = work / "kernel.o"
     words[words.index("-o") + 1] = str(new_object)
     words[1:1] = [f"-I{work / 'include'}"]
-    words += ["-Wuninitialized", "-Werror=vla", "-Werror=return-type", "-fno-exceptions", "-fdiagnostics-color=never", *flags]
+    words += "-Wuninitialized -Wfloat-conversion -Werror=vla -Werror=overflow -Werror=return-type".split()
+    words += ["-fno-exceptions", "-fdiagnostics-color=never", *flags]
     done = sandbox.run(words, work, seconds=60, memory=4096, file_size=128)
     err = re.sub(r"\bflash::(\{anonymous\}::|\w+::)*", "", done.err)
     said = Diagnostics(err.replace(str(header), exercise.student_name).replace(f"{ROOT}/", ""), exercise, lines)
@@ -166,7 +167,8 @@ class Diagnostics:
         if mine and not self.places[at]:
             below = [f"{mine:7} | {self.source[mine]}"]
         found = f"\nThe compiler finds it at {place}, which this line uses." if mine and not self.places[at] else ""
-        at_end = "" if mine or not self.lines[at].startswith(self.name) else f"\nThe cause may be in {self.blank}: count their braces."
+        cause = "do they return a value?" if "no return" in text else "count their braces."
+        at_end = "" if mine or not self.lines[at].startswith(self.name) else f"\nThe cause may be in {self.blank}: {cause}"
         return line, "\n".join([line, *below]) + found + at_end
 
     def first_error(self):

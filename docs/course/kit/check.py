@@ -19,7 +19,7 @@ EVERY = (  # of every exercise, with the default tiles of four widths: so no see
     "--heads 2 --kv-heads 1 --seq-q 7 --seq-k 100 --head-dim 64 --causal",  # the last queries of a long text
     "--heads 1 --seq-q 4 --seq-k 128 --head-dim 128 --input identity --scale 18",  # small weights that count together
     "--load {low} --causal",  # exercises/inputs
-    "--load {low} --scale 100",  # scores below -1e4, which is no -inf
+    "--load {low} --scale 10000",  # scores below -1e6, which is no -inf
 )
 COUNTED = (  # ragged tiles, full ones, and tiles that no query sees
     "--heads 2 --kv-heads 1 --seq-q 66 --seq-k 70 --head-dim 36",

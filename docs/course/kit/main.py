@@ -40,18 +40,17 @@ ME = sys.argv[0] or "course.py"  # as it was called, to be called again
 
 def student_folder(arguments):
     folder, named = Path(arguments.folder), getattr(arguments, "exercises", "all")
-    if folder.is_dir():
-        if named is None:
-            raise Usage(f"which exercise? allowed: its name, a stage, or all, as in {shown(arguments.command, folder, 'all')}")
+    if folder.is_dir() and named:
         return folder
-    if folder.is_file():
-        right = shown(arguments.command, folder.parent, folder.stem)
-        raise Usage(f"{folder} is a file, not a folder; the exercise is a word of its own: {right}")
-    if named and Path(named).is_dir():
-        raise Usage(f"the folder comes first: {shown(arguments.command, named, folder)}")
-    if named is None:
-        raise Usage(f"there is no folder {folder}; allowed: a folder and an exercise: {shown(arguments.command, 'mine', '01_softmax')}")
-    raise Usage(f"there is no folder {folder}; {shown('blank', named, folder)} makes it")
+    if folder.is_dir():
+        meant = folder, "all"
+    elif folder.is_file():
+        meant = folder.parent, folder.stem
+    elif named and Path(named).is_dir():
+        meant = named, folder
+    else:
+        raise Usage(f"there is no folder {folder}; {shown('blank', named or '01_softmax', folder)} makes it")
+    raise Usage(f"the folder comes first, then an exercise, a stage or all: {shown(arguments.command, *meant)}")
 
 
 def shown(*words):
@@ -195,20 +194,29 @@ def watch(arguments, build_folder):
     wanted, state = in_order(wanted), state_of(folder)
     right = [e for e in wanted if state.get(e.name, {}).get("status") == "right"]
     right = right if len(right) < len(wanted) else []  # all of them: then look at them again
-    seen, current = {e: stamp_of(folder / e.student_name) for e in right}, next(e for e in wanted if e not in right)
+    key, seen, current = "", {e: stamp_of(folder / e.student_name) for e in right}, next(e for e in wanted if e not in right)
 
     def saved():
+        if stamp_of(folder / current.student_name) is None and seen.pop(current, None):
+            print(f"{folder / current.student_name} is gone; it is judged once it is there again", flush=True)
         return next((e for e in [current, *right] if stamp_of(folder / e.student_name) not in (None, seen.get(e))), None)
 
     print(f"Watching {', '.join(str(folder / e.student_name) for e in wanted)}; Ctrl-C ends it", flush=True)
-    if right:
-        print(f"Right already: {', '.join(e.name for e in right)}", flush=True)
     build.prepare(build_folder, {current.stage})  # while the student reads
+    offered = {"h": "hint", "r": "check again", "b": "begin this exercise anew", "n": "next exercise", "q": "quit"}
     while True:
-        e = saved()
-        key = "" if e else keys.wait_for(saved, {"h": "hint", "n": "next exercise", "q": "quit"})
+        e, before = saved(), key
+        key = "" if e else keys.wait_for(saved, offered)
         if key == "q":
             return 0
+        if key == "b":
+            path = folder / current.student_name
+            if before != "b":
+                print(f"  Press b again to put {path} back as it was given out; it is kept beside, as {path.name}.TIME")
+            elif path.is_file():
+                shutil.move(path, f"{path}.{time.strftime('%H%M%S')}")
+                blank(argparse.Namespace(folder=folder, exercises=current.name), build_folder)
+                key = ""
         if key == "h":
             hint(argparse.Namespace(folder=folder, exercises=current.name), build_folder)
         if e:
@@ -216,14 +224,15 @@ def watch(arguments, build_folder):
             right, current = [other for other in right if other is not e], e
             try:
                 right += [e] if verdict_on(e, folder, build_folder).right else []
-            except Usage as error:  # half a file, while an editor saves it
+                print(f"  {len(right)} of {len(wanted)} are right")
+            except (Usage, OSError) as error:  # half a file, while an editor saves it
                 print(f"{e.name}: {error}")
             sys.stdout.flush()
         if key == "n" or (e in right and not keys.Keys().on_terminal):
             at = wanted.index(current) + 1
             current = next((e for e in wanted[at:] + wanted[:at] if e not in right), current)
-            if key:
-                seen.pop(current, None)  # its verdict is shown again
+        if key in ("n", "r"):
+            seen.pop(current, None)  # its verdict is shown again
 
 
 def stamp_of(path):
@@ -232,18 +241,12 @@ def stamp_of(path):
 
 def hint(arguments, _):
     folder, wanted = student_folder(arguments), exercise.chosen(arguments.exercises)
-    if len(wanted) > 1:
-        raise Usage(f"which exercise? {', '.join(e.name for e in wanted)}")
-    e = wanted[0]
-    used = state_of(folder).get(e.name, {}).get("hints", 0)
-    every = used >= len(e.hints)
-    if every:
-        print("There is no further hint. All of them again:")
-    used = min(used + 1, len(e.hints))
-    remember(folder, e.name, hints=used)
-    for number, text in enumerate(e.hints[:used], 1):
-        if number == used or every:
-            print(f"Hint {number} of {len(e.hints)}\n{words.wrapped(text)}")
+    state = state_of(folder)
+    e = next((e for e in in_order(wanted) if state.get(e.name, {}).get("status") != "right"), wanted[0])
+    used = state.get(e.name, {}).get("hints", 0)
+    remember(folder, e.name, hints=min(used + 1, len(e.hints)))
+    for number, text in enumerate(e.hints[: used + 1], 1):
+        print(f"{e.name}, hint {number} of {len(e.hints)}\n{words.wrapped(text)}")
     return 0
 
 
@@ -263,15 +266,12 @@ def parser():
     top = argparse.ArgumentParser(prog="course.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     usual = next((f for f in ("build", "build-course") if (exercise.ROOT / f / "CMakeCache.txt").is_file()), "build-course")
     told = "build folder of the project (default: build, if the demo has made it, else build-course)"
-    also = argparse.ArgumentParser(add_help=False)  # before the command or after it
-    for either, default in ((top, {}), (also, {"default": argparse.SUPPRESS})):
-        either.add_argument("--build", type=Path, help=told, **({"default": exercise.ROOT / usual} | default))
-        text = "the same; it is up to date, and nothing is built there"
-        either.add_argument("--built", type=Path, metavar="BUILD", help=text, **default)
+    top.add_argument("--build", type=Path, help=told, default=exercise.ROOT / usual)
+    top.add_argument("--built", type=Path, metavar="BUILD", help="the same; it is up to date, and nothing is built there")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name, function, *options):
-        command = commands.add_parser(name, parents=[also])
+        command = commands.add_parser(name)
         command.set_defaults(function=function)
         for option, settings in options:
             command.add_argument(option, **settings)

@@ -120,7 +120,11 @@ def of_run(exercise, done, report, lines=""):
         said = without_paths(done.err.strip().split("\n")[-1] or f"the program ended with {done.code}", exercise)
         said = said.removeprefix(f"{exercise.stage}: ").replace(" FLASH_SIMT_STEPS raises the limit;", "")
         said = re.sub(r" at address 0x\w+ \(its line is unknown[^)]*\)", "", said)
-        return [f"The simulator stopped it: {said}", *whose(exercise, said, lines), MEANS.get(rule_of(done, report), "")]
+        told = [f"The simulator stopped it: {said}", *whose(exercise, said, lines), MEANS.get(rule_of(done, report), "")]
+        own = enumerate(lines.split("\n"), exercise.first_line()) if rule_of(done, report) == "endless_loop" else ()
+        return told + [
+            f"A loop of yours begins in {exercise.student_name}:{n}." for n, line in own if re.match(r" *(for|while|do)\b", line)
+        ]
     told = [of_elements(report)] if wrong_tensors(report) else []
     threads = report.get("threads") or {"mistakes": [], "hints": [], "rules": []}
     for said in (without_paths(said, exercise) for said in threads["mistakes"][:1]):
