@@ -8,11 +8,12 @@
 //     o' = o exp(m - m') + exp(S_j - m') v_j
 //   O = o / l,   L = m + ln l                                                   (4.5)
 //
-// New since 03, where a warp shared a row: a thread has a row to itself. The merge (3.4) of two partial rows gets its third component, o, the sum of the
-// values under the same weights. It needs no second pass: when a larger score arrives, o shrinks by
-// the factor that corrects l. A score is therefore used up as soon as it is known, and the three
-// kernels of 03 become one, with a loop over the keys. From here on P is e^(S - m), not divided by
-// l until the end. zero_if_empty(m) is the `shift` of 02 and 03.
+// New since 03, where a warp shared a row: a thread has a row to itself. The merge (3.4) of two
+// partial rows gets its third component, o, the sum of the values under the same weights. It needs
+// no second pass: when a larger score arrives, o shrinks by the factor that corrects l. A score is
+// therefore used up as soon as it is known, and the three kernels of 03 become one, with a loop
+// over the keys. From here on P is e^(S - m), not divided by l until the end. zero_if_empty(m) is
+// the `shift` of 02 and 03.
 //
 // Registers of a thread: its row of Q and of o, m, l.
 // Elements that threads read and write, per head. A warp's 32 threads read the same key in one

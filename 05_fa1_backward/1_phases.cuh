@@ -10,8 +10,9 @@
 // The loops are the same as in 04/4_tiled.cuh: tiles of K and V outside, of Q inside, and between
 // them one over the query heads that share a key/value head. dK, dV of the outer tile accumulate in
 // shared memory; dQ of the inner one, where 04 has O, is read from HBM and written back. Phases A
-// and B are 04's two products; C, the transposed ones, is new. D is computed for every tile of K;
-// 07 does it once.
+// and B are 04's two products; C, the transposed ones, is new. load_tile_ahead() is 04's
+// load_tile() with several loads in flight (tiles.cuh). D is computed for every tile of K; 07 does
+// it once.
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so
 // that only this block adds to dK and dV: no atomics, and each run gives the same bits.
@@ -33,8 +34,7 @@ namespace flash::fa1_backward::step_1 {
 namespace {
 
 using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::clear_tile,
-    fa1_forward::load_tile, fa1_forward::read_four, fa1_forward::store_tile,
-    fa1_forward::write_four;
+    fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four;
 
 /// (5.4)  D_i = sum_c dO_ic O_ic. O is needed only here, so the thread that owns the row reads it
 /// straight from HBM.
@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(MAX_Br, 1)
   }
 
   for (int key0 = 0; key0 < problem.Nk; key0 += Bc) {  // line 6
-    load_tile<Width>(smem.K, K, key0);                 // line 7
-    load_tile<Width>(smem.V, V, key0);
+    load_tile_ahead<Width>(smem.K, K, key0);           // line 7
+    load_tile_ahead<Width>(smem.V, V, key0);
     clear_tile<Width>(smem.dK);  // line 8
     clear_tile<Width>(smem.dV);
 
@@ -131,8 +131,8 @@ __global__ void __launch_bounds__(MAX_Br, 1)
       // Line 9. first_query() is a multiple of Br.
       for (int query0 = problem.first_query(key0, Br); query0 < problem.Nq; query0 += Br) {
         const int i = query0 + row;
-        load_tile<Width>(smem.Q, Q_all.head(head), query0);  // line 10
-        load_tile<Width>(smem.dO, dO_all.head(head), query0);
+        load_tile_ahead<Width>(smem.Q, Q_all.head(head), query0);  // line 10
+        load_tile_ahead<Width>(smem.dO, dO_all.head(head), query0);
         // Read after write: tiles that others have loaded, and zeros that they have written.
         __syncthreads();
 

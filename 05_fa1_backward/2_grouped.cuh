@@ -6,12 +6,11 @@
 //   P = softmax(S)      dS = P o (dP - D)   D = rowsum(dO o O)      (5.3), (5.4)
 //   S = scale Q K^T     dQ = scale dS K     dK = scale dS^T Q       (5.5), (5.6)
 //
-// New since step 1: a thread has several things under way at a time. A block of 128 threads fills
-// an SM, as it needs most of the shared memory: its 4 warps have to hide every latency themselves.
-// 1. Phase A takes GROUP keys at a time, as 04/3: one load of q and dO serves them all, and their
-//    sums are independent, so that none waits for the one before it.
-// 2. Phases B and C take COLS columns at a time, so that one element of dS or P serves them all.
-// 3. Tiles arrive with LOADS_IN_FLIGHT loads per thread in flight (load_tile_ahead() in tiles.cuh).
+// New since step 1: a thread sums several elements at a time. A block of 128 threads fills an SM,
+// as it needs most of the shared memory: its 4 warps have to hide every latency themselves.
+// - Phase A takes GROUP keys at a time, as 04/3: one load of q and dO serves them all, and their
+//   sums are independent, so that none waits for the one before it.
+// - Phases B and C likewise take COLS columns at a time: one element of dS or P serves them all.
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so
 // that only this block adds to dK and dV: no atomics, and each run gives the same bits.
@@ -239,7 +238,7 @@ void backward(const Attention& a) {
 
 const Variant variant{
     .name = "grouped",
-    .idea = "eight keys or 32 columns at a time in registers, several loads in flight",
+    .idea = "eight keys or 32 columns at a time in registers",
     .forward = run_forward_pass,
     .backward = backward,
     .workspace = [](const Problem& p, Pass pass) { return forward_pass().workspace(p, pass); },

@@ -1,5 +1,4 @@
-// 05: how large tiles are, where they are in shared memory, and, from step 2 on, their loads with
-// several in flight.
+// 05: how large tiles are, where they are in shared memory, and their loads with several in flight.
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"

@@ -9,10 +9,9 @@
 //     O_i = O / l
 //
 // Q, K, V and O are [heads, N, d] in fp16, row after row, with d = 128. One thread of a block, its
-// producer, has the TMA, a copy engine, load K_0, V_0, K_1, V_1, ... into a ring of buffers. Two
+// producer, has the TMA, a copy engine, load K_0, V_0, K_1, ... into a ring of buffers. Two
 // warpgroups of 128 threads, its consumers, have 64 rows of Q, S, P and O each, in registers. wgmma
-// multiplies Q and P by tiles in shared memory, asynchronously: P V of a tile runs during the
-// softmax of the next one.
+// multiplies Q and P by tiles in shared memory, asynchronously: P V runs during the next softmax.
 //
 // A buffer has two mbarriers. A phase of `full` ends when the TMA has written all bytes, a phase of
 // `empty` when 8 consumer warps have arrived. Phase -1, before the first, counts as ended.
@@ -67,6 +66,7 @@ __device__ void load(Tile& tile, const CUtensorMap& map, int row0, int head, Mba
 
 /// Starts S = Q_i K_j^T or, not transposed, O += P V_j, where K_j or V_j is tile n. A warp has 16
 /// rows of A and C, in the fragments of standalone.cu, which may not be touched before finish().
+/// No "memory" here: volatile asm keeps its order, and nothing but asm touches tiles.
 template <bool Transposed>
 __device__ void start(float (&C)[64], const unsigned (&A)[8][4], Shared& s, int n) {
   // Read after write: A and C are in their registers; ptxas fences what nvcc puts there later.
@@ -104,7 +104,7 @@ template <int Newer>
 __device__ void finish(float (&C)[64], Shared& s, int n) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Newer));
   for (float& c : C) asm volatile("" : "+f"(c));  // for the compiler: it has changed
-  // Write after read: the warp has read its part of the tile.
+  // Write after read: all lanes have waited, so the warp has read its part of the tile.
   if (threadIdx.x % 32 == 0)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(&s.empty[n % BUFFERS]))
                  : "memory");

@@ -53,7 +53,8 @@ struct BackwardShape {
   static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;             // per SM (occupancy); they share its registers
   static constexpr int STAGES = 2, PAIR_TILES = 0;  // tiles of Q and dO
-  // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
+  // One up to d = 128. At 256 registers hold half of the columns of dK and dV, and COLUMN_BLOCKS
+  // blocks share a tile of keys.
   static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
   static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PAIR_TILES);
   static constexpr int DQ_THREADS = Bc / 16 * WARP;  // dq_kernel: 16 queries per warp
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dPt, smem.V.left(warp_row), smem.dO(stage).transposed());  // (8.12)
 
     // 3. P^T, and dS^T = P^T o (dP^T - D), in the same registers.
-    exponentiate(St, smem.stats(stage), problem.scale);
+    recompute_P(St, smem.stats(stage), problem.scale);
     auto& Pt = St;
     softmax_backward(dPt, Pt, smem.stats(stage));  // (8.13)
     auto& dSt = dPt;
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     add_product(dP, dO_smem.left(warp_row), V_smem(stage).transposed());  // (8.12)
 
     // 3. P, and dS = P o (dP - D), in the same registers.
-    exponentiate_rows(S, L, problem.scale);
+    recompute_P_of_rows(S, L, problem.scale);
     auto& P = S;
     dP.each([&](float& dp, int r) { dp -= D[r]; });  // (8.13)
     dP.multiply(P);

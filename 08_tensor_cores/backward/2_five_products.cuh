@@ -38,7 +38,8 @@ struct BackwardShape {
   static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;             // per SM (occupancy); they share its registers
   static constexpr int STAGES = 2, PAIR_TILES = 1;  // tiles of Q and dO; of dS^T
-  // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
+  // One up to d = 128. At 256 registers hold half of the columns of dK and dV, and COLUMN_BLOCKS
+  // blocks share a tile of keys.
   static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
   static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PAIR_TILES);
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(dPt, smem.V.left(warp_row), smem.dO(stage).transposed());  // (8.12)
 
     // 3. P^T, and dS^T = P^T o (dP^T - D), in the same registers.
-    exponentiate(St, smem.stats(stage), problem.scale);
+    recompute_P(St, smem.stats(stage), problem.scale);
     auto& Pt = St;
     softmax_backward(dPt, Pt, smem.stats(stage));  // (8.13)
     auto& dSt = dPt;

@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO.transposed());  // (8.11), (8.12)
       if (first_half) {
         mask</*Transposed=*/true>(problem, St_or_dPt, at.query0, key0 + warp_row);
-        exponentiate(St_or_dPt, smem.stats(stage), problem.scale);
+        recompute_P(St_or_dPt, smem.stats(stage), problem.scale);
       } else {
         softmax_backward(St_or_dPt, Pt_rows, smem.stats(stage));  // (8.13)
         // Write after read: dS^T overwrites blocks of P^T that other lanes have read.

@@ -6,16 +6,20 @@
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since forward/8_block_order.cuh:
-// - One thread asks the TMA for a tile. The TMA computes all addresses, swizzles, and writes zeros
-//   beyond the last row and column; other threads copy nothing. In the same way the TMA stores O.
-// - The TMA counts landed bytes on an mbarrier, and every thread waits on that one object, instead
-//   of waiting for its own copies and then at a barrier for the other threads' copies (phases and
-//   their parity: common/machine/hopper.cuh). K and V have an mbarrier each, so that Q K^T starts
-//   before V has landed. A barrier remains, for write after read.
-// - P is packed before the wait for V (InRegisters), while V is still on its way.
+// New since forward/8_block_order.cuh: the TMA copies tiles, and mbarriers say what has landed.
+// - One thread asks for a tile. The TMA computes all addresses, swizzles, and writes zeros beyond
+//   the last row and column. In the same way it stores O.
+// - It counts landed bytes on an mbarrier, and every thread waits on that one object, instead of
+//   waiting for its own copies and then at a barrier for the other threads' copies (phases and
+//   their parity: common/machine/hopper.cuh).
 // - Tiles consist of panels of 64 columns (parts/panels.cuh). A width need only be a multiple of
 //   16, so 80 is available.
+//
+// In iteration j:
+//   thread 0    asks for K_(j+1) and V_(j+1)
+//   the TMA     writes them to the other stage, and counts their bytes on its full_K and full_V
+//   all warps   wait for full_K: S = Q K_j^T, softmax; wait for full_V: O += P V_j; then a barrier,
+//               so that the next request overwrites nothing that is still read
 //
 // Grid: Tr*B*H. Block: warps; each owns 16 ROW_FRAGMENTS rows of S and O, 4 lanes share a row.
 // HBM: Q once, K and V once per tile of Q that sees them, O and L written once.
@@ -25,7 +29,7 @@
 // has their tile sizes, more/ has ping_pong, a side branch of step 4, and the kernel for biases,
 // any scale and options. In ../parts
 //   panels.cuh           first: tiles as the TMA writes them and wgmma reads them, rings, registers
-//   panels_forward.cuh   a block's shared memory, its Work, the epilogue by TMA
+//   panels_forward.cuh   a block's Work, the epilogue by TMA, what later steps add
 //   accumulators.cuh, softmax.cuh, mask.cuh, epilogue.cuh   as in ../forward
 //   launch_hopper.cuh    last: which devices take a step
 // common/machine/hopper.cuh and wgmma.cuh have the instructions.
@@ -122,10 +126,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
-    const int parity = j / 2 % 2;  // each stage has one phase per two tiles
+    const int stage = j % 2, parity = j / 2 % 2;  // a stage has one phase per two tiles
     // Read after write: K_j has landed.
-    wait_full(shared.full_K[j % 2], parity);
-    add_product(S, Q, shared.K[j % 2].transposed());  // (8.1)
+    wait_full(shared.full_K[stage], parity);
+    add_product(S, Q, shared.K[stage].transposed());  // (8.1)
     mask(problem, S, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
     exponentiate(S, m, scale_log2);                            // (8.2)
@@ -134,10 +138,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     O.scale_rows(alpha);
 
     // 4. O += P V.
-    const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::Bc / 16> P_reg(P);
+    const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::Bc / 16> P_reg(P);  // V is on its way
     // Read after write: V_j has landed.
-    wait_full(shared.full_V[j % 2], parity);
-    add_product(O, P_reg, shared.V[j % 2].right());  // (6.4)
+    wait_full(shared.full_V[stage], parity);
+    add_product(O, P_reg, shared.V[stage].right());  // (6.4)
   }
   // Write after read: all lanes have read Q. O is staged in its buffer, in rows of this warp alone.
   __syncwarp();

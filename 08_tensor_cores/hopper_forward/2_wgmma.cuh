@@ -10,11 +10,10 @@
 // - A warpgroup (four warps) multiplies 64 rows by a whole tile. wgmma reads Q, K and V directly
 //   from shared memory: no ldmatrix, no registers for operands. Only P is read from registers,
 //   since its accumulators have the left operand's layout, as in forward step 4.
-// - A product runs asynchronously: issue_product() only starts it (parts/panels.cuh). wgmma_fence()
-//   before it orders earlier accesses to its registers, wgmma_commit() closes the group that
-//   wgmma_wait() waits for; then the result may be read, and operands may be overwritten.
-// - QueryRows has a method for what a warpgroup does with its rows, since later steps do it in
-//   another order, and KV_ring is the buffer that a tile is in, with the phase of its mbarriers.
+// - A product runs asynchronously. issue_S() and issue_PV() (parts/panels_forward.cuh) start it,
+//   between a wgmma_fence(), which orders earlier accesses to its registers, and a wgmma_commit(),
+//   which closes the group that wgmma_wait() waits for. After the wait the result may be read and
+//   operands may be overwritten.
 // - Tiles are sized for warpgroups, one block per SM.
 //
 // Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16, 4 lanes share a row.
@@ -33,65 +32,17 @@ template <int Width_, int Br_, int Bc_>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
-  static constexpr int STAGES = 2;                                         // of K and V
   static constexpr int THREADS = Br / WARPGROUP_ROWS * WARPGROUP;
   template <class T>
   struct Shared {  // the memory of a block: tiles, then mbarriers
     PanelTile<T, Br, Width> Q;
-    PanelTile<T, Bc, Width> K[STAGES], V[STAGES];
-    Mbarrier full_Q, full_K[STAGES], full_V[STAGES];
+    PanelTile<T, Bc, Width> K[2], V[2];
+    Mbarrier full_Q, full_K[2], full_V[2];
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
   static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
-};
-
-/// A warpgroup's rows of a tile of Q. The matrices are variables of the kernel: as members they
-/// would make one object, which nvcc takes apart so late that each tile computes the addresses of Q
-/// again.
-template <class T, class Shape>
-struct QueryRows {
-  Shared<T, Shape>& shared;
-  const Problem& problem;
-  int warp_query0;  // the warp's first
-  PanelTile<T, Shape::Br, Shape::Width>& Q_tile;
-  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
-  InRegisters<T, 1, Shape::Bc / 16>& P;
-  Accumulators<1, Shape::COL_FRAGMENTS>& O;
-  Rows<2>&m, &l;
-  PanelRows<T, Shape::Br, Shape::Width> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
-  float scale_log2 = problem.scale * LOG2_E;  // c
-
-  /// (8.1)  S = Q K^T starts.
-  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
-    // Read after write: K has landed.
-    wait_full(shared.full_K[at.stage()], at.parity());
-    // Write after read: P of the previous tile, in the registers of S, has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K[at.stage()].k_major(),
-                                        /*add=*/false);
-    wgmma_commit();
-  }
-
-  /// (6.4)  O += P V starts.
-  __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
-    // Read after write: V has landed.
-    wait_full(shared.full_V[at.stage()], at.parity());
-    // Read after write: O has been rescaled and P packed.
-    wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V[at.stage()].mn_major(), /*add=*/true);
-    wgmma_commit();
-  }
-
-  /// (6.2), (8.2)  S of tile j becomes P. Returns the factor by which O has to be rescaled.
-  __device__ Rows<2> softmax(int j) {
-    mask(problem, S, warp_query0, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), scale_log2);
-    exponentiate(S, m, scale_log2);
-    l = alpha * l + lane_sum(S);
-    return alpha;
-  }
 };
 
 template <class T, class Shape>
@@ -101,14 +52,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();    // no wgmma here: never launched
   const Work<Shape> work(problem, schedule, blockIdx.x);  // a tile of Q, and the keys that it sees
   auto& shared = shared_of_block<T, Shape>();
-  const int warp_row = threadIdx.x / WARP * 16;  // the warp's first
-  // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
-  // normalised; l is of this lane's columns only.
-  Accumulators<1, Shape::KEY_FRAGMENTS> S;
-  InRegisters<T, 1, Shape::Bc / 16> P;
+  const int warp_row = threadIdx.x / WARP * 16;                 // the warp's first
+  const auto Q = shared.Q.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
+  const float scale_log2 = problem.scale * LOG2_E;              // c
+
+  // In each warp: O, not normalised, is [16, Width]; l is of this lane's columns.
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
-  Rows<2> m(-INFINITY), l(0.0f);
-  QueryRows<T, Shape> rows{shared, problem, work.query0 + warp_row, shared.Q, S, P, O, m, l};
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);
 
   // Called by one thread. A phase of an mbarrier ends after its arrival and the bytes it announced.
   const auto load_tile = [&](int j) {
@@ -138,24 +88,34 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // Read after write: Q has landed.
   if (work.visible_tiles > 0) wait_full(shared.full_Q, 0);
 
-  PipelineState<Shape::STAGES> KV_ring;
-  for (int j = 0; j < work.visible_tiles; ++j, KV_ring.next()) {
+  for (int j = 0; j < work.visible_tiles; ++j) {
     // 2. The prefetch of the next tiles starts.
     // Write after read: no warp still reads K_(j-1), V_(j-1).
     __syncthreads();
     if (threadIdx.x == 0 && j + 1 < work.visible_tiles) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    rows.issue_S(KV_ring);
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;      // [16, Bc]
+    const int stage = j % 2, parity = j / 2 % 2;  // a stage has one phase per two tiles
+    // Read after write: K_j has landed.
+    wait_full(shared.full_K[stage], parity);
+    issue_S(S, Q, shared.K[stage]);  // (8.1)
     // Read after write: S is complete.
     wgmma_wait<0>(registers(S));
-    O.scale_rows(rows.softmax(j));
-    P = InRegisters<T, 1, Shape::Bc / 16>(S);
+    mask(problem, S, work.query0 + warp_row, j * Shape::Bc);
+    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
+    exponentiate(S, m, scale_log2);                            // (8.2)
+    auto& P = S;                                               // in the same registers
+    l = alpha * l + lane_sum(P);
+    O.scale_rows(alpha);
 
     // 4. O += P V.
-    rows.issue_PV(KV_ring);
+    const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
+    // Read after write: V_j has landed.
+    wait_full(shared.full_V[stage], parity);
+    issue_PV(O, P_reg, shared.V[stage]);  // (6.4)
     // Read after write: O is complete.
-    // Write after read: this warp's part of the product has read P and V.
+    // Write after read: this warp's part of the product has read P and V_j.
     wgmma_wait<0>(registers(O));
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.

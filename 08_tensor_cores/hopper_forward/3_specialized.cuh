@@ -9,11 +9,16 @@
 // New since step 2, with the same tiles:
 // - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after
 //   tile. The other warpgroups, the consumers, compute.
-// - Buffers have a second mbarrier, `empty`, which makes them rings (parts/panels.cuh): the
-//   producer waits until a buffer is empty, the consumers until it is full. The loop has no
-//   block-wide barrier any more, so that one warpgroup can compute its softmax while another
-//   multiplies.
+// - Buffers have a second mbarrier, `empty`, which makes them rings (parts/panels.cuh). No barrier
+//   of the whole block is left in the loop, so that one warpgroup can compute its softmax while
+//   another multiplies.
 // - setmaxnreg moves the registers of the producer's warpgroup to the consumers.
+//
+// For each tile j:
+//   producer    waits for empty_K, asks for K_j; waits for empty_V, asks for V_j
+//   the TMA     ends a phase of full_K, then of full_V, with the last byte of K_j and V_j
+//   consumers   wait for full_K: S = Q K_j^T, release K to empty_K, softmax; wait for full_V:
+//               O += P V_j, release V to empty_V
 //
 // Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
 // and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
@@ -68,92 +73,54 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
   }
 }
 
-/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of consume(): as members
-/// they would make one object, which nvcc takes apart so late that each tile computes the addresses
-/// of Q again.
-template <class T, class Shape>
-struct QueryRows {
-  Shared<T, Shape>& shared;
-  const Problem& problem;
-  int warp_query0;  // the warp's first
-  PanelTile<T, Shape::Br, Shape::Width>& Q_tile;
-  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
-  InRegisters<T, 1, Shape::Bc / 16>& P;
-  Accumulators<1, Shape::COL_FRAGMENTS>& O;
-  Rows<2>&m, &l;
-  PanelRows<T, Shape::Br, Shape::Width> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
-  float scale_log2 = problem.scale * LOG2_E;  // c
-
-  /// (8.1)  S = Q K^T starts.
-  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
-    // Read after write: K has landed.
-    wait_full(shared.full_K[at.stage()], at.parity());
-    // Write after read: P of the previous tile, in the registers of S, has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K[at.stage()].k_major(),
-                                        /*add=*/false);
-    wgmma_commit();
-  }
-
-  /// (6.4)  O += P V starts.
-  __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
-    // Read after write: V has landed.
-    wait_full(shared.full_V[at.stage()], at.parity());
-    // Read after write: O has been rescaled and P packed.
-    wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V[at.stage()].mn_major(), /*add=*/true);
-    wgmma_commit();
-  }
-
-  /// O += P V ends, and V is released.
-  __device__ void finish_PV(PipelineState<Shape::STAGES> at) {
-    // Read after write: O is complete.
-    // Write after read: this warp's part of the product has read P and V.
-    wgmma_wait<0>(registers(O));
-    release(shared.empty_V[at.stage()]);
-  }
-
-  /// (6.2), (8.2)  S of tile j becomes P. Returns the factor by which O has to be rescaled.
-  __device__ Rows<2> softmax(int j) {
-    mask(problem, S, warp_query0, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), scale_log2);
-    exponentiate(S, m, scale_log2);
-    l = alpha * l + lane_sum(S);
-    return alpha;
-  }
-};
-
 /// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape>
 __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first
-  // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
-  // normalised; l is of this lane's columns only.
-  Accumulators<1, Shape::KEY_FRAGMENTS> S;
-  InRegisters<T, 1, Shape::Bc / 16> P;
+  const int warp_query0 = work.query0 + warp_row;
+  const auto Q = shared.Q[0].below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
+  const float scale_log2 = problem.scale * LOG2_E;                 // c
+
+  // In each warp: O, not normalised, is [16, Width]; l is of this lane's columns.
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
-  Rows<2> m(-INFINITY), l(0.0f);
-  QueryRows<T, Shape> rows{shared, problem, work.query0 + warp_row, shared.Q[0], S, P, O, m, l};
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);
 
   // Read after write: Q has landed.
   if (work.visible_tiles > 0) wait_full(shared.full_Q[0], 0);
   PipelineState<Shape::STAGES> KV_ring;
   for (int j = 0; j < work.visible_tiles; ++j, KV_ring.next()) {
-    rows.issue_S(KV_ring);
+    // 1. S = Q K^T, and the softmax of its rows.
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc]
+    const int stage = KV_ring.stage(), parity = KV_ring.parity();
+    // Read after write: K_j has landed.
+    wait_full(shared.full_K[stage], parity);
+    issue_S(S, Q, shared.K[stage]);  // (8.1)
     // Read after write: S is complete.
-    // Write after read: this warp's part of the product has read K_j. The producer waits until
-    // all consumer warps have released it.
+    // Write after read: this warp's part of the product has read K_j. The producer waits until all
+    // consumer warps have released it.
     wgmma_wait<0>(registers(S));
-    release(shared.empty_K[KV_ring.stage()]);
-    O.scale_rows(rows.softmax(j));
-    P = InRegisters<T, 1, Shape::Bc / 16>(S);
-    rows.issue_PV(KV_ring);
-    rows.finish_PV(KV_ring);
+    release(shared.empty_K[stage]);
+    mask(problem, S, warp_query0, j * Shape::Bc);
+    const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
+    exponentiate(S, m, scale_log2);                            // (8.2)
+    auto& P = S;                                               // in the same registers
+    l = alpha * l + lane_sum(P);
+    O.scale_rows(alpha);
+
+    // 2. O += P V.
+    const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
+    // Read after write: V_j has landed.
+    wait_full(shared.full_V[stage], parity);
+    issue_PV(O, P_reg, shared.V[stage]);  // (6.4)
+    // Read after write: O is complete.
+    // Write after read: this warp's part of the product has read P and V_j.
+    wgmma_wait<0>(registers(O));
+    release(shared.empty_V[stage]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
-  write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, work.query0 + warp_row,
+  write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, warp_query0,
                shared.Q[0].below(warp_row));  // (8.5)
 }
 

@@ -73,113 +73,81 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
   }
 }
 
-/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of consume(): as members
-/// they would make one object, which nvcc takes apart so late that each tile computes the addresses
-/// of Q again.
-template <class T, class Shape>
-struct QueryRows {
-  Shared<T, Shape>& shared;
-  const Problem& problem;
-  int warp_query0;  // the warp's first
-  PanelTile<T, Shape::Br, Shape::Width>& Q_tile;
-  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
-  InRegisters<T, 1, Shape::Bc / 16>& P;
-  Accumulators<1, Shape::COL_FRAGMENTS>& O;
-  Rows<2>&m, &l;
-  PanelRows<T, Shape::Br, Shape::Width> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
-  float scale_log2 = problem.scale * LOG2_E;  // c
-
-  /// (8.1)  S = Q K^T starts.
-  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
-    // Read after write: K has landed.
-    wait_full(shared.full_K[at.stage()], at.parity());
-    // Write after read: P of the previous tile, in the registers of S, has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K[at.stage()].k_major(),
-                                        /*add=*/false);
-    wgmma_commit();
-  }
-
-  /// (6.4)  O += P V starts.
-  __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
-    // Read after write: O has been rescaled and P packed. V has been waited for.
-    wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V[at.stage()].mn_major(), /*add=*/true);
-    wgmma_commit();
-  }
-
-  /// O += P V ends, and V is released.
-  __device__ void finish_PV(PipelineState<Shape::STAGES> at) {
-    // Read after write: O is complete.
-    // Write after read: this warp's part of the product has read P and V.
-    wgmma_wait<0>(registers(O));
-    release(shared.empty_V[at.stage()]);
-  }
-
-  /// (6.2), (8.2)  S of tile j becomes P. Returns the factor by which O has to be rescaled.
-  __device__ Rows<2> softmax(int j) {
-    mask(problem, S, warp_query0, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), scale_log2);
-    exponentiate(S, m, scale_log2);
-    l = alpha * l + lane_sum(S);
-    return alpha;
-  }
-};
-
 /// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape>
 __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first
-  // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
-  // normalised; l is of this lane's columns only.
-  Accumulators<1, Shape::KEY_FRAGMENTS> S;
-  InRegisters<T, 1, Shape::Bc / 16> P;
+  const int warp_query0 = work.query0 + warp_row;
+  const auto Q = shared.Q[0].below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
+  const float scale_log2 = problem.scale * LOG2_E;                 // c
+
+  // In each warp: O, not normalised, is [16, Width]; l is of this lane's columns.
   Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
-  Rows<2> m(-INFINITY), l(0.0f);
-  QueryRows<T, Shape> rows{shared, problem, work.query0 + warp_row, shared.Q[0], S, P, O, m, l};
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);
+  Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc]
+  InRegisters<T, 1, Shape::Bc / 16> P;      // of the previous tile while S is computed
+
+  // (6.2), (8.2)  S of tile j becomes P. Returns the factor by which O has to be rescaled.
+  const auto softmax = [&](int j) {
+    mask(problem, S, warp_query0, j * Shape::Bc);
+    const auto alpha = update_max(m, row_max(S), scale_log2);
+    exponentiate(S, m, scale_log2);
+    l = alpha * l + lane_sum(S);
+    return alpha;
+  };
 
   if (work.visible_tiles > 0) {
     // 1. S of the first tile, and P. O is still 0: nothing to rescale.
     // Read after write: Q has landed.
     wait_full(shared.full_Q[0], 0);
     PipelineState<Shape::STAGES> KV_ring;
-    rows.issue_S(KV_ring);
+    // Read after write: K_0 has landed.
+    wait_full(shared.full_K[0], 0);
+    issue_S(S, Q, shared.K[0]);  // (8.1)
     // Read after write: S is complete.
     // Write after read: this warp's part of the product has read K.
     wgmma_wait<0>(registers(S));
-    release(shared.empty_K[KV_ring.stage()]);
-    rows.softmax(0);
-    // Read after write: V has landed.
-    wait_full(shared.full_V[KV_ring.stage()], KV_ring.parity());
+    release(shared.empty_K[0]);
+    softmax(0);
+    // Read after write: V_0 has landed.
+    wait_full(shared.full_V[0], 0);
     P = InRegisters<T, 1, Shape::Bc / 16>(S);
     for (int j = 1; j < work.visible_tiles; ++j) {
       // 2. S = Q K_j^T and O += P V_(j-1) start.
       const auto previous = KV_ring;
       KV_ring.next();
-      rows.issue_S(KV_ring);
-      rows.issue_PV(previous);
+      const int stage = KV_ring.stage(), parity = KV_ring.parity();
+      // Read after write: K_j has landed.
+      wait_full(shared.full_K[stage], parity);
+      issue_S(S, Q, shared.K[stage]);              // (8.1)
+      issue_PV(O, P, shared.V[previous.stage()]);  // (6.4)
 
       // 3. The softmax of S, while P V is in flight.
       // Read after write: S is complete, O may not be.
       // Write after read: this warp's part of the product has read K_j.
       wgmma_wait<1>(registers(S));
-      release(shared.empty_K[KV_ring.stage()]);
-      const auto alpha = rows.softmax(j);
+      release(shared.empty_K[stage]);
+      const auto alpha = softmax(j);
       // Read after write: V_j has landed. The wait stands here as a branch, without which ptxas
       // moves the exponentials behind the wait for P V.
-      wait_full(shared.full_V[KV_ring.stage()], KV_ring.parity());
-      rows.finish_PV(previous);
+      wait_full(shared.full_V[stage], parity);
+      // Read after write: O is complete.
+      // Write after read: this warp's part of the product has read P and V_(j-1).
+      wgmma_wait<0>(registers(O));
+      release(shared.empty_V[previous.stage()]);
       O.scale_rows(alpha);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
     // 4. O += P V of the last tile.
-    rows.issue_PV(KV_ring);
-    rows.finish_PV(KV_ring);
+    issue_PV(O, P, shared.V[KV_ring.stage()]);
+    // Read after write: O is complete.
+    wgmma_wait<0>(registers(O));
+    release(shared.empty_V[KV_ring.stage()]);
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
-  write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, work.query0 + warp_row,
+  write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, warp_query0,
                shared.Q[0].below(warp_row));  // (8.5)
 }
 

@@ -9,7 +9,8 @@
 // New since step 6: there is one block per SM, whose producer draws a ticket from a global counter
 // after each tile of Q. The ticket says what work comes next, longest first, and its index,
 // work_id, is passed on with Q. Rings outlive a tile of Q: the next K and V, and Q if it has two
-// buffers, are loaded while the consumers finish the tile.
+// buffers, are loaded while the consumers finish the tile. At d = 64 a tile of Q has 256 rows, for
+// four consumers.
 //
 // Grid: one block per SM. Block: consumer warpgroups, then one for the producer. A consumer owns 64
 // rows of S and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O
@@ -77,61 +78,26 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
   }
 }
 
-/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of consume(): as members
-/// they would make one object, which nvcc takes apart so late that each tile computes the addresses
-/// of Q again.
-template <class T, class Shape>
-struct QueryRows {
-  Shared<T, Shape>& shared;
+/// The softmax of a warp's 16 rows of S. Each warp decides for itself how S of tile j becomes P:
+///   exact   j >= lazy_end               mask, maximum; O and l are rescaled
+///   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
+///   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as
+///                                       for BACKOFF_TILES more tiles
+template <class Shape>
+struct LazySoftmax {
+  using Scores = Accumulators<1, Shape::KEY_FRAGMENTS>;
+  // Variables of consume(): as members nvcc would keep them in memory for so long that the mask of
+  // each element becomes a branch.
+  Rows<2>& m;
+  Rows<2>& l;
   const Problem& problem;
-  int warp_query0;  // the warp's first
-  PanelTile<T, Shape::Br, Shape::Width>& Q_tile;
-  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
-  InRegisters<T, 1, Shape::Bc / 16>& P;
-  Accumulators<1, Shape::COL_FRAGMENTS>& O;
-  Rows<2>&m, &l;
-  PanelRows<T, Shape::Br, Shape::Width> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
+  int query0;                                 // the first of the rows
   float scale_log2 = problem.scale * LOG2_E;  // c
-
-  // Each warp decides for itself how S of tile j becomes P. lazy_end begins as the number of tiles
-  // without a mask in the warp's rows, and only falls.
-  //   exact   j >= lazy_end               mask, maximum; O and l are rescaled
-  //   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
-  //   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as
-  //                                       for BACKOFF_TILES more tiles
-  int lazy_end = problem.visible_keys(warp_query0) / Shape::Bc;
-
-  /// (8.1)  S = Q K^T starts.
-  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
-    // Read after write: K has landed.
-    wait_full(shared.full_K[at.stage()], at.parity());
-    // Write after read: P of the previous tile, in the registers of S, has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K[at.stage()].k_major(),
-                                        /*add=*/false);
-    wgmma_commit();
-  }
-
-  /// (8.4)  O += P V starts.
-  __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
-    // Read after write: V has landed.
-    wait_full(shared.full_V[at.stage()], at.parity());
-    // Read after write: O has been rescaled and P packed.
-    wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V[at.stage()].mn_major(), /*add=*/true);
-    wgmma_commit();
-  }
-
-  /// O += P V ends, and V is released.
-  __device__ void finish_PV(PipelineState<Shape::STAGES> at) {
-    // Read after write: O is complete.
-    // Write after read: this warp's part of the product has read P and V.
-    wgmma_wait<0>(registers(O));
-    release(shared.empty_V[at.stage()]);
-  }
+  // Begins as the number of tiles without a mask in these rows, and only falls.
+  int lazy_end = problem.visible_keys(query0) / Shape::Bc;
 
   /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
-  __device__ bool try_lazy() {
+  __device__ bool try_lazy(Scores& S) {
     Rows<2> scaled_m = m;
     scaled_m.each([&](float& x, int) { x *= scale_log2; });
     S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
@@ -142,17 +108,17 @@ struct QueryRows {
     return fits;
   }
 
-  /// (8.1)  S = Q K^T again, of this warp's rows.
-  __device__ void repair(int stage, int j) {
+  /// (8.1)  S = Q K^T of tile j again, of this warp's rows.
+  template <class QueryRows, class KeyTile>
+  __device__ void repair(Scores& S, const QueryRows& Q, KeyTile& K, int j) {
     S.each([](float& s, int) { s = 0.0f; });
-    const auto Q_rows = Q_tile.below(threadIdx.x / WARP * 16);
-    add_product(S, Q_rows.left(), shared.K[stage].transposed());
+    add_product(S, Q.left(), K.transposed());
     lazy_end = j - BACKOFF_TILES;
   }
 
   /// (6.2), (8.2)  S of tile j becomes P with the true maximum. Returns the factor that rescales O.
-  __device__ Rows<2> exact(int j) {
-    mask(problem, S, warp_query0, j * Shape::Bc);
+  __device__ Rows<2> exact(Scores& S, int j) {
+    mask(problem, S, query0, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);
     exponentiate(S, m, scale_log2);
     l = alpha * l + lane_sum(S);
@@ -169,54 +135,68 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
                         const Tensor<float>& L_all, const Work<Shape>& work,
                         PanelTile<T, Shape::Br, Shape::Width>& Q_tile,
                         PipelineState<Shape::STAGES>& KV_ring) {
-  // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
-  // normalised; l is of this lane's columns only.
-  Accumulators<1, Shape::KEY_FRAGMENTS> S;
-  InRegisters<T, 1, Shape::Bc / 16> P;
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
-  Rows<2> m(-INFINITY), l(0.0f);
+  const auto Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // in each warp [16, Width], not normalised
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);             // l is of this lane's columns
+  Accumulators<1, Shape::KEY_FRAGMENTS> S;        // [16, Bc]
+  InRegisters<T, 1, Shape::Bc / 16> P;            // of the previous tile while S is computed
   // opaque(): computed per tile of Q. A register that keeps it through all tiles would be spilled.
-  const int first = work.query0 + static_cast<int>(opaque(threadIdx.x)) / WARP * 16;
-  QueryRows<T, Shape> rows{shared, problem, first, Q_tile, S, P, O, m, l};
-  const int own_tiles = work.tiles_visible_to(problem, work.query0 + rows.Q.row0, WARPGROUP_ROWS);
+  LazySoftmax<Shape> softmax{m, l, problem,
+                             work.query0 + static_cast<int>(opaque(threadIdx.x)) / WARP * 16};
+  const int own_tiles = work.tiles_visible_to(problem, work.query0 + Q.row0, WARPGROUP_ROWS);
 
   // Tiles that only other warpgroups see are released unread: skip() of parts/panels_forward.cuh.
   for (int j = work.visible_tiles - 1; j >= own_tiles; --j, KV_ring.next()) skip(shared, KV_ring);
   if (own_tiles > 0) {
     // 1. S of the last tile, and P. O is still 0: nothing to rescale.
-    rows.issue_S(KV_ring);
+    // Read after write: K has landed.
+    wait_full(shared.full_K[KV_ring.stage()], KV_ring.parity());
+    issue_S(S, Q, shared.K[KV_ring.stage()]);  // (8.1)
     // Read after write: S is complete.
     // Write after read: this warp's part of the product has read K.
     wgmma_wait<0>(registers(S));
     release(shared.empty_K[KV_ring.stage()]);
-    rows.exact(own_tiles - 1);
+    softmax.exact(S, own_tiles - 1);
     P = InRegisters<T, 1, Shape::Bc / 16>(S);
     for (int j = own_tiles - 2; j >= 0; --j) {
       // 2. S = Q K_j^T and O += P V_(j+1) start.
       const auto previous = KV_ring;
       KV_ring.next();
-      rows.issue_S(KV_ring);
-      rows.issue_PV(previous);
+      const int stage = KV_ring.stage(), parity = KV_ring.parity();
+      // Read after write: K_j has landed.
+      wait_full(shared.full_K[stage], parity);
+      issue_S(S, Q, shared.K[stage]);  // (8.1)
+      // Read after write: V_(j+1) has landed.
+      wait_full(shared.full_V[previous.stage()], previous.parity());
+      issue_PV(O, P, shared.V[previous.stage()]);  // (8.4)
 
       // 3. P with the current m, while the previous tile's P V is in flight.
       // Read after write: S is complete, O may not be.
       wgmma_wait<1>(registers(S));
-      const bool is_lazy = j < rows.lazy_end;
-      const bool P_is_final = is_lazy && rows.try_lazy();
-      rows.finish_PV(previous);
+      const bool is_lazy = j < softmax.lazy_end;
+      const bool P_is_final = is_lazy && softmax.try_lazy(S);
+      // Read after write: O is complete.
+      // Write after read: this warp's part of the product has read P and V_(j+1).
+      wgmma_wait<0>(registers(O));
+      release(shared.empty_V[previous.stage()]);
 
       // 4. P with the true maximum.
       if (!P_is_final) {
-        if (is_lazy) rows.repair(KV_ring.stage(), j);  // rare
-        O.scale_rows(rows.exact(j));
+        if (is_lazy)  // rare
+          softmax.repair(S, Q_tile.below(threadIdx.x / WARP * 16), shared.K[stage], j);
+        O.scale_rows(softmax.exact(S, j));
       }
       // Write after read: this warp will not read K_j again.
-      release(shared.empty_K[KV_ring.stage()]);
+      release(shared.empty_K[stage]);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
     // 5. O += P V_0.
-    rows.issue_PV(KV_ring);
-    rows.finish_PV(KV_ring);
+    // Read after write: V_0 has landed.
+    wait_full(shared.full_V[KV_ring.stage()], KV_ring.parity());
+    issue_PV(O, P, shared.V[KV_ring.stage()]);
+    // Read after write: O is complete.
+    wgmma_wait<0>(registers(O));
+    release(shared.empty_V[KV_ring.stage()]);
     KV_ring.next();
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.

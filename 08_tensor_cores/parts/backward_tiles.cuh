@@ -5,7 +5,7 @@
 //                      right(col), transposed(), left_transposed(col)
 //   BackwardTensors    what the host passes, with L and D of all queries           prepare.cuh
 //   SharedTiles        K, V, and what comes and goes with each tile of queries     below
-//   exponentiate()     scores become P, (8.11)                                     weights.cuh
+//   recompute_P()      scores become P, (8.11)                                     weights.cuh
 //   softmax_backward() dP becomes dS, (8.13)                                       query_stats.cuh
 //
 // Who owns what. A block has a tile of keys, whose rows it divides among its warps, and loops over

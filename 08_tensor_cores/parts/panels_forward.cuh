@@ -1,5 +1,5 @@
-// 08 Tensor cores: code that the forward steps for Hopper share: the shared memory of a block, the
-// order of the work, the epilogue.
+// 08 Tensor cores: code that the forward steps for Hopper share, in the order in which they need
+// it.
 #pragma once
 
 #include "08_tensor_cores/parts/epilogue.cuh"
@@ -11,43 +11,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-// ---- Shared memory -----------------------------------------------------------------------------
-
-/// The shared memory of a block: tiles, then mbarriers, which only need to be at multiples of 8;
-/// the 256 puts what a step adds behind them on a line of its own.
-template <class T, int Width, int Br, int Bc, int Stages, int QStages = 1>
-struct ForwardShared {
-  PanelTile<T, Br, Width> Q[QStages];
-  PanelTile<T, Bc, Width> K[Stages], V[Stages];
-  alignas(256) Mbarrier full_Q[QStages];
-  Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
-
-  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of
-  /// all consumer warps.
-  __device__ void initialize() {
-    for (Mbarrier& full : full_Q) mbarrier_init(full, 1);
-    for (int stage = 0; stage < Stages; ++stage) {
-      mbarrier_init(full_K[stage], 1);
-      mbarrier_init(full_V[stage], 1);
-      init_for_warps(empty_K[stage], Br / 16);
-      init_for_warps(empty_V[stage], Br / 16);
-    }
-    // Read after write: the TMA sees the initialised mbarriers.
-    fence_mbarrier_init();
-  }
-};
-
-/// From `tall` on: releases K and V without reading them. Waits until they are full first: an
-/// arrival counts for the current phase, which could otherwise still be the previous tile's.
-template <class Shared, int Stages>
-__device__ void skip(Shared& shared, const PipelineState<Stages>& state) {
-  wait_full(shared.full_K[state.stage()], state.parity());
-  release(shared.empty_K[state.stage()]);
-  wait_full(shared.full_V[state.stage()], state.parity());
-  release(shared.empty_V[state.stage()]);
-}
-
-// ---- Work --------------------------------------------------------------------------------------
+// ---- All steps: what the TMA reads and writes, and the work of a block --------------------------
 
 /// The tensor maps of a forward step. Boxes are as high as a tile, boxes of O as a warp's rows.
 struct Maps {
@@ -68,11 +32,6 @@ Schedule schedule_of(const Problem& p) {
   const int tiles = static_cast<int>(blocks_for(p.Nq, Shape::Br)), heads = p.B * p.H;
   const std::int64_t bytes_of_KV = std::int64_t{2} * p.Nk * p.d * 2;  // shared by a group of heads
   return {tiles, heads_in_L2(heads, bytes_of_KV / p.group_size()), tiles * heads};
-}
-
-/// The counter from which blocks draw their work.
-inline std::vector<WorkspaceSpec> work_counter(const Problem&, Pass) {
-  return {{.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true}};
 }
 
 /// A tile of queries of a head, and how many tiles of keys it sees. Within a head, the last tile,
@@ -98,18 +57,6 @@ struct Work {
   }
 };
 
-// ---- The host ---------------------------------------------------------------------------------
-
-/// A forward step. The TMA takes rows of whole 16-byte chunks: others are padded before.
-template <const auto& shapes>
-Variant hopper_step(const char* name, const char* idea) {
-  Variant step = plain_step<shapes>(name, idea);
-  step.refuse_on = refuse_unless_sm90;
-  return step;
-}
-
-// ---- The epilogue ------------------------------------------------------------------------------
-
 /// (8.5)  The epilogue by TMA: a warp's rows of O, and L = scale m + ln l, from query0 on. Staging:
 /// its rows of Q, which nobody reads any more.
 template <class Output, int N, class Tile>
@@ -129,6 +76,82 @@ __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, floa
     // land here.
     bulk_wait_read<0>();
   }
+}
+
+/// A forward step. The TMA takes rows of whole 16-byte chunks: others are padded before.
+template <const auto& shapes>
+Variant hopper_step(const char* name, const char* idea) {
+  Variant step = plain_step<shapes>(name, idea);
+  step.refuse_on = refuse_unless_sm90;
+  return step;
+}
+
+// ---- From `wgmma` on: the products --------------------------------------------------------------
+//
+// They only start a product. Its operands in shared memory have landed before, its result may be
+// read after a wgmma_wait().
+
+/// (8.1)  S = Q K^T, of a warpgroup's rows of Q.
+template <class Scores, class QueryRows, class KeyTile>
+__device__ void issue_S(Scores& S, const QueryRows& Q, KeyTile& K) {
+  // Write after read: P of the previous tile, in the registers of S, has been packed.
+  wgmma_fence();
+  issue_product<typename KeyTile::T, QueryRows::DEPTH>(S, Q.k_major(), K.k_major(), /*add=*/false);
+  wgmma_commit();
+}
+
+/// (6.4)  O += P V.
+template <class Output, class Weights, class ValueTile>
+__device__ void issue_PV(Output& O, const Weights& P, ValueTile& V) {
+  // Read after write: O has been rescaled and P packed.
+  wgmma_fence();
+  issue_product<typename ValueTile::T, Weights::DEPTH>(O, P, V.mn_major(), /*add=*/true);
+  wgmma_commit();
+}
+
+// ---- From `specialized` on: rings ---------------------------------------------------------------
+
+/// The shared memory of a block: tiles, then mbarriers, which only need to be at multiples of 8;
+/// the 256 puts what a step adds behind them on a line of its own.
+template <class T, int Width, int Br, int Bc, int Stages, int QStages = 1>
+struct ForwardShared {
+  PanelTile<T, Br, Width> Q[QStages];
+  PanelTile<T, Bc, Width> K[Stages], V[Stages];
+  alignas(256) Mbarrier full_Q[QStages];
+  Mbarrier full_K[Stages], empty_K[Stages], full_V[Stages], empty_V[Stages];
+
+  /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of
+  /// all consumer warps.
+  __device__ void initialize() {
+    for (Mbarrier& full : full_Q) mbarrier_init(full, 1);
+    for (int stage = 0; stage < Stages; ++stage) {
+      mbarrier_init(full_K[stage], 1);
+      mbarrier_init(full_V[stage], 1);
+      init_for_warps(empty_K[stage], Br / 16);
+      init_for_warps(empty_V[stage], Br / 16);
+    }
+    // Read after write: the TMA sees the initialised mbarriers.
+    fence_mbarrier_init();
+  }
+};
+
+// ---- From `tall` on: tiles that not all see -----------------------------------------------------
+
+/// Releases K and V without reading them. Waits until they are full first: an arrival counts for
+/// the current phase, which could otherwise still be the previous tile's.
+template <class Shared, int Stages>
+__device__ void skip(Shared& shared, const PipelineState<Stages>& state) {
+  wait_full(shared.full_K[state.stage()], state.parity());
+  release(shared.empty_K[state.stage()]);
+  wait_full(shared.full_V[state.stage()], state.parity());
+  release(shared.empty_V[state.stage()]);
+}
+
+// ---- In `scheduled`: persistent blocks ----------------------------------------------------------
+
+/// The counter from which blocks draw their work.
+inline std::vector<WorkspaceSpec> work_counter(const Problem&, Pass) {
+  return {{.name = "counter", .shape = {1, 1, 1, 1}, .zeroed = true}};
 }
 
 }  // namespace

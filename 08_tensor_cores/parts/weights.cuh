@@ -25,8 +25,8 @@ __device__ bool any_large(const QueryStats& stats) {
 /// (8.11)  Transposed scores become P^T = e^(late_scale S^T - L). subtract_first: L is subtracted
 /// before the factor log2(e).
 template <class Scores>
-__device__ void exponentiate(Scores& St, const QueryStats& stats, float late_scale,
-                             bool subtract_first = false) {
+__device__ void recompute_P(Scores& St, const QueryStats& stats, float late_scale,
+                            bool subtract_first = false) {
   const float scale_log2 = late_scale * LOG2_E;
   // The large-L rule: L is subtracted first also if any |L| of the tile exceeds LARGE_L, since
   // log2(e) L would lose precision, or overflow.
@@ -44,7 +44,7 @@ __device__ void exponentiate(Scores& St, const QueryStats& stats, float late_sca
 /// (8.11)  Scores, not transposed, become P = e^(scale S - L). Each lane applies the large-L rule
 /// to its own rows.
 template <class Scores>
-__device__ void exponentiate_rows(Scores& S, const Rows<Scores::ROWS>& L, float scale) {
+__device__ void recompute_P_of_rows(Scores& S, const Rows<Scores::ROWS>& L, float scale) {
   const float scale_log2 = scale * LOG2_E;
   bool subtract_first = false;
 #pragma unroll

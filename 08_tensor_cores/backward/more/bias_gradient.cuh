@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       Accumulators<1, SIDE / 8> St(0.0f), dPt(0.0f);
       add_product(St, K_smem.left(warp_row), Q_smem.transposed());  // (8.11)
       rule.template apply</*Transposed=*/true>(St, b * problem.H + h, query0, key0 + warp_row);
-      exponentiate(St, stats, rule.late_scale, rule.subtract_first());
+      recompute_P(St, stats, rule.late_scale, rule.subtract_first());
       auto& Pt = St;
       mark_dropped(rule, Pt, b * problem.H + h, query0, key0 + warp_row);
       add_product(dPt, V_smem.left(warp_row), dO_smem.transposed());  // (8.12)

@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // Write after read: the barrier at the top also lets the slopes overwrite the previous dS^T.
     rule.template apply</*Transposed=*/true>(St, b * problem.H + at.h, at.query0, key0 + warp_row,
                                              slopes);
-    exponentiate(St, stats, rule.late_scale, rule.subtract_first());
+    recompute_P(St, stats, rule.late_scale, rule.subtract_first());
     auto& Pt = St;  // in the same registers
     mark_dropped(rule, Pt, b * problem.H + at.h, at.query0, key0 + warp_row);
     add_product(dV, rounded<T>(kept_weights(rule, Pt)), dO.right(col0));  // (8.14), (9.12)

@@ -76,7 +76,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     // Write after read: dS^T of two tiles before was released with this stage of Q.
     const SlopesInPanels slopes{dSt_rows};
     score(rule, St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row, slopes);
-    exponentiate(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
+    recompute_P(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for the maker.

@@ -63,7 +63,7 @@ __device__ auto sum_dV(Shared<T, Shape>& shared, const ScoreRule& rule,
     // Read after write: S^T is complete.
     wgmma_wait<0>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
+    recompute_P(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
     auto& Pt = St;  // in the same registers
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 

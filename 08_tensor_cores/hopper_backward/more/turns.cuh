@@ -153,7 +153,7 @@ __device__ void consume(Shared<T, Shape>& shared, const ScoreRule& rule,
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
+    recompute_P(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.

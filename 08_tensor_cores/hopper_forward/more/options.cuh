@@ -47,55 +47,69 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule_of_all, const
     RuleOfWork<Rule> rule = rule_of_all;
     const WindowedWork<Shape> work(rule, schedule, work_id);
     auto& Q_tile = shared.Q[Q_ring.stage()];
-    // In each warp: S is [16, Bc], after the softmax P before rounding; O is [16, Width], not
-    // normalised; l is of this lane's columns only.
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;
-    InRegisters<T, 1, Shape::Bc / 16> P;
-    Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
-    Rows<2> m(-INFINITY), l(0.0f);
-    const int first = work.query0 + static_cast<int>(threadIdx.x) / WARP * 16;
-    QueryRows<T, Shape, Rule> rows{shared, rule, work.head, first, Q_tile, S, P, O, m, l};
-    const auto own = work.tiles_seen_by(rule.problem, work.query0 + rows.Q.row0, WARPGROUP_ROWS);
+    const auto Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
+    Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // in each warp [16, Width], not normalised
+    Rows<O.ROWS> m(-INFINITY), l(0.0f);             // l is of this lane's columns
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;        // [16, Bc]
+    InRegisters<T, 1, Shape::Bc / 16> P;            // of the previous tile while S is computed
+    LazySoftmax<Shape, Rule> softmax{m, l, rule, work.head,
+                                     work.query0 + static_cast<int>(threadIdx.x) / WARP * 16};
+    const auto own = work.tiles_seen_by(rule.problem, work.query0 + Q.row0, WARPGROUP_ROWS);
 
     // Tiles that only other warpgroups see are released unread: skip() of parts/panels_forward.cuh.
     for (int j = work.tiles.end - 1; j >= own.end; --j, KV_ring.next()) skip(shared, KV_ring);
     if (own.begin < own.end) {
       // 1. S of the last tile, and P. O is still 0: nothing to rescale.
-      rows.issue_S(KV_ring);
+      // Read after write: K has landed.
+      wait_full(shared.full_K[KV_ring.stage()], KV_ring.parity());
+      issue_S(S, Q, shared.K[KV_ring.stage()]);  // (8.1)
       // Read after write: S is complete.
       // Write after read: this warp's part of the product has read K.
       wgmma_wait<0>(registers(S));
       release(shared.empty_K[KV_ring.stage()]);
-      rows.cap();
-      rows.exact(own.end - 1);
+      softmax.cap(S);
+      softmax.exact(S, own.end - 1);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
       for (int j = own.end - 2; j >= own.begin; --j) {
         // 2. S = Q K_j^T and O += P V_(j+1) start.
         const auto previous = KV_ring;
         KV_ring.next();
-        rows.issue_S(KV_ring);
-        rows.issue_PV(previous);
+        const int stage = KV_ring.stage(), parity = KV_ring.parity();
+        // Read after write: K_j has landed.
+        wait_full(shared.full_K[stage], parity);
+        issue_S(S, Q, shared.K[stage]);  // (8.1)
+        // Read after write: V_(j+1) has landed.
+        wait_full(shared.full_V[previous.stage()], previous.parity());
+        issue_PV(O, P, shared.V[previous.stage()]);  // (8.4)
 
         // 3. P with the current m, while the previous tile's P V is in flight.
         // Read after write: S is complete, O may not be.
         wgmma_wait<1>(registers(S));
-        rows.cap();
-        const bool is_lazy = rows.is_lazy(j);
-        const bool P_is_final = is_lazy && rows.try_lazy();
-        rows.finish_PV(previous);
+        softmax.cap(S);
+        const bool is_lazy = softmax.is_lazy(j);
+        const bool P_is_final = is_lazy && softmax.try_lazy(S);
+        // Read after write: O is complete.
+        // Write after read: this warp's part of the product has read P and V_(j+1).
+        wgmma_wait<0>(registers(O));
+        release(shared.empty_V[previous.stage()]);
 
         // 4. P with the true maximum.
         if (!P_is_final) {
-          if (is_lazy) rows.repair(KV_ring.stage(), j);  // rare
-          O.scale_rows(rows.exact(j));
+          if (is_lazy)  // rare
+            softmax.repair(S, Q_tile.below(threadIdx.x / WARP * 16), shared.K[stage], j);
+          O.scale_rows(softmax.exact(S, j));
         }
         // Write after read: this warp will not read K_j again.
-        release(shared.empty_K[KV_ring.stage()]);
+        release(shared.empty_K[stage]);
         P = InRegisters<T, 1, Shape::Bc / 16>(S);
       }
       // 5. O += P V of the last tile.
-      rows.issue_PV(KV_ring);
-      rows.finish_PV(KV_ring);
+      // Read after write: V has landed.
+      wait_full(shared.full_V[KV_ring.stage()], KV_ring.parity());
+      issue_PV(O, P, shared.V[KV_ring.stage()]);
+      // Read after write: O is complete.
+      wgmma_wait<0>(registers(O));
+      release(shared.empty_V[KV_ring.stage()]);
       KV_ring.next();
     }
     for (int j = own.begin - 1; j >= work.tiles.begin; --j, KV_ring.next()) skip(shared, KV_ring);

@@ -98,70 +98,34 @@ __device__ void produce(Shared<T, Shape>& shared, const Rule& rule, const Maps& 
   }
 }
 
-/// A consumer warpgroup's rows of a tile of Q. The matrices are variables of
-/// consume(): as members they would make one object, which nvcc takes apart so late that each tile
-/// computes the addresses of Q again.
-template <class T, class Shape, class Rule>
-struct QueryRows {
-  Shared<T, Shape>& shared;
+/// The softmax of a warp's 16 rows of S, as in step 7.
+template <class Shape, class Rule>
+struct LazySoftmax {
+  using Scores = Accumulators<1, Shape::KEY_FRAGMENTS>;
+  Rows<2>& m;
+  Rows<2>& l;
   const Rule& rule;
-  int head, warp_query0;  // the warp's first
-  PanelTile<T, Shape::Br, Shape::Width>& Q_tile;
-  Accumulators<1, Shape::KEY_FRAGMENTS>& S;
-  InRegisters<T, 1, Shape::Bc / 16>& P;
-  Accumulators<1, Shape::COL_FRAGMENTS>& O;
-  Rows<2>&m, &l;
-  PanelRows<T, Shape::Br, Shape::Width> Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);
+  int head, query0;                             // query0: the first of the rows
   float scale_log2 = rule.late_scale * LOG2_E;  // c
 
-  // Each warp decides for itself how S of tile j becomes P, as in step 7. Tiles before lazy_begin
-  // or from lazy_end on may need a mask in the warp's rows, and are exact.
-  int lazy_end = Shape::SCALE_FIRST ? 0 : rule.problem.end_key(warp_query0) / Shape::Bc;
+  // Tiles before lazy_begin or from lazy_end on may need a mask in these rows, and are exact.
+  int lazy_end = Shape::SCALE_FIRST ? 0 : rule.problem.end_key(query0) / Shape::Bc;
   // opaque(): nvcc would compute it again in each tile.
-  int lazy_begin = opaque((rule.problem.first_key(warp_query0 + 15) + Shape::Bc - 1) / Shape::Bc);
+  int lazy_begin = opaque((rule.problem.first_key(query0 + 15) + Shape::Bc - 1) / Shape::Bc);
 
   __device__ bool is_lazy(int j) const {
     return !Shape::SCALE_FIRST && lazy_begin <= j && j < lazy_end;
   }
 
   /// (9.7)  S is capped, unless exact() does it.
-  __device__ void cap() {
+  __device__ void cap(Scores& S) {
     if constexpr (Rule::OPTIONS && !Shape::SCALE_FIRST) {
       if (rule.problem.softcap != 0.0f) rule.cap(S, Nowhere{});
     }
   }
 
-  /// (8.1)  S = Q K^T starts.
-  __device__ void issue_S(PipelineState<Shape::STAGES> at) {
-    // Read after write: K has landed.
-    wait_full(shared.full_K[at.stage()], at.parity());
-    // Write after read: P of the previous tile, in the registers of S, has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Width / 16>(S, Q.k_major(), shared.K[at.stage()].k_major(),
-                                        /*add=*/false);
-    wgmma_commit();
-  }
-
-  /// (8.4)  O += P V starts.
-  __device__ void issue_PV(PipelineState<Shape::STAGES> at) {
-    // Read after write: V has landed.
-    wait_full(shared.full_V[at.stage()], at.parity());
-    // Read after write: O has been rescaled and P packed.
-    wgmma_fence();
-    issue_product<T, Shape::Bc / 16>(O, P, shared.V[at.stage()].mn_major(), /*add=*/true);
-    wgmma_commit();
-  }
-
-  /// O += P V ends, and V is released.
-  __device__ void finish_PV(PipelineState<Shape::STAGES> at) {
-    // Read after write: O is complete.
-    // Write after read: this warp's part of the product has read P and V.
-    wgmma_wait<0>(registers(O));
-    release(shared.empty_V[at.stage()]);
-  }
-
   /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
-  __device__ bool try_lazy() {
+  __device__ bool try_lazy(Scores& S) {
     Rows<2> scaled_m = m;
     scaled_m.each([&](float& x, int) { x *= scale_log2; });
     S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
@@ -172,23 +136,23 @@ struct QueryRows {
     return fits;
   }
 
-  /// (8.1)  S = Q K^T again, of this warp's rows.
-  __device__ void repair(int stage, int j) {
+  /// (8.1)  S = Q K^T of tile j again, of this warp's rows.
+  template <class QueryRows, class KeyTile>
+  __device__ void repair(Scores& S, const QueryRows& Q, KeyTile& K, int j) {
     S.each([](float& s, int) { s = 0.0f; });
-    const auto Q_rows = Q_tile.below(threadIdx.x / WARP * 16);
-    add_product(S, Q_rows.left(), shared.K[stage].transposed());
-    cap();
+    add_product(S, Q.left(), K.transposed());
+    cap(S);
     lazy_end = j - BACKOFF_TILES;
   }
 
   /// (6.2), (8.2)  S of tile j becomes P with the true maximum. Returns the factor that rescales O.
-  __device__ Rows<2> exact(int j) {
+  __device__ Rows<2> exact(Scores& S, int j) {
     bool subtract_first = Shape::SCALE_FIRST;
     if constexpr (Shape::SCALE_FIRST) {
       if (Rule::OPTIONS) subtract_first = rule.subtract_first();
-      rule.apply(S, head, warp_query0, j * Shape::Bc);
+      rule.apply(S, head, query0, j * Shape::Bc);
     } else {
-      rule.mask(S, warp_query0, j * Shape::Bc);
+      rule.mask(S, query0, j * Shape::Bc);
     }
     const auto alpha = update_max(m, row_max(S), scale_log2);
     exponentiate(S, m, scale_log2, subtract_first);

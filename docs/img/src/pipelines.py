@@ -162,7 +162,7 @@ def halves_08():
         "load_queries<",
         "add_oldest_to_dQ(",
         "add_product(St_or_dPt,",
-        "exponentiate(",
+        "recompute_P(",
         "add_product(gradient,",
     ]
     in_order("08_tensor_cores/backward/4_staggered.cuh", "for (int iteration = 0;", [*calls, "add_oldest_to_dQ("])
