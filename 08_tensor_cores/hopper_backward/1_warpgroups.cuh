@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     mask_transposed(St, problem, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), problem.scale);
+    recompute_P_log2(St, shared.stats(stage), problem.scale);
     auto& Pt = St;  // in the same registers
 
     // 4. dS^T, for all warps.

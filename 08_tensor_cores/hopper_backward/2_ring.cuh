@@ -100,7 +100,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     mask_transposed(St, problem, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), problem.scale);
+    recompute_P_log2(St, shared.stats(stage), problem.scale);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for all warps.

@@ -148,7 +148,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     mask_transposed(St, problem, at.query0, work.key0 + warp_row);
-    exponentiate(St, shared.stats(stage), problem.scale);
+    recompute_P_log2(St, shared.stats(stage), problem.scale);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for the maker.
@@ -170,7 +170,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
     WholeDQ<Shape> dQ;  // in the runner unused
-    if constexpr (MakesDQ) issue_dQ<T>(shared, dQ, stage, parity);
+    if constexpr (MakesDQ) issue_dQ<T, Shape>(shared, dQ, stage, parity);
     // Read after write: dS^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
@@ -178,7 +178,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     if constexpr (MakesDQ) {
       // Read after write: dV and dQ are complete; its first part may also be its last.
       wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
-      pass_on_dQ<T>(shared, dQ, iteration % 2);
+      pass_on_dQ(dQ, shared.dQ, shared.full_dQ, shared.empty_dQ, iteration % 2);
     }
     // Write after read: this warp's products have read the tiles, dS^T included.
     wgmma_wait<0>(registers(dV), registers(dK));

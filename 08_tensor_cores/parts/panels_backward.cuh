@@ -137,7 +137,7 @@ __device__ void mask_transposed(Scores& St, const Problem& problem, int query0, 
 /// (8.11)  Transposed scores become P^T = e^(scale S^T - L); stats have L log2(e). Rounding both
 /// products with log2(e) changes P by at most 2^-23 |L|, less than its 16 bits do up to |L| = 2^12.
 template <class Scores>
-__device__ void exponentiate(Scores& St, const QueryStats& stats, float scale) {
+__device__ void recompute_P_log2(Scores& St, const QueryStats& stats, float scale) {
   const float scale_log2 = scale * LOG2_E;
   St.each_at(
       [&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -stats.L(query))); });

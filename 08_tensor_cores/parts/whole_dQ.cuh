@@ -1,5 +1,4 @@
-// 08 Tensor cores, Hopper backward, steps 4 and 5, and lead_by_rule.cuh in more/: dQ, all of which
-// one warpgroup, the maker, multiplies.
+// 08 Tensor cores, Hopper backward, steps 4 and 5 and more/: dQ of one warpgroup, the maker.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -42,8 +41,8 @@ struct WholeDQ {
 };
 
 /// (8.16)  The maker: dQ = dS K starts.
-template <class T, class Shape>
-__device__ void issue_dQ(Shared<T, Shape>& shared, WholeDQ<Shape>& dQ, int stage, int parity) {
+template <class T, class Shape, class DQ>
+__device__ void issue_dQ(Shared<T, Shape>& shared, DQ& dQ, int stage, int parity) {
   // Read after write: both warpgroups have stored dS^T.
   wait_full(shared.full_dSt[stage], parity);
   // Write after read: the previous dQ, in the same registers, has been stored.
@@ -52,15 +51,16 @@ __device__ void issue_dQ(Shared<T, Shape>& shared, WholeDQ<Shape>& dQ, int stage
   wgmma_commit();
 }
 
-/// The maker: dQ, which is complete, goes to the adder.
-template <class T, class Shape>
-__device__ void pass_on_dQ(Shared<T, Shape>& shared, const WholeDQ<Shape>& dQ, int parity) {
-  // Write after read: the TMA has read the previous dQ.
-  wait_empty(shared.empty_dQ, parity);
-  dQ.store(shared.dQ);
+/// The maker: dQ, which is complete, goes to the adder, in a buffer with its mbarriers.
+template <class DQ, int Elements>
+__device__ void pass_on_dQ(const DQ& dQ, float (&buffer)[Elements], Mbarrier& full, Mbarrier& empty,
+                           int parity) {
+  // Write after read: the TMA has read the dQ that was there.
+  wait_empty(empty, parity);
+  dQ.store(buffer);
   // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
   fence_proxy_async();
-  commit(shared.full_dQ);
+  commit(full);
 }
 
 }  // namespace

@@ -69,10 +69,10 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
         const auto [Br, Bc] = choice.tiles;
         const Counters got = Runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles).count();
         const std::int64_t visited = p.H * visits(p, choice.tiles).tiles, width = width_of(step, p.d);
-        // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not; relay takes 64 or 128 at a time. In `lead`
-        // and what builds on it one warpgroup has all columns.
-        const bool one_makes_dQ = step == "lead" || step == "early" || step == "general" || step == "options_lead";
-        const bool whole_panels = step == "relay" || (!one_makes_dQ && Bc / 64 == 2 && Br == 64);
+        // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not; relay takes 64 or 128 at a time. From `lead` on
+        // one warpgroup has all columns.
+        const bool shares_dQ = step == "warpgroups" || step == "ring" || step == "bulk";
+        const bool whole_panels = step == "relay" || (shares_dQ && Bc / 64 == 2 && Br == 64);
         const std::int64_t of_dQ = whole_panels ? (width + 63) / 64 * 64 : width;
         CHECK(got.tensor_core_products == static_cast<std::uint64_t>(visited * Br * Bc * (4 * width + of_dQ)));
         // Each number that is added, in bulk as well. Where blocks take turns the first tile of keys, which all queries see here, stores

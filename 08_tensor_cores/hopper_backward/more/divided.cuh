@@ -46,9 +46,7 @@ template <class Shape>
 void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const PartialGradients parts = partial_gradients(a);
-    ScoreRule rule = score_rule(a);
-    rule.problem = divided(a.problem, parts.subgroups);  // for the kernel a subgroup is a group
-    start_turns<T, Shape>("backward_divided", a, rule, parts);
+    start_turns<T, Shape>("backward_divided", a, divided(a.problem, parts.subgroups), parts);
     sum_parts<T, Shape::Width>(a, parts.subgroups);
     convert<T, Shape::Width>(a, a.workspace("dQ_accum"));
   });

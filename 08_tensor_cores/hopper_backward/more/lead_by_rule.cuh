@@ -1,10 +1,11 @@
-// 08 Tensor cores, Hopper backward: step 4, `lead`, by a rule of the scores: the kernel of
-// general.cuh and options.cuh, which choose the rule. A deterministic pass takes turns: the kernel
+// 08 Tensor cores, Hopper backward: step 4, `lead`, by a rule of the scores: the consumers of
+// turns.cuh, and the kernel of general.cuh and options.cuh, which choose the rule. A deterministic pass takes turns: the kernel
 // is launched `turns` times, each time for every turns-th tile of keys, so that in one launch a row
 // of dQ gets one addition.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/lead_parts.cuh"
+#include "08_tensor_cores/parts/share_of_dQ.cuh"
 #include "08_tensor_cores/parts/whole_dQ.cuh"
 
 namespace flash::tensor_cores {
@@ -19,25 +20,44 @@ __device__ void add_dQ(Shared<T, Shape>& shared, const Rule& rule, const Tensor<
   for (int iteration = 0; iteration < work.iterations;
        ++iteration, at = work.after(rule.problem, at)) {
     // Read after write: dQ_i is complete.
-    wait_full(shared.full_dQ, iteration % 2);
+    wait_full(shared.full_dQ[0], iteration % 2);
     const auto target =
         dQ_accum.head(work.b, at.h).address(0, row_of(rule, at.query0) * Shape::Width);
-    bulk_reduce_add(target, shared.dQ, BYTES);
+    bulk_reduce_add(target, shared.dQ[0], BYTES);
     bulk_commit();
     // Write after read: the TMA has read dQ_i, whose buffer the maker fills next.
     bulk_wait_read<0>();
-    mbarrier_arrive(shared.empty_dQ);
+    mbarrier_arrive(shared.empty_dQ[0]);
   }
 }
 
+/// One of two makers: its 64 columns of dQ.
+template <class Shape>
+struct HalfOfDQ {
+  static constexpr int PARTS = 1;
+  ShareOfDQ<Shape> share;
+  Accumulators<1, ShareOfDQ<Shape>::COLS / 8> parts[PARTS];
+
+  template <class T, class StTile, class KTile>
+  __device__ void issue(StTile& dSt, KTile& K) {
+    share.template issue<T>(parts[0], dSt, K);
+  }
+  __device__ void store(float (&tile)[Shape::Br * Shape::Width]) const {
+    share.store(tile, parts[0]);
+  }
+};
+template <class Shape>
+using DQ = std::conditional_t<Shape::MAKERS == 1, WholeDQ<Shape>, HalfOfDQ<Shape>>;
+
 /// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the
-/// runner: ptxas serialises products that are in flight across a branch.
-template <bool MakesDQ, class T, class Shape, class Rule, class Work>
+/// runner: ptxas serialises products that are in flight across a branch. `out` takes dK and dV.
+template <bool First, class T, class Shape, class Rule, class Work, class Out>
 __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const BackwardTensors<T>& all,
-                        const Work& work, int heads_at_once) {
+                        const Work& work, const Out& out) {
   const auto& problem = rule.problem;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  constexpr int WARPGROUP_INDEX = MakesDQ ? 0 : 1;
+  constexpr int WARPGROUP_INDEX = First ? 0 : 1;
+  constexpr bool MAKES_DQ = First || Shape::MAKERS == 2;
   const auto K_rows = shared.K.below(WARPGROUP_INDEX * WARPGROUP_ROWS),
              V_rows = shared.V.below(WARPGROUP_INDEX * WARPGROUP_ROWS);
   // [16, Width] in each warp; dK without the scale.
@@ -75,8 +95,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     wgmma_wait<1>(registers(St));
     // Write after read: dS^T of two tiles before was released with this stage of Q.
     const SlopesInPanels slopes{dSt_rows};
-    score(rule, St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row, slopes);
-    recompute_P(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
+    weigh(rule, St, shared.stats(stage), work.b * problem.H + at.h, at.query0, work.key0 + warp_row,
+          slopes);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for the maker.
@@ -93,23 +113,35 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
     // through the async proxy.
     fence_proxy_async();
-    commit(shared.full_dSt[stage]);
+    if constexpr (Shape::MAKERS == 1) commit(shared.full_dSt[stage]);
 
-    // 3. dV += P^T dO; the maker: dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
+    // 3. dV += P^T dO; a maker: dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
     // Read after write: P^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
     wgmma_commit();
-    WholeDQ<Shape> dQ;  // in the runner unused
-    if constexpr (MakesDQ) issue_dQ<T>(shared, dQ, stage, parity);
+    DQ<Shape> dQ;  // in the runner unused
+    if constexpr (Shape::MAKERS == 2) {
+      // Read after write: both warpgroups have stored dS^T. Both wait here, and a named barrier
+      // costs less than an mbarrier. (1 and 2 belong to the warpgroups.)
+      named_barrier_sync(3, Shape::CONSUMER_THREADS);
+      // Write after read: the previous dQ, in the same registers, has been stored.
+      wgmma_fence();
+      dQ.template issue<T>(dSt_smem, shared.K);
+      wgmma_commit();
+    } else if constexpr (First) {
+      issue_dQ<T, Shape>(shared, dQ, stage, parity);
+    }
     // Read after write: dS^T has been packed.
     wgmma_fence();
     issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
     wgmma_commit();
-    if constexpr (MakesDQ) {
+    if constexpr (MAKES_DQ) {
       // Read after write: dV and dQ are complete; its first part may also be its last.
       wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
-      pass_on_dQ<T>(shared, dQ, iteration % 2);
+      const int dQ_stage = iteration % Shape::DQ_STAGES;
+      pass_on_dQ(dQ, shared.dQ[dQ_stage], shared.full_dQ[dQ_stage], shared.empty_dQ[dQ_stage],
+                 iteration / Shape::DQ_STAGES % 2);
     }
     // Write after read: this warp's products have read the tiles, dS^T included.
     wgmma_wait<0>(registers(dV), registers(dK));
@@ -119,12 +151,23 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
   // finished reading.
   named_barrier_sync(1 + WARPGROUP_INDEX, WARPGROUP);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  const int head = order_of_block(problem, heads_at_once).head;
   const auto staging = shared.V.below(opaque(threadIdx.x) / WARP * 16);
-  const int key0 = work.key0 + staging.row0;
-  write_rows(keys_of(rule, all.dV).head(head), key0, dV, staging);
-  write_rows(keys_of(rule, all.dK).head(head), key0, dK, staging);
+  out.write(rule, all, work, staging, dK, dV);
 }
+
+/// Where a block leaves dK and dV: in their tensors.
+struct InTensors {
+  int heads_at_once;
+
+  template <class Rule, class T, class Work, class Staging, class Gradient>
+  __device__ void write(const Rule& rule, const BackwardTensors<T>& all, const Work& work,
+                        const Staging& staging, const Gradient& dK, const Gradient& dV) const {
+    const int head = order_of_block(rule.problem, heads_at_once).head,
+              row0 = work.key0 + staging.row0;
+    write_rows(keys_of(rule, all.dV).head(head), row0, dV, staging);
+    write_rows(keys_of(rule, all.dK).head(head), row0, dK, staging);
+  }
+};
 
 template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
@@ -135,13 +178,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto& shared = shared_of_block<T, Shape>();
   const auto work = work_of_block<Shape>(rule, heads_at_once);
   if (work.key0 / Shape::Bc % turns != turn) return;  // another launch's
-  if (threadIdx.x == 0) {
-    // Before initialize(), whose fence publishes these mbarriers too.
-    for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
-    init_for_warps(shared.full_dQ, 4);
-    mbarrier_init(shared.empty_dQ, 1);  // one arrival, by the adder
-    shared.initialize();
-  }
+  if (threadIdx.x == 0) shared.initialize();
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
   // block-wide barriers.
   __syncthreads();
@@ -157,10 +194,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
-    consume</*MakesDQ=*/true, T, Shape>(shared, rule, all, work, heads_at_once);
+    consume</*First=*/true, T, Shape>(shared, rule, all, work, InTensors{heads_at_once});
   } else if constexpr (Shape::CONSUMERS > 1) {
     setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
-    consume</*MakesDQ=*/false, T, Shape>(shared, rule, all, work, heads_at_once);
+    consume</*First=*/false, T, Shape>(shared, rule, all, work, InTensors{heads_at_once});
   }
 }
 

@@ -10,22 +10,33 @@ namespace flash::tensor_cores {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_>
+/// DQStages: buffers of dQ, each with an adder. Makers: warpgroups that multiply dQ.
+template <int Width_, int Br_, int Bc_, int DQStages = 1, int Makers = 1>
 struct LeadShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
   static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
+  static constexpr int DQ_STAGES = DQStages, MAKERS = Makers;
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers per thread: 24 + 240 + 240, at Width 128, where the maker holds P^T, dS^T and dQ
-  // together, 24 + 256 + 224: as many as 3 * 168 at launch. With one consumer all may have 255.
+  // Registers per thread: 24 + 256 + 224, since the maker holds P^T, dS^T and dQ together; two
+  // makers 24 + 240 + 240: as many as 3 * 168 at launch. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
-  static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = Width == 128 ? 256 : 240,
-                       RUNNER_REGISTERS = Width == 128 ? 224 : 240;
+  static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = MAKERS == 1 ? 256 : 240,
+                       RUNNER_REGISTERS = 480 - MAKER_REGISTERS;
   template <class T>
   struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
-    alignas(128) float dQ[Br * Width];  // in the layout of dQ_accum
-    Mbarrier full_dSt[DS_STAGES], full_dQ, empty_dQ;
+    alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dSt[DS_STAGES], full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
+
+    /// Called by one thread.
+    __device__ void initialize() {
+      // Before the others, whose fence publishes these mbarriers too.
+      for (Mbarrier& each : full_dSt) init_for_warps(each, CONSUMERS * 4);
+      for (Mbarrier& each : full_dQ) init_for_warps(each, MAKERS * 4);
+      for (Mbarrier& each : empty_dQ) mbarrier_init(each, 1);  // one arrival, by the adder
+      BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES>::initialize();
+    }
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
@@ -133,16 +144,28 @@ struct SlopesInPanels {
   }
 };
 
-/// Products become scores. S^T begins at query query0 of a head (over all batches) and at key key0.
+/// The rule of the plain problem, for which stats have L log2(e).
+struct PlainRule {
+  static constexpr bool OPTIONS = false, RAGGED = false;
+  Problem problem;
+};
+
+/// Products become P^T. S^T begins at query query0 of a head (over all batches) and at key key0.
 /// With options there is no bias: nvcc would spill.
 template <class Rule, class Scores, class Slopes>
-__device__ void score(const Rule& rule, Scores& St, int head, int query0, int key0,
-                      const Slopes& slopes) {
-  if constexpr (Rule::OPTIONS) {
-    if (rule.scaling != Scaling::in_exponent) rule.scale(St, slopes);
-    rule.template mask</*Transposed=*/true>(St, query0, key0);
+__device__ void weigh(const Rule& rule, Scores& St, const QueryStats& stats, int head, int query0,
+                      int key0, const Slopes& slopes) {
+  if constexpr (std::is_same_v<Rule, PlainRule>) {
+    mask_transposed(St, rule.problem, query0, key0);
+    recompute_P_log2(St, stats, rule.problem.scale);
   } else {
-    rule.template apply</*Transposed=*/true>(St, head, query0, key0);
+    if constexpr (Rule::OPTIONS) {
+      if (rule.scaling != Scaling::in_exponent) rule.scale(St, slopes);
+      rule.template mask</*Transposed=*/true>(St, query0, key0);
+    } else {
+      rule.template apply</*Transposed=*/true>(St, head, query0, key0);
+    }
+    recompute_P(St, stats, rule.late_scale, rule.subtract_first());
   }
 }
 

@@ -8,7 +8,7 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 3, `bulk`, where blocks add to dQ in any order, and rounding differs from run to
+// New since step 4, `lead`, where blocks add to dQ in any order, and rounding differs from run to
 // run: blocks take turns.
 // - Blocks add to a tile of dQ in the order of their keys, each once its predecessor signals that
 //   its addition is complete. Only adders wait, as long as dQ's ring has room. Completion takes
@@ -41,23 +41,19 @@ struct BackwardShape : TurnShape<Sizes...> {};
 struct WholeGroup {
   __device__ int kv_head(int group) const { return group; }
 
-  template <class T, class Shape, class Gradient>
-  __device__ void write(Shared<T, Shape>& shared, const BackwardTensors<T>& all,
-                        const OrderedWork<Shape>& work, int warp_row, const Gradient& dK,
-                        const Gradient& dV) const {
-    // Write after read: the gradients are staged in the tiles of V and K, which all warps have
-    // finished reading.
-    named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
-    const int key0 = work.key0 + warp_row;
-    write_rows(all.dV.head(work.b, work.kv_head), key0, dV, shared.V.below(warp_row));
-    write_rows(all.dK.head(work.b, work.kv_head), key0, dK, shared.K.below(warp_row));
+  template <class Rule, class T, class Work, class Staging, class Gradient>
+  __device__ void write(const Rule&, const BackwardTensors<T>& all, const Work& work,
+                        const Staging& staging, const Gradient& dK, const Gradient& dV) const {
+    const int row0 = work.key0 + staging.row0;
+    write_rows(all.dV.head(work.b, work.kv_head), row0, dV, staging);
+    write_rows(all.dK.head(work.b, work.kv_head), row0, dK, staging);
   }
 };
 
 template <class Shape>
 void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
-    start_turns<T, Shape>("backward_ordered", a, score_rule(a), WholeGroup{});
+    start_turns<T, Shape>("backward_ordered", a, a.problem, WholeGroup{});
     convert<T, Shape::Width>(a, a.workspace("dQ_accum"));
   });
 }

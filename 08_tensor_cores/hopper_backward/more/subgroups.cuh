@@ -71,12 +71,13 @@ struct PartialGradients {
 
   __device__ int kv_head(int subgroup) const { return subgroup / subgroups; }
 
-  template <class T, class Shape, class Gradient>
-  __device__ void write(Shared<T, Shape>&, const BackwardTensors<T>&,
-                        const OrderedWork<Shape>& work, int warp_row, const Gradient& dK_of_warp,
+  template <class Rule, class T, class Work, class Staging, class Gradient>
+  __device__ void write(const Rule&, const BackwardTensors<T>&, const Work& work,
+                        const Staging& staging, const Gradient& dK_of_warp,
                         const Gradient& dV_of_warp) const {
-    write_in_fp32(dV.head(work.b, work.group), work.key0 + warp_row, dV_of_warp);
-    write_in_fp32(dK.head(work.b, work.group), work.key0 + warp_row, dK_of_warp);
+    const int row0 = work.key0 + staging.row0;
+    write_in_fp32(dV.head(work.b, work.group), row0, dV_of_warp);
+    write_in_fp32(dK.head(work.b, work.group), row0, dK_of_warp);
   }
 };
 

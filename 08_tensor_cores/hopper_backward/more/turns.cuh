@@ -1,45 +1,25 @@
-// 08 Tensor cores, Hopper backward: blocks that take turns at a tile of dQ: the kernel of
-// ordered.cuh and divided.cuh, which say where dK and dV go.
+// 08 Tensor cores, Hopper backward: `lead` with blocks that take turns at a tile of dQ: the kernel
+// of ordered.cuh and divided.cuh, which say where dK and dV go.
 #pragma once
 
-#include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
-#include "08_tensor_cores/hopper_backward/shapes.hpp"
+#include "08_tensor_cores/hopper_backward/more/lead_by_rule.cuh"
 #include "08_tensor_cores/parts/produce.cuh"
-#include "08_tensor_cores/parts/share_of_dQ.cuh"
 
 namespace flash::tensor_cores {
 namespace {
 
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_>
-struct TurnShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
-  static constexpr int STAGES = 2, DS_STAGES = 2,
-                       DQ_STAGES = 2;  // of the rings of Q and dO; tiles of dS; of the ring of dQ
-  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
-                       THREADS = CONSUMER_THREADS + WARPGROUP;
-  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one
-  // consumer all may have 255.
-  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
-  static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+/// LeadShape with two adders. At Width 128 both warpgroups make dQ: one alone stored it so late that
+/// the blocks behind it waited (0.97 of the time before, against 1.00).
+template <int Width, int Br, int Bc>
+using LeadInTurns = LeadShape<Width, Br, Bc, /*DQStages=*/2, Width == 128 && Bc == 128 ? 2 : 1>;
+
+template <int Width, int Br, int Bc>
+struct TurnShape : LeadInTurns<Width, Br, Bc> {
   template <class T>
-  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
-    alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
-    Mbarrier full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
+  struct Shared : LeadInTurns<Width, Br, Bc>::template Shared<T> {
     int ticket;  // index of the block's work
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
-  static constexpr int MIN_SM = 90;
-
-  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
-                    Width % 16 == 0,
-                "whole products");
-  static_assert(!MOVES_REGISTERS ||
-                registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
-  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
-  static_assert(DS_STAGES == STAGES && DQ_STAGES == STAGES,
-                "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
 /// A block's work. Order: the last tile of queries first, and at each tile all heads of the group.
@@ -61,8 +41,6 @@ struct OrderedWork : KeyWork<Shape> {
                           : QueryTile{end - p.group_size(), at.query0 - Shape::Br};
   }
 };
-
-constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 belongs to __syncthreads()
 
 /// Waits until tiles of keys 0 .. key_tile - 1 have been added. Their blocks have smaller tickets:
 /// they run already.
@@ -113,106 +91,15 @@ __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
   }
 }
 
-/// A consumer warpgroup: its rows of a tile of K and V. `out` takes dK and dV.
-template <class T, class Shape, class Out>
-__device__ void consume(Shared<T, Shape>& shared, const ScoreRule& rule,
-                        const BackwardTensors<T>& all, const OrderedWork<Shape>& work,
-                        const Out& out) {
-  const Problem& problem = rule.problem;
-  const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K.below(warpgroup() * WARPGROUP_ROWS),
-             V_rows = shared.V.below(warpgroup() * WARPGROUP_ROWS);
-  const ShareOfDQ<Shape> dQ_share;
-  Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
-
-  // Read after write: K and V have landed.
-  wait_full(shared.full_K, 0);
-  wait_full(shared.full_V, 0);
-  PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(problem, at), state.next()) {
-    const int stage = state.stage(), parity = state.parity();
-    auto &Q = shared.Q[stage], &dO = shared.dO[stage];
-    auto& dSt_smem = shared.dSt[stage];
-
-    // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
-    Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
-    // Read after write: Q_i and L_i have landed.
-    wait_full(shared.full_Q[stage], parity);
-    // Write after read: P^T of the previous tile, in the same registers, has been packed.
-    wgmma_fence();
-    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
-    wgmma_commit();
-    // Read after write: dO_i and D_i have landed.
-    wait_full(shared.full_dO[stage], parity);
-    // Write after read: dS^T of the previous tile, in the same registers, has been packed.
-    wgmma_fence();
-    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
-    wgmma_commit();
-    // Read after write: S^T is complete, dP^T may not be.
-    wgmma_wait<1>(registers(St));
-    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    recompute_P(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
-    auto& Pt = St;  // in the same registers
-
-    // 2. dS^T, for all warps.
-    // Read after write: dP^T is complete.
-    wgmma_wait<0>(registers(dPt));
-    const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
-    softmax_backward(dPt, Pt, shared.stats(stage));
-    auto& dSt = dPt;
-    const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
-    store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
-
-    // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
-    // Read after write: P^T has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
-    wgmma_commit();
-    // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
-    // through the async proxy.
-    fence_proxy_async();
-    // Read after write: all consumers have stored dS^T. Write after read: no warp still reads the
-    // other tile of dS^T, which the next iteration stores.
-    named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
-    Accumulators<1, dQ_share.COLS / 8> dQ;
-    // Write after read: the previous dQ, in the same registers, has been stored.
-    wgmma_fence();
-    dQ_share.template issue<T>(dQ, dSt_smem, shared.K);  // (8.16)
-    wgmma_commit();
-    // Read after write: dS^T has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
-    wgmma_commit();
-    // Read after write: dV and dQ are complete, dK may not be.
-    wgmma_wait<1>(registers(dV), registers(dQ));
-    // Write after read: the TMA has read the dQ of two tiles ago.
-    wait_empty(shared.empty_dQ[stage], parity);
-    dQ_share.store(shared.dQ[stage], dQ);
-    // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
-    fence_proxy_async();
-    commit(shared.full_dQ[stage]);
-    // Write after read: this warp's products have read the tiles.
-    wgmma_wait<0>(registers(dK));
-    release(shared.empty[stage]);
-  }
-  dK.each([&](float& x, int) { x *= problem.scale; });
-  out.write(shared, all, work, warp_row, dK, dV);
-}
-
 /// `out` says which K and V a block loads, and where its dK and dV go: for `ordered` WholeGroup.
-template <class T, class Shape, class Out>
+template <class T, class Shape, class Rule, class Out>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps,
-                    BackwardTensors<T> all, Tensor<float> dQ_accum, Tensor<int> counter,
-                    Tensor<int> turns, int heads_at_once, Out out) {
+    backward_in_turns(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all,
+                      Tensor<float> dQ_accum, Tensor<int> counter, Tensor<int> turns,
+                      int heads_at_once, Out out) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   auto& shared = shared_of_block<T, Shape>();
   if (threadIdx.x == 0) {
-    // Before initialize(), whose fence publishes these mbarriers too.
-    for (Mbarrier& full : shared.full_dQ) init_for_warps(full, Shape::CONSUMERS * 4);
-    for (Mbarrier& empty : shared.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by the adder
     shared.initialize();
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
@@ -225,20 +112,23 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   __syncthreads();
   const int work_id = __shfl_sync(ALL_LANES, shared.ticket, 0);
   OrderedWork<Shape> work(rule.problem, heads_at_once, work_id);
-  work.kv_head = out.kv_head(work.group);
 
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: producer; 1, 2: adders
     if (role > 2 || !elect_one()) return;
     if (role == 0) {
+      work.kv_head = out.kv_head(work.group);
       produce<T, Shape>(shared, maps, rule.problem, all.L_and_D, work);
     } else {
       add_dQ<T>(shared, rule.problem, dQ_accum, turns, work, role - 1);
     }
-  } else {
-    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume<T>(shared, rule, all, work, out);
+  } else if (warpgroup() == 0) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
+    consume</*First=*/true, T, Shape>(shared, rule, all, work, out);
+  } else if constexpr (Shape::CONSUMERS > 1) {
+    setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
+    consume</*First=*/false, T, Shape>(shared, rule, all, work, out);
   }
 }
 
@@ -267,22 +157,28 @@ int heads_in_turns(const Attention& a, const Problem& p, int tiles) {
   return std::max(two_waves, heads_in_L2(p.B * p.Hkv, bytes));
 }
 
-/// Starts the kernels up to dQ_accum. The rule's problem is the one that blocks see.
+/// Starts the kernels up to dQ_accum. p: the problem as blocks see it. A plain problem gets the
+/// shorter loop of the ladder's steps.
 template <class T, class Shape, class Out>
-void start_turns(const char* name, const Attention& a, const ScoreRule& rule, const Out& out) {
-  const Problem& p = rule.problem;
+void start_turns(const char* name, const Attention& a, const Problem& p, const Out& out) {
   const TensorRef& dQ_accum = a.workspace("dQ_accum");
-  const BackwardMaps maps = backward_maps<Shape>(a);
   // No block stores dQ of queries that see no key: clear it here.
-  const BackwardTensors<T> all =
-      prepare<T, Shape::Width>(a, p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr);
+  const TensorRef* const cleared = p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr;
   const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-  launch(name,
-         {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
-          Shape::SHARED_ELEMENTS * sizeof(T)},
-         backward_kernel<T, Shape, Out>, rule, maps, all, view<float>(dQ_accum),
-         view<int>(a.workspace("counter")), view<int>(a.workspace("turns")),
-         heads_in_turns<Shape>(a, p, tiles), out);
+  const auto start_by = [&]<class Rule>(Rule rule, const BackwardTensors<T>& all) {
+    rule.problem = p;
+    launch(name,
+           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
+            Shape::SHARED_ELEMENTS * sizeof(T)},
+           backward_in_turns<T, Shape, Rule, Out>, rule, backward_maps<Shape>(a), all,
+           view<float>(dQ_accum), view<int>(a.workspace("counter")),
+           view<int>(a.workspace("turns")), heads_in_turns<Shape>(a, p, tiles), out);
+  };
+  if ((features_of(a.problem) & ~plain_problem) == Features::none) {
+    start_by(PlainRule{}, prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, cleared));
+  } else {
+    start_by(score_rule(a), prepare<T, Shape::Width>(a, cleared));
+  }
 }
 
 }  // namespace
