@@ -10,8 +10,8 @@
 // products.cuh, which also explains the names.
 //
 // HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk], 8 Nq Nk bytes per head.
-// exp() overflows once a score exceeds 88.7, and loses rows whose scores are all below -104;
-// chapter 02 fixes both.
+// exp() overflows once a score exceeds 88.7. A row whose scores are all below -88 makes 1 / l
+// overflow, and from -104 on is lost. Chapter 02 fixes all of it.
 #pragma once
 
 #include "01_naive/backward.cuh"

@@ -17,7 +17,7 @@
 //
 // Registers of a thread: its row of Q and of o, m, l.
 // Elements that threads read and write, per head. A warp's 32 threads read the same key in one
-// access, so HBM sees at most a 32nd of K and V. n: pairs of a query and a key that it sees (Nq Nk
+// access, so HBM sees about a 32nd of K and V. n: pairs of a query and a key that it sees (Nq Nk
 // if not causal)
 //   read     Q: Nq d     K, V: n d each
 //   written  O: Nq d     L: Nq

@@ -30,7 +30,7 @@
 //
 // Map of this folder: after ../backward and ../hopper_forward, steps 1 to 5 in their order; 5 is
 // the fastest. shapes.hpp has their tile sizes. In more/, general is step 4 for biases and any
-// scale, options for windows, softcaps and sequences, ordered is step 3 by turns, divided is
+// scale, options for windows, softcaps and sequences, ordered is step 4 by turns, divided is
 // ordered for few blocks, relay is for wide heads. In ../parts
 //   panels_backward.cuh   first: a block's KeyWork, shared memory and loads; P
 //   share_of_dQ.cuh       steps 1 to 3: dQ by all warpgroups; whole_dQ.cuh: from 4 on, by one

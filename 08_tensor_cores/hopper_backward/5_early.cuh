@@ -88,8 +88,8 @@ __device__ void produce_early(Shared<T, Shape>& shared, const BackwardMaps& maps
        ++iteration, at = work.after(problem, at), state.next()) {
     const int stage = state.stage();
     if (iteration == 0) {
-      // Read after write: prepare_kernel has written L and D. Write after write: it has cleared
-      // dQ_accum, since no tile of dQ is made before L and D have landed.
+      // Read after write: L and D of prepare_kernel are visible to this grid, the TMA included.
+      // Write after write: it has cleared dQ_accum: no dQ is made before L and D have landed.
       griddepcontrol_wait();
     } else {
       // Write after read: no consumer still reads the previous tiles.

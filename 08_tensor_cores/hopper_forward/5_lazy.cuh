@@ -90,8 +90,8 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
 template <class Shape>
 struct LazySoftmax {
   using Scores = Accumulators<1, Shape::KEY_FRAGMENTS>;
-  // Variables of consume(): as members nvcc would keep them in memory for so long that the mask of
-  // each element becomes a branch.
+  // References to variables of consume(): with m and l as members nvcc turns the mask of each
+  // element into a branch.
   Rows<2>& m;
   Rows<2>& l;
   const Problem& problem;

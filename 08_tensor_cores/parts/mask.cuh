@@ -1,4 +1,4 @@
-// 08 Tensor cores: the mask of a warp's scores, for all kernels but those of Hopper backward.
+// 08 Tensor cores: the mask of a warp's scores, for the steps but those of Hopper backward.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"

@@ -1,4 +1,5 @@
-// 08 Tensor cores, Hopper backward, steps 1 to 3: dQ, of which each warpgroup multiplies a share.
+// 08 Tensor cores, Hopper backward, steps 1 to 3, and turns.cuh in more/: dQ, of which each
+// warpgroup multiplies a share.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -45,7 +46,7 @@ struct ShareOfDQ {
       atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
-  /// In `bulk`: stores to shared memory, in the layout of dQ_accum.
+  /// From `bulk` on: stores to shared memory, in the layout of dQ_accum.
   __device__ void store(float (&tile)[Shape::Br * Shape::Width],
                         const Accumulators<1, COLS / 8>& dQ) const {
     const SharedMatrix<float> dQ_smem{tile, 1, Shape::Br * Shape::Width, Shape::Br * Shape::Width};

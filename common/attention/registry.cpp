@@ -65,7 +65,9 @@ std::string who_takes(const Variant& variant, const FullProblem& p, Pass pass, B
   const bool other_dtype = std::ranges::find(variant.dtypes, p.dtype) == variant.dtypes.end();
   if (other_dtype) return p.dtype == Dtype::fp32 ? "; stage 07 takes fp32" : "; stage 08 takes fp16 and bf16";
   if (p.d > variant.max_head_dim) return "; stage 08 takes head dimensions up to 256, in fp16 and bf16";
-  return (features_of(p) & ~variant.takes) != Features::none ? "; stages 01, 06 and 07 take it in fp32" : "";
+  Features beyond = features_of(p) & ~variant.takes;
+  for (const Variant& v : variants(backend)) beyond = beyond & ~v.takes;  // what this stage takes by itself is refused together
+  return beyond != Features::none ? "; stages 01, 06 and 07 take it in fp32" : "";
 }
 
 /// The one that runs where nobody names one; null: none can.

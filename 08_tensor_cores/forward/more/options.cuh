@@ -6,7 +6,7 @@
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 8, whose tiles and order it has:
+// New since step 8, whose order it has:
 // - The rule of the scores is a parameter of the kernel. OptionsRule adds a bias to scaled scores,
 //   caps them, and hides what is outside the window.
 // - A window begins at first_key(), so the tiles before it are never loaded. A warp skips tiles

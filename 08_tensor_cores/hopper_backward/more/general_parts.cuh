@@ -1,5 +1,5 @@
-// 08 Tensor cores, Hopper backward: what the kernels of this folder need for every bias and scale:
-// the rule of the scores, P by the large-L rule, and their Variant.
+// 08 Tensor cores, Hopper backward: what the kernels of this folder include for every bias and
+// scale, and their Variant.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"

@@ -1,7 +1,7 @@
 // 08 Tensor cores, Hopper backward: step 4, `lead`, by a rule of the scores: the consumers of
-// turns.cuh, and the kernel of general.cuh and options.cuh, which choose the rule. A deterministic pass takes turns: the kernel
-// is launched `turns` times, each time for every turns-th tile of keys, so that in one launch a row
-// of dQ gets one addition.
+// turns.cuh, and the kernel of general.cuh and options.cuh, which choose the rule. For a
+// deterministic pass it is launched `turns` times, each time for every turns-th tile of keys, so
+// that in one launch a row of dQ gets one addition.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/lead_parts.cuh"
@@ -109,6 +109,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
       if (problem.softcap != 0.0f) slopes.multiply_into(dSt);
     }
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
+    // Write after read: of the slopes, which each lane has read where it stores. ldmatrix and
+    // stmatrix take all lanes together.
     store_operand(dSt_rows, dSt_reg);
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
     // through the async proxy.

@@ -20,9 +20,8 @@ struct BackwardShape {
   static constexpr int SUM_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
   template <class T>
   struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
-    alignas(16) unsigned Pt_elements[STAGES]
-                                    [Br / 16 * 4 *
-                                     WARPGROUP];  // P^T: four registers per 16 queries and thread
+    // P^T: four registers per 16 queries and thread.
+    alignas(16) unsigned Pt_elements[STAGES][Br / 16 * 4 * WARPGROUP];
     __device__ SharedMatrix<unsigned> Pt(int stage) {
       return {Pt_elements[stage], Br / 16, 4 * WARPGROUP, 4 * WARPGROUP};
     }

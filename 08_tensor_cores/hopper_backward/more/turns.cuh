@@ -8,8 +8,8 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// LeadShape with two adders. At Width 128 both warpgroups make dQ: one alone stored it so late that
-/// the blocks behind it waited (0.97 of the time before, against 1.00).
+/// LeadShape with two adders. At Width 128 both warpgroups make dQ: one alone stores it so late
+/// that the blocks behind it wait, 3 % of the time (H200).
 template <int Width, int Br, int Bc>
 using LeadInTurns = LeadShape<Width, Br, Bc, /*DQStages=*/2, Width == 128 && Bc == 128 ? 2 : 1>;
 
