@@ -187,6 +187,19 @@ TEST_CASE("zoo: races are found by watching, whatever the result is") {
   set_options({});
 }
 
+TEST_CASE("zoo: a race says which threads, which lines and which memory") {
+  reset_findings();
+  run_race_case({"missing_barrier", true});
+  set_options({});
+  REQUIRE(!findings().races.empty());
+  CHECK(findings().races.front().rule() == RuleId::race);
+  const std::string text = sentence(findings().races.front());
+  CAPTURE(text);
+  CHECK(has(text, {"common/machine/test/zoo_race.cpp:", " writes and common/machine/test/zoo_race.cpp:",
+                   " reads the same shared memory, threads (", ",0,0) and (",
+                   " of block (0,0,0), with no barrier between them (kernel missing_barrier)"}));
+}
+
 TEST_CASE("zoo: a race in a helper says who called it") {
   std::vector<float> out(32);
   reset_findings();
