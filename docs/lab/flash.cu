@@ -77,22 +77,28 @@ __global__ void flash_attention(int n, const float* q, const float* k, const flo
 
 int main() {
   float *s, *large, *v, *q, *out;
-  for (float** array : {&s, &large, &v, &q, &out}) cudaMallocManaged(array, 8 * sizeof(float));
+  for (float** array : {&s, &large, &v, &q}) cudaMallocManaged(array, 16 * sizeof(float));
+  cudaMallocManaged(&out, SIZE * sizeof(float));
   const float scores[] = {1, 2, 4, 0, 3, 1, 0, 2};  // of the running example, and four more
-  for (int i = 0; i < 8; ++i) s[i] = scores[i], large[i] = 96 + s[i], v[i] = 10 * i, q[i] = 1 - i;
-  clear(out, 8);
-  safe<<<1, 1>>>(4, large, out);
-  judge("1 of 5, safe", out, {1.2034f}, "YOUR LINE 1: l becomes the sum of all weights, relative to m");
-  out[0] = 1;
-  online<<<1, 1>>>(4, s, out);
-  judge("2 of 5, online", out, {1, 1.3679f, 1.1851f, 1.2034f}, "YOUR LINE 2: l, relative to old, becomes relative to m");
-  out[0] = 0;
-  output<<<1, 1>>>(4, s, v, out);
-  judge("3 of 5, output", out, {0, 7.3106f, 18.0178f, 18.2002f}, "YOUR LINE 3: o becomes relative to m, plus the term of j");
-  merge<<<1, 2>>>(s, out);
-  judge("4 of 5, merge", out, {1.2034f, 1.2034f}, "YOUR LINE 4: l becomes the sum for all four keys, relative to all_m");
-  flash_attention<<<1, 4>>>(8, q, s, v, out);
-  judge("5 of 5, flash", out, {27.9925f, 35, 39.5438f, 42.5684f}, "YOUR LINE 5: no tile is overwritten while others read it");
+  fill = [&] {
+    for (int i = 0; i < 16; ++i) {
+      const float more = run * (0.75f - 0.375f * (i % 5));
+      s[i] = scores[i % 8] + more, large[i] = 96 - 2 * run + s[i], v[i] = 10 * i + more, q[i] = 1 - i + more;
+    }
+  };
+  judge("1 of 5, safe", out, {1.203438f}, {1.594072f}, "YOUR LINE 1: l becomes the sum of all weights, relative to m",
+        [&] { safe<<<1, 1>>>(4 + 2 * run, large, out); });
+  judge("2 of 5, online", out, {UNWRITTEN, 1.367879f, 1.185122f, 1.203438f},
+        {UNWRITTEN, 1.535261f, 1.302311f, 1.314899f, 1.488673f, 1.594072f},
+        "YOUR LINE 2: l, relative to old, becomes relative to m", [&] { online<<<1, 1>>>(4 + 2 * run, s, out); });
+  judge("3 of 5, output", out, {UNWRITTEN, 7.310586f, 18.01785f, 18.20021f},
+        {UNWRITTEN, 7.019291f, 16.98673f, 17.10773f, 19.69241f, 21.74592f},
+        "YOUR LINE 3: o becomes relative to m, plus the term of j", [&] { output<<<1, 1>>>(4 + 2 * run, s, v, out); });
+  judge("4 of 5, merge", out, {1.203438f, 1.203438f}, {1.314899f, 1.314899f},
+        "YOUR LINE 4: l becomes the sum for all four keys, relative to all_m", [&] { merge<<<1, 2>>>(s, out); });
+  judge("5 of 5, flash", out, {27.99245f, 35, 39.54377f, 42.56837f}, {84.58802f, 73.49068f, 88.86289f, 104.9219f},
+        "YOUR LINE 5: no tile is overwritten while others read it",
+        [&] { flash_attention<<<1, 4>>>(8 + 8 * run, q, s, v, out); });
   std::printf(
       "All five are right: that is FlashAttention. Next: press n, or docs/course/course.py watch mine 03_online_sum:\n"
       "more of a kernel, judged at each save. Or read docs/chapters/00_introduction.md\n");

@@ -15,8 +15,6 @@ using namespace flash::fragment;
 
 constexpr int WIDTHS[] = {32, 64, 96, 128, 256};
 
-// ---- who holds what ----------------------------------------------------------------------------------------------------------------
-
 /// Prints a matrix of [rows, cols] cells, each "lane:register" of what find(lane, reg) says is its place.
 template <class Find>
 void print_holders(const char* title, const char* row_name, const char* name, int rows, int cols, int registers, Find find) {
@@ -57,8 +55,6 @@ void print_fragments() {
   print_holders("ldmatrix.trans: a line is two rows (0,1), ...", "pair", "r", 4, 8, 1, trans);
 }
 
-// ---- checked by the instructions ---------------------------------------------------------------------------------------------------
-
 unsigned half_bits(int value) { return __half_as_ushort(__float2half_rn(static_cast<float>(value))); }
 
 /// D = A B with A [16, 16] and B^T [8, 16] in shared memory, both by ldmatrix.
@@ -93,8 +89,6 @@ void check_product(Claims& claims) {
     }
   }
 }
-
-// ---- the bank map ------------------------------------------------------------------------------------------------------------------
 
 enum class Place { plain, padded, swizzled };
 
@@ -141,8 +135,6 @@ void print_banks(Claims& claims, int width) {
   }
   std::printf("\n");
 }
-
-// ---- for the pictures --------------------------------------------------------------------------------------------------------------
 
 template <class Function>
 void print_json(const char* name, int rows, int cols, Function function) {

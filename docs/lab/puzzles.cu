@@ -9,9 +9,9 @@ __global__ void twice(const float* a, float* out) {
   // YOUR LINE 1
 }
 
-// 2. Three blocks of four threads double ten numbers. The last two threads have none: they must not touch a or out.
+// 2. Three blocks of four threads double n numbers. The last threads have none: they must not touch a or out.
 __global__ void guard(int n, const float* a, float* out) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;  // 0 to 11, and n is 10
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;  // 0 to 11; n is 10 at first, then 9
   // YOUR LINE 2
   out[i] = 2 * a[i];
 }
@@ -49,19 +49,21 @@ __global__ void attention(const float* s, const float* v, float* out) {
 
 int main() {
   float *a, *v, *out;
-  for (float** array : {&a, &v, &out}) cudaMallocManaged(array, 10 * sizeof(float));
+  for (float** array : {&a, &v, &out}) cudaMallocManaged(array, SIZE * sizeof(float));
   const float numbers[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
-  for (int i = 0; i < 10; ++i) a[i] = numbers[i], v[i] = 10 * i;
-  clear(out, 10);
-  twice<<<1, 8>>>(a, out);
-  judge("1 of 5, twice", out, {6, 2, 8, 2, 10, 18, 4, 12}, "YOUR LINE 1: thread i doubles its own element of a");
-  guard<<<3, 4>>>(10, a, out);
-  judge("2 of 5, guard", out, {6, 2, 8, 2, 10, 18, 4, 12, 10, 6}, "YOUR LINE 2: of 12 threads, the last two touch nothing");
-  barrier<<<1, 8>>>(a, out);
-  judge("3 of 5, barrier", out, {1, 4, 1, 5, 9, 2, 6, 3}, "YOUR LINE 3: no thread reads before all have written");
-  total<<<1, 8>>>(a, out);
-  judge("4 of 5, sum", out, {31, 31, 31, 31, 31, 31, 31, 31}, "YOUR LINE 4: x becomes the sum of the x of all threads");
-  attention<<<1, 8>>>(a, v, out);
-  judge("5 of 5, attention", out, std::vector<float>(8, 50.4407f), "YOUR LINE 5: o is the mean of v, weighted by exp(s)");
+  fill = [&] {
+    for (int i = 0; i < SIZE; ++i) a[i] = numbers[i] + run * (1.375f - 0.75f * i), v[i] = 10 * i + run * 0.5f;
+  };
+  judge("1 of 5, twice", out, {6, 2, 8, 2, 10, 18, 4, 12}, {8.75f, 3.25f, 7.75f, 0.25f, 6.75f, 13.25f, -2.25f, 4.25f},
+        "YOUR LINE 1: thread i doubles its own element of a", [&] { twice<<<1, 8>>>(a, out); });
+  judge("2 of 5, guard", out, {6, 2, 8, 2, 10, 18, 4, 12, 10, 6},
+        {8.75f, 3.25f, 7.75f, 0.25f, 6.75f, 13.25f, -2.25f, 4.25f, 0.75f},
+        "YOUR LINE 2: of 12 threads, those without a number touch nothing", [&] { guard<<<3, 4>>>(10 - run, a, out); });
+  judge("3 of 5, barrier", out, {1, 4, 1, 5, 9, 2, 6, 3}, {1.625f, 3.875f, 0.125f, 3.375f, 6.625f, -1.125f, 2.125f, 4.375f},
+        "YOUR LINE 3: no thread reads before all have written", [&] { barrier<<<1, 8>>>(a, out); });
+  judge("4 of 5, sum", out, Numbers(8, 31), Numbers(8, 21), "YOUR LINE 4: x becomes the sum of the x of all threads",
+        [&] { total<<<1, 8>>>(a, out); });
+  judge("5 of 5, attention", out, Numbers(8, 50.44073f), Numbers(8, 44.27087f),
+        "YOUR LINE 5: o is the mean of v, weighted by exp(s)", [&] { attention<<<1, 8>>>(a, v, out); });
   std::printf("All five are right. Next: press n, or common/run --watch docs/lab/flash.cu: five lines to FlashAttention\n");
 }

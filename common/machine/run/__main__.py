@@ -197,7 +197,7 @@ EXPLAINED = (  # what a compiler says of a beginner's mistake, and what we say
     (r"storage size of '(\w+)' isn't known", r"how many elements has \1? A size is missing, or 'extern' before __shared__"),
     (r"did you mean '(?:std::)?print'", "did you mean 'printf'"),
     (r"; did you mean 'std::__.*", ""),
-    (r"'(UNWRITTEN|judge|clear)' was not declared.*", r'the line #include "judge.hpp", which declares \1, is missing'),
+    (r"'(UNWRITTEN|judge|fill)' was not declared.*", r'the line #include "judge.hpp", which declares \1, is missing'),
 )  # fmt: skip
 OUTSIDE = r"'.*' does not name a type|expected (unqualified-id|declaration) before"
 WORDS = "if else for while return int float bool void true false __syncthreads __shared__ threadIdx blockIdx blockDim __shfl_xor_sync"
@@ -336,6 +336,8 @@ def judged(options):
         try:
             return run(options, pathlib.Path(folder).resolve())
         except (Stop, rewrite.Unsupported, FileNotFoundError) as stop:
+            if isinstance(stop, FileNotFoundError):  # deleted since the last look, as by an editor
+                stop = Stop(f"{stop.filename} is gone; put it back")
             said, where = (json.dumps({"exit": 2, "error": str(stop)}), sys.stdout) if options.json else (stop, sys.stderr)
             print(said, file=where)
             return 2
@@ -346,6 +348,16 @@ def stamps(files):
     return [os.stat(file).st_mtime_ns for file in files] if all(map(os.path.exists, files)) else None
 
 
+PART = re.compile(r'(?m)^(?=// (?:\d\. |----)|  judge\("|}\s*\Z)')  # of a file of puzzles: a kernel, main(), its calls, its end
+
+
+def given_out(file):
+    """The file as git has it, which sh asks, since there may be no git; "" if it has none."""
+    file = pathlib.Path(file).resolve()
+    git = subprocess.run(["sh", "-c", 'git show "HEAD:./$0"', file.name], cwd=file.parent, capture_output=True, text=True, errors="replace")
+    return git.stdout
+
+
 class Watch:
     """Judges again at each save. Saves and keys count while a program runs, too."""
 
@@ -354,6 +366,7 @@ class Watch:
         self.right, self.hints = None, Counter()  # puzzles that are right, hints per puzzle
         self.then = ""  # a command to run in place of this one
         self.gone, self.asked = 0, ""  # since when a file is missing; the puzzle that the next b begins anew
+        self.given = given_out(options.files[0])
         options.listener = self
 
     def text(self):
@@ -361,13 +374,19 @@ class Watch:
         return file.read_text(errors="replace") if file.is_file() else ""
 
     def puzzles(self):
-        return re.findall(r'\bjudge\("(.+?)"', self.text())
+        """Their names. A file that has lost some of them, as by a slip in the editor, keeps those that git has."""
+        return max((re.findall(r'\bjudge\("(.+?)"', text) for text in (self.text(), self.given)), key=len)
+
+    def whole(self):
+        """Has the file all the parts that were given out?"""
+        return not self.given or len(PART.findall(self.text())) == len(PART.findall(self.given))
 
     def puzzle(self):
         """The first that is not right, by its name; "" if there is none."""
         if self.right is None and (line := re.search(r"// YOUR LINE (\d)", self.text())):  # nothing has compiled so far
             return dict(enumerate(self.puzzles(), 1)).get(int(line[1]), "")
-        return next((name for name in self.puzzles() if name not in (self.right or [])), "")
+        left = [name for name in self.puzzles() if name not in (self.right or [])]
+        return (left or ([] if self.whole() else self.puzzles()) or [""])[0]
 
     def following(self):
         """The file, or else the command, that this one calls next; "" if there is none."""
@@ -378,23 +397,25 @@ class Watch:
 
     def offered(self):
         forward = {"n": f"next, {self.following()}"} if self.following() else {}
-        forward = {"h": "hint", "b": "begin this kernel anew"} if self.puzzle() else forward
+        forward = (
+            {"h": "hint", "b": "begin this kernel anew" if self.whole() else "bring the whole file back"} if self.puzzle() else forward
+        )
         return {**forward, "r": "run again", "q": "quit"}
 
     def begin_anew(self):
-        """Puts the puzzle back as git has it, which sh asks, since there may be no git; the file is kept beside. The first b only asks."""
+        """Puts the puzzle back as git has it, or a file that is no longer whole; the file is kept beside. The first b only asks."""
         name, file = self.puzzle(), pathlib.Path(self.options.files[0])
-        at = self.puzzles().index(name) + 1
-        git = subprocess.run(["sh", "-c", 'git show "HEAD:./$0"', file.name], cwd=file.resolve().parent, capture_output=True, text=True)
-        parts, given = (re.split(r"(?m)^(?=// (?:\d\. |----))", text) for text in (self.text(), git.stdout))
-        if len(parts) != len(given) or "YOUR LINE" not in given[at]:
-            say(f"git does not know how {name} began")
-        elif self.asked != name:
-            print(f"  Press b again to put {name} back as it was given out; your file is kept beside, as {file.name}.TIME", flush=True)
-            self.asked = name
+        at, parts, given = self.puzzles().index(name) + 1, PART.split(self.text()), PART.split(self.given)
+        what = name if self.whole() else f"the whole of {file.name}"
+        if len(given) <= at or "YOUR LINE" not in given[at]:
+            say(f"b needs git, which has no {file.name} as it was given out")
+        elif self.asked != what:
+            print(f"  Press b again to put {what} back as it was given out; your file is kept beside, as {file.name}.TIME", flush=True)
+            self.asked = what
         else:
-            shutil.copy(file, f"{file}.{time.strftime('%H%M%S')}")
-            file.write_text("".join([*parts[:at], given[at], *parts[at + 1 :]]))
+            if file.is_file():
+                shutil.copy(file, f"{file}.{time.strftime('%H%M%S')}")
+            file.write_text("".join([*parts[:at], given[at], *parts[at + 1 :]]) if self.whole() else self.given)
 
     def hint(self):
         name, hints = self.puzzle(), pathlib.Path(self.options.files[0]).with_name("hints.txt")
@@ -452,6 +473,7 @@ class Watch:
             self.then = self.following()
         elif self.key == "n":
             options.files, self.right = [str(pathlib.Path(options.files[0]).with_name(self.following()))], None
+            self.given = given_out(options.files[0])
         print("\033[2J\033[H" if sys.stdout.isatty() and self.key != "q" else "", end="", flush=True)  # a clear screen
         return code, self.key != "q" and not self.then
 

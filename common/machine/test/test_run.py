@@ -279,6 +279,11 @@ STEPS = [  # a key or the lines of puzzles.cu that are saved, and what is said t
     ("b", "3 of 5, barrier: .*not yet.*quit"),
     ("r", "3 of 5, barrier: .*not yet.*quit"),
     ("rename", "puzzles.cu is gone"),
+    ("r", r"puzzles.cu is gone[^\n]*\n.*b.* whole file.*quit"),
+    ("empty", "no main.*h.* hint.*b.* whole file.*quit"),
+    ("b", "Press b again to put the whole"),
+    ("b", "1 of 5, twice: .*not yet.*quit"),
+    ("halve", "never closed.*h.* hint.*b.* whole file.*quit"),
     (ANSWERS, "n.* next, flash.cu.*quit"),
     ("n", "1 of 5, safe.* hint .*quit"),
 ]
@@ -286,16 +291,33 @@ STEPS = [  # a key or the lines of puzzles.cu that are saved, and what is said t
 
 class Watch(unittest.TestCase):
     def test_keys_and_saves_count_while_a_program_runs(self):
-        for steps in ([*STEPS, ("q", "")], [ENDLESS, ("\x03", "")]):
+        for steps in ([*STEPS, ("q", "")], [ENDLESS, ("b", "b needs git"), ("\x03", "")]):
             with tempfile.TemporaryDirectory() as folder:
                 for file in ("puzzles.cu", "flash.cu", "judge.hpp", "hints.txt"):
                     shutil.copy(LAB / file, folder)
-                subprocess.run(
-                    "git init -q && git add . && git -c user.name=a -c user.email=b commit -qm c", shell=True, check=True, cwd=folder
-                )
+                git = "git init -q && git add . && git -c user.name=a -c user.email=b commit -qm c"
+                subprocess.run(git if len(steps) > 3 else ":", shell=True, check=True, cwd=folder)
                 self.drive(pathlib.Path(folder, "puzzles.cu"), steps)
                 kept = [file.read_text() for file in pathlib.Path(folder).glob("*.cu.*[0-9]")]
-                self.assertEqual("out[i] *= 2;" in "".join(kept), len(steps) > 2)
+                self.assertEqual("out[i] *= 2;" in "".join(kept), len(steps) > 3)
+
+    def test_a_line_that_is_right_for_some_numbers_only_is_refused(self):
+        for file, number, line in (
+            ("puzzles", 1, "out[i] = 2 * (int)a[i];"),
+            ("puzzles", 1, "out[i] = 2 * a[i]; if (i == 7) out[9] = 0;"),
+            ("puzzles", 2, "if (i >= 10) return;"),
+            ("puzzles", 5, "o = 50.44073f;"),
+            ("flash", 1, "l += expf(s[j] - 100);"),
+            ("flash", 5, "if (tile == 0) __syncthreads();"),
+        ):
+            lines = re.findall(r"\|\| (.*)", (LAB / "hints.txt").read_text())[5 * (file == "flash") :]
+            answers = iter([*lines[: number - 1], line, *lines[number:]])
+            with tempfile.TemporaryDirectory() as folder, self.subTest(line):
+                shutil.copy(LAB / "judge.hpp", folder)
+                tried = pathlib.Path(folder, "tried.cu")
+                text = (LAB / f"{file}.cu").read_text()
+                tried.write_text(re.sub(r"// YOUR LINE \d", lambda _, answers=answers: next(answers), text))
+                self.assertRegex(common_run(tried)[1], rf"(?m)^{number} of 5, \w+: (?!right$)")
 
     def drive(self, puzzles, steps):
         text = puzzles.read_text()
@@ -310,6 +332,8 @@ class Watch(unittest.TestCase):
             elif does == "rename":
                 self.assertRegex(puzzles.read_text(), r"(?s)>= n\) return;.*// YOUR LINE 3")
                 puzzles.rename(f"{puzzles}.away")
+            elif does in ("empty", "halve"):
+                puzzles.write_text(text[: len(text) * 3 // 4] if does == "halve" else "")
             else:
                 os.write(terminal, does.encode())
             while wanted and not re.search(wanted, said, re.S):
