@@ -10,6 +10,7 @@ the libraries of the stages; use(FOLDER) says where they are, if not in build-bi
 
 import contextlib
 import ctypes
+import difflib
 import functools
 import inspect
 import numbers
@@ -179,6 +180,7 @@ def _check(q, k, v, bias, fake=False):
     d, d_v = k.shape[3], v.shape[3]
     _require(q.shape[0] == k.shape[0] and q.shape[3] == d, f"{shapes}; B and d have to be alike")
     _require(k.shape[:3] == v.shape[:3], f"{shapes}; k and v have to be alike")
+    _require(k.shape[1] < 2 or 0 not in (k.stride(1), v.stride(1)), "heads repeat, as by expand(); pass fewer heads in k and v")
     wider = f"v to d = {d}, and use O[..., :{d_v}]" if d_v < d else f"q and k to d = {d_v}, with scale={d}**-0.5"
     _require(d == d_v, f"v has d = {d_v}, and k has {d}; instead pad {wider}")
     most = 128 if q.dtype == torch.float32 else 256
@@ -199,10 +201,8 @@ def _with(options, ends, q, k):
     if ends is not None:
         (a, c) = ends.tolist()
         _require(a[0] == c[0] == 0 and a == sorted(a) and c == sorted(c), "cu_seqlens begin with 0 and never fall")
-        _require(
-            (a[-1], c[-1]) == (q.shape[2], k.shape[2]),
-            f"cu_seqlens end at {a[-1]} and {c[-1]}; allowed: {q.shape[2]} and {k.shape[2]}, as q and k do",
-        )
+        fit = (a[-1], c[-1]) == (q.shape[2], k.shape[2])
+        _require(fit, f"cu_seqlens end at {a[-1]} and {c[-1]}; allowed: {q.shape[2]} and {k.shape[2]}, as q and k do")
         options += "\n--lengths=" + ",".join(f"{y - x}:{w - z}" for x, y, z, w in zip(a, a[1:], c, c[1:]))
     return options.strip()
 
@@ -383,9 +383,8 @@ def _seed(dropout_p, seed):
     if isinstance(seed, Tensor):
         _require(seed.numel() == 1, "a seed in a tensor is one whole number")
         return _numbers(seed, "seeds")
-    _require(
-        isinstance(seed, int) and seed is not True and 0 <= seed < 2**63, f"seed is {seed!r}; allowed: whole numbers from 0 to 2^63 - 1"
-    )
+    whole = isinstance(seed, int) and seed is not True and 0 <= seed < 2**63
+    _require(whole, f"seed is {seed!r}; allowed: whole numbers from 0 to 2^63 - 1")
     return torch.full((), seed, dtype=torch.int64, device="cpu")
 
 
@@ -438,14 +437,35 @@ def _bias(bias, q, k):
 
 
 _F = TypeVar("_F")  # so that type checkers see through the decorator
+_INSTEAD = {"attn_mask": "bias", "enable_gqa": "fewer heads in k and v"}  # of scaled_dot_product_attention
 
 
 def _shown(function: _F, *others) -> _F:
-    """help() shows all arguments of a function: no *args, and none that are ours."""
-    given = [x for x in inspect.signature(function).parameters.values() if x.kind is not x.VAR_POSITIONAL and x.name[0] != "_"]
+    """help() shows all arguments of a function: no *args, and none that are ours. It refuses other arguments under its own name."""
+    own = inspect.signature(function).parameters
+    given = [x for x in own.values() if x.kind is not x.VAR_POSITIONAL and x.name[0] != "_"]
     at = len(given) - (given[-1].kind is inspect.Parameter.VAR_KEYWORD)
-    function.__signature__ = inspect.Signature([*given[:at], *others, *given[at:]])
-    return function
+    shown = inspect.Signature([*given[:at], *others, *given[at:]])
+    places = [x.name for x in shown.parameters.values() if x.kind is x.POSITIONAL_OR_KEYWORD]
+    known = {*own, *shown.parameters}
+    if at < len(given):
+        renamed = {"scale", "window", "return_lse"} if "softmax_scale" in known else set()
+        known |= attention.__wrapped__.__kwdefaults__.keys() - renamed
+    public = sorted(x for x in known if len(x) > 1 and x[0] != "_")
+
+    @functools.wraps(function)
+    def checked(*args, **options):
+        for name in options:
+            if name not in known:
+                near = [_INSTEAD[name]] if name in _INSTEAD else [x for x in public if x in name or name in x]
+                near = near or difflib.get_close_matches(name, public, cutoff=0.5)
+                raise TypeError(f"flash_steps: {function.__name__}() takes no {name}" + (f"; did you mean {near[0]}?" if near else ""))
+        if len(args) > len(places) or any([name in places[: len(args)] for name in options]):
+            raise TypeError(f"flash_steps: {function.__name__}() takes at most these without their names, each once: {', '.join(places)}")
+        return function(*args, **options)
+
+    checked.__signature__ = shown
+    return checked
 
 
 @_shown
@@ -522,6 +542,7 @@ def attention(
     return (O, L) if return_lse else O
 
 
+@_shown
 def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k=None, *, return_lse: bool = False, **options):
     """attention() of sequences of unequal lengths, packed one after another: q [total, H, d], k and v [total_k, Hkv, d]. Sequence s has the
     queries cu_seqlens_q[s] to cu_seqlens_q[s + 1], and keys likewise; without cu_seqlens_k, those of its queries. They are best lists, or
@@ -549,14 +570,6 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k
     return (O, L[0]) if return_lse else O
 
 
-# ---- The functions of the library flash_attn, with its arguments in its order; options: what attention() alone has ----
-
-
-def _unsupported(**given):
-    for name, x in given.items():
-        _require(x is None, f"{name} is not supported: keys are rotated, in the order of q, and not in pages")
-
-
 def _as_flash_attn(
     attend,
     tensors,
@@ -571,8 +584,8 @@ def _as_flash_attn(
     block_table=None,
     **options,
 ):
-    """With return_attn_probs also L and None: nobody has P."""
-    _unsupported(block_table=block_table)
+    """The arguments of the library flash_attn, in its order. With return_attn_probs also L and None: nobody has P."""
+    _require(block_table is None, "block_table is not supported: no cache has pages")
     _require_bools(return_attn_probs=return_attn_probs)
     options |= {"dropout_p": dropout_p, "softcap": softcap, "alibi_slopes": alibi_slopes, "deterministic": deterministic}
     O, L = attend(*tensors, scale=softmax_scale, causal=causal, window=window_size, return_lse=True, **options)
@@ -622,6 +635,7 @@ def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens, max_seqlen=None, *
     return flash_attn_varlen_func(*_thirds(qkv, 1), cu_seqlens, cu_seqlens, None, None, *args, **options)
 
 
+@_shown
 def flash_attn_with_kvcache(
     q: Tensor,
     k_cache: Tensor,
@@ -649,10 +663,13 @@ def flash_attn_with_kvcache(
     return_softmax_lse also L [B, H, N]. Without a gradient. Where lengths differ, caches that are not contiguous are copied. num_splits is
     ignored. options: attention()'s; where a compiler traces it, only sinks, stage and variant.
     """
-    _unsupported(rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_batch_idx=cache_batch_idx, cache_leftpad=cache_leftpad)
-    _unsupported(block_table=block_table)
+    _require(block_table is None, "block_table is not supported: no cache has pages")
+    plain = rotary_cos is rotary_sin is cache_batch_idx is cache_leftpad is None
+    _require(plain, "rotary_cos, rotary_sin, cache_batch_idx and cache_leftpad are not supported; rotate q and k before")
     _require_bools(return_softmax_lse=return_softmax_lse)
     _require_tensors(4, q, k_cache, v_cache, k, v, alibi_slopes)
+    _require((k is None) == (v is None), f"{'v' if k is None else 'k'} is given without {'k' if k is None else 'v'}")
+    _require(k is None or cache_seqlens is not None, "cache_seqlens is missing: k and v are written behind so many keys of the cache")
     lengths = k_cache.shape[1] if cache_seqlens is None else cache_seqlens
     lengths = lengths if type(lengths) is int else _numbers(lengths, "cache_seqlens")
     how = alibi_slopes, softmax_scale, causal, window_size, softcap
@@ -675,9 +692,8 @@ def _run_cached(
 ):
     (B, M), N, new = k_cache.shape[:2], q.shape[1], [] if k is None else [k, v]
     _require(B == q.shape[0], "q has to be [B, N, H, d], and caches [B, M, Hkv, d]")
-    _require((k is None) == (v is None) and (not new or k.shape == v.shape), "k and v have to be alike")
     for cache, x in zip((k_cache, v_cache), new):
-        fits = x.dim() == 4 and x.shape == (B, x.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
+        fits = x.dim() == 4 and x.shape == (B, k.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
         _require(fits, f"k and v have to be [{B}, n, Hkv, d], like the cache also in dtype and device")
     known = [lengths] if type(lengths) is int else lengths.reshape(-1).tolist()
     known = known * B if len(known) == 1 else known

@@ -4,7 +4,7 @@ attention: PyTorch's scaled_dot_product_attention (SDPA), a stage's kernels, and
 there. Their first 100 losses have to stay within 1 % of SDPA's; later ones part by rounding alone, as they do among libraries, since training
 lets it grow. The trained model then writes, token by token, with a cache of keys and values.
 
-  small_model.py [--build FOLDER] [--stage 08] [--steps N] [--device cpu|cuda]
+  small_model.py [--build FOLDER] [--steps N] [--device cpu|cuda]
 
 On a GPU 300 steps of 16,384 tokens, with tokens per second; on the CPU, where the simulator runs each CUDA thread, 200 tiny ones. Exit code:
 1 if losses part, or if the cache changes what the model predicts; 3 if torch, the libraries or the GPU are missing.
@@ -137,7 +137,7 @@ def losses_of(model, attention, sizes, steps, device, dtype):
         *tensors, ends = batch
         tokens, wanted, place = (x.to(device) for x in tensors)
         attend = attention(ends, sizes["window"], device)
-        with torch.autocast(device, dtype, enabled=dtype != torch.float32):
+        with torch.autocast(device, dtype):
             loss = F.cross_entropy(model(tokens, place, itertools.repeat(attend)).float(), wanted)
         optimizer.zero_grad()
         (LOSS_SCALE * loss).backward()
@@ -171,8 +171,7 @@ def write(model, sizes, count, device, dtype):
 
 def run(options):
     """What went wrong, if anything."""
-    device, dtype = options.device, torch.float16 if options.stage.startswith("08") else torch.float32
-    on_gpu = device == "cuda"
+    device, dtype, on_gpu = options.device, torch.float16, options.device == "cuda"
     torch.set_num_threads(1)  # torch's: tiny tensors would wait for them. The simulator has its own
     sizes = {"tokens": 64, "width": 32, "heads": 4, "kv_heads": 2, "layers": 2, "window": 24}
     if on_gpu:
@@ -180,15 +179,12 @@ def run(options):
     steps = options.steps or (300 if on_gpu else 200)
 
     def with_ours(ends, window, device):
-        return functools.partial(flash_steps.attention_varlen, cu_seqlens_q=ends, causal=True, window=(window, 0), stage=options.stage)
+        return functools.partial(flash_steps.attention_varlen, cu_seqlens_q=ends, causal=True, window=(window, 0))
 
-    ours = f"stage {options.stage}"
+    ours = "stage 08"
     attentions = {"SDPA": with_sdpa, ours: with_ours} | ({"FlexAttention": with_flex, "FlashAttention-3": with_flash3} if on_gpu else {})
     shown = sorted({1, steps, *(steps * n // 6 for n in range(1, 6))} - {0})
-    print(
-        f"{steps} steps on {device}, {sizes}, attention in {str(dtype).removeprefix('torch.')}; the losses of steps, and how far one of the "
-        f"first {COMPARED} is from SDPA's; later ones part by rounding alone"
-    )
+    print(f"{steps} steps on {device}, {sizes}, attention in {dtype}; how far the first {COMPARED} losses are from SDPA's")
     print(f"{'':16}", *(f"{step:>7}" for step in shown), f"{'apart':>8}  tokens per s" if on_gpu else f"{'apart':>8}")
     wanted, models, failed = None, {}, []
     for name, attention in attentions.items():
@@ -216,25 +212,21 @@ def run(options):
         print(f" {apart:>8.3%}", f" {speed:>12,.0f}" if speed else "", flush=True)
         if not apart <= TOLERANCE:
             failed.append(f"the first losses of {name} are up to {apart:.3%} from SDPA's; allowed: {TOLERANCE:.0%}")
-        if steps >= 20 and not sum(losses[-5:]) < 5 * losses[0]:
-            failed.append(f"the loss of {name} does not fall")
-    if dtype == torch.float16:
-        count = 512 if on_gpu else 64
-        text, cached = write(models[ours], sizes, count, device, dtype)
-        with torch.no_grad(), torch.autocast(device, dtype):
-            attend = with_ours([0, count], sizes["window"], device)
-            whole = models[ours](text[:-1].to(device), torch.arange(count, device=device), itertools.repeat(attend))
-        apart = (cached - whole).abs().max().item() / whole.abs().max().item()
-        print(f"With a cache, the model writes {bytes(text[1:].tolist())!r}; its logits are {apart:.3%} from those without a cache")
-        if not apart <= TOLERANCE:
-            failed.append(f"a cache changes logits by {apart:.3%}; allowed: {TOLERANCE:.0%}")
+    count = 512 if on_gpu else 64
+    text, cached = write(models[ours], sizes, count, device, dtype)
+    with torch.no_grad(), torch.autocast(device, dtype):
+        attend = with_ours([0, count], sizes["window"], device)
+        whole = models[ours](text[:-1].to(device), torch.arange(count, device=device), itertools.repeat(attend))
+    apart = (cached - whole).abs().max().item() / whole.abs().max().item()
+    print(f"With a cache, the model writes {bytes(text[1:].tolist())!r}; its logits are {apart:.3%} from those without a cache")
+    if not apart <= TOLERANCE:
+        failed.append(f"a cache changes logits by {apart:.3%}; allowed: {TOLERANCE:.0%}")
     return failed
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build-binding")
-    parser.add_argument("--stage", default="08")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
@@ -242,7 +234,7 @@ def main():
         parser.error(f"--steps is {options.steps}; allowed: 1 or more")
     flash_steps.use(options.build)
     try:
-        flash_steps._library(options.stage)
+        flash_steps._library("08")
         failed = run(options)
     except (RuntimeError, ValueError) as error:
         sys.stderr.write(f"small_model.py: {error}\n")
