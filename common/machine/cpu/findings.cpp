@@ -79,6 +79,8 @@ std::string sentence(const Race& race) {
              : race.remark == RuleId::ticket ? ", which an atomic orders only if a __threadfence() follows it"
                                              : ", which only a __threadfence() with an atomic could order");
   }
+  if (race.remark == RuleId::read_before_atomic)
+    text += "; the read comes before an atomic of the same thread, which is right if that checks the value as atomicCAS does";
   if (race.remark == RuleId::same_value) text += ", but each time the same value";
   return text + " (kernel " + race.kernel + race.called_from + ")";
 }

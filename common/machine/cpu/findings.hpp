@@ -28,7 +28,7 @@ struct Race {
   bool first_writes = false, second_writes = false;
   ThreadName first, second;
   bool block_atomics = false;    ///< one of them is an atomic of its block, such as atomicAdd_block()
-  RuleId remark = RuleId::race;  ///< among Findings::remarks: same_value or ticket
+  RuleId remark = RuleId::race;  ///< among Findings::remarks: read_before_atomic, same_value or ticket
   std::uint64_t launch = 0;      ///< its number among those watched
 
   RuleId rule() const {

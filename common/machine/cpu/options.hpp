@@ -26,8 +26,8 @@ struct Options {
   bool count = false;         ///< count bank conflicts too (bytes and operations are always counted); slower
   std::string trace = {};     ///< a file for what the first block of each launch does when: engine/trace.hpp
   /// What hardware since Volta puts up with: threads that have exited count as arrived at a barrier, a mask may name lanes that have exited or
-  /// do not exist (what one reads from them is NaN), the warps of a block may meet in different __syncthreads, and a block may leave an mbarrier
-  /// without arrivals that nobody waits for. Races that are harmless in practice are Findings::remarks; so they are without host_pointers.
+  /// do not exist (what one reads from them is NaN), and the warps of a block may meet in different __syncthreads. As without host_pointers, a
+  /// block may leave an mbarrier without arrivals that nobody waits for, and races that are harmless in practice are Findings::remarks.
   bool lenient = false;
   bool host_pointers = true;  ///< kernels may access memory of the host, within unknown bounds, if a parameter points there
   std::uint64_t watch_limit =

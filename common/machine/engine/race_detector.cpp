@@ -198,11 +198,13 @@ void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, 
     word.writes = true;
   }
 
+  if (is_atomic(now.kind) && !reads(now.kind) && !stores_) confirm_guesses(word, address / word_bytes, now);
+
   int replaced = -1;
   for (int i = 0; i < word.used; ++i) {
     Access& before = word.last[static_cast<std::size_t>(i)];
     const bool own = before.thread == now.thread && before.block == now.block;
-    if (own && before.clock == now.clock && before.kind == now.kind && (now.bytes & ~before.bytes) == 0)
+    if (own && before.clock == now.clock && before.kind == now.kind && (now.bytes & ~before.bytes) == 0 && !before.guess)
       return;  // known, and by its first place
     if (own || ordered(before, now.thread)) {
       if ((before.bytes & ~now.bytes) != 0 || !stands_for(now.kind, before.kind)) continue;
@@ -213,7 +215,7 @@ void RaceDetector::access_word(Word& word, std::uintptr_t address, bool shared, 
         --i;
       }
     } else if ((before.bytes & now.bytes) != 0 && conflict(before.kind, now.kind, before.block == now.block)) {
-      add_race(before, now, shared, stored);
+      add_race(before, now, address / word_bytes, shared, stored);
     }
   }
   if (replaced < 0 && word.used < word.last.size()) {
@@ -280,17 +282,41 @@ bool RaceDetector::drew(const Access& before, int thread, std::uintptr_t address
          (acquired != acquired_.end() && std::ranges::any_of(acquired->second.drawn, passed_on));
 }
 
-void RaceDetector::add_race(const Access& before, const Access& now, bool shared, const MemoryRange& stored) {
+/// The thread's reads of the word since its last fence or barrier were guesses, as before a loop of atomicCAS().
+void RaceDetector::confirm_guesses(Word& word, std::uintptr_t number, const Access& atomic) {
+  for (int i = 0; i < word.used; ++i) {
+    Access& read = word.last[static_cast<std::size_t>(i)];
+    if (read.thread == atomic.thread && read.block == atomic.block && read.clock == atomic.clock)
+      read.guess |= read.kind == AccessKind::read;
+  }
+  if (guesses_.empty()) return;
+  const auto found = guesses_.find({atomic.block, atomic.thread, number});
+  if (found == guesses_.end()) return;
+  for (const auto& [clock, race] : found->second) races_[race].guess &= clock == atomic.clock;
+  guesses_.erase(found);
+}
+
+void RaceDetector::add_race(const Access& before, const Access& now, std::uintptr_t word, bool shared,
+                            const MemoryRange& stored) {
   const bool ticket = before.block != block_ && drew(before, now.thread, stored.begin);
   if (ticket && before.kind == AccessKind::atomic) return;  // its word has told
   const std::size_t bytes = stored.end - stored.begin;
   const bool stores = lenient_ && before.kind == AccessKind::write && bytes > 0 && bytes <= store_.before.size();
   const auto same = [&](const FoundRace& race) { return race.first.place == before.place && race.second.place == now.place; };
   auto found = std::ranges::find_if(races_, same);
-  if (found == races_.end() && races_.size() < most_races) found = races_.insert(found, {before, now, shared, stores, ticket});
+  if (found == races_.end() && races_.size() < most_races)
+    found = races_.insert(found, {before, now, shared, stores, ticket, lenient_});
   if (found == races_.end()) return;
   found->same_value &= stores;
   found->ticket &= ticket;
+  const Access &read = reads(now.kind) ? now : before, &other = reads(now.kind) ? before : now;
+  found->guess &=
+      read.kind == AccessKind::read && is_atomic(other.kind) && (other.kind == AccessKind::atomic || read.block == other.block);
+  if (found->guess && !read.guess) {
+    std::vector<Guess>& guesses = guesses_[{read.block, read.thread, word}];
+    const Guess guess{read.clock, static_cast<std::size_t>(found - races_.begin())};
+    if (std::ranges::find(guesses, guess) == guesses.end()) guesses.push_back(guess);
+  }
   if (!found->same_value) return;
   store_.address = reinterpret_cast<const void*>(stored.begin);
   store_.bytes = bytes;
@@ -436,6 +462,9 @@ void RaceDetector::report(simt::Findings& findings) {
     if (second.caller.empty() || second.caller == first.caller) return text;
     return text + (text.empty() ? ", called from " : " and ") + second.caller;
   };
+  for (const auto& [reader, guesses] : guesses_) {
+    for (const Guess& guess : guesses) races_[guess.race].guess = false;
+  }
   for (const FoundRace& in_time : races_) {
     FoundRace race = in_time;
     if (reads(race.first.kind)) std::swap(race.first, race.second);  // a write first: it reads better
@@ -452,6 +481,7 @@ void RaceDetector::report(simt::Findings& findings) {
                      .block_atomics = std::max(race.first.kind, race.second.kind) == AccessKind::block_atomic,
                      .remark = race.same_value ? RuleId::same_value
                                : race.ticket   ? RuleId::ticket
+                               : race.guess    ? RuleId::read_before_atomic
                                                : RuleId::race,
                      .launch = global_writes().launches};
     std::vector<simt::Race>& races = found.remark == RuleId::race ? findings.races : findings.remarks;

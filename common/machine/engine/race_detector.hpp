@@ -20,8 +20,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -76,7 +78,8 @@ struct WatchedBlock {
     std::uint32_t block;
     std::uint16_t thread;
     std::uint8_t bytes;  ///< of the word: a mask
-    AccessKind kind;
+    AccessKind kind : 7;
+    bool guess : 1 = false;  ///< a read, and behind it an atomic of the same thread there, with no fence or barrier between
   };
   struct Word {
     std::array<Access, 4> last;
@@ -168,7 +171,7 @@ class RaceDetector : WatchedBlock {
   struct FoundRace {
     Access first, second;
     bool shared;
-    bool same_value, ticket;  ///< each time so far
+    bool same_value, ticket, guess;  ///< each time so far
   };
   /// A store that has raced with others, until it has happened.
   struct Store {
@@ -190,7 +193,8 @@ class RaceDetector : WatchedBlock {
   bool ordered(const Access& before, int thread) const;
   bool in_device(std::uintptr_t address) const;
   bool drew(const Access& before, int thread, std::uintptr_t address) const;
-  void add_race(const Access& before, const Access& now, bool shared, const MemoryRange& stored);
+  void add_race(const Access& before, const Access& now, std::uintptr_t word, bool shared, const MemoryRange& stored);
+  void confirm_guesses(Word&, std::uintptr_t word, const Access& atomic);
   void leave(const void* token, const Knowledge&);
   std::uint32_t index_of(const CodePlace&);
   std::uint32_t known(std::size_t thread, std::size_t of) const;
@@ -226,6 +230,13 @@ class RaceDetector : WatchedBlock {
   const bool lenient_, early_;
   std::vector<FoundRace> races_;
   Store store_;
+  struct Guess {
+    std::uint32_t clock;
+    std::size_t race;
+    bool operator==(const Guess&) const = default;
+  };
+  std::map<std::tuple<std::uint32_t, int, std::uintptr_t>, std::vector<Guess>>
+      guesses_;  ///< [block, thread, word], with no atomic yet
   std::vector<Unwritten> unwritten_;
 };
 

@@ -116,7 +116,7 @@ void Worker::end_block() {
 /// Throws if threads, or anything asynchronous, left the block as no kernel may.
 void Worker::check_end() {
   if (!scheduler.all_exited()) throw stuck();
-  if (hopper_used_) hopper_->end_block(block.options.lenient);
+  if (hopper_used_) hopper_->end_block(block.options.lenient || !block.options.host_pointers);
   if (block.number == 0) check_static_shared(*block.kernel, block.static_use.written(), block.options.target_sm);
 }
 

@@ -295,9 +295,11 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t stop)
 
 // ---- kernels ---------------------------------------------------------------------------------------------------------------------------------
 
+/// Kernels, whichever they are: a program may set the attribute through a pointer.
+cudaError_t flash_allow_shared(int bytes);
 template <class F>
-cudaError_t cudaFuncSetAttribute(F, cudaFuncAttribute, int) {
-  return cudaSuccess;
+cudaError_t cudaFuncSetAttribute(F, cudaFuncAttribute attribute, int value) {
+  return attribute == cudaFuncAttributeMaxDynamicSharedMemorySize ? flash_allow_shared(value) : cudaSuccess;
 }
 template <class F>
 cudaError_t cudaFuncSetCacheConfig(F, cudaFuncCache) {

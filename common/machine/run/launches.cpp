@@ -48,12 +48,24 @@ void prepare() {
 
 namespace {
 
-cudaError_t error_of(const std::string& rule) {
-  if (rule == name_of(RuleId::launch_limits)) return cudaErrorInvalidConfiguration;
+cudaError_t error_of(const std::string& rule, std::size_t shared_bytes) {
+  if (rule == name_of(RuleId::launch_limits))
+    return shared_bytes > state().shared_allowed ? cudaErrorInvalidValue : cudaErrorInvalidConfiguration;
   if (rule == name_of(RuleId::misaligned)) return cudaErrorMisalignedAddress;
   if (rule == name_of(RuleId::out_of_bounds) || rule == name_of(RuleId::bad_address) || rule == name_of(RuleId::foreign_memory))
     return cudaErrorIllegalAddress;
   return cudaErrorLaunchFailure;
+}
+
+void check_allowed(const KernelCall& call) {
+  const std::size_t bytes = call.shape.shared_bytes;
+  if (bytes <= state().shared_allowed || bytes > machine::shared_bytes_limit(options().target_sm)) return;
+  throw KernelError(name_of(RuleId::launch_limits), "kernel " + std::string(call.name) + ": " + number(bytes) +
+                                                        " bytes of dynamic shared memory, and more than " +
+                                                        number(state().shared_allowed) +
+                                                        " have to be allowed first: cudaFuncSetAttribute(" + call.name +
+                                                        ", cudaFuncAttributeMaxDynamicSharedMemorySize, " + number(bytes) +
+                                                        "), launched at " + machine::words(call.shape.site));
 }
 
 /// A kernel of one shape is watched until this has taken so long, in seconds.
@@ -82,11 +94,12 @@ void run(const KernelCall& call, bool cooperative) {
   try {
     KernelCall it = call;
     it.cooperative = cooperative && blocks > 1;
+    check_allowed(it);
     run_kernel(it);
   } catch (const KernelError& error) {
     if (std::string(error.rule) == name_of(RuleId::unsupported)) stop_unsupported(error.what());
     add(kernel.findings, {error.rule, error.what(), lines_in(error.what())});
-    s.error = error_of(error.rule);
+    s.error = error_of(error.rule, call.shape.shared_bytes);
     s.died = call.name;
   }
   const double seconds = now() - began;

@@ -37,7 +37,8 @@ struct State {
   std::list<Kernel> kernels;
   std::vector<Finding> of_host;  ///< calls of the runtime with wrong arguments
   cudaError_t error = cudaSuccess;
-  std::string died;  ///< the last kernel that did
+  std::size_t shared_allowed = 48 * 1024;  ///< bytes of dynamic shared memory: more by cudaFuncSetAttribute()
+  std::string died;                        ///< the last kernel that did
   bool reported = false;
 };
 State& state();

@@ -3,6 +3,7 @@
 The text is read as tokens, so strings, comments and directives stay as they are; what changes is edited in place.
 """
 
+import itertools
 import pathlib
 import re
 import sys
@@ -512,7 +513,7 @@ def refuse_what_nvcc_does(file, inside, variables):
     for name, words, *_ in functions:
         all_words.setdefault(name.text, []).append(set(words))
     macros = macros_of(file)
-    for (name, shift), before in zip(zip(code, code[1:]), [None, *code]):
+    for k, (name, shift, before) in enumerate(zip(code, code[1:], [None, *code])):
         declared = all_words.get(name.text, []) if name.text not in macros else []
         if shift.text == "<<<" and declared and all(w <= PLAIN | {"__device__", "__host__"} for w in declared):
             file.refuse(name, f"{name.text} is launched, but is no kernel: declare it as __global__ void {name.text}(...)")
@@ -522,6 +523,7 @@ def refuse_what_nvcc_does(file, inside, variables):
             and all("__global__" in w and "template" not in w for w in declared)
             and before
             and before.text in (";", "{", "}", ")", "else")
+            and ">(" in "".join(t.text for t in itertools.takewhile(lambda t: t.text not in (";", "{"), code[k:]))
         ):
             file.refuse(name, f"a kernel is started by {name.text}<<<blocks, threads>>>: three '<' and three '>', each in one piece")
     for token, words, body, unsure in functions:

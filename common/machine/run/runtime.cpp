@@ -207,6 +207,14 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t stop)
   *ms = static_cast<float>((stop->at - start->at) * 1e3);
   return cudaSuccess;
 }
+cudaError_t flash_allow_shared(int bytes) {
+  flash::plain::State& s = flash::plain::state();
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > flash::machine::shared_bytes_limit(flash::options().target_sm))
+    return s.error = cudaErrorInvalidValue;
+  s.shared_allowed = std::max(s.shared_allowed, static_cast<std::size_t>(bytes));
+  return cudaSuccess;
+}
+
 int flash_blocks_per_sm(int threads, std::size_t shared_bytes) {
   return static_cast<int>(
       flash::machine::blocks_per_sm(static_cast<unsigned>(threads), shared_bytes, flash::options().target_sm));

@@ -131,6 +131,12 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 0 --counts nothing found\n  cuda ;; __global__ void k(int* x) { __shared__ volatile int f; __shared__ int d; if (threadIdx.x == 0) f = 0; __syncthreads(); if (threadIdx.x == 1) { d = 42; __threadfence_block(); f = 1; }\nif (threadIdx.x == 0) { while (f == 0) {} __threadfence_block(); *x = d; } }
 1 --counts \[race\] \S*x.cu:1 writes and \S*x.cu:2 reads the same shared ;; __global__ void k(int* x) { __shared__ volatile int f; __shared__ int d; f = 0; __syncthreads(); if (threadIdx.x == 1) { d = 42; f = 1; }\nif (threadIdx.x == 0) { while (f == 0) {} __threadfence_block(); *x = d; } }
 0 --counts remark \[divergent_barrier\] .* ended for one .*: threads 0..7 wait ;; __global__ void k(int* x) { __shared__ int s[32]; s[threadIdx.x] = 1; if (threadIdx.x < 8) __syncthreads(); x[threadIdx.x] = s[threadIdx.x]; }
+0 --counts \Akernel k.*nothing ;; __global__ void k(int* x) { for (int k = 1; k < 32; k *= 2) x[threadIdx.x] += (k); }
+0 --strict \Akernel k.*nothing ;; #include <cuda/barrier>\n__global__ void k(int*) { __shared__ cuda::barrier<cuda::thread_scope_block> b; if (threadIdx.x == 0) init(&b, 32); __syncthreads(); if (threadIdx.x < 8) (void)b.arrive(); }
+0 --counts remark \[read_before_atomic\] .*x.cu:2 reads ;; __global__ void k(int* x) { unsigned long long* p = (unsigned long long*)x;\nunsigned long long old = *p, assumed;\ndo { assumed = old;\nold = atomicCAS(p, assumed, __double_as_longlong(1.0 + __longlong_as_double(assumed))); } while (assumed != old); }
+1 --counts \[race\] .*x.cu:2 reads ;; __global__ void k(int* x) { unsigned long long* p = (unsigned long long*)x;\nunsigned long long old = *p, assumed;\n__threadfence(); do { assumed = old;\nold = atomicCAS(p, assumed, __double_as_longlong(1.0 + __longlong_as_double(assumed))); } while (assumed != old); }
+1 --counts \[race\] .*x.cu:5 reads ;; __global__ void k(int* x) { unsigned long long* p = (unsigned long long*)x;\nunsigned long long old = *p, assumed;\ndo { assumed = old;\nold = atomicCAS(p, assumed, __double_as_longlong(1.0 + __longlong_as_double(assumed))); } while (assumed != old);\nif (threadIdx.x < 30) x[threadIdx.x + 2] = *p; }
+1 --strict \[race\] .*x.cu:1 writes and .*x.cu:2 reads ;; __global__ void k(int* x) { if (threadIdx.x == 0) { x[1] = 7; __threadfence(); atomicExch(x, 1); }\nif (threadIdx.x == 1 && *x) atomicAdd(x, x[1]); }
 1 --counts \[deadlock\] .* changes element 5 of shared variable s; none ;; __global__ void k(int*) { __shared__ int s[8]; s[threadIdx.x % 8] = 0; __syncthreads(); while (atomicAdd(s + 5, 0) == 0) {} }
 """
 
@@ -175,6 +181,21 @@ class Programs(unittest.TestCase):
         code, out, err = common_run(self.file("__global__ void k(int*) {}" + START % '\nputs("before");\nx = 0; *x = 1;'))
         self.assertEqual((code, out, "x.cu:4: the host's code crashes" in err), (3, "before\n", True), err)
         self.assertRegex(common_run(self.folder / "y.cu")[2], r"y.cu is no file; did you mean \S+x.cu\?")
+
+    def test_much_dynamic_shared_memory_has_to_be_allowed(self):
+        allow, most = "cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, {});", 227 * 1024
+        for allowed, asked, said in (
+            (None, 48 * 1024, ""),
+            (None, 48 * 1024 + 4, r"\[launch_limits\] .*cudaFuncSetAttribute\(k, .*x.cu:3\n"),
+            (64 * 1024, 64 * 1024 + 4, r"\[launch_limits\] .*cudaFuncSetAttribute\(k, .*x.cu:3\n"),
+            (most, most, ""),
+            (most + 4, most + 4, rf"\[launch_limits\] .*allows {most} bytes.*x.cu:3\n"),
+        ):
+            text = FINE.replace("k<<<", f"{allow.format(allowed) if allowed else ''}\nk<<<").replace("1, 32>>>", f"1, 32, {asked}>>>")
+            file = self.file(text.replace("return %d", "printf(cudaGetErrorString(cudaGetLastError()))"))
+            code, out, err = common_run(file)
+            self.assertEqual((code, out), (1, "invalid argument") if said else (0, "no error"), err)
+            self.assertTrue(re.search(said, err), err)
 
     def test_a_kernel_that_prints_on_and_on(self):
         file = self.file('__global__ void k(int*) { while (true) printf("one\\n"); }' + START % r'printf("two\n");')
