@@ -49,17 +49,16 @@ struct HalfOfDQ {
 template <class Shape>
 using DQ = std::conditional_t<Shape::MAKERS == 1, WholeDQ<Shape>, HalfOfDQ<Shape>>;
 
-/// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the
-/// runner: ptxas serialises products that are in flight across a branch. `out` takes dK and dV.
-template <bool First, class T, class Shape, class Rule, class Work, class Out>
+/// Consumer warpgroup `Index`: its rows of a tile of K and V. Compiled separately for the maker and
+/// the runner: ptxas serialises products that are in flight across a branch. `out` takes dK and dV.
+template <int Index, class T, class Shape, class Rule, class Work, class Out>
 __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const BackwardTensors<T>& all,
                         const Work& work, const Out& out) {
   const auto& problem = rule.problem;
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  constexpr int WARPGROUP_INDEX = First ? 0 : 1;
-  constexpr bool MAKES_DQ = First || Shape::MAKERS == 2;
-  const auto K_rows = shared.K.below(WARPGROUP_INDEX * WARPGROUP_ROWS),
-             V_rows = shared.V.below(WARPGROUP_INDEX * WARPGROUP_ROWS);
+  constexpr bool MAKES_DQ = Index < Shape::MAKERS;
+  const auto K_rows = shared.K.below(Index * WARPGROUP_ROWS),
+             V_rows = shared.V.below(Index * WARPGROUP_ROWS);
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
@@ -131,7 +130,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
       wgmma_fence();
       dQ.template issue<T>(dSt_smem, shared.K);
       wgmma_commit();
-    } else if constexpr (First) {
+    } else if constexpr (MAKES_DQ) {
       issue_dQ<T, Shape>(shared, dQ, stage, parity);
     }
     // Read after write: dS^T has been packed.
@@ -151,7 +150,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
   }
   // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
   // finished reading.
-  named_barrier_sync(1 + WARPGROUP_INDEX, WARPGROUP);
+  named_barrier_sync(1 + Index, WARPGROUP);
   dK.each([&](float& x, int) { x *= problem.scale; });
   const auto staging = shared.V.below(opaque(threadIdx.x) / WARP * 16);
   out.write(rule, all, work, staging, dK, dV);
@@ -196,10 +195,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
-    consume</*First=*/true, T, Shape>(shared, rule, all, work, InTensors{heads_at_once});
+    consume</*Index=*/0, T, Shape>(shared, rule, all, work, InTensors{heads_at_once});
   } else if constexpr (Shape::CONSUMERS > 1) {
     setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
-    consume</*First=*/false, T, Shape>(shared, rule, all, work, InTensors{heads_at_once});
+    consume</*Index=*/1, T, Shape>(shared, rule, all, work, InTensors{heads_at_once});
   }
 }
 

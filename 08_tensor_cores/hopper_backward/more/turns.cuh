@@ -125,10 +125,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
-    consume</*First=*/true, T, Shape>(shared, rule, all, work, out);
+    consume</*Index=*/0, T, Shape>(shared, rule, all, work, out);
   } else if constexpr (Shape::CONSUMERS > 1) {
     setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
-    consume</*First=*/false, T, Shape>(shared, rule, all, work, out);
+    consume</*Index=*/1, T, Shape>(shared, rule, all, work, out);
   }
 }
 
