@@ -10,7 +10,7 @@
 // as it needs most of the shared memory: its 4 warps have to hide every latency themselves.
 // - Phase A takes GROUP keys at a time, as 04/3: one load of q and dO serves them all, and their
 //   sums are independent, so that none waits for the one before it.
-// - Phases B and C likewise take COLS columns at a time: one element of dS or P serves them all.
+// - Phases B and C take COLS columns at a time: one element of dS or P serves them all.
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so
 // that only this block adds to dK and dV: no atomics, and each run gives the same bits.

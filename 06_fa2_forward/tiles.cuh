@@ -70,7 +70,7 @@ template <class Shape>
 constexpr ThreadPart held_by_a_thread[] = {part_of<typename Shape::Scores>("S"),
                                            part_of<typename Shape::Output>("O")};
 
-/// One line of a table of sizes (shapes.hpp): start() stands in the file that has the Shape.
+/// One line of a table of sizes (shapes.hpp): start() is in the file that has the Shape.
 /// speed, per_sm: as in CompiledShape.
 template <class Shape>
 constexpr CompiledShape compiled(const char* why, double speed = 0, int per_sm = 0) {

@@ -11,9 +11,9 @@
 // New since step 4, `lead`, where a block of 16 tiles waits a tenth of its time at both ends:
 // - The producer's thread requests the first tiles before the block-wide barrier. K comes with the
 //   first Q, and V with the first dO, on their mbarriers: the first product waits for half as much.
-// - With its last request it prefetches K and V to L2 for the block that comes next on its SM.
+// - With its last request it prefetches K and V to L2 for the block that runs next on its SM.
 // - This kernel begins while prepare_kernel ends, and convert_kernel while this one ends (CUDA:
-//   programmatic dependent launch). Only what comes from prepare_kernel has to wait.
+//   programmatic dependent launch). Only what prepare_kernel writes has to wait.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
 //   the maker and the runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then

@@ -36,7 +36,7 @@ template <class Shape>
 struct HalfOfDQ {
   static constexpr int PARTS = 1;
   ShareOfDQ<Shape> share;
-  Accumulators<1, ShareOfDQ<Shape>::COLS / 8> parts[PARTS];
+  Accumulators<1, ShareOfDQ<Shape>::COLS / 8> parts[PARTS];  // [16, 64] in each warp
 
   template <class T, class StTile, class KTile>
   __device__ void issue(StTile& dSt, KTile& K) {

@@ -9,7 +9,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The problem as the blocks see it: each subgroup is a group, with a key/value head of its own.
+/// The problem as the blocks see it: each subgroup is a group, and has a key/value head.
 inline Problem divided(Problem p, int subgroups) {
   p.Hkv *= subgroups;
   return p;
