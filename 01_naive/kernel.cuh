@@ -10,8 +10,10 @@
 // products.cuh, which also explains the names.
 //
 // HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk], 8 Nq Nk bytes per head.
-// exp() overflows once a score exceeds 88.7. A row whose scores are all below -88 makes 1 / l
-// overflow, and from -104 on is lost. Chapter 02 fixes all of it.
+// Without the maximum, fp32's range is too small. A score above 88.7 overflows expf(), and its P is
+// NaN. If only L is above 88.7, l overflows, and P is 0. If L is below -88.7, 1 / l overflows: P is
+// infinite, or NaN where a key is hidden. If all scores are below -104, each expf() is 0, and so is
+// O. Chapter 02 fixes all of it.
 #pragma once
 
 #include "01_naive/backward.cuh"

@@ -1,7 +1,7 @@
 // Naive attention in one file: O = softmax(Q K^T / sqrt(d)) V by three kernels.
 //
 //   S = Q K^T / sqrt(d)               [N, d] x [d, N]    causal: S_ij = -inf if j > i
-//   P_ij = e^S_ij / sum_j e^S_ij      [N, N]             overflows if S_ij > 88
+//   P_ij = e^S_ij / sum_j e^S_ij      [N, N]             overflows if S_ij > 88.7
 //   O = P V                           [N, N] x [N, d]
 //
 // Q, K, V and O are [heads, N, d] in fp32, row after row, with d = 64. They are in HBM, the memory
@@ -9,10 +9,11 @@
 // matrix, which does not fit for long sequences.
 //
 // CUDA in short: kernel<<<grid, block>>>(...) runs a __global__ function once per thread, and
-// blockIdx and threadIdx tell a thread which one it is. The threads of a block share __shared__
-// memory, which is small and fast, and wait for each other in __syncthreads(). 32 consecutive
-// threads are a warp: they read 32 neighbouring numbers of HBM as fast as one, and each gets a
-// register of another by __shfl_xor_sync().
+// blockIdx and threadIdx tell a thread which one it is. Kernels run in the order of their launches.
+// The threads of a block share __shared__ memory, which is small, fast, and made of 32 banks, each
+// of which serves one address at a time; in __syncthreads() they wait for each other. 32 threads in
+// a row, x first, are the lanes of a warp: they read 32 neighbouring numbers of HBM as fast as one,
+// and each gets a register of another by __shfl_xor_sync(). Local variables are in registers.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
 //   common/run standalone.cu -- 100 2 0
@@ -110,7 +111,7 @@ static void attention(int N, int heads, bool causal, const float* Q, const float
 static double largest_error(int N, bool causal, const std::vector<Number> (&host)[4]) {
   const auto& [Q, K, V, O] = host;
   double largest = 0.0;
-  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // 1000 rows or all
+  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // ~1000 or all
     double l = 0.0, o[d] = {};
     for (size_t j = i / N * N; j < (causal ? i + 1 : i / N * N + N); ++j) {
       double S = 0.0;

@@ -7,9 +7,10 @@
 //   L = m + ln l                                                                (2.6)
 //
 // New since step 1: a warp reads its row together. Lane t takes the columns t, t + 32, t + 64, ...:
-// one load of the warp touches four sectors instead of 32. Each lane then holds the max or sum of
-// its columns; five shuffles combine the 32 partial results, in every lane (2.7). S is read three
-// times, P written once: the same bytes as step 1, in an eighth of the sectors.
+// one load of the warp touches four sectors, or five where a row begins within one, instead of 32.
+// Each lane then holds the max or sum of its columns; five shuffles combine the 32 partial results,
+// in every lane (2.7). S is read three times, P written once: the same bytes as step 1, in an
+// eighth of the sectors.
 //
 // HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk], 8 Nq Nk bytes per head.
 #pragma once

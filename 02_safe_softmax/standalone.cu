@@ -109,7 +109,7 @@ static void attention(int N, int heads, bool causal, const float* Q, const float
 static double largest_error(int N, bool causal, const std::vector<Number> (&host)[4]) {
   const auto& [Q, K, V, O] = host;
   double largest = 0.0;
-  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // 1000 rows or all
+  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // ~1000 or all
     double l = 0.0, o[d] = {};
     for (size_t j = i / N * N; j < (causal ? i + 1 : i / N * N + N); ++j) {
       double S = 0.0;

@@ -53,7 +53,7 @@ struct RowStats {
   float m, l;
 };
 
-/// Of both parts together. The order in which parts merge does not matter, nor does their size.
+/// Of both parts together. But for rounding, neither the order of the parts matters nor their size.
 __device__ RowStats merge(RowStats a, RowStats b) {
   const float m = fmaxf(a.m, b.m);
   return {m, expf(a.m - m) * a.l + expf(b.m - m) * b.l};
@@ -123,7 +123,7 @@ static void attention(int N, int heads, bool causal, const float* Q, const float
 static double largest_error(int N, bool causal, const std::vector<Number> (&host)[4]) {
   const auto& [Q, K, V, O] = host;
   double largest = 0.0;
-  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // 1000 rows or all
+  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // ~1000 or all
     double l = 0.0, o[d] = {};
     for (size_t j = i / N * N; j < (causal ? i + 1 : i / N * N + N); ++j) {
       double S = 0.0;

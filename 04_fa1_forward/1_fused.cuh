@@ -83,7 +83,7 @@ void forward(const Attention& a) {
   const auto kernel = p.d == 32   ? forward_kernel<32>
                       : p.d == 64 ? forward_kernel<64>
                                   : forward_kernel<96>;
-  launch("fa1_forward", {dim3(blocks_for(p.Nq, Br), 1, static_cast<unsigned>(p.B * p.H)), dim3(Br)},
+  launch("fa1_fused", {dim3(blocks_for(p.Nq, Br), 1, static_cast<unsigned>(p.B * p.H)), dim3(Br)},
          kernel, p, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V),
          view<float>(a.O), view<float>(a.L));
 }

@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(Br)
 void forward(const Attention& a) {
   const Problem& p = a.problem;
   const auto kernel = p.d == 32 ? forward_kernel<32> : forward_kernel<64>;
-  launch("fa1_forward", {dim3(static_cast<unsigned>(p.B * p.H)), dim3(Br)}, kernel, p,
+  launch("fa1_key_tiles", {dim3(static_cast<unsigned>(p.B * p.H)), dim3(Br)}, kernel, p,
          view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V), view<float>(a.O),
          view<float>(a.workspace("l")), view<float>(a.workspace("m")), view<float>(a.L));
 }

@@ -131,7 +131,7 @@ void forward(const Attention& a) {
                       : width == 64 ? forward_kernel<64>
                       : width == 96 ? forward_kernel<96>
                                     : forward_kernel<128>;
-  launch("fa1_forward",
+  launch("fa1_tiled",
          {dim3(static_cast<unsigned>(p.B * p.H)), dim3(static_cast<unsigned>(tiles.Br)),
           shared_floats(tiles, width) * sizeof(float)},
          kernel, p, tiles, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V),

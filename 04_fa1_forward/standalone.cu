@@ -50,11 +50,11 @@ __global__ void __launch_bounds__(THREADS)
     fa1_forward(int N, bool causal, const float4* Q, const float4* K, const float4* V, float4* O,
                 RowStats* stats) {
   __shared__ __align__(16) float K_smem[Bc][d], V_smem[Bc][d];
-  const size_t head = size_t(blockIdx.x) * N * (d / 4);  // where it begins
+  const size_t offset = size_t(blockIdx.x) * N * (d / 4);  // where this head begins
 
   for (int key0 = 0; key0 < N; key0 += Bc) {
-    load_tile(K_smem, K + head, key0, N);
-    load_tile(V_smem, V + head, key0, N);
+    load_tile(K_smem, K + offset, key0, N);
+    load_tile(V_smem, V + offset, key0, N);
     // Read after write: each thread reads all of K_j and V_j.
     __syncthreads();
 
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(THREADS)
       // A row of S = Q_i K_j^T / sqrt(d). It is in registers, as nvcc unrolls the loops over j.
       float S[Bc] = {};
       for (int c = 0; c < d; c += 4) {
-        const float4 four = Q[head + (i * d + c) / 4];
+        const float4 four = Q[offset + (i * d + c) / 4];
         const float q[4] = {four.x, four.y, four.z, four.w};
         for (int j = 0; j < Bc; ++j)
           for (int e = 0; e < 4; ++e) S[j] += q[e] * K_smem[j][c + e];
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(THREADS)
         float PV[4] = {};
         for (int j = 0; j < Bc; ++j)
           for (int e = 0; e < 4; ++e) PV[e] += S[j] * V_smem[j][c + e];
-        float4& o = O[head + (i * d + c) / 4];
+        float4& o = O[offset + (i * d + c) / 4];
         const float4 O_i = key0 > 0 ? o : float4{};
         o = {old_factor * O_i.x + new_factor * PV[0], old_factor * O_i.y + new_factor * PV[1],
              old_factor * O_i.z + new_factor * PV[2], old_factor * O_i.w + new_factor * PV[3]};
@@ -127,7 +127,7 @@ static void attention(int N, int heads, bool causal, const float* Q, const float
 static double largest_error(int N, bool causal, const std::vector<Number> (&host)[4]) {
   const auto& [Q, K, V, O] = host;
   double largest = 0.0;
-  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // 1000 rows or all
+  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // ~1000 or all
     double l = 0.0, o[d] = {};
     for (size_t j = i / N * N; j < (causal ? i + 1 : i / N * N + N); ++j) {
       double S = 0.0;

@@ -39,8 +39,8 @@ using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::clear_tile,
 /// (5.4)  D_i = sum_c dO_ic O_ic. O is needed only here, so the thread that owns the row reads it
 /// straight from HBM.
 template <int Width>
-__device__ float row_D(const SharedMatrix<float>& dO_smem, int row, const Matrix<const float>& O,
-                       int i) {
+__device__ float D_of_row(const SharedMatrix<float>& dO_smem, int row, const Matrix<const float>& O,
+                          int i) {
   float D = 0.0f;
 #pragma unroll 8
   for (int c = 0; c < Width; c += 4)
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(MAX_Br, 1)
         if (i < problem.Nq) {
           visible = problem.visible_keys(i) - key0;
           m = zero_if_empty(m_all.head_vector(head)(i)), l = l_all.head_vector(head)(i);
-          D = row_D<Width>(smem.dO, row, O_all.head(head), i);
+          D = D_of_row<Width>(smem.dO, row, O_all.head(head), i);
         }
         const float one_over_l = l == 0.0f ? 0.0f : 1.0f / l;
         store_P_and_dS<Width>(smem, row, visible, problem.scale, m, one_over_l, D);
@@ -188,7 +188,7 @@ void backward(const Attention& a) {
                       : width == 64 ? backward_kernel<64>
                       : width == 96 ? backward_kernel<96>
                                     : backward_kernel<128>;
-  launch("fa1_backward",
+  launch("fa1_phases",
          {dim3(static_cast<unsigned>(p.B * p.Hkv)), dim3(static_cast<unsigned>(tiles.Br)),
           static_cast<std::size_t>(shared_floats(tiles, width)) * sizeof(float)},
          kernel, p, tiles, view<const float>(a.Q), view<const float>(a.K), view<const float>(a.V),

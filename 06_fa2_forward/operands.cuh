@@ -23,6 +23,7 @@ __device__ void load_transposed(const SharedMatrix<float>& Qt, const Matrix<cons
 /// many columns as Pt has rows, from col0 on.
 template <class Tile>
 __device__ void store_transposed(const SharedMatrix<float>& Pt, const Tile& P, int col0 = 0) {
+  static_assert(Tile::ROW_RUN == 4, "a thread has four neighbouring rows");
 #pragma unroll
   for (int c = 0; c < Tile::COLS; ++c) {
     // The lanes' c-th columns are the LANES keys from c LANES on: in one chunk, as LANES divides
@@ -87,6 +88,8 @@ template <class Tile, class Left, class Right>
 requires(Left::K_PER_LOAD > 0) __device__ void add_product(Tile& C, const Left& A, const Right& B) {
   constexpr int a_steps = Left::K_PER_LOAD, b_steps = Right::K_PER_LOAD;
   constexpr int steps = a_steps > b_steps ? a_steps : b_steps;
+  static_assert((a_steps == 4 || Tile::ROW_RUN == 4) && (b_steps == 4 || Tile::COL_RUN == 4),
+                "MnMajor loads four neighbouring rows of A, or columns of B");
 #pragma unroll((b_steps == 1 ? 16 : 8) / a_steps)
   for (int k0 = 0; k0 < A.depth(); k0 += steps) {
     float a[a_steps][Tile::ROWS], b[b_steps][Tile::COLS];

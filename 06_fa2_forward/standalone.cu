@@ -10,9 +10,10 @@
 //
 // Q, K, V and O are [heads, N, d] in fp32, row after row, with d = 64. Keys beyond N are masked.
 // A warp computes 32 rows. Its lanes form a grid, y = 0..3 and x = 0..7: a lane has rows y, y + 4,
-// ..., y + 28 and keys x, x + 8, x + 16, x + 24 of S, and two runs of four columns of O. Its l is
-// the sum over its own keys; 8 lanes add theirs after the loop. It needs all keys of its rows, so P
-// goes through shared memory, within a warp. Br = 64, since Q, K, V and P then fill 44 of 48 KB.
+// ..., y + 28 and keys x, x + 8, x + 16, x + 24 of S. The 8 lanes of a row share its maximum in
+// each tile, and add up its l after the loop. For its columns of O, four from 4 x on and four from
+// d / 2 + 4 x on, a lane needs all keys: P goes through shared memory, within a warp. Br = 64: then
+// Q, K, V and P fill 44 of 48 KB.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
 //   common/run standalone.cu -- 100 2 0
@@ -46,18 +47,18 @@ __global__ void __launch_bounds__(THREADS)
     fa2_forward(int N, bool causal, const float4* Q, const float4* K, const float4* V, float4* O) {
   __shared__ __align__(16) float Q_smem[Br][d + PAD], K_smem[Bc][d + PAD], V_smem[Bc][d + PAD];
   __shared__ float P_smem[Br][Bc + X];
-  const size_t head = size_t(blockIdx.y) * N * (d / 4);  // where it begins
+  const size_t offset = size_t(blockIdx.y) * N * (d / 4);  // where this head begins
   const int query0 = blockIdx.x * Br, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int x = lane % X;                    // this thread's keys: x, x + X, x + 2 X, ...
   const int y = warp * Y * ROWS + lane / X;  // its rows: y, y + Y, y + 2 Y, ...
 
-  load_tile(Q_smem, Q + head, query0, N);
+  load_tile(Q_smem, Q + offset, query0, N);
   float O_reg[ROWS][COLS] = {}, m[ROWS], l[ROWS] = {};  // l: of this thread's columns alone
   for (int r = 0; r < ROWS; ++r) m[r] = -INFINITY;
 
   for (int key0 = 0; key0 < (causal ? min(N, query0 + Br) : N); key0 += Bc) {
-    load_tile(K_smem, K + head, key0, N);
-    load_tile(V_smem, V + head, key0, N);
+    load_tile(K_smem, K + offset, key0, N);
+    load_tile(V_smem, V + offset, key0, N);
     // Read after write: each thread reads rows of Q, K and V that others have loaded.
     __syncthreads();
 
@@ -115,8 +116,8 @@ __global__ void __launch_bounds__(THREADS)
     if (i >= N) continue;
     for (int c = 0; c < COLS; c += 4) {
       const float* const o = &O_reg[r][c];
-      O[head + i * (d / 4) + c / 4 * (d / 8) + x] = {o[0] / l[r], o[1] / l[r], o[2] / l[r],
-                                                     o[3] / l[r]};
+      O[offset + i * (d / 4) + c / 4 * (d / 8) + x] = {o[0] / l[r], o[1] / l[r], o[2] / l[r],
+                                                       o[3] / l[r]};
     }
   }
 }
@@ -143,7 +144,7 @@ static void attention(int N, int heads, bool causal, const float* Q, const float
 static double largest_error(int N, bool causal, const std::vector<Number> (&host)[4]) {
   const auto& [Q, K, V, O] = host;
   double largest = 0.0;
-  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // 1000 rows or all
+  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // ~1000 or all
     double l = 0.0, o[d] = {};
     for (size_t j = i / N * N; j < (causal ? i + 1 : i / N * N + N); ++j) {
       double S = 0.0;

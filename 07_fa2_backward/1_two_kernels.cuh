@@ -34,7 +34,7 @@ namespace flash::fa2_backward::step_1 {
 namespace {
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem problem, Tensors all) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem problem, Tensors hbm) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, kv_head = blockIdx.x % heads % problem.Hkv;
@@ -48,9 +48,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem proble
   const int end_head = first_head + problem.group_size();
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
-  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
-  load_queries<Shape>(smem, all, b, first_head, first_query);
+  load_async<Shape, Shape::Bc>(smem.K, hbm.K.head(b, kv_head), key0);
+  load_async<Shape, Shape::Bc>(smem.V, hbm.V.head(b, kv_head), key0);
+  load_queries<Shape>(smem, hbm, b, first_head, first_query);
   cp_async_commit();
 
   for (int h = first_head; h < end_head; ++h) {
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem proble
       __syncthreads();
       const bool last_tile = query0 + Shape::Br >= problem.Nq;
       if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h,
+        load_queries<Shape>(smem, hbm, b, last_tile ? h + 1 : h,
                             last_tile ? first_query : query0 + Shape::Br);
       cp_async_commit();
     }
@@ -87,26 +87,26 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem proble
     // 5. Sum each head separately, then add up the heads: a single chain of additions over all
     // queries of a group would be less precise (chapter 05, section 5).
     dK.each([&](float& x, int) { x *= problem.scale; });
-    write_tile(all.dV.head(b, kv_head), key0, 0, dV, h > first_head);
-    write_tile(all.dK.head(b, kv_head), key0, 0, dK, h > first_head);
+    write_tile(hbm.dV.head(b, kv_head), key0, 0, dV, h > first_head);
+    write_tile(hbm.dK.head(b, kv_head), key0, 0, dK, h > first_head);
   }
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, Tensors all) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, Tensors hbm) {
   // Under a causal mask the last queries see the most keys: their blocks start first.
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
   const int query0 =
       (problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads) * Shape::Br;
-  const Matrix<const float> K = all.K.head(b, problem.kv_head(h));
-  const Matrix<const float> V = all.V.head(b, problem.kv_head(h));
+  const Matrix<const float> K = hbm.K.head(b, problem.kv_head(h));
+  const Matrix<const float> V = hbm.V.head(b, problem.kv_head(h));
   const SharedTiles smem = shared_tiles<Shape>();
   typename Shape::QueryGradient dQ(0.0f);  // not scaled
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
 
   // 1. Q, dO, L, D, and the first tile of K, V.
-  load_queries<Shape>(smem, all, b, h, query0);
+  load_queries<Shape>(smem, hbm, b, h, query0);
   if (key_end > 0) {
     load_async<Shape, Shape::Bc>(smem.K, K, 0);
     load_async<Shape, Shape::Bc>(smem.V, V, 0);
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, 
   // does.
   cp_async_wait<0>();
   dQ.each([&](float& x, int) { x *= problem.scale; });
-  write_tile(all.dQ.head(b, h), query0, 0, dQ);
+  write_tile(hbm.dQ.head(b, h), query0, 0, dQ);
 }
 
 /// BackwardShape as a type of this file: by it the table of sizes finds the start() below.

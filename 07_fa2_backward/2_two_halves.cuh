@@ -26,13 +26,13 @@ namespace flash::fa2_backward::step_2 {
 namespace {
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem problem, Tensors all) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem problem, Tensors hbm) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, kv_head = blockIdx.x % heads % problem.Hkv;
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF_THREADS;
+  const bool first_half = threadIdx.x < Shape::PART_THREADS;
   // The matrices of each half. Half 0: S = Q K^T, dV += P^T dO. Half 1: dP = dO V^T, dK += dS^T Q.
   const auto Q_or_dO = of_half(first_half, smem.Q, smem.dO);
   const auto K_or_V = of_half(first_half, smem.K, smem.V);
@@ -46,9 +46,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem proble
   const int end_head = first_head + problem.group_size();
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
-  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
-  load_queries<Shape>(smem, all, b, first_head, first_query);
+  load_async<Shape, Shape::Bc>(smem.K, hbm.K.head(b, kv_head), key0);
+  load_async<Shape, Shape::Bc>(smem.V, hbm.V.head(b, kv_head), key0);
+  load_queries<Shape>(smem, hbm, b, first_head, first_query);
   cp_async_commit();
 
   for (int h = first_head; h < end_head; ++h) {
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem proble
       __syncthreads();
       const bool last_tile = query0 + Shape::Br >= problem.Nq;
       if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h,
+        load_queries<Shape>(smem, hbm, b, last_tile ? h + 1 : h,
                             last_tile ? first_query : query0 + Shape::Br);
       cp_async_commit();
     }
@@ -89,21 +89,21 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem proble
     // queries of a group would be less precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, h > first_head);
+    write_tile((first_half ? hbm.dV : hbm.dK).head(b, kv_head), key0, 0, gradient, h > first_head);
   }
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, Tensors all) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, Tensors hbm) {
   // Under a causal mask the last queries see the most keys: their blocks start first.
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   const int b = blockIdx.x % heads / problem.H, h = blockIdx.x % heads % problem.H;
   const int query0 =
       (problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads) * Shape::Br;
-  const Matrix<const float> K = all.K.head(b, problem.kv_head(h));
-  const Matrix<const float> V = all.V.head(b, problem.kv_head(h));
+  const Matrix<const float> K = hbm.K.head(b, problem.kv_head(h));
+  const Matrix<const float> V = hbm.V.head(b, problem.kv_head(h));
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF_THREADS;
+  const bool first_half = threadIdx.x < Shape::PART_THREADS;
   const int dQ_col0 = first_half ? 0 : Shape::Width / 2;  // this half's first column of dQ
   const SharedMatrix<float> K_cols{smem.K.data + dQ_col0, Shape::Bc, Shape::Width / 2,
                                    Shape::STRIDE};
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, 
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);
 
   // 1. Q, dO, L, D, and the first tile of K, V.
-  load_queries<Shape>(smem, all, b, h, query0);
+  load_queries<Shape>(smem, hbm, b, h, query0);
   if (key_end > 0) {
     load_async<Shape, Shape::Bc>(smem.K, K, 0);
     load_async<Shape, Shape::Bc>(smem.V, V, 0);
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, 
   // does.
   cp_async_wait<0>();
   dQ.each([&](float& x, int) { x *= problem.scale; });
-  write_tile(all.dQ.head(b, h), query0, dQ_col0, dQ);
+  write_tile(hbm.dQ.head(b, h), query0, dQ_col0, dQ);
 }
 
 /// BackwardShape as a type of this file: by it the table of sizes finds the start() below.

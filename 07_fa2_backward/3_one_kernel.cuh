@@ -28,13 +28,13 @@ namespace flash::fa2_backward::step_3 {
 namespace {
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Problem problem, Tensors all) {
+__global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Problem problem, Tensors hbm) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const int heads = problem.B * problem.Hkv;
   const int b = blockIdx.x % heads / problem.Hkv, kv_head = blockIdx.x % heads % problem.Hkv;
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF_THREADS;
+  const bool first_half = threadIdx.x < Shape::PART_THREADS;
   const int dQ_col0 = first_half ? 0 : Shape::Width / 2;  // this half's first column of dQ
   const SharedMatrix<float> K_cols{smem.K.data + dQ_col0, Shape::Bc, Shape::Width / 2,
                                    Shape::STRIDE};
@@ -51,9 +51,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Problem pro
   const int end_head = first_head + problem.group_size();
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
-  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
-  load_queries<Shape>(smem, all, b, first_head, first_query);
+  load_async<Shape, Shape::Bc>(smem.K, hbm.K.head(b, kv_head), key0);
+  load_async<Shape, Shape::Bc>(smem.V, hbm.V.head(b, kv_head), key0);
+  load_queries<Shape>(smem, hbm, b, first_head, first_query);
   cp_async_commit();
 
   for (int h = first_head; h < end_head; ++h) {
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Problem pro
       __syncthreads();
       const bool last_tile = query0 + Shape::Br >= problem.Nq;
       if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h,
+        load_queries<Shape>(smem, hbm, b, last_tile ? h + 1 : h,
                             last_tile ? first_query : query0 + Shape::Br);
       cp_async_commit();
 
@@ -94,14 +94,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Problem pro
       typename Shape::QueryGradient dQ(0.0f);
       add_product(dQ, KMajor{smem.dS}, MnMajor{K_cols});
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(all.dQ.head(b, h), query0, dQ_col0, dQ);
+      add_atomically(hbm.dQ.head(b, h), query0, dQ_col0, dQ);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all
     // queries of a group would be less precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, h > first_head);
+    write_tile((first_half ? hbm.dV : hbm.dK).head(b, kv_head), key0, 0, gradient, h > first_head);
   }
 }
 

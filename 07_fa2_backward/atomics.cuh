@@ -9,6 +9,7 @@ namespace {
 /// Adds C to M at (row0, col0) by atomics, since other blocks add to the same elements.
 template <class Tile>
 __device__ void add_atomically(const Matrix<float>& M, int row0, int col0, const Tile& C) {
+  static_assert(Tile::COL_RUN == 4, "an addition takes four neighbouring columns");
 #pragma unroll
   for (int r = 0; r < Tile::ROWS; ++r) {
     const int row = row0 + Tile::row(r);

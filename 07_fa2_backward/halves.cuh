@@ -9,8 +9,6 @@
 namespace flash::fa2_backward {
 namespace {
 
-constexpr int HALF_THREADS = 4 * WARP;
-
 /// The tile that this thread's half of the block works on. Only the pointer is selected: both have
 /// the same size.
 __device__ inline SharedMatrix<float> of_half(bool first_half, const SharedMatrix<float>& first,

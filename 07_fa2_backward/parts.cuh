@@ -19,28 +19,28 @@ using fa2_forward::mask, fa2_forward::add_product, fa2_forward::KMajor, fa2_forw
 constexpr int PREPARE_WARPS = 8;  // of a block of prepare_kernel
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Warps:
-/// those that divide the rows of a product. Groups: of so many warps, each with a product of its
-/// own of a pair: 1 in step 1, and two halves from step 2 on.
+/// those that divide the rows of a product. Parts: of so many warps, each with a product of its own
+/// of a pair: 1 in step 1, and two halves from step 2 on.
 ///   tile           elements per thread                        lanes per row   runs, rows x columns
 ///   Scores         SCORE_ROWS x Bc / ScoreLanes               ScoreLanes      SCORE_RUN x 1
 ///   KeyGradient    KEY_ROWS x Width / KeyLanes                KeyLanes        4 x 4
-///   QueryGradient  QUERY_ROWS x Width / Groups / QUERY_LANES  QUERY_LANES     1 x 4
-template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes, int Warps = 4, int Groups = 2>
+///   QueryGradient  QUERY_ROWS x Width / Parts / QUERY_LANES  QUERY_LANES     1 x 4
+template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes, int Warps = 4, int Parts = 2>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int GROUP_THREADS = Warps * WARP, THREADS = Groups * GROUP_THREADS;
+  static constexpr int PART_THREADS = Warps * WARP, THREADS = Parts * PART_THREADS;
   static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of a group's columns of dQ
-  static constexpr int SCORE_ROWS = Br * ScoreLanes / GROUP_THREADS;
-  static constexpr int KEY_ROWS = Bc * KeyLanes / GROUP_THREADS;
-  static constexpr int QUERY_ROWS = Br * QUERY_LANES / GROUP_THREADS;
+  static constexpr int SCORE_ROWS = Br * ScoreLanes / PART_THREADS;
+  static constexpr int KEY_ROWS = Bc * KeyLanes / PART_THREADS;
+  static constexpr int QUERY_ROWS = Br * QUERY_LANES / PART_THREADS;
   static constexpr int SCORE_RUN = SCORE_ROWS < ScoreLanes / 4 ? SCORE_ROWS : ScoreLanes / 4;
   // S, P or dP, dS: [Br, Bc]
   using Scores = ThreadTile<SCORE_ROWS, Bc / ScoreLanes, ScoreLanes, Warps, SCORE_RUN>;
   // dV or dK: [Bc, Width]
   using KeyGradient = ThreadTile<KEY_ROWS, Width / KeyLanes, KeyLanes, Warps, 4, 4>;
-  // dQ, or from step 2 on the columns of a half: [Br, Width / Groups]
+  // dQ, or from step 2 on the columns of a half: [Br, Width / Parts]
   using QueryGradient =
-      ThreadTile<QUERY_ROWS, Width / Groups / QUERY_LANES, QUERY_LANES, Warps, 1, 4>;
+      ThreadTile<QUERY_ROWS, Width / Parts / QUERY_LANES, QUERY_LANES, Warps, 1, 4>;
 
   // STRIDE: each row of a tile starts 4 banks after the previous row, so that 8 lanes that read 16
   // bytes each of 8 rows hit all 32 banks once.
@@ -56,7 +56,7 @@ struct BackwardShape {
                 "S is dealt out evenly");
   static_assert(KeyGradient::HEIGHT == Bc && KeyGradient::WIDTH == Width,
                 "dK, dV are dealt out evenly, in fours");
-  static_assert(QueryGradient::HEIGHT == Br && QueryGradient::WIDTH == Width / Groups,
+  static_assert(QueryGradient::HEIGHT == Br && QueryGradient::WIDTH == Width / Parts,
                 "dQ is dealt out evenly, in fours of columns");
 };
 
@@ -120,14 +120,14 @@ struct Tensors {
 
 /// Starts copying the tiles of Q, dO, L and D that begin at query0.
 template <class Shape>
-__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h,
+__device__ void load_queries(const SharedTiles& smem, const Tensors& hbm, int b, int h,
                              int query0) {
-  load_async<Shape, Shape::Br>(smem.Q, all.Q.head(b, h), query0);
-  load_async<Shape, Shape::Br>(smem.dO, all.dO.head(b, h), query0);
+  load_async<Shape, Shape::Br>(smem.Q, hbm.Q.head(b, h), query0);
+  load_async<Shape, Shape::Br>(smem.dO, hbm.dO.head(b, h), query0);
   static_assert(Shape::Br <= Shape::THREADS, "a thread copies a row's L and D");
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
-  const Vector<const float> L = all.L.head_vector(b, h), D = all.D.head_vector(b, h);
+  const Vector<const float> L = hbm.L.head_vector(b, h), D = hbm.D.head_vector(b, h);
   if (query0 + row < L.size) {
     cp_async<4>(&smem.L[row], L.address(query0 + row));
     cp_async<4>(&smem.D[row], D.address(query0 + row));

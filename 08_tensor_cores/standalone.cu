@@ -84,18 +84,18 @@ __device__ void load_tile(uint4 (&tile)[Rows][Cols], const uint4* M, int row0, i
 __global__ void __launch_bounds__(THREADS)
     fa2_forward(int N, bool causal, const uint4* Q, const uint4* K, const uint4* V, uint4* O) {
   __shared__ uint4 Q_smem[Br][d / 8 + PAD], K_smem[Bc][d / 8 + PAD], V_smem[Bc][d / 8 + PAD];
-  const size_t head = size_t(blockIdx.y) * N * (d / 8);  // where it begins
+  const size_t offset = size_t(blockIdx.y) * N * (d / 8);  // where this head begins
   const int query0 = blockIdx.x * Br, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, t = lane % 4;  // this thread's columns: 2 t and 2 t + 1 of each 8
   const int y = 16 * warp + g;           // its rows: y and y + 8
 
-  load_tile(Q_smem, Q + head, query0, N);
+  load_tile(Q_smem, Q + offset, query0, N);
   float O_reg[d / 8][4] = {}, m[2], l[2] = {};  // l: of this thread's columns alone
   for (int r = 0; r < 2; ++r) m[r] = -INFINITY;
 
   for (int key0 = 0; key0 < (causal ? min(N, query0 + Br) : N); key0 += Bc) {
-    load_tile(K_smem, K + head, key0, N);
-    load_tile(V_smem, V + head, key0, N);
+    load_tile(K_smem, K + offset, key0, N);
+    load_tile(V_smem, V + offset, key0, N);
     // Read after write: each thread reads rows of Q, K and V that others have loaded.
     __syncthreads();
 
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int other = 1; other < 4; other *= 2) l[r] += __shfl_xor_sync(0xFFFFFFFFu, l[r], other);
     const int i = query0 + y + 8 * r;
     if (i >= N) continue;
-    unsigned* const row = reinterpret_cast<unsigned*>(O + head + i * (d / 8));
+    unsigned* const row = reinterpret_cast<unsigned*>(O + offset + i * (d / 8));
     for (int n = 0; n < d / 8; ++n)
       row[4 * n + t] = pack(O_reg[n][2 * r] / l[r], O_reg[n][2 * r + 1] / l[r]);
   }
@@ -182,7 +182,7 @@ static void attention(int N, int heads, bool causal, const half* Q, const half* 
 static double largest_error(int N, bool causal, const std::vector<Number> (&host)[4]) {
   const auto& [Q, K, V, O] = host;
   double largest = 0.0;
-  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // 1000 rows or all
+  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // ~1000 or all
     double l = 0.0, o[d] = {};
     for (size_t j = i / N * N; j < (causal ? i + 1 : i / N * N + N); ++j) {
       double S = 0.0;

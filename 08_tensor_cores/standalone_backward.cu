@@ -113,17 +113,17 @@ __global__ void __launch_bounds__(THREADS)
     fa2_backward(int N, bool causal, const half* Q, const half* K, const half* V, const half* dO,
                  const float* L, const float* D, float* dQ, half* dK, half* dV) {
   __shared__ Tile K_smem, V_smem, Q_smem, dO_smem, dS_smem;  // dS transposed: [keys, queries]
-  const size_t head = size_t(blockIdx.y) * N;                // its first row
+  const size_t row0 = size_t(blockIdx.y) * N;                // of this head
   const int key0 = blockIdx.x * B, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int y = threadIdx.x / 32 * 16;  // the warp's first row in a product
 
-  load_tile(K_smem, K + head * d, key0, N);
-  load_tile(V_smem, V + head * d, key0, N);
+  load_tile(K_smem, K + row0 * d, key0, N);
+  load_tile(V_smem, V + row0 * d, key0, N);
   Sums dK_reg = {}, dV_reg = {};
 
   for (int query0 = causal ? key0 : 0; query0 < N; query0 += B) {
-    load_tile(Q_smem, Q + head * d, query0, N);
-    load_tile(dO_smem, dO + head * d, query0, N);
+    load_tile(Q_smem, Q + row0 * d, query0, N);
+    load_tile(dO_smem, dO + row0 * d, query0, N);
     // Read after write: each warp reads rows of all four tiles that others have loaded.
     // Write after read: the next dS overwrites the last one.
     __syncthreads();
@@ -139,8 +139,8 @@ __global__ void __launch_bounds__(THREADS)
       const int j = key0 + y + g + e % 4 / 2 * 8, i = query0 + e / 4 * 8 + 2 * t + e % 2;
       const bool visible = i < N && j < N && (!causal || j <= i);
       float &s = S[e / 4][e % 4], &dp = dP[e / 4][e % 4];  // which become P and dS
-      s = visible ? expf(s / sqrtf(d) - L[head + i]) : 0.0f;
-      dp = visible ? s * (dp - D[head + i]) / sqrtf(d) : 0.0f;
+      s = visible ? expf(s / sqrtf(d) - L[row0 + i]) : 0.0f;
+      dp = visible ? s * (dp - D[row0 + i]) / sqrtf(d) : 0.0f;
     }
     pack(A, S);
     add_product<false>(dV_reg, A, dO_smem);
@@ -159,14 +159,14 @@ __global__ void __launch_bounds__(THREADS)
     add_product<false>(dQ_reg, A, K_smem);
     for (int e = 0; e < 32; ++e) {
       const int i = query0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
-      if (i < N) atomicAdd(&dQ[(head + i) * d + c], dQ_reg[e / 4][e % 4]);
+      if (i < N) atomicAdd(&dQ[(row0 + i) * d + c], dQ_reg[e / 4][e % 4]);
     }
   }
   for (int e = 0; e < 32; ++e) {
     const int j = key0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
     if (j >= N) continue;
-    dK[(head + j) * d + c] = dK_reg[e / 4][e % 4];
-    dV[(head + j) * d + c] = dV_reg[e / 4][e % 4];
+    dK[(row0 + j) * d + c] = dK_reg[e / 4][e % 4];
+    dV[(row0 + j) * d + c] = dV_reg[e / 4][e % 4];
   }
 }
 
@@ -225,7 +225,7 @@ static double largest_error(int N, bool causal, const std::vector<Number> (&host
     return std::pair(P, P * (dot(dO, i, V, j) - dot(dO, i, O, i)) / std::sqrt(d));
   };
   double largest = 0.0;
-  for (size_t i = 0, rows = host[O].size() / d; i < rows; i += rows / 300 | 1) {  // 300 or all
+  for (size_t i = 0, rows = host[O].size() / d; i < rows; i += rows / 300 | 1) {  // ~300 or all
     double sum_P = 0.0, x[3][d] = {};  // rows of dQ, dK and dV
     for (size_t j = i / N * N; j < i / N * N + N; ++j) {
       const auto [P_ij, dS_ij] = P_and_dS(i, j);

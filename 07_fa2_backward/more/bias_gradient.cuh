@@ -27,7 +27,7 @@ namespace {
 /// (9.16)  dBias. Half 0: P. Half 1: dP and the sum.
 template <class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    bias_gradient_kernel(Rule rule, Tensors all, Tensor<float> dBias) {
+    bias_gradient_kernel(Rule rule, Tensors hbm, Tensor<float> dBias) {
   using Scores = typename Shape::Scores;
   const auto& problem = rule.problem;
   const int key_tiles = (problem.Nk - 1) / Shape::Bc + 1,
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
             query0 = blockIdx.x / key_tiles % query_tiles * Shape::Br;
   const SharingHeads of = sharing_heads(problem, blockIdx.x / key_tiles / query_tiles);
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF_THREADS;
+  const bool first_half = threadIdx.x < Shape::PART_THREADS;
   const int last_query = min(query0 + Shape::Br, problem.Nq) - 1;
   const bool seen =
       key0 < problem.end_key(last_query) && problem.first_key(query0) < key0 + Shape::Bc;
@@ -46,9 +46,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     for (int h = of.first_h; h < of.end_h; ++h) {
       // Write after read: no thread still reads the previous head's tiles, P or D.
       __syncthreads();
-      load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, problem.kv_head(h)), key0);
-      load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, problem.kv_head(h)), key0);
-      load_queries<Shape>(smem, all, b, h, query0);
+      load_async<Shape, Shape::Bc>(smem.K, hbm.K.head(b, problem.kv_head(h)), key0);
+      load_async<Shape, Shape::Bc>(smem.V, hbm.V.head(b, problem.kv_head(h)), key0);
+      load_queries<Shape>(smem, hbm, b, h, query0);
       cp_async_commit();
       cp_async_wait<0>();
       // Read after write: all tiles have landed.
@@ -107,7 +107,7 @@ const Variant variant{
     .refuse = refuse,
     .tiles = more_options::tiles,
     .atomic_dQ = true,
-    .takes_turns = true,
+    .by_launches = true,
     .row_multiple = 4,
     .takes = general_problem | all_options | Features::bias_gradient,
     .needs = Features::bias_gradient,

@@ -65,7 +65,7 @@ __device__ void store_P_and_slope(const SharedTiles& smem, const ScoreRule& rule
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, Tensors all, Tensor<const float> q0_all,
+    backward_kernel(ScoreRule rule, Tensors hbm, Tensor<const float> q0_all,
                     Tensor<const float> k0_all) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const Problem& problem = rule.problem;
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int b = blockIdx.x % heads / problem.Hkv, kv_head = blockIdx.x % heads % problem.Hkv;
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF_THREADS;
+  const bool first_half = threadIdx.x < Shape::PART_THREADS;
   const int dQ_col0 = first_half ? 0 : Shape::Width / 2;  // this half's first column of dQ
   const SharedMatrix<float> K_cols = half_of_columns(smem.K, dQ_col0);
   const SharedMatrix<float> Q_cols = half_of_columns(smem.Q, dQ_col0);
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> q0{smem.D + Shape::Br, Shape::Br, 2, 2},
       k0{q0.data + 2 * Shape::Br, Shape::Bc, 2, 2};
   const auto load_tile_of_queries = [&](int h, int query0) {
-    load_queries<Shape>(smem, all, b, h, query0);
+    load_queries<Shape>(smem, hbm, b, h, query0);
     load_times<Shape, Shape::Br>(q0, q0_all.head(b, h), query0);
   };
 
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int end_head = first_head + problem.group_size();
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
-  load_async<Shape, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
+  load_async<Shape, Shape::Bc>(smem.K, hbm.K.head(b, kv_head), key0);
+  load_async<Shape, Shape::Bc>(smem.V, hbm.V.head(b, kv_head), key0);
   load_times<Shape, Shape::Bc>(k0, k0_all.head(b, kv_head), key0);
   load_tile_of_queries(first_head, first_query);
   cp_async_commit();
@@ -142,14 +142,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         load_tile_of_queries(last_tile ? h + 1 : h, last_tile ? first_query : query0 + Shape::Br);
       cp_async_commit();
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(all.dQ.head(b, h), query0, dQ_col0, dQ);
+      add_atomically(hbm.dQ.head(b, h), query0, dQ_col0, dQ);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all
     // queries of a group would be less precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile((first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient, h > first_head);
+    write_tile((first_half ? hbm.dV : hbm.dK).head(b, kv_head), key0, 0, gradient, h > first_head);
   }
 }
 

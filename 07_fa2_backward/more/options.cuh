@@ -19,8 +19,8 @@
 // - A block of a ragged batch looks up its sequence and narrows all tensors to it. Each sequence
 //   has a last tile, so the last rows, too, are copied 16 bytes at a time.
 // - Dropout multiplies the P of dV, and dP, by Z. P as it was then waits where dS will be.
-// - A deterministic pass takes turns: the kernel is launched `turns` times, each time for every
-//   turns-th tile of keys, so that in one launch a row of dQ gets one addition.
+// - For a deterministic pass the kernel is launched `launches` times, each time for every
+//   launches-th tile of keys, so that in one launch a row of dQ gets one addition.
 //
 // Grid: Tc*B*Hkv, in a ragged batch one block per tile of a sequence and key/value head, where a
 // block loops over all query heads that share its key/value head. Block: 8 warps (parts.cuh).
@@ -43,15 +43,15 @@ namespace {
 /// are narrowed to the sequence wherever they are used: a kernel that writes to its parameter `all`
 /// has it in local memory (432 bytes).
 template <class Shape, class Rule>
-__device__ void load_queries(const SharedTiles& smem, const Tensors& all, int b, int h, int query0,
+__device__ void load_queries(const SharedTiles& smem, const Tensors& hbm, int b, int h, int query0,
                              const Rule& rule) {
-  load_async<Shape, Shape::Br>(smem.Q, queries_of(rule, all.Q).head(b, h), query0);
-  load_async<Shape, Shape::Br>(smem.dO, queries_of(rule, all.dO).head(b, h), query0);
+  load_async<Shape, Shape::Br>(smem.Q, queries_of(rule, hbm.Q).head(b, h), query0);
+  load_async<Shape, Shape::Br>(smem.dO, queries_of(rule, hbm.dO).head(b, h), query0);
   static_assert(Shape::Br <= Shape::THREADS, "a thread copies a row's L and D");
   const int row = threadIdx.x;
   if (row >= Shape::Br) return;
-  const Vector<const float> L = queries_of(rule, all.L).head_vector(b, h),
-                            D = queries_of(rule, all.D).head_vector(b, h);
+  const Vector<const float> L = queries_of(rule, hbm.L).head_vector(b, h),
+                            D = queries_of(rule, hbm.D).head_vector(b, h);
   if (query0 + row < L.size) {
     cp_async<4>(&smem.L[row], L.address(query0 + row));
     cp_async<4>(&smem.D[row], D.address(query0 + row));
@@ -96,7 +96,7 @@ __device__ void store_dS(const SharedTiles& smem, Tile& dP, float* from) {
 
 template <class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(Rule rule, Tensors all, int turn, int turns) {
+    backward_kernel(Rule rule, Tensors hbm, int launch_index, int launches) {
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const auto& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
@@ -104,9 +104,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   int key0 = blockIdx.x / heads * Shape::Bc;
   // From here on problem is the sequence's own.
   if constexpr (Rule::RAGGED) key0 = rule.enter(blockIdx.x / heads);
-  if (key0 / Shape::Bc % turns != turn) return;  // another launch's
+  if (key0 / Shape::Bc % launches != launch_index) return;  // another launch's
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < HALF_THREADS;
+  const bool first_half = threadIdx.x < Shape::PART_THREADS;
   const int dQ_col0 = first_half ? 0 : Shape::Width / 2;  // this half's first column of dQ
   const SharedMatrix<float> K_cols{smem.K.data + dQ_col0, Shape::Bc, Shape::Width / 2,
                                    Shape::STRIDE};
@@ -126,14 +126,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   if (first_query >= end_query) {  // no query sees these keys: dK = dV = 0
     const typename Shape::KeyGradient zero(0.0f);
-    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, zero);
+    write_tile(keys_of(rule, first_half ? hbm.dV : hbm.dK).head(b, kv_head), key0, 0, zero);
     return;
   }
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape, Shape::Bc>(smem.K, keys_of(rule, all.K).head(b, kv_head), key0);
-  load_async<Shape, Shape::Bc>(smem.V, keys_of(rule, all.V).head(b, kv_head), key0);
-  load_queries<Shape>(smem, all, b, first_head, first_query, rule);
+  load_async<Shape, Shape::Bc>(smem.K, keys_of(rule, hbm.K).head(b, kv_head), key0);
+  load_async<Shape, Shape::Bc>(smem.V, keys_of(rule, hbm.V).head(b, kv_head), key0);
+  load_queries<Shape>(smem, hbm, b, first_head, first_query, rule);
   cp_async_commit();
 
   for (int h = first_head; h < end_head; ++h) {
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       __syncthreads();
       const bool last_tile = query0 + Shape::Br >= end_query;
       if (!last_tile || h + 1 < end_head)
-        load_queries<Shape>(smem, all, b, last_tile ? h + 1 : h,
+        load_queries<Shape>(smem, hbm, b, last_tile ? h + 1 : h,
                             last_tile ? first_query : query0 + Shape::Br, rule);
       cp_async_commit();
 
@@ -176,14 +176,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       typename Shape::QueryGradient dQ(0.0f);
       add_product(dQ, KMajor{smem.dS}, MnMajor{K_cols});
       dQ.each([&](float& x, int) { x *= problem.scale; });
-      add_atomically(queries_of(rule, all.dQ).head(b, h), query0, dQ_col0, dQ);
+      add_atomically(queries_of(rule, hbm.dQ).head(b, h), query0, dQ_col0, dQ);
     }
 
     // 6. Sum each head separately, then add up the heads: a single chain of additions over all
     // queries of a group would be less precise (chapter 05, section 5).
     const float factor = first_half ? 1.0f : problem.scale;
     gradient.each([&](float& x, int) { x *= factor; });
-    write_tile(keys_of(rule, first_half ? all.dV : all.dK).head(b, kv_head), key0, 0, gradient,
+    write_tile(keys_of(rule, first_half ? hbm.dV : hbm.dK).head(b, kv_head), key0, 0, gradient,
                h > first_head);
   }
 }
@@ -198,10 +198,10 @@ void start(Shape, const Attention& a) {
   launch_prepare(a, /*clear_dQ=*/true);  // row by row, whatever sequence a row belongs to
   with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
     const unsigned blocks = tiles * static_cast<unsigned>(p.B * p.Hkv);
-    for (int turn = 0; turn < a.turns; ++turn) {
+    for (int index = 0; index < a.launches; ++index) {
       launch("fa2_options",
              {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-             backward_kernel<Shape, Rule>, rule, tensors_of(a), turn, a.turns);
+             backward_kernel<Shape, Rule>, rule, tensors_of(a), index, a.launches);
     }
   });
 }
@@ -221,7 +221,7 @@ const Variant variant{.name = "options",
                       .refuse = refuse,
                       .tiles = tiles,
                       .atomic_dQ = true,
-                      .takes_turns = true,
+                      .by_launches = true,
                       .row_multiple = 4,
                       .takes = general_problem | all_options,
                       .only_if_fastest = true};

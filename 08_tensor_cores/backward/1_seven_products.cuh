@@ -13,7 +13,7 @@
 // dk_dv_kernel computes transposed scores, whose accumulators already have the layout of the left
 // operand of (8.14) and (8.15). A warp owns the same rows of scores and of gradients, so that warps
 // exchange no data. Two tiles of Q and dO: one is in flight. The phases are those of 07; one loop
-// runs over the tiles of all heads (QueryTiles of parts/prepare.cuh).
+// runs over the tiles of all heads (QueryLoop of parts/prepare.cuh).
 //
 // Seven products; no two blocks add to the same element, so every run gives the same bits.
 //
@@ -51,12 +51,12 @@ struct BackwardShape {
   static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows of transposed scores, per warp
   static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
   static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
-  static constexpr int BLOCKS = Blocks;             // per SM (occupancy); they share its registers
-  static constexpr int STAGES = 2, PAIR_TILES = 0;  // tiles of Q and dO
+  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  static constexpr int STAGES = 2, PT_OR_DST_TILES = 0;  // tiles of Q and dO
   // One up to d = 128. At 256 registers hold half of the columns of dK and dV, and COLUMN_BLOCKS
   // blocks share a tile of keys.
   static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
-  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PAIR_TILES);
+  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PT_OR_DST_TILES);
   static constexpr int DQ_THREADS = Bc / 16 * WARP;  // dq_kernel: 16 queries per warp
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
@@ -67,7 +67,7 @@ struct BackwardShape {
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    dk_dv_kernel(Problem problem, BackwardTensors<T> all, int heads_at_once) {
+    dk_dv_kernel(Problem problem, BackwardTensors<T> hbm, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const BlockOrder order((problem.Nk + Shape::Bc - 1) / Shape::Bc * Shape::COLUMN_BLOCKS,
@@ -79,13 +79,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row
 
   // The tiles of Q with a query that sees a key of this tile, for every query head of the group.
-  const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
+  const QueryLoop<Shape::Br> queries(problem, kv_head, key0);
   QueryTile at = queries.first(problem);  // its head h and its first query, query0
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape::THREADS, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
-  load_async<Shape::THREADS, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
-  load_queries<Shape>(smem, 0, all, b, at.h, at.query0);
+  load_async<Shape::THREADS, Shape::Bc>(smem.K, hbm.K.head(b, kv_head), key0);
+  load_async<Shape::THREADS, Shape::Bc>(smem.V, hbm.V.head(b, kv_head), key0);
+  load_queries<Shape>(smem, 0, hbm, b, at.h, at.query0);
   int stage = 0;  // of this tile of queries
 
   // [16 ROW_FRAGMENTS, COLS]; dK not scaled.
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncthreads();
     const QueryTile next = queries.after(problem, at);
     if (iteration + 1 < queries.iterations)
-      load_queries<Shape>(smem, 1 - stage, all, b, next.h, next.query0);
+      load_queries<Shape>(smem, 1 - stage, hbm, b, next.h, next.query0);
 
     // 2. S^T = K Q^T and dP^T = V dO^T. A lane has the same elements of both.
     // [16 ROW_FRAGMENTS, Br]
@@ -120,13 +120,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // 5. The gradients are staged in the warp's rows of V and K, which no other warp reads: no
   // barrier needed.
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(b, kv_head), key0 + warp_row, dV, smem.V.below(warp_row), col0);
-  write_rows(all.dK.head(b, kv_head), key0 + warp_row, dK, smem.K.below(warp_row), col0);
+  write_rows(hbm.dV.head(b, kv_head), key0 + warp_row, dV, smem.V.below(warp_row), col0);
+  write_rows(hbm.dK.head(b, kv_head), key0 + warp_row, dK, smem.K.below(warp_row), col0);
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
-    dq_kernel(Problem problem, BackwardTensors<T> all, int heads_at_once) {
+    dq_kernel(Problem problem, BackwardTensors<T> hbm, int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
   // The tiles of dk_dv_kernel with their roles exchanged: the same shared memory.
   constexpr int QUERIES = Shape::Bc, KEYS = Shape::Br, THREADS = Shape::DQ_THREADS;
@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
                          heads_at_once);
   const int b = order.head / problem.H, h = order.head % problem.H;
   const int query0 = (order.tiles_of_head - 1 - order.tile) * QUERIES;
-  const Matrix<const T> K = all.K.head(b, problem.kv_head(h));
-  const Matrix<const T> V = all.V.head(b, problem.kv_head(h));
+  const Matrix<const T> K = hbm.K.head(b, problem.kv_head(h));
+  const Matrix<const T> V = hbm.V.head(b, problem.kv_head(h));
 
   const Tile<T, Shape::Width> Q_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), QUERIES),
       dO_smem(Q_smem.end(), QUERIES);
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   Rows<2> L(0.0f), D(0.0f);                      // of this lane's queries
   const auto L_or_D = [&](int row, int r) {
     const int query = query0 + warp_row + 8 * r + threadIdx.x % WARP / 4;
-    return all.L_and_D.head(b, h)(row, query);
+    return hbm.L_and_D.head(b, h)(row, query);
   };
   L.each([&](float& x, int r) { x = L_or_D(0, r); });
   D.each([&](float& x, int r) { x = L_or_D(1, r); });
@@ -162,8 +162,8 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   };
 
   // 1. Q, dO, and the first tile of K, V.
-  load_async<THREADS, QUERIES>(Q_smem, all.Q.head(b, h), query0);
-  load_async<THREADS, QUERIES>(dO_smem, all.dO.head(b, h), query0);
+  load_async<THREADS, QUERIES>(Q_smem, hbm.Q.head(b, h), query0);
+  load_async<THREADS, QUERIES>(dO_smem, hbm.dO.head(b, h), query0);
   if (key_end > 0) load_tile(0);
   int stage = 0;
 
@@ -197,14 +197,14 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
   // Write after write: other threads have waited for their copies, too.
   __syncthreads();
   dQ.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dQ.head(b, h), query0 + warp_row, dQ, Q_smem.below(warp_row));
+  write_rows(hbm.dQ.head(b, h), query0 + warp_row, dQ, Q_smem.below(warp_row));
 }
 
 template <class Shape>
 void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, nullptr);
+    const BackwardTensors<T> hbm = prepare<T, Shape::Width>(a, nullptr);
     const int kv_heads = p.B * p.Hkv, heads = p.B * p.H;
     const std::int64_t bytes_of_row = 2 * 2 * Shape::Width;  // of Q and dO, or K and V
     const std::size_t shared_bytes = Shape::SHARED_ELEMENTS * sizeof(T);
@@ -212,12 +212,12 @@ void start(Shape, const Attention& a) {
         "dk_dv",
         {dim3(blocks_for(p.Nk, Shape::Bc) * Shape::COLUMN_BLOCKS * static_cast<unsigned>(kv_heads)),
          dim3(Shape::THREADS), shared_bytes},
-        dk_dv_kernel<T, Shape>, p, all,
+        dk_dv_kernel<T, Shape>, p, hbm,
         heads_in_L2(kv_heads, bytes_of_row * p.Nq * p.group_size()));
     launch("dq",
            {dim3(blocks_for(p.Nq, Shape::Bc) * static_cast<unsigned>(heads)),
             dim3(Shape::DQ_THREADS), shared_bytes},
-           dq_kernel<T, Shape>, p, all, heads_in_L2(heads, bytes_of_row * p.Nk));
+           dq_kernel<T, Shape>, p, hbm, heads_in_L2(heads, bytes_of_row * p.Nk));
   });
 }
 

@@ -36,12 +36,12 @@ struct BackwardShape {
   static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows of transposed scores, per warp
   static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
   static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
-  static constexpr int BLOCKS = Blocks;             // per SM (occupancy); they share its registers
-  static constexpr int STAGES = 2, PAIR_TILES = 1;  // tiles of Q and dO; of dS^T
+  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  static constexpr int STAGES = 2, PT_OR_DST_TILES = 1;  // tiles of Q and dO; of dS^T
   // One up to d = 128. At 256 registers hold half of the columns of dK and dV, and COLUMN_BLOCKS
   // blocks share a tile of keys.
   static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
-  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PAIR_TILES);
+  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PT_OR_DST_TILES);
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
@@ -52,7 +52,7 @@ struct BackwardShape {
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    backward_kernel(Problem problem, BackwardTensors<T> all, Tensor<float> dQ_accum,
+    backward_kernel(Problem problem, BackwardTensors<T> hbm, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
@@ -65,13 +65,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row
 
   // The tiles of Q with a query that sees a key of this tile, for every query head of the group.
-  const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
+  const QueryLoop<Shape::Br> queries(problem, kv_head, key0);
   QueryTile at = queries.first(problem);  // its head h and its first query, query0
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape::THREADS, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
-  load_async<Shape::THREADS, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
-  load_queries<Shape>(smem, 0, all, b, at.h, at.query0);
+  load_async<Shape::THREADS, Shape::Bc>(smem.K, hbm.K.head(b, kv_head), key0);
+  load_async<Shape::THREADS, Shape::Bc>(smem.V, hbm.V.head(b, kv_head), key0);
+  load_queries<Shape>(smem, 0, hbm, b, at.h, at.query0);
   int stage = 0;  // of this tile of queries
 
   // [16 ROW_FRAGMENTS, COLS]; dK not scaled.
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     __syncthreads();
     const QueryTile next = queries.after(problem, at);
     if (iteration + 1 < queries.iterations)
-      load_queries<Shape>(smem, 1 - stage, all, b, next.h, next.query0);
+      load_queries<Shape>(smem, 1 - stage, hbm, b, next.h, next.query0);
 
     // 2. S^T = K Q^T and dP^T = V dO^T. A lane has the same elements of both.
     // [16 ROW_FRAGMENTS, Br]
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // finished reading.
   __syncthreads();
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(b, kv_head), key0 + warp_row, dV, smem.V.below(warp_row), col0);
-  write_rows(all.dK.head(b, kv_head), key0 + warp_row, dK, smem.K.below(warp_row), col0);
+  write_rows(hbm.dV.head(b, kv_head), key0 + warp_row, dV, smem.V.below(warp_row), col0);
+  write_rows(hbm.dK.head(b, kv_head), key0 + warp_row, dK, smem.K.below(warp_row), col0);
 }
 
 template <class Shape>
@@ -123,13 +123,13 @@ void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
+    const BackwardTensors<T> hbm = prepare<T, Shape::Width>(a, &dQ_accum);
     const int kv_heads = p.B * p.Hkv,
               tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)) * Shape::COLUMN_BLOCKS;
     launch("backward_five_products",
            {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS),
             Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, p, all, view<float>(dQ_accum),
+           backward_kernel<T, Shape>, p, hbm, view<float>(dQ_accum),
            heads_at_once_backward<Shape>(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });

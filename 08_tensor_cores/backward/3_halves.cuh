@@ -35,8 +35,8 @@ struct BackwardShape {
   static constexpr int ROW_FRAGMENTS = Bc / 16 / HALF_WARPS;  // of 16 rows of transposed scores
   static constexpr int QUERY_FRAGMENTS = Br / 8;              // of 8 columns of transposed scores
   static constexpr int THREADS = Warps * WARP;
-  static constexpr int STAGES = 2, PAIR_TILES = 1;  // tiles of Q and dO; of P^T, then dS^T
-  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PAIR_TILES);
+  static constexpr int STAGES = 2, PT_OR_DST_TILES = 1;  // tiles of Q and dO; of P^T, then dS^T
+  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PT_OR_DST_TILES);
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
   // With 128 elements of S or dP per lane, or 192 with the gradient, nvcc spills on sm_80.
   static constexpr bool SPILLS =
@@ -50,7 +50,7 @@ struct BackwardShape {
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(Problem problem, BackwardTensors<T> all, Tensor<float> dQ_accum,
+    backward_kernel(Problem problem, BackwardTensors<T> hbm, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
@@ -65,13 +65,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const auto K_or_V = of_half(first_half, smem.K, smem.V);
 
   // The tiles of Q with a query that sees a key of this tile, for every query head of the group.
-  const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
+  const QueryLoop<Shape::Br> queries(problem, kv_head, key0);
   QueryTile at = queries.first(problem);  // its head h and its first query, query0
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape::THREADS, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
-  load_async<Shape::THREADS, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
-  load_queries<Shape>(smem, 0, all, b, at.h, at.query0);
+  load_async<Shape::THREADS, Shape::Bc>(smem.K, hbm.K.head(b, kv_head), key0);
+  load_async<Shape::THREADS, Shape::Bc>(smem.V, hbm.V.head(b, kv_head), key0);
+  load_queries<Shape>(smem, 0, hbm, b, at.h, at.query0);
   int stage = 0;  // of this tile of queries
 
   // Half 0: dV. Half 1: dK, not scaled. [16 ROW_FRAGMENTS, Width]
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (iteration + 1 < queries.iterations) {
       // Local to this block: through the tile no register is left to keep it.
       const QueryTile next = queries.after(problem, at);
-      load_queries<Shape>(smem, 1 - stage, all, b, next.h, next.query0);
+      load_queries<Shape>(smem, 1 - stage, hbm, b, next.h, next.query0);
     }
 
     const auto Q_or_dO = of_half(first_half, smem.Q(stage), smem.dO(stage));
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // finished reading.
   __syncthreads();
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
-  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
+  write_rows((first_half ? hbm.dV : hbm.dK).head(b, kv_head), key0 + warp_row, gradient,
              of_half(first_half, smem.V, smem.K).below(warp_row));
 }
 
@@ -134,12 +134,12 @@ void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
+    const BackwardTensors<T> hbm = prepare<T, Shape::Width>(a, &dQ_accum);
     const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
     launch("backward_halves",
            {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS),
             Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, p, all, view<float>(dQ_accum),
+           backward_kernel<T, Shape>, p, hbm, view<float>(dQ_accum),
            heads_at_once_backward<Shape>(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });

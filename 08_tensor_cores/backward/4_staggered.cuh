@@ -38,8 +38,8 @@ struct BackwardShape {
   static constexpr int THREADS = Warps * WARP;
   static constexpr int STAGES = 3;  // tiles of Q and dO: one per half, and one in flight
   // Tiles of P^T or dS^T: one that half 0 stores, one that half 1 turns into dS^T, one for dQ.
-  static constexpr int PAIR_TILES = 3;
-  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PAIR_TILES);
+  static constexpr int PT_OR_DST_TILES = 3;
+  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PT_OR_DST_TILES);
   static constexpr WarpGrid DQ_WARPS{Warps, Br, Width};
   // With 128 elements of S or dP per lane, or 192 with the gradient, nvcc spills on sm_80.
   static constexpr bool SPILLS =
@@ -48,13 +48,13 @@ struct BackwardShape {
 
   static_assert(Bc % (16 * HALF_WARPS) == 0, "the warps of a half share the keys in sixteens");
   static_assert(Br % 16 == 0 && ROW_BLOCK % Br == 0, "tiles of queries fill the padded L and D");
-  static_assert(PAIR_TILES == STAGES, "P^T and dS^T go by the stage of their Q and dO");
+  static_assert(PT_OR_DST_TILES == STAGES, "P^T and dS^T go by the stage of their Q and dO");
   static_assert(2 * THREADS >= Br, "load_async() copies four elements of L and D per thread");
 };
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(Problem problem, BackwardTensors<T> all, Tensor<float> dQ_accum,
+    backward_kernel(Problem problem, BackwardTensors<T> hbm, Tensor<float> dQ_accum,
                     int heads_at_once) {
   if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;
   const auto K_or_V = of_half(first_half, smem.K, smem.V);
 
-  const QueryTiles<Shape::Br> queries(problem, kv_head, key0);
+  const QueryLoop<Shape::Br> queries(problem, kv_head, key0);
   QueryTile at = queries.first(problem);  // its head h and its first query, query0
   QueryTile oldest = at;                  // two iterations behind: it is added to dQ
   const auto add_oldest_to_dQ = [&](int tile) {
@@ -78,9 +78,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   };
 
   // 1. K, V, and the first tile of Q, dO, L, D.
-  load_async<Shape::THREADS, Shape::Bc>(smem.K, all.K.head(b, kv_head), key0);
-  load_async<Shape::THREADS, Shape::Bc>(smem.V, all.V.head(b, kv_head), key0);
-  load_queries<Shape>(smem, 0, all, b, at.h, at.query0);
+  load_async<Shape::THREADS, Shape::Bc>(smem.K, hbm.K.head(b, kv_head), key0);
+  load_async<Shape::THREADS, Shape::Bc>(smem.V, hbm.V.head(b, kv_head), key0);
+  load_queries<Shape>(smem, 0, hbm, b, at.h, at.query0);
 
   // Half 0: dV. Half 1: dK, not scaled. [16 ROW_FRAGMENTS, Width]
   Accumulators<Shape::ROW_FRAGMENTS, Shape::Width / 8> gradient(0.0f);
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     __syncthreads();
     const QueryTile next = queries.after(problem, at);
     if (iteration + 1 < queries.iterations)
-      load_queries<Shape>(smem, (iteration + 1) % Shape::STAGES, all, b, next.h, next.query0);
+      load_queries<Shape>(smem, (iteration + 1) % Shape::STAGES, hbm, b, next.h, next.query0);
 
     // 2. Half 1: dQ += dS K.
     if (!first_half) add_oldest_to_dQ(iteration - 2);
@@ -126,12 +126,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         __syncwarp();
       }
       // Packed here, for P^T's tile and both products: otherwise nvcc spills.
-      const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt(St_or_dPt);
-      if (first_half) store_in_lane_order(Pt_rows, Pt_or_dSt);
+      const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(
+          St_or_dPt);
+      if (first_half) store_in_lane_order(Pt_rows, Pt_or_dSt_reg);
       if (!first_half) store(Pt_rows, St_or_dPt);
 
       // 4. Half 0: dV += P^T dO. Half 1: dK += dS^T Q.
-      add_product(gradient, Pt_or_dSt, dO_or_Q.right());  // (8.14), (8.15)
+      add_product(gradient, Pt_or_dSt_reg, dO_or_Q.right());  // (8.14), (8.15)
     }
     // 5. Half 0: dQ += dS K.
     if (first_half) add_oldest_to_dQ(iteration - 2);
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // finished reading.
   __syncthreads();
   gradient.each([&](float& x, int) { x *= first_half ? 1.0f : problem.scale; });
-  write_rows((first_half ? all.dV : all.dK).head(b, kv_head), key0 + warp_row, gradient,
+  write_rows((first_half ? hbm.dV : hbm.dK).head(b, kv_head), key0 + warp_row, gradient,
              of_half(first_half, smem.V, smem.K).below(warp_row));
 }
 
@@ -151,12 +152,12 @@ void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
+    const BackwardTensors<T> hbm = prepare<T, Shape::Width>(a, &dQ_accum);
     const int kv_heads = p.B * p.Hkv, tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc));
     launch("backward_staggered",
            {dim3(static_cast<unsigned>(tiles * kv_heads)), dim3(Shape::THREADS),
             Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, p, all, view<float>(dQ_accum),
+           backward_kernel<T, Shape>, p, hbm, view<float>(dQ_accum),
            heads_at_once_backward<Shape>(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });

@@ -66,21 +66,21 @@ struct BackwardShape {
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
-                    BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
+                    BackwardTensors<T> hbm, Tensor<float> dQ_accum, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   auto& shared = shared_of_block<T, Shape>();
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K.below(warpgroup() * WARPGROUP_ROWS),
-             V_rows = shared.V.below(warpgroup() * WARPGROUP_ROWS);
+  const int index = warpgroup();
+  const auto K_rows = shared.K.below(index * WARPGROUP_ROWS),
+             V_rows = shared.V.below(index * WARPGROUP_ROWS);
   auto& dSt_smem = shared.dSt[0];
-  const ShareOfDQ<Shape> dQ_share;
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
   const auto load_tiles = [&](int stage, const auto& at) {  // called by one thread
-    shared.load_Q(stage, maps, all.L_and_D, work.b, at.h, at.query0);
-    shared.load_dO(stage, maps, all.L_and_D, work.b, at.h, at.query0);
+    shared.load_Q(stage, maps, hbm.L_and_D, work.b, at.h, at.query0);
+    shared.load_dO(stage, maps, hbm.L_and_D, work.b, at.h, at.query0);
   };
 
   // 1. K, V, and the first tiles of Q, dO.
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // 2. The prefetch of the next tiles starts.
-    const int stage = iteration % 2,
-              parity = iteration / 2 % 2;  // each stage has one phase per two tiles
+    const int stage = iteration % 2, parity = iteration / 2 % 2;  // of a stage: a phase per 2 tiles
+    auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     // Write after read: no warp still reads the previous tiles or dS^T.
     __syncthreads();
     if (threadIdx.x == 0 && iteration + 1 < work.iterations)
@@ -109,18 +109,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
     // Read after write: Q_i and L_i have landed.
     wait_full(shared.full_Q[stage], parity);
-    // Write after read: P^T of the previous tile, in the same registers, has been packed.
-    wgmma_fence();
-    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), shared.Q[stage].k_major(),
-                                   /*add=*/false);  // (8.11)
-    wgmma_commit();
+    issue_scores(St, K_rows, Q);  // (8.11)
     // Read after write: dO_i and D_i have landed.
     wait_full(shared.full_dO[stage], parity);
-    // Write after read: dS^T of the previous tile, in the same registers, has been packed.
-    wgmma_fence();
-    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), shared.dO[stage].k_major(),
-                                   /*add=*/false);  // (8.12)
-    wgmma_commit();
+    issue_scores(dPt, V_rows, dO);  // (8.12)
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     mask_transposed(St, problem, at.query0, work.key0 + warp_row);
@@ -137,29 +129,18 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
 
     // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
-    // Read after write: P^T has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dV, Pt_reg, shared.dO[stage].mn_major(),
-                                     /*add=*/true);  // (8.14)
-    wgmma_commit();
+    issue_gradient(dV, Pt_reg, dO);  // (8.14)
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
     // through the async proxy.
     fence_proxy_async();
     // Read after write: all warps have stored dS^T.
     __syncthreads();
-    Accumulators<1, dQ_share.COLS / 8> dQ;
-    // Write after read: the previous dQ, in the same registers, has been added.
-    wgmma_fence();
-    dQ_share.template issue<T>(dQ, dSt_smem, shared.K);  // (8.16)
-    wgmma_commit();
-    // Read after write: dS^T has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dK, dSt_reg, shared.Q[stage].mn_major(),
-                                     /*add=*/true);  // (8.15)
-    wgmma_commit();
+    ShareOfDQ<Shape> dQ{index};
+    dQ.issue(dSt_smem, shared.K);    // (8.16)
+    issue_gradient(dK, dSt_reg, Q);  // (8.15)
     // Read after write: dV and dQ are complete, dK may not be.
-    wgmma_wait<1>(registers(dV), registers(dQ));
-    dQ_share.add(dQ_accum.head(work.b, at.h), at.query0, dQ);
+    wgmma_wait<1>(registers(dV), registers(dQ.parts[0]));
+    dQ.add(dQ_accum.head(work.b, at.h), at.query0);
     // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
   }
@@ -167,8 +148,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // finished reading.
   __syncthreads();
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K.below(warp_row));
+  write_rows(hbm.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
+  write_rows(hbm.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K.below(warp_row));
 }
 
 template <class Shape>
@@ -177,14 +158,14 @@ void start(Shape, const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum);
+    const BackwardTensors<T> hbm = prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     // Only as many heads at once as it takes to give every SM a block, so that the blocks of a head
     // run together.
     launch("backward_warpgroups",
            {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
             Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum),
+           backward_kernel<T, Shape>, a.problem, maps, hbm, view<float>(dQ_accum),
            heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });

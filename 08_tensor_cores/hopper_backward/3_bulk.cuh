@@ -61,7 +61,7 @@ struct BackwardShape {
                 "tiles of dS and dQ go by the stage of their Q and dO");
 };
 
-constexpr int ALL_CONSUMERS = 1;  // the number of their named barrier; 0 is that of __syncthreads()
+constexpr int CONSUMER_BARRIER = 1;  // a named barrier; 0 is that of __syncthreads()
 
 /// One thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored it. It may
 /// end while additions are in flight: the TMA has read shared memory, and the kernel as a whole
@@ -88,11 +88,11 @@ __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
-                        const BackwardTensors<T>& all, const KeyWork<Shape>& work) {
+                        const BackwardTensors<T>& hbm, const KeyWork<Shape>& work) {
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  const auto K_rows = shared.K.below(warpgroup() * WARPGROUP_ROWS),
-             V_rows = shared.V.below(warpgroup() * WARPGROUP_ROWS);
-  const ShareOfDQ<Shape> dQ_share;
+  const int index = warpgroup();
+  const auto K_rows = shared.K.below(index * WARPGROUP_ROWS),
+             V_rows = shared.V.below(index * WARPGROUP_ROWS);
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
@@ -111,16 +111,10 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
     // Read after write: Q_i and L_i have landed.
     wait_full(shared.full_Q[stage], parity);
-    // Write after read: P^T of the previous tile, in the same registers, has been packed.
-    wgmma_fence();
-    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
-    wgmma_commit();
+    issue_scores(St, K_rows, Q);  // (8.11)
     // Read after write: dO_i and D_i have landed.
     wait_full(shared.full_dO[stage], parity);
-    // Write after read: dS^T of the previous tile, in the same registers, has been packed.
-    wgmma_fence();
-    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
-    wgmma_commit();
+    issue_scores(dPt, V_rows, dO);  // (8.12)
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     mask_transposed(St, problem, at.query0, work.key0 + warp_row);
@@ -137,30 +131,21 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
 
     // 3. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
-    // Read after write: P^T has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
-    wgmma_commit();
+    issue_gradient(dV, Pt_reg, dO);  // (8.14)
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
     // through the async proxy.
     fence_proxy_async();
     // Read after write: all consumers have stored dS^T. Write after read: no warp still reads the
     // other tile of dS^T, which the next iteration stores.
-    named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
-    Accumulators<1, dQ_share.COLS / 8> dQ;
-    // Write after read: the previous dQ, in the same registers, has been stored.
-    wgmma_fence();
-    dQ_share.template issue<T>(dQ, dSt_smem, shared.K);  // (8.16)
-    wgmma_commit();
-    // Read after write: dS^T has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
-    wgmma_commit();
+    named_barrier_sync(CONSUMER_BARRIER, Shape::CONSUMER_THREADS);
+    ShareOfDQ<Shape> dQ{index};
+    dQ.issue(dSt_smem, shared.K);    // (8.16)
+    issue_gradient(dK, dSt_reg, Q);  // (8.15)
     // Read after write: dV and dQ are complete, dK may not be.
-    wgmma_wait<1>(registers(dV), registers(dQ));
+    wgmma_wait<1>(registers(dV), registers(dQ.parts[0]));
     // Write after read: the TMA has read the dQ of two tiles ago.
     wait_empty(shared.empty_dQ[stage], parity);
-    dQ_share.store(shared.dQ[stage], dQ);
+    dQ.store(shared.dQ[stage]);
     // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
     fence_proxy_async();
     commit(shared.full_dQ[stage]);
@@ -170,16 +155,16 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have
   // finished reading.
-  named_barrier_sync(ALL_CONSUMERS, Shape::CONSUMER_THREADS);
+  named_barrier_sync(CONSUMER_BARRIER, Shape::CONSUMER_THREADS);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K.below(warp_row));
+  write_rows(hbm.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
+  write_rows(hbm.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K.below(warp_row));
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
-                    BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
+                    BackwardTensors<T> hbm, Tensor<float> dQ_accum, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   auto& shared = shared_of_block<T, Shape>();
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
@@ -198,13 +183,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
-      produce<T, Shape>(shared, maps, problem, all.L_and_D, work);
+      produce<T, Shape>(shared, maps, problem, hbm.L_and_D, work);
     } else {
       add_dQ<T>(shared, problem, dQ_accum, work);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume<T>(shared, problem, all, work);
+    consume<T>(shared, problem, hbm, work);
   }
 }
 
@@ -214,12 +199,12 @@ void start(Shape, const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum);
+    const BackwardTensors<T> hbm = prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_bulk",
            {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
             Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum),
+           backward_kernel<T, Shape>, a.problem, maps, hbm, view<float>(dQ_accum),
            heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });

@@ -134,7 +134,7 @@ __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
 /// The end of a consumer warpgroup, number `index`: its rows of dK and dV.
 template <class T, class Shape, class Gradient>
 __device__ void write_gradients(Shared<T, Shape>& shared, const Problem& problem,
-                                const BackwardTensors<T>& all, int index, int heads_at_once,
+                                const BackwardTensors<T>& hbm, int index, int heads_at_once,
                                 Gradient& dK, Gradient& dV) {
   // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
   // finished reading.
@@ -143,20 +143,20 @@ __device__ void write_gradients(Shared<T, Shape>& shared, const Problem& problem
   dK.each([&](float& x, int) { x *= problem.scale; });
   // Computed again, so that no register keeps it through the loop.
   const KeyWork<Shape> work(problem, heads_at_once, opaque(blockIdx.x));
-  write_rows(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
-  write_rows(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.V.below(warp_row));
+  write_rows(hbm.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
+  write_rows(hbm.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.V.below(warp_row));
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the
 /// runner: ptxas serialises products that are in flight across a branch.
 template <bool MakesDQ, class T, class Shape>
 __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
-                        const BackwardTensors<T>& all, const KeyWork<Shape>& work,
+                        const BackwardTensors<T>& hbm, const KeyWork<Shape>& work,
                         int heads_at_once) {
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
-  constexpr int WARPGROUP_INDEX = MakesDQ ? 0 : 1;
-  const auto K_rows = shared.K.below(WARPGROUP_INDEX * WARPGROUP_ROWS),
-             V_rows = shared.V.below(WARPGROUP_INDEX * WARPGROUP_ROWS);
+  constexpr int index = MakesDQ ? 0 : 1;
+  const auto K_rows = shared.K.below(index * WARPGROUP_ROWS),
+             V_rows = shared.V.below(index * WARPGROUP_ROWS);
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
@@ -171,16 +171,10 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
     // Read after write: Q_i and L_i have landed, and with the first Q also K.
     wait_full(shared.full_Q[stage], parity);
-    // Write after read: P^T of the previous tile, in the same registers, has been packed.
-    wgmma_fence();
-    issue_product<T, K_rows.DEPTH>(St, K_rows.k_major(), Q.k_major(), /*add=*/false);  // (8.11)
-    wgmma_commit();
+    issue_scores(St, K_rows, Q);  // (8.11)
     // Read after write: dO_i and D_i have landed, and with the first dO also V.
     wait_full(shared.full_dO[stage], parity);
-    // Write after read: dS^T of the previous tile, in the same registers, has been packed.
-    wgmma_fence();
-    issue_product<T, V_rows.DEPTH>(dPt, V_rows.k_major(), dO.k_major(), /*add=*/false);  // (8.12)
-    wgmma_commit();
+    issue_scores(dPt, V_rows, dO);  // (8.12)
     // Read after write: S^T is complete, dP^T may not be.
     wgmma_wait<1>(registers(St));
     mask_transposed(St, problem, at.query0, work.key0 + warp_row);
@@ -201,38 +195,42 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     commit(shared.full_dSt[stage]);
 
     // 3. dV += P^T dO; the maker: dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
-    // Read after write: P^T has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dV, Pt_reg, dO.mn_major(), /*add=*/true);  // (8.14)
-    wgmma_commit();
-    WholeDQ<Shape> dQ;  // in the runner unused
-    if constexpr (MakesDQ) issue_dQ<T, Shape>(shared, dQ, stage, parity);
-    // Read after write: dS^T has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Br / 16>(dK, dSt_reg, Q.mn_major(), /*add=*/true);  // (8.15)
-    wgmma_commit();
+    issue_gradient(dV, Pt_reg, dO);  // (8.14)
+    WholeDQ<Shape> dQ;               // in the runner unused
+    if constexpr (MakesDQ) {
+      // Read after write: both warpgroups have stored dS^T.
+      wait_full(shared.full_dSt[stage], parity);
+      dQ.issue(dSt_smem, shared.K);  // (8.16)
+    }
+    issue_gradient(dK, dSt_reg, Q);  // (8.15)
     if constexpr (MakesDQ) {
       // Read after write: dV and dQ are complete; its first part may also be its last.
       wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
-      pass_on_dQ(dQ, shared.dQ, shared.full_dQ, shared.empty_dQ, iteration % 2);
+      // Write after read: the TMA has read the previous dQ.
+      wait_empty(shared.empty_dQ, iteration % 2);
+      dQ.store(shared.dQ);
+      // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
+      fence_proxy_async();
+      commit(shared.full_dQ);
     }
     // Write after read: this warp's products have read the tiles, dS^T included.
     wgmma_wait<0>(registers(dV), registers(dK));
     release(shared.empty[stage]);
   }
-  write_gradients<T, Shape>(shared, problem, all, WARPGROUP_INDEX, heads_at_once, dK, dV);
+  write_gradients<T, Shape>(shared, problem, hbm, index, heads_at_once, dK, dV);
 }
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
-                    BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once,
+                    BackwardTensors<T> hbm, Tensor<float> dQ_accum, int heads_at_once,
                     int blocks_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   auto& shared = shared_of_block<T, Shape>();
   griddepcontrol_launch_dependents();
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
-  if (threadIdx.x == Shape::CONSUMER_THREADS) {  // the producer
+  // The producer. elect_one() elects the same thread again below.
+  if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) {
     // Before initialize(), whose fence publishes these mbarriers too.
     for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
     init_for_warps(shared.full_dQ, 4);
@@ -250,16 +248,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
       const int next_block = static_cast<int>(blockIdx.x) + blocks_at_once;
-      produce_early<T>(shared, maps, problem, all.L_and_D, work, heads_at_once, next_block);
+      produce_early<T>(shared, maps, problem, hbm.L_and_D, work, heads_at_once, next_block);
     } else {
       add_dQ<T>(shared, problem, dQ_accum, work);
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
-    consume</*MakesDQ=*/true, T>(shared, problem, all, work, heads_at_once);
+    consume</*MakesDQ=*/true, T>(shared, problem, hbm, work, heads_at_once);
   } else if constexpr (Shape::CONSUMERS > 1) {
     setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
-    consume</*MakesDQ=*/false, T>(shared, problem, all, work, heads_at_once);
+    consume</*MakesDQ=*/false, T>(shared, problem, hbm, work, heads_at_once);
   }
 }
 
@@ -269,7 +267,7 @@ void start(Shape, const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all =
+    const BackwardTensors<T> hbm =
         prepare<T, Shape::Width, /*LInPowersOf2=*/true, /*NextIsEarly=*/true>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_early",
@@ -277,7 +275,7 @@ void start(Shape, const Attention& a) {
             .block = dim3(Shape::THREADS),
             .shared_bytes = Shape::SHARED_ELEMENTS * sizeof(T),
             .early = true},
-           backward_kernel<T, Shape>, a.problem, maps, all, view<float>(dQ_accum),
+           backward_kernel<T, Shape>, a.problem, maps, hbm, view<float>(dQ_accum),
            heads_in_a_wave(a, tiles), a.limits.multiprocessors);
     convert<T, Shape::Width, /*Early=*/true>(a, dQ_accum);
   });

@@ -29,7 +29,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// Shared memory of a block: K and V; Shape::STAGES tiles each of Q and dO; Shape::PAIR_TILES tiles
+/// Shared memory of a block: K and V; Shape::STAGES tiles each of Q and dO; PT_OR_DST_TILES tiles
 /// of P^T or dS^T, whose rows are keys (none in step 1); L and D of each stage.
 template <class T, class Shape>
 struct SharedTiles {
@@ -45,14 +45,14 @@ struct SharedTiles {
     return {dO(Shape::STAGES - 1).end() + index * Shape::Bc * Shape::Br, Shape::Bc};
   }
   __device__ QueryStats stats(int stage) const {
-    const auto first = reinterpret_cast<float*>(Pt_or_dSt(Shape::PAIR_TILES).elements.data);
+    const auto first = reinterpret_cast<float*>(Pt_or_dSt(Shape::PT_OR_DST_TILES).elements.data);
     return {{first + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   }
 };
 
 /// Its size in elements of 16 bits.
-constexpr int shared_elements(int width, int Br, int Bc, int stages, int pair_tiles) {
-  return 2 * width * (Bc + stages * Br) + pair_tiles * Bc * Br + stages * 2 * 2 * Br;
+constexpr int shared_elements(int width, int Br, int Bc, int stages, int pt_or_dst_tiles) {
+  return 2 * width * (Bc + stages * Br) + pt_or_dst_tiles * Bc * Br + stages * 2 * 2 * Br;
 }
 
 /// Starts copying rows row0, row0 + 1, ... of M to a tile of `Height` rows.
@@ -72,10 +72,10 @@ __device__ void load_async(const QueryStats& stats, const Matrix<const float>& L
 /// Starts copying the tiles of Q, dO, L and D that begin at query0 of head h.
 template <class Shape, class T>
 __device__ void load_queries(const SharedTiles<T, Shape>& smem, int stage,
-                             const BackwardTensors<T>& all, int b, int h, int query0) {
-  load_async<Shape::THREADS, Shape::Br>(smem.Q(stage), all.Q.head(b, h), query0);
-  load_async<Shape::THREADS, Shape::Br>(smem.dO(stage), all.dO.head(b, h), query0);
-  load_async<Shape::Br>(smem.stats(stage), all.L_and_D.head(b, h), query0);
+                             const BackwardTensors<T>& hbm, int b, int h, int query0) {
+  load_async<Shape::THREADS, Shape::Br>(smem.Q(stage), hbm.Q.head(b, h), query0);
+  load_async<Shape::THREADS, Shape::Br>(smem.dO(stage), hbm.dO.head(b, h), query0);
+  load_async<Shape::Br>(smem.stats(stage), hbm.L_and_D.head(b, h), query0);
 }
 
 }  // namespace

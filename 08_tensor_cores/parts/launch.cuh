@@ -77,11 +77,16 @@ inline std::string refuse_forward(const Problem& p) {
   return refuse_row_of_blocks(std::int64_t{p.B} * p.H, p.Nq, 32);
 }
 
+/// ", here it is 8.0, ..."
+inline std::string here_it_is(const DeviceLimits& limits) {
+  return ", here it is " + std::to_string(limits.sm / 10) + "." + std::to_string(limits.sm % 10) +
+         ", of the GPU or of what this program was compiled for";
+}
+
 std::string refuse_on(const Problem& p, const DeviceLimits& limits) {
   if (p.dtype != Dtype::bf16 || limits.sm >= 80) return "";
-  return "--dtype bf16 needs compute capability 8.0 or newer, here it is " +
-         std::to_string(limits.sm / 10) + "." + std::to_string(limits.sm % 10) +
-         ", of the GPU or of what this program was compiled for; fp16 runs on it";
+  return "--dtype bf16 needs compute capability 8.0 or newer" + here_it_is(limits) +
+         "; fp16 runs on it";
 }
 
 /// A step of the ladder, for the plain problem alone.

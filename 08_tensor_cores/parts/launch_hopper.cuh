@@ -14,12 +14,6 @@ constexpr bool COMPILED_WITH_WGMMA = false;
 constexpr bool COMPILED_WITH_WGMMA = true;
 #endif
 
-/// ", here it is 8.0, ..."
-inline std::string here_it_is(const DeviceLimits& limits) {
-  return ", here it is " + std::to_string(limits.sm / 10) + "." + std::to_string(limits.sm % 10) +
-         ", of the GPU or of what this program was compiled for";
-}
-
 inline std::string refuse_unless_sm90(const Problem&, const DeviceLimits& limits) {
   if (limits.sm != 90)
     return "it uses wgmma, which only compute capability 9.0 has" + here_it_is(limits);

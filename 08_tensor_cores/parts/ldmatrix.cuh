@@ -1,4 +1,5 @@
-// 08 Tensor cores, forward: operands of steps 2 to 5, by ldmatrix.
+// 08 Tensor cores, forward: Operand of tile.cuh in steps 2 to 5, by ldmatrix, with an address for
+// each block.
 #pragma once
 
 #include "08_tensor_cores/parts/tile.cuh"

@@ -15,7 +15,7 @@ namespace {
 /// A block's work: a tile of keys, and the tiles of queries to loop over, of all heads of a group.
 /// The first keys, visible to the most queries under a causal mask, start first.
 template <class Shape>
-struct KeyWork : QueryTiles<Shape::Br> {
+struct KeyWork : QueryLoop<Shape::Br> {
   int b, kv_head;  // of K and V; kv_head is the group's index, except in `divided`
   int key0;        // the first key
 
@@ -23,7 +23,7 @@ struct KeyWork : QueryTiles<Shape::Br> {
       : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once,
                               work_id)) {}
   __device__ KeyWork(const Problem& p, const BlockOrder& order)
-      : QueryTiles<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc),
+      : QueryLoop<Shape::Br>(p, order.head % p.Hkv, order.tile * Shape::Bc),
         b(order.head / p.Hkv),
         kv_head(this->group),
         key0(order.tile * Shape::Bc) {}
@@ -108,6 +108,26 @@ __device__ void store_operand(const PanelOperand<T, Height, false, Depth>& rows,
   }
 }
 
+// ---- Products: these only start one, like issue_S() and issue_PV() of panels_forward.cuh --------
+
+/// (8.11), (8.12)  S^T = K Q^T or dP^T = V dO^T, of a warpgroup's rows of K or V.
+template <class Scores, class KeyRows, class Tile>
+__device__ void issue_scores(Scores& St, const KeyRows& K, Tile& Q) {
+  // Write after read: P^T or dS^T of the previous tile, in the registers of St, has been packed.
+  wgmma_fence();
+  issue_product<typename Tile::T, KeyRows::DEPTH>(St, K.k_major(), Q.k_major(), /*add=*/false);
+  wgmma_commit();
+}
+
+/// (8.14), (8.15)  dV += P^T dO or dK += dS^T Q.
+template <class Gradient, class Weights, class Tile>
+__device__ void issue_gradient(Gradient& dV, const Weights& Pt, Tile& dO) {
+  // Read after write: P^T or dS^T has been packed.
+  wgmma_fence();
+  issue_product<typename Tile::T, Weights::DEPTH>(dV, Pt, dO.mn_major(), /*add=*/true);
+  wgmma_commit();
+}
+
 // ---- P -----------------------------------------------------------------------------------------
 
 /// Masks transposed scores: a warp's 16 keys from key0 on, and all queries of the tile from query0
@@ -139,8 +159,9 @@ __device__ void mask_transposed(Scores& St, const Problem& problem, int query0, 
 template <class Scores>
 __device__ void recompute_P_log2(Scores& St, const QueryStats& stats, float scale) {
   const float scale_log2 = scale * LOG2_E;
-  St.each_at(
-      [&](float& s, int, int query) { s = exp2_approx(fmaf(scale_log2, s, -stats.L(query))); });
+  St.each_at([&](float& s, int, int query) {
+    s = exp2_approx(fmaf(scale_log2, s, -stats.L_log2(query)));
+  });
 }
 
 }  // namespace

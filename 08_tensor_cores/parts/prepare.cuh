@@ -11,8 +11,8 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// The tensors of the pass. L_and_D [B, H, 2, rows]: L of all queries, for the steps for Hopper
-/// times log2(e), then D. Its rows are the queries, padded to a multiple of ROW_BLOCK.
+/// The tensors of the pass, in HBM. L_and_D [B, H, 2, rows]: L of all queries, for the steps for
+/// Hopper times log2(e), then D. Its rows are the queries, padded to a multiple of ROW_BLOCK.
 template <class T>
 struct BackwardTensors {
   Tensor<const T> Q, K, V, dO;
@@ -131,10 +131,10 @@ struct QueryTile {
 /// them, for all heads of a group. A group is the query heads that share a key/value head, and has
 /// the index of that head.
 template <int Br>
-struct QueryTiles {
+struct QueryLoop {
   int group, first_query, iterations;  // at least one iteration: the last query sees every key
 
-  __device__ QueryTiles(const Problem& p, int kv_head, int key0)
+  __device__ QueryLoop(const Problem& p, int kv_head, int key0)
       : group(kv_head),
         first_query(p.first_query(key0, Br)),
         iterations((p.Nq - first_query + Br - 1) / Br * p.group_size()) {}

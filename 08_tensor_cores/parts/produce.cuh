@@ -1,4 +1,5 @@
-// 08 Tensor cores, Hopper backward: the producer of steps 2 to 4, and of turns.cuh and relay.cuh in more/.
+// 08 Tensor cores, Hopper backward: the producer of steps 2 to 4, and of turns.cuh and relay.cuh in
+// more/.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"

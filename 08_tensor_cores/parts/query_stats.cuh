@@ -7,11 +7,13 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// L and D of a tile's queries in shared memory: a row each, as in HBM.
+/// L and D of a tile's queries in shared memory: a row each, as in HBM. Hopper's steps have
+/// L log2(e) in L's row, and ask for L_log2().
 struct QueryStats {
   SharedMatrix<float> rows;
 
   __device__ float L(int query) const { return rows(0, query); }
+  __device__ float L_log2(int query) const { return rows(0, query); }
   __device__ float D(int query) const { return rows(1, query); }
 };
 

@@ -16,46 +16,52 @@ struct ShareOfDQ {
   static constexpr int COLS = COL_SHARES == 1 ? Shape::Width : PANEL;
   static_assert(COL_SHARES * ROW_SHARES == Shape::CONSUMERS && COL_SHARES * COLS >= Shape::Width,
                 "the warpgroups make all of dQ");
-  int row0 = warpgroup() % ROW_SHARES * WARPGROUP_ROWS, col0 = warpgroup() / ROW_SHARES * COLS;
+  static constexpr int PARTS = 1;  // as in WholeDQ
 
-  /// (8.16)  Issues dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs
+  int index = warpgroup();                      // of the share
+  Accumulators<1, COLS / 8> parts[PARTS] = {};  // [16, COLS] in each warp
+
+  __device__ int row0() const { return index % ROW_SHARES * WARPGROUP_ROWS; }
+  __device__ int col0() const { return index / ROW_SHARES * COLS; }
+  /// How many of its fragments of 8 columns exist: none beyond the last column.
+  __device__ int fragments() const { return min(COLS, Shape::Width - col0()) / 8; }
+
+  /// (8.16)  Starts dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs
   /// down them: MN-major. Row row0 of dQ is column row0 of dS^T.
-  template <class T, class StTile, class KTile>
-  __device__ void issue(Accumulators<1, COLS / 8>& dQ, StTile& dSt, KTile& K) const {
-    issue_product<T, Shape::Bc / 16>(dQ, dSt.mn_major(row0), K.mn_major(col0), /*add=*/false);
+  template <class StTile, class KTile>
+  __device__ void issue(StTile& dSt, KTile& K) {
+    // Write after read: the previous dQ, in the same registers, has been added or stored.
+    wgmma_fence();
+    issue_product<typename KTile::T, Shape::Bc / 16>(parts[0], dSt.mn_major(row0()),
+                                                     K.mn_major(col0()), /*add=*/false);
+    wgmma_commit();
   }
 
-  /// Offset of fragment n of the warp's 16 rows in dQ_accum (its order: parts/sum_of_dQ.cuh), for a
-  /// tile that begins at query0.
+  /// Offset of this lane's four elements of fragment n of the warp's 16 rows in dQ_accum (its
+  /// order: parts/sum_of_dQ.cuh), for a tile that begins at query0.
   __device__ int offset(int query0, int n) const {
-    return ((query0 + row0 + threadIdx.x % WARPGROUP / WARP * 16) / 16 * (Shape::Width / 8) +
-            col0 / 8 + n) *
-           4 * WARP;
+    const unsigned row = query0 + row0() + threadIdx.x % WARPGROUP / WARP * 16;
+    const int fragment = row / 16 * (Shape::Width / 8) + col0() / 8 + n;
+    return (fragment * WARP + static_cast<int>(threadIdx.x % WARP)) * 4;
   }
-  /// The number of the warpgroup's fragments: none beyond the last column.
-  __device__ int fragments() const { return min(COLS, Shape::Width - col0) / 8; }
-
   /// Adds to the sum, four elements at a time.
-  __device__ void add(const Matrix<float>& sum, int query0,
-                      const Accumulators<1, COLS / 8>& dQ) const {
-    const auto first = sum.address(0, offset(query0, 0) + 4 * static_cast<int>(threadIdx.x % WARP));
+  __device__ void add(const Matrix<float>& sum, int query0) const {
+    const auto first = sum.address(0, offset(query0, 0));
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (COL_SHARES * COLS > Shape::Width && n >= fragments()) break;
-      const float(&dq)[4] = dQ.elements[0][n];
+      const float(&dq)[4] = parts[0].elements[0][n];
       atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
   /// From `bulk` on: stores to shared memory, in the layout of dQ_accum.
-  __device__ void store(float (&tile)[Shape::Br * Shape::Width],
-                        const Accumulators<1, COLS / 8>& dQ) const {
+  __device__ void store(float (&tile)[Shape::Br * Shape::Width]) const {
     const SharedMatrix<float> dQ_smem{tile, 1, Shape::Br * Shape::Width, Shape::Br * Shape::Width};
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (COL_SHARES * COLS > Shape::Width && n >= fragments()) break;
-      const float(&dq)[4] = dQ.elements[0][n];
-      dQ_smem.as<float4>(0, offset(0, n) + 4 * static_cast<int>(threadIdx.x % WARP)) =
-          make_float4(dq[0], dq[1], dq[2], dq[3]);
+      const float(&dq)[4] = parts[0].elements[0][n];
+      dQ_smem.as<float4>(0, offset(0, n)) = make_float4(dq[0], dq[1], dq[2], dq[3]);
     }
   }
 };

@@ -9,8 +9,9 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// A tile as operand of a product: of ldmatrix.cuh in forward steps 2 to 5, of addresses.cuh in all
-/// later ones and in the backward pass.
+/// A tile as operand of a product. One name, two definitions, of which a step includes one:
+/// ldmatrix.cuh in forward steps 2 to 5; addresses.cuh, the same blocks with cheaper addresses, in
+/// all later ones and in the backward pass.
 template <class Tile, bool Trans, int Depth>
 struct Operand;
 

@@ -12,14 +12,17 @@ struct WholeDQ {
   static constexpr int PARTS = Shape::Br / WARPGROUP_ROWS, FRAGMENTS = Shape::Width / 8;
   Accumulators<1, FRAGMENTS> parts[PARTS];
 
-  /// (8.16)  Issues dQ = dS K, as ShareOfDQ does.
-  template <class T, class StTile, class KTile>
+  /// (8.16)  Starts dQ = dS K, as ShareOfDQ does.
+  template <class StTile, class KTile>
   __device__ void issue(StTile& dSt, KTile& K) {
+    // Write after read: the previous dQ, in the same registers, has been stored.
+    wgmma_fence();
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
-      issue_product<T, Shape::Bc / 16>(parts[part], dSt.mn_major(part * WARPGROUP_ROWS),
-                                       K.mn_major(), /*add=*/false);
+      issue_product<typename KTile::T, Shape::Bc / 16>(
+          parts[part], dSt.mn_major(part * WARPGROUP_ROWS), K.mn_major(), /*add=*/false);
     }
+    wgmma_commit();
   }
 
   /// Stores to shared memory, in the layout of dQ_accum.
@@ -39,29 +42,6 @@ struct WholeDQ {
     }
   }
 };
-
-/// (8.16)  The maker: dQ = dS K starts.
-template <class T, class Shape, class DQ>
-__device__ void issue_dQ(Shared<T, Shape>& shared, DQ& dQ, int stage, int parity) {
-  // Read after write: both warpgroups have stored dS^T.
-  wait_full(shared.full_dSt[stage], parity);
-  // Write after read: the previous dQ, in the same registers, has been stored.
-  wgmma_fence();
-  dQ.template issue<T>(shared.dSt[stage], shared.K);
-  wgmma_commit();
-}
-
-/// The maker: dQ, which is complete, goes to the adder, in a buffer with its mbarriers.
-template <class DQ, int Elements>
-__device__ void pass_on_dQ(const DQ& dQ, float (&buffer)[Elements], Mbarrier& full, Mbarrier& empty,
-                           int parity) {
-  // Write after read: the TMA has read the dQ that was there.
-  wait_empty(empty, parity);
-  dQ.store(buffer);
-  // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
-  fence_proxy_async();
-  commit(full);
-}
 
 }  // namespace
 }  // namespace flash::tensor_cores

@@ -78,7 +78,7 @@ const Variant* best_variant(Backend backend, const FullProblem& problem, Pass pa
   const Variant* best = nullptr;
   std::array<bool, 3> highest{};
   for (const Variant& v : variants(backend)) {
-    if ((in_order && v.atomic_dQ && !v.takes_turns) || !cannot_run(v, problem, pass, limits).empty()) continue;
+    if ((in_order && v.atomic_dQ && !v.by_launches) || !cannot_run(v, problem, pass, limits).empty()) continue;
     const std::array rank{!(in_order && v.atomic_dQ), &v == fastest, v.only_if_fastest == (on_gpu && in_order)};
     if (best == nullptr || rank >= highest) best = &v, highest = rank;
   }
@@ -135,7 +135,7 @@ const Variant& choose_variant(Backend backend, const std::string& name, const Fu
   }
   const std::string refuses = std::string("variant ") + chosen->name + " refuses this problem: ";
   const std::string why = cannot_run(*chosen, problem, pass, limits);
-  if (why.empty() && pass == Pass::backward && same_bits && chosen->atomic_dQ && !chosen->takes_turns)
+  if (why.empty() && pass == Pass::backward && same_bits && chosen->atomic_dQ && !chosen->by_launches)
     throw UsageError(refuses + "its dQ differs between runs, and deterministic is set");
   if (why.empty()) return *chosen;
   if (has_pass(*chosen, pass) && refusal(*chosen, problem).empty()) throw DeviceError(refuses + why);

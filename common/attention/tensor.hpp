@@ -38,7 +38,7 @@ struct Attention {
   TensorRef offsets;
   TensorRef order;      ///< likewise, for variants with tiles: longest_first() of the pass that is launched, [1, 1, tiles, 2]
   DeviceLimits limits;  ///< of the device that the tensors lie on
-  int turns = 1;        ///< launches of a backward kernel with Variant::takes_turns, each for every turns-th tile of keys
+  int launches = 1;     ///< launches of a backward kernel with Variant::by_launches, each for every launches-th tile of keys
   Tiles tiles;          ///< for the pass that is launched: one of Variant::tiles(), if the variant has any
 
   /// The workspace buffer of that name, as declared by the variant. Throws std::logic_error if there is none.

@@ -32,7 +32,7 @@ struct Variant {
   /// The compiled tile sizes that take a problem on such a device, the default first; empty: none does. Null: nothing to choose.
   std::vector<TileChoice> (*tiles)(const Problem&, Pass, const DeviceLimits&) = nullptr;
   bool atomic_dQ = false;     ///< dQ is summed in the order in which blocks happen to end: its last bits differ between runs
-  bool takes_turns = false;   ///< but in Attention::turns launches, each of which adds to a row of dQ once, they do not
+  bool by_launches = false;   ///< but in Attention::launches launches, each of which adds to a row of dQ once, they do not
   bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
   std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take; a run without --dtype takes the first
   int max_head_dim = 128;                     ///< the largest d that the kernels take

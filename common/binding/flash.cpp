@@ -119,7 +119,7 @@ std::vector<int> order_of(const Variant& variant, const FullProblem& p, Pass pas
 }
 
 /// How many launches of a backward kernel give each row of dQ one sum per launch: keys of tiles so far apart share no query.
-int turns_of(const FullProblem& p, int Bc) {
+int launches_of(const FullProblem& p, int Bc) {
   std::int64_t keys = p.sequences.empty() ? p.Nk : 0;
   for (int s = 0; s < p.sequences.count(); ++s) keys = std::max<std::int64_t>(keys, p.sequence(s).Nk);
   const int left = p.window.left, right = p.causal ? 0 : p.window.right;
@@ -183,7 +183,7 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
 
 void launch(const Variant& variant, Attention a, Pass pass, const flash_call& call) {
   if (variant.tiles != nullptr) a.tiles = variant.tiles(a.problem, pass, a.limits).front().tiles;
-  if (variant.takes_turns && call.deterministic != 0 && pass == Pass::backward) a.turns = turns_of(a.problem, a.tiles.Bc);
+  if (variant.by_launches && call.deterministic != 0 && pass == Pass::backward) a.launches = launches_of(a.problem, a.tiles.Bc);
   const auto put = [&](const char* name, const std::vector<int>& values, TensorRef& tensor) {
     if (values.empty()) return;
     tensor = a.workspace(name);

@@ -7,6 +7,10 @@
 // Notice that this is attention over the parts: L_a are their scores, O_a their values, and the
 // online softmax merges them, some parts after the others (6.2). A part whose keys the row does not
 // see has L_a = -inf and O_a = 0, and changes nothing.
+//
+// Parts are merged twice: at the end of the first kernel those of a block's warps (write_part), and
+// by the second kernel those of the blocks, the splits (merge_splits). Then, for the host, how many
+// splits a run can choose from.
 #pragma once
 
 #include "common/machine/warp.cuh"
@@ -28,8 +32,8 @@ struct Merged {
     float m_new = m;
 #pragma unroll
     for (int a = 0; a < N; ++a) m_new = fmaxf(m_new, part_L[a]);
-    const float shift = zero_if_empty(m_new),
-                alpha = expf(m - shift);  // zero_if_empty(): no part so far sees a key
+    const float shift = zero_if_empty(m_new);  // no part so far sees a key: 0
+    const float alpha = expf(m - shift);
     l *= alpha;
     o *= alpha;
 #pragma unroll
@@ -40,9 +44,8 @@ struct Merged {
     }
     m = m_new;
   }
-  __device__ float O() const {
-    return l == 0.0f ? 0.0f : o / l;
-  }  // no part sees a key: O = 0, L = -inf
+  // No part sees a key: O = 0, L = -inf.
+  __device__ float O() const { return l == 0.0f ? 0.0f : o / l; }
   __device__ float L() const { return m + logf(l); }
 };
 
@@ -75,8 +78,10 @@ __device__ void write_part(const SharedMatrix<float>& O_smem, const SharedMatrix
     const int row = e / Width, col = e % Width;
     float L[Warps], O[Warps];
 #pragma unroll
-    for (int warp = 0; warp < Warps; ++warp)
-      L[warp] = L_smem(warp, row), O[warp] = O_smem(warp * Br + row, col);
+    for (int warp = 0; warp < Warps; ++warp) {
+      L[warp] = L_smem(warp, row);
+      O[warp] = O_smem(warp * Br + row, col);
+    }
     Merged merged;
     merged.add(L, O);
     if (col >= part_O_all.cols) continue;
@@ -135,21 +140,20 @@ inline int most_splits(const Problem& p, int Br) {
   return static_cast<int>(std::clamp<std::int64_t>(1024 / tiles, 1, blocks_for(p.Nk, SPLIT_UNIT)));
 }
 
-/// The split with the shortest estimated time, in keys that a block visits in sequence. at_once:
-/// blocks that keep HBM busy.
+/// The keys of a split with the shortest estimated time, which counts in keys that a block visits
+/// one after the other: beginning and ending a block takes as long as 192 keys, and 16 splits in
+/// the second kernel as 64 (H100). at_once: blocks that keep HBM busy.
 inline int fastest_split(const Problem& p, int Br, int at_once) {
-  constexpr std::int64_t
-      of_block = 192,
-      of_merge = 64;  // a block's beginning and end; 16 parts in the second kernel (H100)
   const std::int64_t tiles = std::int64_t{p.B} * p.Hkv * blocks_for(rows_of_group(p), Br);
   int best = 0;
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   for (int splits = 1; splits <= most_splits(p, Br); ++splits) {
     const int keys = whole_units(static_cast<int>(blocks_for(p.Nk, splits)));
     const std::int64_t waves = (tiles * splits_of(p, keys) + at_once - 1) / at_once;
-    const std::int64_t time =
-        waves * (keys + of_block) + of_merge * blocks_for(splits_of(p, keys), 16);
-    if (time < shortest) shortest = time, best = keys;
+    const std::int64_t time = waves * (keys + 192) + 64 * blocks_for(splits_of(p, keys), 16);
+    if (time >= shortest) continue;
+    shortest = time;
+    best = keys;
   }
   return best;
 }
@@ -159,8 +163,8 @@ std::vector<TileChoice> split_choices(const Problem& p, const DeviceLimits& limi
   const auto choice = [](int keys, const char* why) {
     return TileChoice{{Shape::Br, keys}, Shape::THREADS, Shape::SHARED_BYTES, why};
   };
-  const int best = fastest_split(p, Shape::Br, limits.multiprocessors * Shape::BUSY),
-            all = whole_units(p.Nk);
+  const int best = fastest_split(p, Shape::Br, limits.multiprocessors * Shape::BUSY);
+  const int all = whole_units(p.Nk);
   std::vector<TileChoice> list{choice(best, "as many splits as fill the GPU")};
   for (int keys = SPLIT_UNIT; keys < all; keys *= 2) {
     if (keys != best && splits_of(p, keys) <= most_splits(p, Shape::Br)) {

@@ -40,7 +40,7 @@ struct BiasShape {
 /// (9.16)  dBias.
 template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    bias_gradient_kernel(Rule rule, BackwardTensors<T> all, Tensor<float> dBias_all) {
+    bias_gradient_kernel(Rule rule, BackwardTensors<T> hbm, Tensor<float> dBias_all) {
   if constexpr (Shape::MIN_SM > COMPILED_SM)
     return __trap();  // this architecture is too old: never launched
   constexpr int SIDE = Shape::SIDE;
@@ -65,11 +65,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     for (int h = of.first_h; h < of.end_h; ++h) {
       // Write after read: no warp still reads the previous head's tiles.
       __syncthreads();
-      load(K_smem, all.K.head(b, problem.kv_head(h)), key0);
-      load(V_smem, all.V.head(b, problem.kv_head(h)), key0);
-      load(Q_smem, all.Q.head(b, h), query0);
-      load(dO_smem, all.dO.head(b, h), query0);
-      load_async<SIDE>(stats, all.L_and_D.head(b, h), query0);
+      load(K_smem, hbm.K.head(b, problem.kv_head(h)), key0);
+      load(V_smem, hbm.V.head(b, problem.kv_head(h)), key0);
+      load(Q_smem, hbm.Q.head(b, h), query0);
+      load(dO_smem, hbm.dO.head(b, h), query0);
+      load_async<SIDE>(stats, hbm.L_and_D.head(b, h), query0);
       cp_async_wait_all();
       // Read after write: the tiles of all threads have landed.
       __syncthreads();
@@ -108,14 +108,14 @@ void start(OwnShape<Sizes...>, const Attention& a) {
   using Shape = BiasShape<BaseShape>;
   in_type_of(a, [&]<class T>(T) {
     const FullProblem& p = a.problem;
-    const BackwardTensors<T> all = tensors_of<T>(a);
+    const BackwardTensors<T> hbm = tensors_of<T>(a);
     const unsigned pairs = blocks_for(p.Nk, Shape::SIDE) * blocks_for(p.Nq, Shape::SIDE);
     with_rule_of(a, pairs, [&]<class Rule>(Rule rule, unsigned tiles) {
       if constexpr (!Rule::RAGGED) {  // a ragged batch has no matrix of biases
         launch("bias_gradient",
                {dim3(tiles * static_cast<unsigned>(bias_matrices(p))), dim3(Shape::THREADS),
                 Shape::SHARED_ELEMENTS * sizeof(T)},
-               bias_gradient_kernel<T, Shape, Rule>, rule, all, view<float>(a.dBias));
+               bias_gradient_kernel<T, Shape, Rule>, rule, hbm, view<float>(a.dBias));
       }
     });
   });

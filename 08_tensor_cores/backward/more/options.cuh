@@ -19,8 +19,8 @@
 // - Dropout draws once: a dropped P becomes -P. dV takes Z o P, which is 0 where P is negative; dS
 //   takes |P| and Z o dP.
 // - A block of a ragged batch looks up its sequence and narrows the tensors to it.
-// - A deterministic pass takes turns: the kernel is launched `turns` times, each time for every
-//   turns-th tile of keys, so that in one launch a row of dQ gets one addition.
+// - For a deterministic pass the kernel is launched `launches` times, each time for every
+//   launches-th tile of keys, so that in one launch a row of dQ gets one addition.
 //
 // Grid: Tc*B*Hkv*COLUMN_BLOCKS, in a ragged batch COLUMN_BLOCKS blocks per tile of a sequence and
 //   key/value head, where a block loops over all query heads that share its key/value head.
@@ -48,8 +48,8 @@ struct BackwardShape {
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
   // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
   static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
-  static constexpr int STAGES = 2, PAIR_TILES = 1;  // tiles of Q and dO; of dS^T
-  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PAIR_TILES);
+  static constexpr int STAGES = 2, PT_OR_DST_TILES = 1;  // tiles of Q and dO; of dS^T
+  static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PT_OR_DST_TILES);
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);
 
@@ -61,18 +61,18 @@ struct BackwardShape {
 /// As load_queries(), of a batch that may be ragged.
 template <class Shape, class T, class Rule>
 __device__ void load_queries_of(const Rule& rule, const SharedTiles<T, Shape>& smem, int stage,
-                                const BackwardTensors<T>& all, int b, QueryTile at) {
-  load_async<Shape::THREADS, Shape::Br>(smem.Q(stage), queries_of(rule, all.Q).head(b, at.h),
+                                const BackwardTensors<T>& hbm, int b, QueryTile at) {
+  load_async<Shape::THREADS, Shape::Br>(smem.Q(stage), queries_of(rule, hbm.Q).head(b, at.h),
                                         at.query0);
-  load_async<Shape::THREADS, Shape::Br>(smem.dO(stage), queries_of(rule, all.dO).head(b, at.h),
+  load_async<Shape::THREADS, Shape::Br>(smem.dO(stage), queries_of(rule, hbm.dO).head(b, at.h),
                                         at.query0);
-  load_async<Shape::Br>(smem.stats(stage), all.L_and_D.head(b, at.h), row_of(rule, at.query0));
+  load_async<Shape::Br>(smem.stats(stage), hbm.L_and_D.head(b, at.h), row_of(rule, at.query0));
 }
 
 template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    backward_kernel(Rule rule, BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once,
-                    int turn, int turns) {
+    backward_kernel(Rule rule, BackwardTensors<T> hbm, Tensor<float> dQ_accum, int heads_at_once,
+                    int launch_index, int launches) {
   if constexpr (Shape::MIN_SM > COMPILED_SM)
     return __trap();  // this architecture is too old: never launched
   const OptionsProblem& problem = rule.problem;
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
             col0 = order.tile % Shape::COLUMN_BLOCKS * Shape::COLS;
   int key0 = tile * Shape::Bc;
   if constexpr (Rule::RAGGED)
-    key0 = rule.enter(tile);                     // from here on problem is the sequence's own
-  if (key0 / Shape::Bc % turns != turn) return;  // another launch's
+    key0 = rule.enter(tile);  // from here on problem is the sequence's own
+  if (key0 / Shape::Bc % launches != launch_index) return;    // another launch's
   const int b = Rule::RAGGED ? 0 : order.head / problem.Hkv;  // a ragged batch has one element
   const int kv_head = order.head % problem.Hkv;
 
@@ -103,9 +103,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // 1. K, V, and the first tiles of Q, dO; nothing where no query sees the keys, whose gradients
   // are 0.
   if (queries.iterations > 0) {
-    load_async<Shape::THREADS, Shape::Bc>(smem.K, keys_of(rule, all.K).head(b, kv_head), key0);
-    load_async<Shape::THREADS, Shape::Bc>(smem.V, keys_of(rule, all.V).head(b, kv_head), key0);
-    load_queries_of<Shape>(rule, smem, 0, all, b, at);
+    load_async<Shape::THREADS, Shape::Bc>(smem.K, keys_of(rule, hbm.K).head(b, kv_head), key0);
+    load_async<Shape::THREADS, Shape::Bc>(smem.V, keys_of(rule, hbm.V).head(b, kv_head), key0);
+    load_queries_of<Shape>(rule, smem, 0, hbm, b, at);
   }
 
   for (int iteration = 0; iteration < queries.iterations; ++iteration) {
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // Write after read: no warp still reads the previous ones, nor dS^T.
     __syncthreads();
     if (iteration + 1 < queries.iterations)
-      load_queries_of<Shape>(rule, smem, (iteration + 1) % 2, all, b, queries.after(at));
+      load_queries_of<Shape>(rule, smem, (iteration + 1) % 2, hbm, b, queries.after(at));
     const auto Q = smem.Q(iteration % 2), dO = smem.dO(iteration % 2);
     const QueryStats stats = smem.stats(iteration % 2);
 
@@ -156,9 +156,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   dK.each([&](float& x, int) { x *= problem.scale; });
   const int of_group =
       problem.kv_head(at.h);  // kv_head again, which no register keeps through the loop
-  write_rows(keys_of(rule, all.dV).head(b, of_group), key0 + warp_row, dV, smem.V.below(warp_row),
+  write_rows(keys_of(rule, hbm.dV).head(b, of_group), key0 + warp_row, dV, smem.V.below(warp_row),
              col0);
-  write_rows(keys_of(rule, all.dK).head(b, of_group), key0 + warp_row, dK, smem.K.below(warp_row),
+  write_rows(keys_of(rule, hbm.dK).head(b, of_group), key0 + warp_row, dK, smem.K.below(warp_row),
              col0);
 }
 
@@ -171,19 +171,19 @@ void start(Shape, const Attention& a) {
     const int in_L2 =
         heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
     with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
-      BackwardTensors<T> all;
+      BackwardTensors<T> hbm;
       if constexpr (Rule::RAGGED) {
-        all = prepare_ragged<T, Shape::Width>(a, dQ_accum, rule);
+        hbm = prepare_ragged<T, Shape::Width>(a, dQ_accum, rule);
       } else {
-        all = prepare<T, Shape::Width>(a, &dQ_accum);
+        hbm = prepare<T, Shape::Width>(a, &dQ_accum);
       }
       const unsigned blocks = tiles * Shape::COLUMN_BLOCKS;  // of a head
-      for (int turn = 0; turn < a.turns; ++turn) {
+      for (int index = 0; index < a.launches; ++index) {
         launch("backward_options",
                {dim3(blocks * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS),
                 Shape::SHARED_ELEMENTS * sizeof(T)},
-               backward_kernel<T, Shape, Rule>, rule, all, view<float>(dQ_accum),
-               std::max(in_L2, heads_in_a_wave(a, static_cast<int>(blocks))), turn, a.turns);
+               backward_kernel<T, Shape, Rule>, rule, hbm, view<float>(dQ_accum),
+               std::max(in_L2, heads_in_a_wave(a, static_cast<int>(blocks))), index, a.launches);
       }
       if constexpr (Rule::RAGGED) {
         convert_ragged<T, Shape::Width>(a, dQ_accum, rule);
@@ -206,7 +206,7 @@ const Variant variant = [] {
   step.workspace = options_workspace;
   step.tiles = tiles;
   step.takes = general_problem | all_options;
-  step.takes_turns = true;
+  step.by_launches = true;
   step.only_if_fastest = true;
   return step;
 }();

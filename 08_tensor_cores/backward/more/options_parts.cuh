@@ -32,7 +32,7 @@ __device__ inline int enter_row(RaggedRule& rule, int row) {
   return row - row_of(rule, 0);
 }
 
-/// The tiles that a block of keys [key0, key0 + Bc) loops over, as QueryTiles: with a window they
+/// The tiles that a block of keys [key0, key0 + Bc) loops over, as QueryLoop: with a window they
 /// have a last query, too.
 template <class Shape>
 struct TilesInWindow {

@@ -47,7 +47,7 @@ const Variant variant = [] {
         return pass == Pass::backward && which_backward(p) == "options_lead";
       });
   step.workspace = options_workspace;
-  step.takes_turns = true;
+  step.by_launches = true;
   step.takes = plain_problem | Features::any_scale | Features::window | Features::softcap |
                Features::lengths;
   return step;

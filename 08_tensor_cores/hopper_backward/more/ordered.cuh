@@ -42,11 +42,11 @@ struct WholeGroup {
   __device__ int kv_head(int group) const { return group; }
 
   template <class Rule, class T, class Work, class Staging, class Gradient>
-  __device__ void write(const Rule&, const BackwardTensors<T>& all, const Work& work,
+  __device__ void write(const Rule&, const BackwardTensors<T>& hbm, const Work& work,
                         const Staging& staging, const Gradient& dK, const Gradient& dV) const {
     const int row0 = work.key0 + staging.row0;
-    write_rows(all.dV.head(work.b, work.kv_head), row0, dV, staging);
-    write_rows(all.dK.head(work.b, work.kv_head), row0, dK, staging);
+    write_rows(hbm.dV.head(work.b, work.kv_head), row0, dV, staging);
+    write_rows(hbm.dK.head(work.b, work.kv_head), row0, dK, staging);
   }
 };
 

@@ -39,7 +39,7 @@ template <class T, class Shape>
 __device__ auto sum_dV(Shared<T, Shape>& shared, const ScoreRule& rule,
                        const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
-  auto& K = shared.K;
+  const auto K_rows = shared.K.below(0);  // all of them
   const int thread = threadIdx.x % WARPGROUP,
             warp_row = thread / WARP * 16;  // the warp's first row of the tile
   WideGradient<Shape> dV;
@@ -55,11 +55,7 @@ __device__ auto sum_dV(Shared<T, Shape>& shared, const ScoreRule& rule,
     Accumulators<1, Shape::QUERY_FRAGMENTS> St;  // transposed: [16, Br] in each warp
     // Read after write: Q_i and L_i have landed.
     wait_full(shared.full_Q[stage], parity);
-    // Write after read: the previous P^T, in the same registers, has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Width / 16>(St, K.k_major(), shared.Q[stage].k_major(),
-                                        /*add=*/false);  // (8.11)
-    wgmma_commit();
+    issue_scores(St, K_rows, shared.Q[stage]);  // (8.11)
     // Read after write: S^T is complete.
     wgmma_wait<0>(registers(St));
     rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
@@ -86,7 +82,7 @@ __device__ auto sum_dV(Shared<T, Shape>& shared, const ScoreRule& rule,
     dV.issue(Pt_reg, shared.dO[stage]);  // (8.14)
     wgmma_commit();
     // Write after read: this warp's products have read Q_i and dO_i.
-    wgmma_wait<0>(registers(dV.left), registers(dV.right));
+    wgmma_wait<0>(registers(dV.first), registers(dV.other));
     release(shared.empty[stage]);
   }
   // Write after read: this warp's products have read K; the dK warpgroup stages dK there.
@@ -97,7 +93,7 @@ __device__ auto sum_dV(Shared<T, Shape>& shared, const ScoreRule& rule,
 /// The dK warpgroup: dS^T, which it hands on, and dK. Returns dK without the scale.
 template <class T, class Shape>
 __device__ auto sum_dK(Shared<T, Shape>& shared, const KeyWork<Shape>& work) {
-  auto& V = shared.V;
+  const auto V_rows = shared.V.below(0);  // all of them
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
   WideGradient<Shape> dK;
   // Read after write: V has landed.
@@ -109,11 +105,7 @@ __device__ auto sum_dK(Shared<T, Shape>& shared, const KeyWork<Shape>& work) {
     Accumulators<1, Shape::QUERY_FRAGMENTS> dPt;  // transposed: [16, Br] in each warp
     // Read after write: dO_i and D_i have landed.
     wait_full(shared.full_dO[stage], parity);
-    // Write after read: the previous dS^T, in the same registers, has been packed.
-    wgmma_fence();
-    issue_product<T, Shape::Width / 16>(dPt, V.k_major(), shared.dO[stage].k_major(),
-                                        /*add=*/false);  // (8.12)
-    wgmma_commit();
+    issue_scores(dPt, V_rows, shared.dO[stage]);  // (8.12)
     // Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
     // Read after write: the dV warpgroup has stored P^T.
@@ -144,7 +136,7 @@ __device__ auto sum_dK(Shared<T, Shape>& shared, const KeyWork<Shape>& work) {
     dK.issue(dSt_reg, shared.Q[stage]);  // (8.15)
     wgmma_commit();
     // Write after read: this warp's products have read dO_i and Q_i.
-    wgmma_wait<0>(registers(dK.left), registers(dK.right));
+    wgmma_wait<0>(registers(dK.first), registers(dK.other));
     release(shared.empty[stage]);
   }
   // Write after read: this warp's products have read V; the dV warpgroup stages dV there.
@@ -200,7 +192,7 @@ __device__ void multiply_and_add_dQ(Shared<T, Shape>& shared, const Problem& pro
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps,
-                    BackwardTensors<T> all, Tensor<float> dQ_accum, int heads_at_once) {
+                    BackwardTensors<T> hbm, Tensor<float> dQ_accum, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA)
     return __trap();  // no wgmma on this architecture: never launched
   auto& shared = shared_of_block<T, Shape>();
@@ -209,9 +201,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (threadIdx.x == 0) {
     // A tile of P or dS is stored and read by four warps. Before initialize(), whose fence
     // publishes these mbarriers too.
-    for (Mbarrier* const handed :
+    for (Mbarrier* const ring :
          {shared.full_Pt, shared.empty_Pt, shared.full_dSt, shared.empty_dSt})
-      for (int stage = 0; stage < Shape::STAGES; ++stage) init_for_warps(handed[stage], 4);
+      for (int stage = 0; stage < Shape::STAGES; ++stage) init_for_warps(ring[stage], 4);
     init_for_warps(shared.done_K, 2 * 4);          // K is read by the dV and the dQ warpgroup
     init_for_warps(shared.done_V, 4);              // V by the dK warpgroup
     shared.initialize(/*releasing_warps=*/2 * 4);  // of the dV and the dK warpgroup
@@ -226,7 +218,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       auto dV = sum_dV<T>(shared, rule, work);
       // Write after read: nobody reads V any more; dV is staged there.
       mbarrier_wait(shared.done_V, 0);
-      dV.write(all.dV.head(work.b, work.kv_head), work.key0 + warp_row, 1.0f,
+      dV.write(hbm.dV.head(work.b, work.kv_head), work.key0 + warp_row, 1.0f,
                shared.V.below(warp_row));
       break;
     }
@@ -235,7 +227,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       auto dK = sum_dK<T>(shared, work);
       // Write after read: nobody reads K any more; dK is staged there.
       mbarrier_wait(shared.done_K, 0);
-      dK.write(all.dK.head(work.b, work.kv_head), work.key0 + warp_row, rule.problem.scale,
+      dK.write(hbm.dK.head(work.b, work.kv_head), work.key0 + warp_row, rule.problem.scale,
                shared.K.below(warp_row));
       break;
     }
@@ -246,7 +238,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     case PRODUCE:
       setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
       if (threadIdx.x % WARPGROUP < WARP && elect_one())
-        produce<T, Shape>(shared, maps, rule.problem, all.L_and_D, work);
+        produce<T, Shape>(shared, maps, rule.problem, hbm.L_and_D, work);
   }
 }
 
@@ -256,12 +248,12 @@ void start(const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> all = prepare<T, Shape::Width>(a, &dQ_accum);
+    const BackwardTensors<T> hbm = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     launch("backward_relay",
            {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
             Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, all, view<float>(dQ_accum),
+           backward_kernel<T, Shape>, score_rule(a), maps, hbm, view<float>(dQ_accum),
            heads_in_a_wave(a, tiles));
     convert<T, Shape::Width>(a, dQ_accum);
   });
@@ -269,7 +261,7 @@ void start(const Attention& a) {
 
 template <int... Sizes>
 constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<BackwardShape<Sizes...>>(why, start<BackwardShape<Sizes...>>, speed);
+  return compiled_shape<RelayShape<Sizes...>>(why, start<RelayShape<Sizes...>>, speed);
 }
 
 constexpr CompiledShape shapes[] = {
@@ -284,9 +276,9 @@ const Variant variant = [] {
       [](const FullProblem& p, Pass pass) {
         return pass == Pass::backward && which_backward(p) == "relay";
       });
-  step.refuse = [](const Problem& p) { return refuse_backward_with_sum(p, width_of(p.d)); };
+  step.refuse = [](const Problem& p) { return refuse_backward_with_sum(p, relay_width(p.d)); };
   step.workspace = [](const Problem& p, Pass pass) {
-    return workspace_with_sum(p, pass, width_of(p.d));
+    return workspace_with_sum(p, pass, relay_width(p.d));
   };
   return step;
 }();

@@ -10,7 +10,7 @@ namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
-struct BackwardShape {
+struct RelayShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8;   // of 8 columns of transposed scores
   static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of P and of dS
@@ -38,32 +38,32 @@ struct BackwardShape {
   static_assert(registers_suffice(THREADS, 2 * SUM_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
 };
 
-constexpr int width_of(int d) {
-  return d <= 160 ? 160 : d <= 192 ? 192 : 256;
-}  // columns of dQ_accum
+/// Columns of dQ_accum: d, rounded up.
+constexpr int relay_width(int d) { return d <= 160 ? 160 : d <= 192 ? 192 : 256; }
 
-enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };  // of the warpgroups, by their index
+/// What a warpgroup does, by its index.
+enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };
 
 /// dK or dV [16, Width] in each warp, in two pieces: an instruction for all columns would name 128
 /// registers, more than ptxas allows in a kernel of 512 threads, whatever setmaxnreg says.
 template <class Shape>
 struct WideGradient {
-  static constexpr int LEFT = 128, RIGHT = Shape::Width - LEFT;  // columns
-  Accumulators<1, LEFT / 8> left{0.0f};
-  Accumulators<1, RIGHT / 8> right{0.0f};
+  static constexpr int FIRST_COLS = 128, OTHER_COLS = Shape::Width - FIRST_COLS;
+  Accumulators<1, FIRST_COLS / 8> first{0.0f};
+  Accumulators<1, OTHER_COLS / 8> other{0.0f};
 
   /// Issues this += A B, B a tile of queries.
   template <class T, class Tile>
   __device__ void issue(const InRegisters<T, 1, Shape::Br / 16>& A, Tile& B) {
-    issue_product<T, Shape::Br / 16>(left, A, B.mn_major(0), /*add=*/true);
-    issue_product<T, Shape::Br / 16>(right, A, B.mn_major(LEFT), /*add=*/true);
+    issue_product<T, Shape::Br / 16>(first, A, B.mn_major(0), /*add=*/true);
+    issue_product<T, Shape::Br / 16>(other, A, B.mn_major(FIRST_COLS), /*add=*/true);
   }
   template <class T, class Tile>
   __device__ void write(const Matrix<T>& M, int row0, float factor, const Tile& staging) {
-    left.each([&](float& x, int) { x *= factor; });
-    right.each([&](float& x, int) { x *= factor; });
-    write_rows(M, row0, left, staging);
-    write_rows(M, row0, right, staging, LEFT);
+    first.each([&](float& x, int) { x *= factor; });
+    other.each([&](float& x, int) { x *= factor; });
+    write_rows(M, row0, first, staging);
+    write_rows(M, row0, other, staging, FIRST_COLS);
   }
 };
 

@@ -94,7 +94,7 @@ __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
 /// `out` says which K and V a block loads, and where its dK and dV go: for `ordered` WholeGroup.
 template <class T, class Shape, class Rule, class Out>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_in_turns(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> all,
+    backward_in_turns(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> hbm,
                       Tensor<float> dQ_accum, Tensor<int> counter, Tensor<int> turns,
                       int heads_at_once, Out out) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
@@ -119,16 +119,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (role > 2 || !elect_one()) return;
     if (role == 0) {
       work.kv_head = out.kv_head(work.group);
-      produce<T, Shape>(shared, maps, rule.problem, all.L_and_D, work);
+      produce<T, Shape>(shared, maps, rule.problem, hbm.L_and_D, work);
     } else {
       add_dQ<T>(shared, rule.problem, dQ_accum, turns, work, role - 1);
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
-    consume</*Index=*/0, T, Shape>(shared, rule, all, work, out);
+    consume</*Index=*/0, T, Shape>(shared, rule, hbm, work, out);
   } else if constexpr (Shape::CONSUMERS > 1) {
     setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
-    consume</*Index=*/1, T, Shape>(shared, rule, all, work, out);
+    consume</*Index=*/1, T, Shape>(shared, rule, hbm, work, out);
   }
 }
 
@@ -165,12 +165,12 @@ void start_turns(const char* name, const Attention& a, const Problem& p, const O
   // No block stores dQ of queries that see no key: clear it here.
   const TensorRef* const cleared = p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr;
   const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-  const auto start_by = [&]<class Rule>(Rule rule, const BackwardTensors<T>& all) {
+  const auto start_by = [&]<class Rule>(Rule rule, const BackwardTensors<T>& hbm) {
     rule.problem = p;
     launch(name,
            {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
             Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_in_turns<T, Shape, Rule, Out>, rule, backward_maps<Shape>(a), all,
+           backward_in_turns<T, Shape, Rule, Out>, rule, backward_maps<Shape>(a), hbm,
            view<float>(dQ_accum), view<int>(a.workspace("counter")),
            view<int>(a.workspace("turns")), heads_in_turns<Shape>(a, p, tiles), out);
   };
