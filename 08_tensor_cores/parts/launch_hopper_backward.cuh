@@ -21,8 +21,8 @@ inline std::string refuse_wide_heads(const Problem& p) {
 inline std::string_view which_backward(const FullProblem& p) {
   if (p.d > 128) return "relay";
   if (!p.is_plain()) return "options_lead";
-  const bool shared_keys = p.causal && p.group_size() > 1;  // whether heads share keys under a mask
-  if (p.d > 64 && shared_keys) return "ordered";
+  // Under a mask the blocks of a large group drift apart, and L2 loses its heads. Turns prevent it.
+  if (p.d > 64 && p.causal && p.group_size() > 6 && p.Nq <= 4096) return "ordered";
   return (features_of(p) & ~plain_problem) == Features::none ? "early" : "general";
 }
 

@@ -273,9 +273,9 @@ TEST_CASE("chapter: groups are divided only where whole ones leave SMs idle") {
   CHECK(subgroups(64, 8, 2048, true) == 2);
   CHECK(subgroups(64, 8, 2048, false) == 1);  // 128 blocks already
   CHECK(subgroups(64, 8, 4096, true) == 1);
-  CHECK(subgroups(32, 1, 4096, true) == 8);
-  CHECK(subgroups(64, 64, 256, true) == 1);  // a group of one head cannot be divided
-  CHECK(subgroups(2, 1, 64, true) == 1);     // summing would take longer than it saves
+  CHECK(subgroups(32, 1, 4096, true) == 16);  // L2 holds two heads of each block, not four
+  CHECK(subgroups(64, 64, 256, true) == 1);   // a group of one head cannot be divided
+  CHECK(subgroups(2, 1, 64, true) == 1);      // summing would take longer than it saves
   CHECK(subgroups(32, 8, 2048, true, 128, 4) == 1);
   CHECK(subgroups(1 << 20, 1, 1, false) > 1);  // at most one per SM, found at once
   CHECK(subgroups(1 << 20, 1, 1, false) <= 132);

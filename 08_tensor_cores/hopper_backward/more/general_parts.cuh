@@ -1,13 +1,46 @@
 // 08 Tensor cores, Hopper backward: what the kernels of this folder include for every bias and
-// scale, and their Variant.
+// scale: how scores become P by a rule; their Variant.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 #include "08_tensor_cores/parts/weights.cuh"
 #include "common/parts/score_rule.cuh"
 
+#include <cstddef>
+#include <type_traits>
+
 namespace flash::tensor_cores {
 namespace {
+
+/// Whether the steps of the ladder take it: no bias and a scale above 0.
+inline bool is_of_ladder(const FullProblem& p) {
+  return (features_of(p) & ~plain_problem) == Features::none;
+}
+
+/// The rule of such a problem, for which stats have L log2(e).
+struct PlainRule {
+  static constexpr bool OPTIONS = false, RAGGED = false;
+  Problem problem;
+};
+
+/// Products become P^T. S^T begins at query query0 of a head (over all batches) and at key key0.
+/// With options there is no bias: nvcc would spill.
+template <class Rule, class Scores, class Slopes = std::nullptr_t>
+__device__ void weigh(const Rule& rule, Scores& St, const QueryStats& stats, int head, int query0,
+                      int key0, const Slopes& slopes = {}) {
+  if constexpr (std::is_same_v<Rule, PlainRule>) {
+    mask_transposed(St, rule.problem, query0, key0);
+    recompute_P_log2(St, stats, rule.problem.scale);
+  } else {
+    if constexpr (Rule::OPTIONS) {
+      if (rule.scaling != Scaling::in_exponent) rule.scale(St, slopes);
+      rule.template mask</*Transposed=*/true>(St, query0, key0);
+    } else {
+      rule.template apply</*Transposed=*/true>(St, head, query0, key0);
+    }
+    recompute_P(St, stats, rule.late_scale, rule.subtract_first());
+  }
+}
 
 /// A kernel of more/: for every bias and scale.
 template <const auto& shapes>

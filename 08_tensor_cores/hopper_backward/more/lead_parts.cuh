@@ -1,5 +1,5 @@
 // 08 Tensor cores, Hopper backward: what lead_by_rule.cuh is made of: tile sizes, a block's work
-// and loads, and scores by a rule.
+// and loads, and the slopes of a softcap.
 #pragma once
 
 #include "08_tensor_cores/backward/more/options_parts.cuh"
@@ -118,7 +118,7 @@ __device__ void produce_by_rule(Shared<T, Shape>& shared, const BackwardMaps& ma
   }
 }
 
-// ---- The scores --------------------------------------------------------------------------------
+// ---- Slopes ------------------------------------------------------------------------------------
 
 /// The slopes of the softcap, in 16 bits, where the warp will store its rows of dS^T.
 template <class Operand>
@@ -143,31 +143,6 @@ struct SlopesInPanels {
     }
   }
 };
-
-/// The rule of the plain problem, for which stats have L log2(e).
-struct PlainRule {
-  static constexpr bool OPTIONS = false, RAGGED = false;
-  Problem problem;
-};
-
-/// Products become P^T. S^T begins at query query0 of a head (over all batches) and at key key0.
-/// With options there is no bias: nvcc would spill.
-template <class Rule, class Scores, class Slopes>
-__device__ void weigh(const Rule& rule, Scores& St, const QueryStats& stats, int head, int query0,
-                      int key0, const Slopes& slopes) {
-  if constexpr (std::is_same_v<Rule, PlainRule>) {
-    mask_transposed(St, rule.problem, query0, key0);
-    recompute_P_log2(St, stats, rule.problem.scale);
-  } else {
-    if constexpr (Rule::OPTIONS) {
-      if (rule.scaling != Scaling::in_exponent) rule.scale(St, slopes);
-      rule.template mask</*Transposed=*/true>(St, query0, key0);
-    } else {
-      rule.template apply</*Transposed=*/true>(St, head, query0, key0);
-    }
-    recompute_P(St, stats, rule.late_scale, rule.subtract_first());
-  }
-}
 
 }  // namespace
 }  // namespace flash::tensor_cores

@@ -35,9 +35,8 @@ namespace flash::tensor_cores::hopper_backward_more_relay {
 namespace {
 
 /// The dV warpgroup: P^T, which it hands on, and dV. Returns dV.
-template <class T, class Shape>
-__device__ auto sum_dV(Shared<T, Shape>& shared, const ScoreRule& rule,
-                       const KeyWork<Shape>& work) {
+template <class T, class Shape, class Rule>
+__device__ auto sum_dV(Shared<T, Shape>& shared, const Rule& rule, const KeyWork<Shape>& work) {
   const Problem& problem = rule.problem;
   const auto K_rows = shared.K.below(0);  // all of them
   const int thread = threadIdx.x % WARPGROUP,
@@ -58,8 +57,8 @@ __device__ auto sum_dV(Shared<T, Shape>& shared, const ScoreRule& rule,
     issue_scores(St, K_rows, shared.Q[stage]);  // (8.11)
     // Read after write: S^T is complete.
     wgmma_wait<0>(registers(St));
-    rule.apply</*Transposed=*/true>(St, work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
-    recompute_P(St, shared.stats(stage), rule.late_scale, rule.subtract_first());
+    weigh(rule, St, shared.stats(stage), work.b * problem.H + at.h, at.query0,
+          work.key0 + warp_row);
     auto& Pt = St;  // in the same registers
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 
@@ -189,10 +188,10 @@ __device__ void multiply_and_add_dQ(Shared<T, Shape>& shared, const Problem& pro
   arrive_warp(shared.done_K);
 }
 
-template <class T, class Shape>
+template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(ScoreRule rule, const __grid_constant__ BackwardMaps maps,
-                    BackwardTensors<T> hbm, Tensor<float> dQ_accum, int heads_at_once) {
+    backward_kernel(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> hbm,
+                    Tensor<float> dQ_accum, int heads_at_once) {
   if constexpr (!COMPILED_WITH_WGMMA)
     return __trap();  // no wgmma on this architecture: never launched
   auto& shared = shared_of_block<T, Shape>();
@@ -247,14 +246,20 @@ void start(const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
-    const BackwardMaps maps = backward_maps<Shape>(a);
-    const BackwardTensors<T> hbm = prepare<T, Shape::Width>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    launch("backward_relay",
-           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
-            Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_kernel<T, Shape>, score_rule(a), maps, hbm, view<float>(dQ_accum),
-           heads_in_a_wave(a, tiles));
+    const auto start_by = [&]<class Rule>(Rule rule, const BackwardTensors<T>& hbm) {
+      rule.problem = p;
+      launch("backward_relay",
+             {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
+              Shape::SHARED_ELEMENTS * sizeof(T)},
+             backward_kernel<T, Shape, Rule>, rule, backward_maps<Shape>(a), hbm,
+             view<float>(dQ_accum), heads_in_a_wave(a, tiles));
+    };
+    if (is_of_ladder(a.problem)) {
+      start_by(PlainRule{}, prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum));
+    } else {
+      start_by(score_rule(a), prepare<T, Shape::Width>(a, &dQ_accum));
+    }
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }

@@ -24,14 +24,23 @@ int best_subgroups(const Problem& p) {
   const std::int64_t rows = std::int64_t{p.B} * p.Hkv * p.Nk;
   if (p.d > 128 || p.group_size() == 1 || rows / ROW_BLOCK > 2 * h200.multiprocessors)
     return 1;  // two tiles per SM suffice
+  const int at_once = std::max(1, h200.multiprocessors * ROW_BLOCK / p.Nk);  // groups
+  const auto time_of = [&](const Problem& q) {
+    // Under a mask the blocks of a group drift apart. If L2 does not hold all its heads, they read
+    // them from HBM and take a fifth longer.
+    const std::int64_t bytes =
+        std::int64_t{q.Nq} * q.group_size() * width_of_sum(q) * (2 + 2 + 4);  // Q, dO, dQ_accum
+    const double slower = q.causal && heads_in_L2(at_once, bytes) < at_once ? 1.2 : 1;
+    return slower * least_time(shapes, q, Pass::backward, h200);
+  };
   int best = 1;
-  double least = least_time(shapes, p, Pass::backward, h200);
+  double least = time_of(p);
   for (int n = 2; n <= std::min(p.group_size(), h200.multiprocessors); ++n) {
     if (p.group_size() % n != 0) continue;
     // In pairs of a query and a key, which take an SM 0.27 ns at d = 128: the launch of
     // sum_parts_kernel, 3 us, and a row of dK and of dV that is written and read, 2 KB at 3.5 TB/s.
     const double summing = 11'000 + 2.2 * static_cast<double>(rows * n);
-    const double time = least_time(shapes, divided(p, n), Pass::backward, h200) + summing;
+    const double time = time_of(divided(p, n)) + summing;
     if (time > 0.9 * least) continue;  // smaller differences are beyond such an estimate
     best = n;
     least = time;

@@ -174,7 +174,7 @@ void start_turns(const char* name, const Attention& a, const Problem& p, const O
            view<float>(dQ_accum), view<int>(a.workspace("counter")),
            view<int>(a.workspace("turns")), heads_in_turns<Shape>(a, p, tiles), out);
   };
-  if ((features_of(a.problem) & ~plain_problem) == Features::none) {
+  if (is_of_ladder(a.problem)) {
     start_by(PlainRule{}, prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, cleared));
   } else {
     start_by(score_rule(a), prepare<T, Shape::Width>(a, cleared));
