@@ -69,7 +69,7 @@ __device__ void load(Tile& tile, const CUtensorMap& map, int row0, int head, Mba
 /// No "memory" here: volatile asm keeps its order, and nothing but asm touches tiles.
 template <bool Transposed>
 __device__ void start(float (&C)[64], const unsigned (&A)[8][4], Shared& s, int n) {
-  // Read after write: A and C are in their registers; ptxas fences what nvcc puts there later.
+  // Read after write: A and C are in their registers; ptxas guards what nvcc puts there later.
   asm volatile("wgmma.fence.sync.aligned;");
   const Tile& tile = s.tiles[n % BUFFERS];
   for (int k = 0; k < 8; ++k) {  // C += A B, [64, 16] x [16, 128]

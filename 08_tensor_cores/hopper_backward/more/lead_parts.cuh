@@ -144,5 +144,8 @@ struct SlopesInPanels {
   }
 };
 
+template <class Operand>
+SlopesInPanels(Operand) -> SlopesInPanels<Operand>;  // clang 14 does not deduce it from aggregates
+
 }  // namespace
 }  // namespace flash::tensor_cores
