@@ -91,25 +91,17 @@ TensorRef tensor_of(const flash_tensor& given, TensorRef seen, const Extents& sh
                    : "does not have the shape that Q and K ask for");
   if (given.data == nullptr) refuse("has no data");
   seen.data = given.data;
+  bool fits = shape[3] == 1 || given.stride[3] == 1;
   for (std::size_t axis = 0; axis < 4; ++axis) {
     seen.stride[axis] = shape[axis] == 1 ? 0 : given.stride[axis];
-    if (shape[axis] > 1 && given.stride[axis] < (repeats ? 0 : 1))
-      refuse("repeats entries or runs backwards; make it contiguous");
+    fits = fits && (shape[axis] == 1 || given.stride[axis] >= (repeats ? 0 : 1));
   }
-  if (shape[3] > 1 && given.stride[3] != 1) refuse("does not have adjacent columns; make it contiguous");
   const auto whole = [&](std::int64_t elements) { return elements * size_of(seen.dtype) % 16 == 0; };
   const bool aligned =
       reinterpret_cast<std::uintptr_t>(seen.data) % 16 == 0 && std::all_of(seen.stride.begin(), seen.stride.begin() + 3, whole);
-  if (!repeats && whole(shape[3]) && !aligned)
-    refuse("has rows that do not begin at multiples of 16 bytes; make it contiguous");
+  if (!fits || (!repeats && whole(shape[3]) && !aligned))
+    refuse("needs adjacent columns, positive strides and rows at multiples of 16 bytes; copy it");
   return seen;
-}
-
-/// O and L are all that callers keep of a forward pass.
-void refuse_other_state(const Variant& variant, const FullProblem& problem) {
-  if (workspaces_of(variant, problem, Pass::forward).size() > padded_copies(variant, problem, Pass::forward).size())
-    throw UsageError("the backward pass of " + std::string(variant.name) +
-                     " needs more of its forward pass than O and L; stages 07 and 08 do not");
 }
 
 /// The order of a ragged batch's tiles; none in another one.
@@ -177,7 +169,10 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
   if (plans.size() >= 256) plans.clear();  // lengths of packed sequences may never come again
   const FullProblem problem = problem_of(call, pass);
   const Variant& variant = choose(call, problem, pass, device);
-  if (pass == Pass::backward) refuse_other_state(variant, problem);
+  if (pass == Pass::backward &&
+      workspaces_of(variant, problem, Pass::forward).size() > padded_copies(variant, problem, Pass::forward).size())
+    throw UsageError("the backward pass of " + std::string(variant.name) +
+                     " needs more of its forward pass than O and L; stages 07 and 08 do not");
   return plans.insert({key, {problem, &variant, Block(variant, problem, pass, device.limits())}}).first->second;
 }
 
@@ -214,7 +209,7 @@ void run(const flash_call& call, Pass pass) {
     throw UsageError("the workspace is missing, or not aligned to 256 bytes");
   a.workspaces = block.at(call.workspace);
 
-  const OnStream stream(call.stream);
+  launch_on(call.stream);
   launch(variant, a, pass, call);
 }
 

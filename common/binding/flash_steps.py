@@ -8,7 +8,6 @@ CUDA tensors run on their GPU, CPU tensors through the simulator, thread by thre
 the libraries of the stages; use(FOLDER) says where they are, if not in build-binding/.
 """
 
-import contextlib
 import ctypes
 import difflib
 import functools
@@ -24,8 +23,7 @@ __version__ = "0.1.0"
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
 _here = Path(__file__).resolve()
-_is_clone = _here.name != "__init__.py"
-_libraries = _here.parent.parent.parent / "build-binding/lib" if _is_clone else _here.with_name("lib")
+_libraries = _here.with_name("lib") if _here.name == "__init__.py" else _here.parents[2] / "build-binding/lib"
 
 
 class _View(ctypes.Structure):  # flash_tensor
@@ -59,9 +57,9 @@ def _library(stage):
     there = {path.stem.removeprefix("libflash_"): path for path in sorted(_libraries.glob("libflash_*"))}
     found = [path for name, path in there.items() if name.startswith(stage)]
     if len(found) != 1:
-        how = "docs/howto/pytorch.md says how to build them" if _is_clone else "install flash_steps from a clone: pip install ."
         what = f"{len(found)} libraries match" if found else "there is no library"
-        raise RuntimeError(f"stage '{stage}': {what} in {_libraries}; {'there are: ' + ', '.join(there) if there else how}")
+        how = "there are: " + ", ".join(there) if there else "docs/howto/pytorch.md of a clone says how to build them"
+        raise RuntimeError(f"stage '{stage}': {what} in {_libraries}; {how}")
     library = ctypes.CDLL(str(found[0]))
     library.flash_error.restype = ctypes.c_char_p
     return library
@@ -70,7 +68,7 @@ def _library(stage):
 def _raise_for(code, stage):
     if code:
         error = ValueError if code == 2 else RuntimeError
-        raise error(f"stage {stage}: {_library(stage).flash_error().decode()}")
+        raise error(f"stage {stage}: {_library(stage).flash_error().decode().replace('--dropout', 'dropout_p').replace('--', '')}")
 
 
 def _view(x, data=None):
@@ -80,14 +78,6 @@ def _view(x, data=None):
 
 def _stream(x):
     return torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else None
-
-
-_nothing = contextlib.nullcontext()
-
-
-def _on_device_of(x):
-    """torch.cuda.device_of() takes microseconds, also where nothing is to change."""
-    return _nothing if x.is_cpu or torch._C._cuda_getDevice() == x.get_device() else torch.cuda.device_of(x)
 
 
 _plans = {}  # by all that a call depends on but pointers
@@ -105,7 +95,7 @@ def _plan(backward, stage, variant, options, deterministic, given, made):
         how = {"variant": variant.encode(), "options": options.encode(), "on_gpu": q.is_cuda, "dtype": DTYPES[q.dtype]}
         call = _Call(**how, deterministic=deterministic, **{name: _view(x) for name, x in (given | made).items()})
         size, zeroed = ctypes.c_int64(), ctypes.c_int64()
-        with _on_device_of(q):
+        with torch.cuda.device_of(q):
             _raise_for(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)), stage)
         if len(_plans) >= 256:  # lengths of packed sequences may never come again
             _plans.clear()
@@ -116,6 +106,8 @@ def _plan(backward, stage, variant, options, deterministic, given, made):
 def _run(backward, stage, variant, options, deterministic, seed, given, made, before=None):
     """A pass, in the workspace that it asks for. What is made follows from what is given in shape and strides. before: is called first,
     once the call is known to be one that a kernel takes."""
+    for name in "QKV":
+        given[name] = _readable(given[name])
     plan, size, zeroed, function = _plan(backward, stage, variant, options, deterministic, given, made)
     call, q = _Call.from_buffer_copy(plan), given["Q"]  # a copy, as other threads may run the same
     if before is not None:
@@ -132,16 +124,23 @@ def _run(backward, stage, variant, options, deterministic, seed, given, made, be
         call.workspace = block.data_ptr() + start
         if zeroed:
             block[start : start + zeroed].zero_()
-    with _on_device_of(q):
+    with torch.cuda.device_of(q):
         code = function(ctypes.byref(call))
     _raise_for(code, stage)
 
 
-def _taken(x):
-    """Do the kernels take the strides of such a tensor? The rule of flash.h."""
-    strides = [stride for stride, extent in zip(x.stride(), x.shape) if extent > 1]
-    whole = all([stride * x.element_size() % 16 == 0 for stride in strides[:-1]]) and x.data_ptr() % 16 == 0
-    return min(strides, default=1) > 0 and (x.shape[3] == 1 or x.stride(3) == 1) and (whole or x.shape[3] * x.element_size() % 16 != 0)
+@functools.lru_cache
+def _fit(shape, strides, size):
+    """Do the kernels take such strides? The rule of flash.h."""
+    used = [stride for stride, extent in zip(strides, shape) if extent > 1]
+    whole = all([stride * size % 16 == 0 for stride in used[:-1]]) or shape[3] * size % 16 != 0
+    return whole and min(used, default=1) > 0 and (shape[3] == 1 or strides[3] == 1)
+
+
+def _readable(x):
+    """The tensor, or a copy where the kernels do not take it."""
+    fits = x.data_ptr() % 16 == 0 and _fit(x.shape, x.stride(), x.element_size())
+    return x if fits else x.clone(memory_format=torch.contiguous_format)
 
 
 def _require(holds, why):
@@ -180,7 +179,6 @@ def _check(q, k, v, bias, fake=False):
     d, d_v = k.shape[3], v.shape[3]
     _require(q.shape[0] == k.shape[0] and q.shape[3] == d, f"{shapes}; B and d have to be alike")
     _require(k.shape[:3] == v.shape[:3], f"{shapes}; k and v have to be alike")
-    _require(k.shape[1] < 2 or 0 not in (k.stride(1), v.stride(1)), "heads repeat, as by expand(); pass fewer heads in k and v")
     wider = f"v to d = {d}, and use O[..., :{d_v}]" if d_v < d else f"q and k to d = {d_v}, with scale={d}**-0.5"
     _require(d == d_v, f"v has d = {d_v}, and k has {d}; instead pad {wider}")
     most = 128 if q.dtype == torch.float32 else 256
@@ -240,8 +238,13 @@ _forward = torch.library.custom_op(
 
 
 def _outputs(q):
-    B, H, N, _ = q.shape
-    return torch.empty_like(q), q.new_empty((B, H, N), dtype=torch.float32)
+    return _like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def _like(x):
+    """Dense, in the order of axes of x unless its columns are apart."""
+    made = torch.empty_like(x)
+    return made if made.stride(3) == 1 else torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 @_forward.register_fake
@@ -253,8 +256,7 @@ def _fake_forward(q, k, v, bias, *how):
 def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends, options, deterministic, stage, variant):
     """dQ, dK, dV, and the gradients of the bias and of sinks, which are empty unless asked for."""
     _check_backward(dO, q, O, L)
-    if not _taken(dO):  # such as the gradient of sum(), one number for all entries
-        dO = dO.clone(memory_format=torch.contiguous_format)
+    dO = _readable(dO)  # the gradient of sum() is one number for all entries
 
     def one_pass(dO, v, O):
         found = _gradients_of(q, k, v, bias, sinks, bias_gradient)
@@ -280,7 +282,7 @@ def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends,
 
 def _gradients_of(q, k, v, bias, sinks, bias_gradient):
     dBias = q.new_empty(bias.shape if bias_gradient else 0, dtype=torch.float32)
-    return *(torch.empty_like(x) for x in (q, k, v)), dBias, q.new_empty(0) if sinks is None else torch.empty_like(sinks)
+    return *(_like(x) for x in (q, k, v)), dBias, q.new_empty(0) if sinks is None else torch.empty_like(sinks)
 
 
 _backward = torch.library.custom_op(
@@ -339,10 +341,7 @@ def _is_traced(*tensors):
     """Also for a mode that watches operations, such as make_fx and selective checkpointing, and where PyTorch negates a tensor lazily."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._is_tracing():
         return True
-    for x in tensors:
-        if x is not None and (x.is_meta or x.is_neg() or type(x) not in _plain):
-            return True
-    return False
+    return any([x is not None and (x.is_meta or x.is_neg() or type(x) not in _plain) for x in tensors])
 
 
 _plain = Tensor, torch.nn.Parameter
@@ -366,8 +365,6 @@ def _check_backward_pass(q, k, v, bias, sinks, seed, ends, options, deterministi
 def merge(O: Tensor, L: Tensor, part_O: Tensor, part_L: Tensor):
     """Merges attention over some keys, part_O [B, H, N, d] and part_L [B, H, N], into O and L of other keys, which change in place (X.1). All
     but part_O are in fp32."""
-    _require_tensors(4, O, *[part_O] * 2, L, part_L)
-    _require(O.dtype == L.dtype == part_L.dtype == torch.float32 and part_O.dtype in DTYPES, "O, L and part_L have to be in fp32")
     _require(O.shape == part_O.shape and L.shape == part_L.shape == O.shape[:3], "the parts differ in shape")
     whole = torch.logaddexp(L, part_L)
     O.mul_(_share(L, whole)[..., None]).addcmul_(part_O, _share(part_L, whole)[..., None])
@@ -378,56 +375,39 @@ def _seed(dropout_p, seed):
     """A tensor on the CPU, as a compiler would take a number for a constant."""
     if not dropout_p:
         return None
-    if seed is None:
-        return torch.randint(2**62, (), device="cpu")
-    if isinstance(seed, Tensor):
-        _require(seed.numel() == 1, "a seed in a tensor is one whole number")
-        return _numbers(seed, "seeds")
-    whole = isinstance(seed, int) and seed is not True and 0 <= seed < 2**63
-    _require(whole, f"seed is {seed!r}; allowed: whole numbers from 0 to 2^63 - 1")
-    return torch.full((), seed, dtype=torch.int64, device="cpu")
+    seed = torch.randint(2**62, (), device="cpu") if seed is None else _numbers(seed, "seeds")
+    _require(seed.numel() == 1, "a seed is one whole number")
+    return seed
 
 
-def _require_bools(**given):
-    for name, x in given.items():
-        if not isinstance(x, bool):  # "False" would be true
-            raise ValueError(f"flash_steps: {name} is {x!r}; allowed: True, False")
+def _is_window(x):
+    return isinstance(x, (tuple, list)) and len(x) == 2 and all([isinstance(n, (int, numbers.Integral)) for n in x])
 
 
-def _require_options(causal, window, softcap, dropout_p, scale):
-    _require_bools(causal=causal)
-    if not isinstance(window, (tuple, list)) or len(window) != 2 or not all([isinstance(x, (int, numbers.Integral)) for x in window]):
-        raise ValueError(f"flash_steps: window is {window!r}; allowed: (left, right), whole numbers, with -1 for no bound")
-    for name, x in (("softcap", softcap), ("dropout_p", dropout_p), ("scale", scale)):
-        if x is not None and not isinstance(x, (float, numbers.Real)):
-            raise ValueError(f"flash_steps: {name} is {x!r}; allowed: a number")
+_RULES = (  # for plain values: the arguments, what they may be, and how that is said
+    ("causal return_lse return_attn_probs return_softmax_lse", lambda x: isinstance(x, bool), "True, False"),  # "False" would be true
+    ("deterministic", lambda x: x is None or isinstance(x, bool), "True, False, None"),
+    ("scale softmax_scale softcap dropout_p", lambda x: x is None or isinstance(x, (float, numbers.Real)), "a number"),
+    ("window window_size", _is_window, "(left, right), whole numbers, with -1 for no bound"),
+    ("variant backward_variant", lambda x: x is None or isinstance(x, str), "the name of a step"),
+)
+_RULE = {name: rule for names, *rule in _RULES for name in names.split()}
 
 
 def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, bias=None):
-    """As text, which is put together once."""
-    _require_options(causal, window, softcap, dropout_p, scale)
-    return (_text if torch.compiler.is_compiling() else _known_text)(causal, *window, softcap, dropout_p, scale, bias)
-
-
-def _text(causal, left, right, softcap, dropout_p, scale, bias):
-    given = {"causal": "true" if causal else None, "scale": None if scale is None else float(scale), "bias": bias}
-    if (left, right) != (-1, -1):
-        given["window"] = f"{left},{right}"
-    if softcap:
-        given["softcap"] = float(softcap)
-    if dropout_p:
-        given["dropout"] = float(dropout_p)
-    return "\n".join([f"--{name}={value}" for name, value in given.items() if value is not None])
-
-
-_known_text = functools.lru_cache(_text)
+    """As text."""
+    given = {"causal": "true" if causal else None, "scale": None if scale is None else str(float(scale)), "bias": bias}
+    given |= {"window": f"{window[0]},{window[1]}" if tuple(window) != (-1, -1) else None}
+    given |= {"softcap": float(softcap or 0), "dropout": float(dropout_p or 0)}
+    return "\n".join([f"--{name}={value}" for name, value in given.items() if value])
 
 
 def _bias(bias, q, k):
     """[B or 1, H or 1, N or 1, Nk] in fp32. If it needs a gradient it has all N rows, whose gradients autograd sums."""
     _require(bias.dtype == torch.bool or bias.is_floating_point(), "a bias is bool, True where a query sees a key, or floating point")
     fits = bias.dim() <= 4 and all(n in (1, m) for n, m in zip(reversed(bias.shape), (k.shape[2], *reversed(q.shape[:3]))))
-    _require(fits, f"bias is {tuple(bias.shape)}; allowed: shapes that broadcast to [B, H, N, Nk]")
+    wanted = (*q.shape[:3], k.shape[2])
+    _require(fits, f"bias is {tuple(bias.shape)}; allowed: shapes that broadcast to {wanted}, such as mask[:, None, None] of [B, Nk]")
     if bias.dtype == torch.bool:
         bias = torch.zeros_like(bias, dtype=torch.float32).masked_fill(~bias, -torch.inf)
     bias = bias.float()[(None,) * (4 - bias.dim())]
@@ -437,7 +417,7 @@ def _bias(bias, q, k):
 
 
 _F = TypeVar("_F")  # so that type checkers see through the decorator
-_INSTEAD = {"attn_mask": "bias", "enable_gqa": "fewer heads in k and v"}  # of scaled_dot_product_attention
+_INSTEAD = {"mask": "bias", "gqa": "fewer heads in k and v", "seqused": "cache_seqlens of flash_attn_with_kvcache()", "sink": "sinks"}
 
 
 def _shown(function: _F, *others) -> _F:
@@ -457,11 +437,15 @@ def _shown(function: _F, *others) -> _F:
     def checked(*args, **options):
         for name in options:
             if name not in known:
-                near = [_INSTEAD[name]] if name in _INSTEAD else [x for x in public if x in name or name in x]
-                near = near or difflib.get_close_matches(name, public, cutoff=0.5)
+                near = [ours for part, ours in _INSTEAD.items() if part in name]
+                alike = [x for x in public if set(x.split("_")) & set(name.split("_"))]  # a word in common
+                near = near or difflib.get_close_matches(name, alike or public, 1, 0 if alike else 0.7)
                 raise TypeError(f"flash_steps: {function.__name__}() takes no {name}" + (f"; did you mean {near[0]}?" if near else ""))
         if len(args) > len(places) or any([name in places[: len(args)] for name in options]):
             raise TypeError(f"flash_steps: {function.__name__}() takes at most these without their names, each once: {', '.join(places)}")
+        for name, x in (*zip(places, args), *options.items()):
+            if name in _RULE and not _RULE[name][0](x):
+                raise ValueError(f"flash_steps: {name} is {x!r}; allowed: {_RULE[name][1]}")
         return function(*args, **options)
 
     checked.__signature__ = shown
@@ -492,7 +476,8 @@ def attention(
     _before=None,
 ):
     """softmax(scale * q k^T + bias, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
-    innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. The gradients come from the stage's backward pass.
+    innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. Others are copied. The gradients come from the stage's backward
+    pass.
 
     causal: aligned at the bottom right, so that the last query sees the last key. window: (left, right), as many keys before and after a
     query's own that it sees; -1 for no bound. softcap: c > 0 makes c tanh(s / c) of scaled scores. bias: added to the scores, or bool, True
@@ -517,28 +502,23 @@ def attention(
     if _before is None and device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
         q, k, v = (x.to(torch.get_autocast_dtype(device)) for x in (q, k, v))
     deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic
-    _require_bools(deterministic=deterministic, return_lse=return_lse)
     stage = ("07" if q.dtype == torch.float32 else "08") if stage is None else str(stage).zfill(2)
     variant, backward = variant or "", backward_variant or variant or ""
-    if not isinstance(variant, str) or not isinstance(backward, str):
-        raise ValueError("flash_steps: variant and backward_variant have to be names")
     how = _options(causal, window, softcap, dropout_p, scale, kind), deterministic, stage, variant, backward
     if sinks is not None:
         fit = sinks.shape == q.shape[1:2] and sinks.is_floating_point() and sinks.device == q.device
         _require(fit, "sinks have to be [H], floating point, on the device of q")
         sinks = sinks.float()
     inputs = q, k, v, bias, sinks, _seed(dropout_p, seed), _ends
-    if _before is not None:  # from a cache, whose tensors nobody traces or differentiates
-        O, L = _run_forward(*inputs, *how, _before)
-    elif _is_traced(q, k, v, bias, sinks):
+    if _before is None and _is_traced(q, k, v, bias, sinks):  # nobody traces or differentiates what comes from a cache
         _check(q, k, v, bias, fake=q.is_meta)
         O, L = _forward(*inputs, *how)
-    elif _is_differentiated(q, k, v, bias, sinks):
+    elif _before is None and _is_differentiated(q, k, v, bias, sinks):
         if any([x.requires_grad for x in (q, k, v, bias, sinks) if x is not None]):
             _check_backward_pass(*inputs, *how)
         O, L = _Eager.apply(*inputs, *how)
     else:
-        O, L = _run_forward(*inputs, *how)
+        O, L = _run_forward(*inputs, *how, _before)
     return (O, L) if return_lse else O
 
 
@@ -551,7 +531,6 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k
     """
     slopes = options.get("alibi_slopes")
     _require_tensors(3, q, k, v, slopes)
-    _require_bools(return_lse=return_lse)
     _require(slopes is None or slopes.dim() == 1, "alibi_slopes of packed sequences are [H]")
     _require(options.get("bias") is None, "packed sequences have no bias; alibi_slopes are allowed")
     ends = [_numbers(cu_seqlens_q, "cu_seqlens")]
@@ -560,8 +539,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k
     fit = ends[0].dim() == 1 and ends[0].shape == ends[1].shape and S > 0
     _require(fit, "cu_seqlens have as many entries for q as for k, and two at least")
     ends = torch.stack([x.to("cpu") for x in ends])
-    even = min(totals) > 0 and totals[0] % S == totals[1] % S == 0 and S < 65536
-    if even and not options.get("dropout_p") and not _is_traced(q, k, v):
+    free = not _is_traced(q, k, v) and not options.get("dropout_p")  # a traced length would be bound to multiples of S
+    if free and min(totals) > 0 and totals[0] % S == totals[1] % S == 0 and S < 65536:
         if ends.tolist() == [[*range(0, n + 1, n // S)] for n in totals]:  # a batch, whose kernels are faster
             O, L = _attention_bnhd(*(x.unflatten(0, (S, -1)) for x in (q, k, v)), return_lse=True, **options)
             return (O.flatten(0, 1), L.transpose(0, 1).flatten(1)) if return_lse else O.flatten(0, 1)
@@ -586,7 +565,6 @@ def _as_flash_attn(
 ):
     """The arguments of the library flash_attn, in its order. With return_attn_probs also L and None: nobody has P."""
     _require(block_table is None, "block_table is not supported: no cache has pages")
-    _require_bools(return_attn_probs=return_attn_probs)
     options |= {"dropout_p": dropout_p, "softcap": softcap, "alibi_slopes": alibi_slopes, "deterministic": deterministic}
     O, L = attend(*tensors, scale=softmax_scale, causal=causal, window=window_size, return_lse=True, **options)
     return (O, L, None) if return_attn_probs else O
@@ -666,7 +644,6 @@ def flash_attn_with_kvcache(
     _require(block_table is None, "block_table is not supported: no cache has pages")
     plain = rotary_cos is rotary_sin is cache_batch_idx is cache_leftpad is None
     _require(plain, "rotary_cos, rotary_sin, cache_batch_idx and cache_leftpad are not supported; rotate q and k before")
-    _require_bools(return_softmax_lse=return_softmax_lse)
     _require_tensors(4, q, k_cache, v_cache, k, v, alibi_slopes)
     _require((k is None) == (v is None), f"{'v' if k is None else 'k'} is given without {'k' if k is None else 'v'}")
     _require(k is None or cache_seqlens is not None, "cache_seqlens is missing: k and v are written behind so many keys of the cache")
@@ -675,7 +652,6 @@ def flash_attn_with_kvcache(
     how = alibi_slopes, softmax_scale, causal, window_size, softcap
     tensors = q, k_cache, v_cache, k, v
     if _is_traced(*tensors) or torch._C._are_functorch_transforms_active():
-        _require_options(causal, window_size, softcap, 0.0, softmax_scale)  # the schema would say it worse
         more = ", ".join(options.keys() - {"sinks", "stage", "variant"})
         _require(not more, f"where a compiler traces it, a cache takes no {more}")
         # Without no_grad(), which would stay on if the operation raised an error.
@@ -702,7 +678,7 @@ def _run_cached(
     fits = len(known) == B and min(known, default=0) >= 0 and most <= M
     _require(fits, f"cache_seqlens are {known}; allowed: {B} from 0, with k up to {M}")
     seen = [k_cache, v_cache] if uneven else [k_cache[:, :most], v_cache[:, :most]]
-    read = [x if not uneven and _taken(x) else x.contiguous() for x in seen]
+    read = [_readable(x.contiguous() if uneven else x) for x in seen]
 
     def write():
         for cache, x in zip((k_cache, v_cache), new):
@@ -715,7 +691,6 @@ def _run_cached(
             if copy is not x:
                 copy.copy_(x)
 
-    q = q if _taken(q) else q.contiguous()
     options |= {"scale": scale, "causal": causal, "window": window, "softcap": softcap, "alibi_slopes": alibi_slopes, "sinks": sinks}
     options |= {"stage": stage, "variant": variant, "return_lse": True, "_before": write}
     if not uneven:

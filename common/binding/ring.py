@@ -66,6 +66,8 @@ class _Ring:
 
     def __init__(self, q, k, v, causal, scale, zigzag, group):
         flash_steps._check(q, k, v, None)
+        group = dist.group.WORLD if group is None else group
+        self.scale = scale = max(q.shape[-1], 1) ** -0.5 if scale is None else float(scale)
         self.group, self.causal, self.zigzag = group, causal, zigzag
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         B, H, n, d = q.shape
@@ -194,9 +196,8 @@ def ring_attention(q, k, v, *, causal=False, zigzag=True, scale=None, group=None
     causal: aligned at the bottom right of the whole mask. group: of torch.distributed. The rest as in flash_steps.attention().
     Raises ValueError where ranks disagree, RuntimeError where one is gone.
     """
-    scale = max(q.shape[-1], 1) ** -0.5 if scale is None else float(scale)
-    ring = _Ring(q, k, v, causal, scale, zigzag, group if group is not None else dist.group.WORLD)
-    return _RingAttention.apply(q, k, v, ring, scale, stage, variant, backward_variant or variant)
+    ring = _Ring(q, k, v, causal, scale, zigzag, group)
+    return _RingAttention.apply(q, k, v, ring, ring.scale, stage, variant, backward_variant or variant)
 
 
 class _Exchange(torch.autograd.Function):
@@ -229,9 +230,8 @@ class _Exchange(torch.autograd.Function):
 def ulysses_attention(q, k, v, *, causal=False, scale=None, group=None, **options):
     """As ring_attention() with zigzag=False, for numbers of query and of key heads that the number of ranks divides. options: of
     flash_steps.attention()."""
-    scale = max(q.shape[-1], 1) ** -0.5 if scale is None else float(scale)
-    at = _Ring(q, k, v, causal, scale, False, group if group is not None else dist.group.WORLD)
+    at = _Ring(q, k, v, causal, scale, False, group)
     flash_steps._require(k.shape[1] % at.world == 0, f"{k.shape[1]} key heads are no multiple of {at.world} ranks")
     q, k, v = (_Exchange.apply(x, n, True, at) for x, n in ((q, at.queries), (k, at.keys), (v, at.keys)))
-    O = flash_steps.attention(q, k, v, causal=causal, scale=scale, **options)
+    O = flash_steps.attention(q, k, v, causal=causal, scale=at.scale, **options)
     return _Exchange.apply(O, at.queries, False, at)

@@ -12,8 +12,7 @@ int current_gpu() {
   return gpu;
 }
 
-OnStream::OnStream(void* stream) : before_(launch_stream()) { launch_stream() = static_cast<cudaStream_t>(stream); }
-OnStream::~OnStream() { launch_stream() = static_cast<cudaStream_t>(before_); }
+void launch_on(void* stream) { launch_stream() = static_cast<cudaStream_t>(stream); }
 
 void copy_to_gpu(void* to, const void* from, std::size_t bytes) {
   cudaStreamCaptureStatus status{};

@@ -8,17 +8,8 @@ namespace flash {
 /// The GPU that is current for this thread; 0 in a build without GPU code.
 int current_gpu();
 
-/// While it lives, this thread's launches go to a stream of the caller's; nullptr is the default stream.
-class OnStream {
- public:
-  explicit OnStream(void* stream);
-  ~OnStream();
-  OnStream(const OnStream&) = delete;
-  OnStream& operator=(const OnStream&) = delete;
-
- private:
-  void* before_;
-};
+/// This thread's launches go to it from now on; nullptr is the default stream.
+void launch_on(void* stream);
 
 /// Queues a copy to the GPU on that stream. What is copied may change once this returns.
 void copy_to_gpu(void* to, const void* from, std::size_t bytes);

@@ -4,8 +4,7 @@
 namespace flash {
 
 int current_gpu() { return 0; }
-OnStream::OnStream(void*) : before_(nullptr) {}
-OnStream::~OnStream() = default;
+void launch_on(void*) {}
 void copy_to_gpu(void*, const void*, std::size_t) {}
 
 }  // namespace flash

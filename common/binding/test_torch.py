@@ -123,14 +123,6 @@ class OnCPU(unittest.TestCase):
         wanted = flash_steps.attention_varlen(q, *kv.flatten(0, 1).unbind(1), ends, **how)
         self.assertTrue(torch.equal(flash_steps.flash_attn_varlen_qkvpacked_func(qkv.flatten(0, 1), ends, 16, **how), wanted))
 
-    def test_gradients_of_a_sum_twice(self):
-        """sum() sends back one number for all entries, with strides of 0. A graph that is kept gives the same again."""
-        qkv = self.alike()
-        wanted = torch.autograd.grad(by_formula(*qkv)[0].sum(), qkv)
-        O = flash_steps.attention(*qkv).sum()
-        first, second = (torch.autograd.grad(O, qkv, retain_graph=True) for _ in range(2))
-        self.assertTrue(all(torch.allclose(a, b, atol=1e-5) and torch.equal(a, c) for a, b, c in zip(first, wanted, second)))
-
     def test_opcheck(self):
         for stage, dtype in (("07", torch.float32), ("08", torch.float16)):
             q, k, v = (x.transpose(1, 2).requires_grad_() for x in self.tensors(*[(1, 8, 2, 16)] * 3, dtype=dtype))
@@ -161,13 +153,8 @@ class OnCPU(unittest.TestCase):
             of_bias = *(random.choice([1, n]) for n in (B, H, Nq)), Nk
             slopes, bias = self.tensors((H,) if packed else (random.choice([1, B]), H), of_bias[random.randint(0, 3) :], seed=number)
             added = [("alibi_slopes", slopes.abs()), ("bias", bias > -1), ("bias", bias.requires_grad_())]
-            options = {
-                "causal": True,
-                "window": (random.randint(-1, Nk), random.randint(-1, Nk)),
-                "softcap": 2.0,
-                "scale": 0.3,
-                "sinks": sinks.requires_grad_(),
-            }
+            window = random.randint(-1, Nk), random.randint(-1, Nk)
+            options = {"causal": True, "window": window, "softcap": 2.0, "scale": 0.3, "sinks": sinks.requires_grad_()}
             options |= [random.choice(added[:1] if packed else added)]
             options = {name: value for name, value in options.items() if random.random() < 0.35}
             how = {"deterministic": number % 2 == 0, "return_lse": True} | options
@@ -301,10 +288,17 @@ class OnCPU(unittest.TestCase):
                 call(q, *caches, k, v, cache_seqlens=12)
             self.assertTrue(torch.is_grad_enabled() and not O.requires_grad)
 
-    def test_lazy_negation(self):
-        q, k, v, dO = self.tensors(*[(1, 2, 8, 16)] * 4)
-        lazy = torch._neg_view(q).requires_grad_()
-        self.close(flash_steps.attention(lazy, k, v), by_formula(lazy, k, v)[0], [lazy], torch._neg_view(dO), "negated")
+    def test_any_strides(self):
+        """Of each tensor and of dO, also traced: repeated rows, heads or batches, columns apart, rows or a start at odd addresses, negation."""
+        layouts = [lambda x, axis=axis: x.narrow(axis, 0, 1).expand(x.shape) for axis in range(4)]
+        layouts += [lambda x: x.mT.contiguous().mT, lambda x: torch.cat([x, x[..., :1]], 3)[..., :16], torch._neg_view]
+        layouts += [lambda x: torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape)]
+        for number, layout in enumerate(layouts):
+            *qkv, dO = (layout(x / 4) for x in self.tensors(*[(2, 2, 8, 16)] * 4, dtype=torch.float16))
+            qkv = [x.requires_grad_() for x in qkv]
+            self.close(flash_steps.attention(*qkv), by_formula(*qkv)[0], qkv, dO, f"layout {number}")
+            how = *[None] * 4, "", False, "08", "", ""
+            torch.library.opcheck(torch.ops.flash_steps.forward.default, (*qkv, *how), test_utils="test_faketensor")
 
     def test_seen_by_modes(self):
         """What make_fx and a trace record computes the same, meta tensors have a shape, torch.func has gradients."""
@@ -364,24 +358,24 @@ class OnCPU(unittest.TestCase):
             ends = torch.tensor([0, end, 12])
             self.assertTrue(torch.equal(varlen(*packed, ends), flash_steps.attention_varlen(*packed, ends)))
         self.assertEqual(backend.frame_count, 2)
+        module = torch.nn.Module()
+        module.forward = lambda q, k, v, ends: flash_steps.attention_varlen(q, k, v, ends)
+        exported = torch.export.export(module, (*packed, ends), dynamic_shapes=[{0: torch.export.Dim("total")}] * 3 + [None])
+        packed, ends = [x[:11] for x in packed], torch.tensor([0, 4, 11])
+        self.assertTrue(torch.equal(exported.module()(*packed, ends), flash_steps.attention_varlen(*packed, ends)))
 
     def test_refused(self):
         q, k, v = self.tensors(*[(1, 2, 8, 8)] * 3)
         half, trained = ([x.half().requires_grad_(grad) for x in (q, k, v)] for grad in (False, True))
-        odd = torch.zeros(1, 2, 8, 9, dtype=torch.float16, device=self.device)[..., :8]
         cases = [
             ("dtype is fp32.*stage 07 takes", (q, k, v), {"stage": "08"}),
             ("dtype is fp16.*stage 08 takes", half, {}),
             ("no variant 'none'; there are: two_kernels, two_halves, one_kernel", (q, k, v), {"variant": "none"}),
-            ("Q repeats entries", (q[:, :1].expand(1, 2, 8, 8), k, v), {}),
-            ("fewer heads in k and v", (q, k[:, :1].expand(1, 2, 8, 8), v[:, :1].expand(1, 2, 8, 8)), {}),
-            ("K does not have adjacent columns", (q, k.mT, v), {}),
-            ("V has rows that do not begin at multiples of 16 bytes", (*half[:2], odd), {"stage": "08"}),
             ("window is .3,.; allowed: .left, right.", half, {"stage": "08", "window": (3,)}),
-            ("broadcast to", half, {"stage": "08", "bias": torch.zeros(3, 8, device=self.device)}),
+            (r"broadcast to \(1, 2, 8, 8\)", half, {"stage": "08", "bias": torch.zeros(3, 8, device=self.device)}),
             ("exclude each other", half, {"bias": torch.zeros(8, 8, device=self.device), "alibi_slopes": torch.zeros(2)}),
-            ("dropout is '1.5'; allowed", half, {"stage": "08", "dropout_p": 1.5}),
-            ("does not know --softcap; stage.*08.* takes fp16", half, {"stage": "04", "softcap": 1.0}),
+            (": dropout_p is '1.5'; allowed", half, {"stage": "08", "dropout_p": 1.5}),
+            ("does not know softcap; stage.*08.* takes fp16", half, {"stage": "04", "softcap": 1.0}),
             ("d is 129; allowed: up to 128 in fp32, and 256.*scaled_dot", self.tensors(*[(1, 1, 2, 129)] * 3), {}),
             ("v has d = 4, and k has 8; instead pad v to d = 8", (q, k, v[..., :4]), {}),
             ("float16, torch.float32, torch.float32; allowed", (half[0], k, v), {}),
@@ -389,8 +383,8 @@ class OnCPU(unittest.TestCase):
             ("a bias is bool", half, {"bias": torch.ones(8, 8, dtype=torch.long)}),
             ("have to be tensors", (1, 2, 3), {}),
             ("allowed: shapes that broadcast", half, {"bias": torch.zeros(1, 1, 1, 8, 8)}),
-            ("have to be names", half, {"variant": 3}),
-            ("seed is", half, {"dropout_p": 0.5, "seed": 2**64 - 1}),
+            ("variant is 3; allowed: the name", half, {"variant": 3}),
+            ("seeds are 1844.*; allowed", half, {"dropout_p": 0.5, "seed": 2**64 - 1}),
             ("one whole number", half, {"dropout_p": 0.5, "seed": torch.tensor([1, 2])}),
             ("seeds have to be whole", half, {"dropout_p": 0.5, "seed": torch.tensor(1.5)}),
             ("neither sparse nor nested", [x.to_sparse() for x in (q, k, v)], {}),
@@ -426,15 +420,23 @@ class OnCPU(unittest.TestCase):
     def test_names_of_arguments(self):
         """Those of other libraries, and those that are given twice, are refused under the name of the function that was called."""
         (q,) = self.tensors((1, 8, 1, 8))
-        theirs = "is_causal causal attn_mask bias enable_gqa heads softmax_scale scale return_attn_probs return_lse".split()
+        theirs = "is_causal causal attn_mask bias enable_gqa heads softmax_scale scale return_attn_probs return_lse casual causal".split()
         cases = [("attention", *names) for names in zip(theirs[::2], theirs[1::2])]
+        cases += [("flash_attn_varlen_func", "seqused_k", "cache_seqlens of"), ("flash_attn_func", "learnable_sink", "sinks")]
         for function in ("flash_attn_func", "flash_attn_with_kvcache"):
             cases += [(function, "scale", "softmax_scale"), (function, "window", "window_size"), (function, "return_lse", "return_.*")]
         for function, name, near in cases:
             with self.subTest(f"{function}, {name}"), self.assertRaisesRegex(TypeError, rf"{function}\(\) takes no {name};.* {near}"):
                 getattr(flash_steps, function)(q, q, q, **{name: None})
-        with self.assertRaisesRegex(TypeError, r"flash_attn_func\(\)"):
-            flash_steps.flash_attn_func(q, q, q, 0.0, dropout_p=0.1)
+        cases = [
+            (TypeError, r"flash_attn_func\(\) takes no out$", (), {"out": q}),
+            (TypeError, r"flash_attn_func\(\) takes at most", (0.0,), {"dropout_p": 0.1}),
+            (ValueError, ": window_size is 128; allowed", (), {"window_size": 128}),
+            (ValueError, ": softmax_scale is '1'; allowed", (0.0, "1"), {}),
+        ]
+        for error, why, values, options in cases:
+            with self.subTest(why), self.assertRaisesRegex(error, why):
+                flash_steps.flash_attn_func(q, q, q, *values, **options)
 
     def test_refused_without_attention(self):
         """The operations themselves, as export and compile call them: what they took would be read out of bounds."""
@@ -448,6 +450,7 @@ class OnCPU(unittest.TestCase):
             ("has to be a multiple", {"k": k.repeat(1, 2, 1, 1), "v": v.repeat(1, 2, 1, 1)}),
             ("like q", {"dO": O.half()}),
             ("like q", {"O": O[:, :, :4]}),
+            *[("O needs", {"O": x}) for x in (O[:, :1].expand_as(O), O.repeat_interleave(4, 3)[..., ::4], torch.cat([O, O], 3)[..., 1:9])],
             (r"L \[B, H, N\]", {"L": L.half()}),
         ]
         for why, change in cases:
