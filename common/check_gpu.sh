@@ -50,8 +50,7 @@ if part comparison; then
   compare compare16 --dtype fp16
   compare few_heads --batch 1 --heads 8 --seq 4096 --iterations 10
   large=(--batch 4 --width 2048 --seq 4096 --sweep "d=128,64" --sweep "causal=no,yes")
-  compare large --only 07 --pass backward --iterations 10 "${large[@]}"  # the forward pass of 07 is that of 06
-  compare large --only 06 --pass forward --iterations 10 "${large[@]}"
+  compare large --only 06,07 --iterations 10 "${large[@]}"
   [ $torch = no ] || compare peers --only peer --wide "${large[@]}"
   [ $torch = no ] || compare peers --only peer --wide
 fi
@@ -75,12 +74,10 @@ if part tensor; then
   compare front "${front[@]}" "${rivals[@]}" --dtype fp16 --resume
 fi
 
-# The problems of the FlashAttention papers. Five repetitions: most of what takes long is plain attention. The forward passes of 05 and 07
-# are those of 04 and 06, hence the two halves of fp32.
+# The problems of the FlashAttention papers. Five repetitions: most of what takes long is plain attention.
 if part sweep; then
   sweep=(--iterations 5 --time-limit 10 --resume --sweep "d=64,128" "${papers[@]}" --sweep "seq=1024,2048,4096,8192,16384")
-  compare sweep "${sweep[@]}" --pass backward --variant last --only 01,05,07
-  compare sweep "${sweep[@]}" --pass forward --variant last --only 01,02,03,04,06
+  compare sweep "${sweep[@]}" --variant last
   [ $torch = no ] || compare sweep_peers "${sweep[@]}" --only peer --sweep dtype=fp32,fp16
 fi
 

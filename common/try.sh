@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds one stage or lab program, runs it, and runs its tests: the command to repeat while you edit a kernel.
 #
-# usage: common/try.sh [--all | --seconds N] STAGE [OPTION...]
+# usage: common/try.sh [--all] STAGE [OPTION...]
 #        common/try.sh STAGE --serve | --build
 #
 #   Builds STAGE as it is now, runs it with these options, then runs its tests.
@@ -13,8 +13,7 @@
 #            runs its default problem, then two with odd lengths, one of them causal.
 #            --variant NAME has only that variant tested
 #   --all    every test case, however long they take. Otherwise the shortest come
-#            first, and none goes on once 15 seconds are over in all, or
-#            with --seconds N, N seconds of tests
+#            first, and none goes on once 15 seconds are over in all
 #   --serve  instead of all this: a page with an editor for the stage's kernels, at an
 #            address of this machine alone. Each save compiles, runs and says what is wrong
 #   --build  instead of all this: builds STAGE, or says why it does not compile
@@ -31,16 +30,12 @@ refuse() { echo "try: $*" >&2 && exit 2; }
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build
 me=$(printf %q "$0")  # in commands to paste, wherever the caller is
-seconds=""
+seconds=${TRY_SECONDS:-}  # of tests, for tests of this script
 while :; do
   case ${1:-} in
     --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" && exit 0 ;;
     --all) seconds=86400 && shift ;;
-    --seconds)
-      case ${2:-} in "" | *[!0-9]* | 0* | ??????*) refuse "--seconds is '${2:-}'; allowed: whole numbers from 1 to 99999" ;; esac
-      seconds=$2 && shift 2
-      ;;
-    -*) refuse "unknown option '$1'; allowed before the stage: --all, --seconds, --help; options of the program follow the stage" ;;
+    -*) refuse "unknown option '$1'; allowed before the stage: --all, --help; options of the program follow the stage" ;;
     "") refuse "which stage? common/try.sh STAGE [OPTION...]; --help says more" ;;
     *) break ;;
   esac
@@ -205,18 +200,12 @@ if [ $problem = default ]; then
   done
 fi
 
-# The compiler of the simulator takes what nvcc would not. Where nvcc is installed and no GPU answers, the kernels that were just built go
-# through its front end, too: a second each.
+# The compiler of the simulator takes what nvcc would not.
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-seen=$build/tests/$name.seen  # how far nvcc has looked
+seen=$build/tests/$name.seen  # when the last try was
 [ -e "$seen" ] || { mkdir -p "$build/tests" && touch -t 197001020000 "$seen"; }
 changed=$(cd "$build" && find "$name" -name '*_cpu.cpp.o' -newer "$seen" | sed 's|CMakeFiles/[^/]*/||; s|_cpu\.cpp\.o$||')
 find "$root/$name" -name '*.cuh' -exec awk -f "$root/common/tests/host_only.awk" {} + | first error >"$logs/refused"
-nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc)
-if [ ! -s "$logs/refused" ] && [ -n "$nvcc" ] && [ -n "$changed" ] && [ -z "$(find "$build/$name" -name '*_gpu.cu')" ]; then
-  (cd "$build" && xargs -P "$cores" -I '{}' "$nvcc" -std=c++20 -I"$root" -arch=sm_90a -ptx -Xcicc -O0 -x cu -o /dev/null '{}_cpu.cpp') \
-    <<<"$changed" 2>&1 | first '^[^/ ][^ ]*[.]cuh[(][0-9]+[)]: error' >"$logs/refused"
-fi
 [ ! -s "$logs/refused" ] || { cat "$logs/refused" && wrong ": on a GPU it would not compile; its tests were not run"; }
 touch -r "$logs/began" "$seen"
 

@@ -23,10 +23,6 @@ using namespace tensor_test;
 /// Several tiles along both axes, the first 65 queries see no key, and two query heads share a key/value head.
 FullProblem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 300, .Nk = 235, .d = d})); }
 
-const char* const names[] = {"seven_products", "five_products", "halves", "staggered", "options_backward"};
-
-bool takes(const char* name, const FullProblem& p) { return refusal(grid::variant_named(name), p).empty(); }
-
 /// Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
 std::int64_t parts(const Variant& v, const FullProblem& p) {
   const std::string name = v.name;
@@ -43,8 +39,8 @@ TEST_CASE("cpu: HBM bytes of the backward steps are those of the formula (8.17)"
       with_bias(causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 113, .Nk = 203, .d = 59})), BiasKind::matrix)};
   const Simulated turing({.target_sm = 75});
   for (const FullProblem& p : grid::counted(problems)) {
-    for (const char* name : names) {
-      if (takes(name, p)) grid::check_prediction(grid::variant_named(name), p, Pass::backward);
+    for (const Variant& v : backward_steps(/*for_hopper=*/false)) {
+      if (refusal(v, p).empty()) grid::check_prediction(v, p, Pass::backward);
     }
   }
 }
@@ -56,8 +52,7 @@ TEST_CASE("cpu: no bank conflicts, whatever the tiles, and as many products, ato
   }
   for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
-    for (const char* name : names) {
-      const Variant& v = grid::variant_named(name);
+    for (const Variant& v : backward_steps(/*for_hopper=*/false)) {
       const bool two_kernels = !v.atomic_dQ;
       for (const TileChoice& choice : choices(v, p, Pass::backward)) {
         INFO(what(v, choice.tiles, p));
@@ -82,9 +77,8 @@ TEST_CASE("cpu: no bank conflicts, whatever the tiles, and as many products, ato
 void check_choices_on(const FullProblem& p, bool all) {
   const Inputs inputs = make_inputs(p, InputKind::normal, 71, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
-  for (const char* name : names) {
-    const Variant& v = grid::variant_named(name);
-    if (!takes(name, p)) continue;
+  for (const Variant& v : backward_steps(/*for_hopper=*/false)) {
+    if (!refusal(v, p).empty()) continue;
     for (const TileChoice& choice : choices(v, p, Pass::backward)) {
       check(checker, v, choice.tiles, p, inputs, Pass::backward);
       if (!all) break;
@@ -114,7 +108,7 @@ TEST_CASE("cpu: d = 256, where the device has room for it") {
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 250}));
   for (const FullProblem& q : grid::counted({p, with_bias(p, BiasKind::alibi)})) check_choices_on(q, /*all=*/true);
   const Simulated turing({.target_sm = 75});
-  for (const char* name : names) CHECK(choices(grid::variant_named(name), p, Pass::backward).empty());
+  for (const Variant& v : backward_steps(/*for_hopper=*/false)) CHECK(choices(v, p, Pass::backward).empty());
 }
 
 TEST_CASE("cpu: masked scores stay masked, whatever the sign of the scale") {
@@ -147,8 +141,7 @@ TEST_CASE("cpu: no order of blocks changes a bit of a gradient, but of dQ summed
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 40, .Nk = 600, .d = 30}));
   const Inputs inputs = make_inputs(p, InputKind::normal, 73, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
-  for (const char* name : names) {
-    const Variant& v = grid::variant_named(name);
+  for (const Variant& v : backward_steps(/*for_hopper=*/false)) {
     Runner runner(grid::device(), v, p, inputs, Pass::backward);
     const Simulated one_by_one({.os_threads = 1});
     runner.run();
@@ -156,7 +149,7 @@ TEST_CASE("cpu: no order of blocks changes a bit of a gradient, but of dQ summed
     for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 10); ++repeat) {
       const Simulated side_by_side({.os_threads = 2 + repeat % 3});
       runner.run();
-      CHECK_MESSAGE(grid::repeats(v, checker, first, runner.results()), std::string(name) << ", repeat " << repeat);
+      CHECK_MESSAGE(grid::repeats(v, checker, first, runner.results()), std::string(v.name) << ", repeat " << repeat);
     }
   }
 }
@@ -205,13 +198,13 @@ TEST_CASE("cpu: the only key of a query weighs 1, however large its score is") {
 TEST_CASE("chapter: what the 16 bits of O leave of dS where it should be zero") {
   // V_j = v for all j: O_i = v whatever P, so dP_ij = D_i and dS = 0. Here P sums to 1 but for its rounding, and so O to v: dS is small.
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
-  for (const char* name : names) {
-    INFO(std::string(name));
+  for (const Variant& v : backward_steps(/*for_hopper=*/false)) {
+    INFO(std::string(v.name));
     Inputs inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
     for (int j = 0; j < p.Nk; ++j) {
       for (int c = 0; c < p.d; ++c) inputs.V(0, 0, j, c) = inputs.V(0, 0, 0, c);
     }
-    const Results<float> got = grid::run(grid::variant_named(name), p, inputs, Pass::backward);
+    const Results<float> got = grid::run(v, p, inputs, Pass::backward);
     CHECK(largest(got.dQ) < 5e-3f);
     CHECK(largest(got.dK) < 2e-2f);
     CHECK(largest(got.dV) > 0.1f);
@@ -224,9 +217,9 @@ TEST_CASE("chapter: each GPU has backward tiles for each d") {
     const DeviceLimits limits = grid::device().limits();
     for (int d = 1; d <= 256; ++d) {
       const FullProblem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
-      for (const char* name : names) {
-        INFO(std::string(name) << ", sm_" << sm << ", d=" << d);
-        const std::vector<TileChoice> all = choices(grid::variant_named(name), p, Pass::backward);
+      for (const Variant& v : backward_steps(/*for_hopper=*/false)) {
+        INFO(std::string(v.name) << ", sm_" << sm << ", d=" << d);
+        const std::vector<TileChoice> all = choices(v, p, Pass::backward);
         CHECK(all.empty() == (sm == 75 && d > 128));
         for (const TileChoice& choice : all) {
           CHECK(choice.shared_bytes <= limits.shared_bytes);

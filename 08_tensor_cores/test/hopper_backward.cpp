@@ -27,9 +27,6 @@ using namespace tensor_test;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-const std::string names[] = {"warpgroups", "ring",         "bulk",    "lead",  "early",
-                             "general",    "options_lead", "ordered", "relay", "divided"};
-
 /// Columns that a step computes with.
 std::int64_t width_of(const std::string& step, int d) {
   if (step == "relay") d = d <= 160 ? 160 : d <= 192 ? 192 : 256;
@@ -42,8 +39,7 @@ FullProblem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .
 /// Checks all steps that take the problem, with all choices of tiles or the default ones.
 void check_on(const FullProblem& p, const Inputs& inputs, bool all_tiles = true) {
   const Checker checker(p, inputs, Pass::backward, Sample{});
-  for (const std::string& name : names) {
-    const Variant& v = grid::variant_named(name);
+  for (const Variant& v : backward_steps(/*for_hopper=*/true)) {
     if (!refusal(v, p).empty()) continue;
     for (const TileChoice& choice : choices(v, p, Pass::backward)) {
       check(checker, v, choice.tiles, p, inputs, Pass::backward);
@@ -61,9 +57,9 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
     problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 192, .d = d})));
   for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
-    for (const std::string& step : names) {
-      const Variant& v = grid::variant_named(step);
+    for (const Variant& v : backward_steps(/*for_hopper=*/true)) {
       if (!refusal(v, p).empty()) continue;
+      const std::string step = v.name;
       for (const TileChoice& choice : choices(v, p, Pass::backward)) {
         INFO(what(v, choice.tiles, p));
         const auto [Br, Bc] = choice.tiles;
@@ -158,8 +154,7 @@ TEST_CASE("cpu: a tile of keys that no query sees, and queries that see no key, 
     }
   }
   check_on(p, inputs);
-  for (const std::string& name : names) {
-    const Variant& v = grid::variant_named(name);
+  for (const Variant& v : backward_steps(/*for_hopper=*/true)) {
     if (!refusal(v, p).empty()) continue;
     const Results<float> got = grid::run(v, p, inputs, Pass::backward);
     for (int c = 0; c < d; ++c)
@@ -187,13 +182,12 @@ TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that 
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
     const auto run = [&](const Variant& v) { return grid::run(v, p, inputs, Pass::backward); };
-    const Results<float> of_all = run(grid::variant_named(names[0]));
-    for (const std::string& name : names) {
-      const Variant& v = grid::variant_named(name);
+    const Results<float> of_all = run(grid::variant_named("warpgroups"));
+    for (const Variant& v : backward_steps(/*for_hopper=*/true)) {
       const Results<float> first = v.takes == plain_problem ? of_all : run(v);  // the ladder's steps sum in the same order
       for (const Order order : {Order::random, Order::reverse}) {
         const Simulated in_order({.order = order, .seed = 3, .os_threads = 3});
-        CHECK_MESSAGE(grid::repeats(v, checker, first, run(v)), name);
+        CHECK_MESSAGE(grid::repeats(v, checker, first, run(v)), std::string(v.name));
       }
     }
   }
@@ -291,8 +285,8 @@ TEST_CASE("chapter: groups are divided only where whole ones leave SMs idle") {
 TEST_CASE(
     "chapter: the backward steps for Hopper have tiles for each d up to 128, and all but relay refuse more by a sentence") {
   const DeviceLimits limits = grid::device().limits();
-  for (const std::string& name : names) {
-    const Variant& v = grid::variant_named(name);
+  for (const Variant& v : backward_steps(/*for_hopper=*/true)) {
+    const std::string name = v.name;
     for (int d = 1; d <= 256; ++d) {
       INFO(name << ", d=" << d);
       const FullProblem p = grid::problem_of({.Nq = 1024, .Nk = 1024, .d = d});
@@ -315,8 +309,8 @@ TEST_CASE("chapter: for each problem one backward step besides divided calls its
                                      causal(grid::problem_of({.B = 8, .H = 64, .Hkv = Hkv, .Nq = N, .Nk = N, .d = d}))}) {
           for (const FullProblem& q : {p, with_bias(p, BiasKind::alibi)}) {
             int claims = 0;
-            for (const std::string& name : names) {
-              const Variant& v = grid::variant_named(name);
+            for (const Variant& v : backward_steps(/*for_hopper=*/true)) {
+              const std::string name = v.name;
               if (v.fastest == nullptr || name == "divided" || !v.fastest(q, Pass::backward)) continue;
               ++claims;
               CHECK_MESSAGE(refusal(v, q).empty(), name << " on " << describe(q));

@@ -26,6 +26,15 @@ inline std::vector<Variant> forward_steps() {
   return steps;
 }
 
+/// The backward steps, for Hopper or for any GPU, but for those that only a problem of their own takes.
+inline std::vector<Variant> backward_steps(bool for_hopper) {
+  std::vector<Variant> steps = grid::variants();
+  std::erase_if(steps, [&](const Variant& v) {
+    return v.backward == nullptr || v.needs != Features::none || is_for_hopper(v) != for_hopper;
+  });
+  return steps;
+}
+
 /// Those that take a problem.
 inline std::vector<Variant> forward_steps(const FullProblem& p) {
   std::vector<Variant> steps = forward_steps();

@@ -12,17 +12,18 @@
 namespace flash {
 namespace {
 
-struct Step {
+struct Registration {
   int number;
   const Variant* variant;
   const char* file;
   Predict predict;
   CopyRows copy_rows;
+  bool forward_is_own;
 };
 
 struct Registry {
-  std::vector<Step> steps;        // in the order of their numbers
-  std::vector<Variant> variants;  // of the steps, as soon as someone asks
+  std::vector<Registration> registered;  // in the order of their numbers
+  std::vector<Variant> variants;         // of those, as soon as someone asks
 };
 
 /// A function's static, so that it exists before the first registration, whichever source file is initialised first.
@@ -56,12 +57,26 @@ void add_copies(Prediction& prediction, const Variant& variant, const FullProble
 
 bool has_pass(const Variant& variant, Pass pass) { return pass == Pass::forward || variant.backward != nullptr; }
 
-/// Which other one of the stage takes what this one refuses, or which other stage; "" if it is not known.
-std::string who_takes(const Variant& variant, const FullProblem& p, Pass pass, Backend backend) {
+/// The one that runs where nobody names one; null: none can.
+const Variant* best_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits,
+                            bool deterministic) {
+  const bool in_order = deterministic && pass == Pass::backward, on_gpu = backend == Backend::gpu;
+  const Variant* const fastest = on_gpu ? fastest_variant(backend, problem, pass, limits) : nullptr;
+  const Variant* best = nullptr;
+  std::array<bool, 4> highest{};
   for (const Variant& v : variants(backend)) {
-    if (has_pass(v, pass) && refusal(v, p).empty() && (v.fastest == nullptr || v.fastest(p, pass)))
-      return std::string("; variant ") + v.name + " takes it";
+    if ((in_order && v.atomic_dQ && !v.by_launches) || !cannot_run(v, problem, pass, limits).empty()) continue;
+    const std::array rank{!(in_order && v.atomic_dQ), &v == fastest, has_own_pass(v, pass),
+                          v.only_if_fastest == (on_gpu && in_order)};
+    if (best == nullptr || rank >= highest) best = &v, highest = rank;
   }
+  return best;
+}
+
+/// Which other one of the stage takes what this one refuses, or which other stage; "" if it is not known.
+std::string who_takes(const Variant& variant, const FullProblem& p, Pass pass, Backend backend, const DeviceLimits& limits) {
+  const Variant* const best = best_variant(backend, p, pass, limits, /*deterministic=*/false);
+  if (best != nullptr) return std::string("; variant ") + best->name + " takes it";
   const bool other_dtype = std::ranges::find(variant.dtypes, p.dtype) == variant.dtypes.end();
   if (other_dtype) return p.dtype == Dtype::fp32 ? "; stage 07 takes fp32" : "; stage 08 takes fp16 and bf16";
   if (p.d > variant.max_head_dim) return "; stage 08 takes head dimensions up to 256, in fp16 and bf16";
@@ -70,36 +85,22 @@ std::string who_takes(const Variant& variant, const FullProblem& p, Pass pass, B
   return beyond != Features::none ? "; stages 01, 06 and 07 take it in fp32" : "";
 }
 
-/// The one that runs where nobody names one; null: none can.
-const Variant* best_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits,
-                            bool same_bits) {
-  const bool in_order = same_bits && pass == Pass::backward, on_gpu = backend == Backend::gpu;
-  const Variant* const fastest = on_gpu ? fastest_variant(backend, problem, pass, limits) : nullptr;
-  const Variant* best = nullptr;
-  std::array<bool, 3> highest{};
-  for (const Variant& v : variants(backend)) {
-    if ((in_order && v.atomic_dQ && !v.by_launches) || !cannot_run(v, problem, pass, limits).empty()) continue;
-    const std::array rank{!(in_order && v.atomic_dQ), &v == fastest, v.only_if_fastest == (on_gpu && in_order)};
-    if (best == nullptr || rank >= highest) best = &v, highest = rank;
-  }
-  return best;
-}
-
 }  // namespace
 
 const std::vector<Variant>& variants(Backend backend) {
-  auto& [steps, variants] = registry(backend);
-  if (variants.size() != steps.size()) {
+  auto& [registered, variants] = registry(backend);
+  if (variants.size() != registered.size()) {
     variants.clear();
-    for (const Step& step : steps) {
-      const auto same = std::ranges::find(variants, std::string_view(step.variant->name), &Variant::name);
+    for (const Registration& each : registered) {
+      const auto same = std::ranges::find(variants, std::string_view(each.variant->name), &Variant::name);
       if (same != variants.end())
-        throw UsageError(std::string(same->file) + " and " + step.file + " both have a variant '" + same->name +
+        throw UsageError(std::string(same->file) + " and " + each.file + " both have a variant '" + same->name +
                          "'; change .name at the end of one of them");
-      Variant& variant = variants.emplace_back(*step.variant);
-      variant.file = step.file;
-      variant.predict = step.predict;
-      variant.copy_rows = step.copy_rows;
+      Variant& variant = variants.emplace_back(*each.variant);
+      variant.file = each.file;
+      variant.predict = each.predict;
+      variant.copy_rows = each.copy_rows;
+      variant.forward_is_own = each.forward_is_own || variant.backward == nullptr;
     }
   }
   return variants;
@@ -124,10 +125,10 @@ const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass
 }
 
 const Variant& choose_variant(Backend backend, const std::string& name, const FullProblem& problem, Pass pass,
-                              const DeviceLimits& limits, bool same_bits) {
+                              const DeviceLimits& limits, bool deterministic) {
   const std::vector<Variant>& all = variants(backend);
   const Variant* chosen =
-      name.empty() ? best_variant(backend, problem, pass, limits, same_bits) : &variant_named(backend, name);
+      name.empty() ? best_variant(backend, problem, pass, limits, deterministic) : &variant_named(backend, name);
   if (chosen == nullptr) {  // the last one for general use says why not
     const auto usual =
         std::find_if(all.rbegin(), all.rend(), [&](const Variant& v) { return !v.only_if_fastest && has_pass(v, pass); });
@@ -135,12 +136,12 @@ const Variant& choose_variant(Backend backend, const std::string& name, const Fu
   }
   const std::string refuses = std::string("variant ") + chosen->name + " refuses this problem: ";
   const std::string why = cannot_run(*chosen, problem, pass, limits);
-  if (why.empty() && pass == Pass::backward && same_bits && chosen->atomic_dQ && !chosen->by_launches)
+  if (why.empty() && pass == Pass::backward && deterministic && chosen->atomic_dQ && !chosen->by_launches)
     throw UsageError(refuses + "its dQ differs between runs, and deterministic is set");
   if (why.empty()) return *chosen;
   if (has_pass(*chosen, pass) && refusal(*chosen, problem).empty()) throw DeviceError(refuses + why);
   const bool says_who = why.find("--variant") != std::string::npos;
-  throw UsageError(refuses + why + (says_who ? "" : who_takes(*chosen, problem, pass, backend)));
+  throw UsageError(refuses + why + (says_who ? "" : who_takes(*chosen, problem, pass, backend, limits)));
 }
 
 const Variant& first_that_knows(Features features, std::initializer_list<const Variant*> variants) {
@@ -148,6 +149,10 @@ const Variant& first_that_knows(Features features, std::initializer_list<const V
     if ((features & ~variant->takes) == Features::none) return *variant;
   }
   throw std::logic_error("no forward pass knows " + names_of(features));
+}
+
+bool has_own_pass(const Variant& variant, Pass pass) {
+  return pass == Pass::forward ? variant.forward_is_own : variant.backward != nullptr;
 }
 
 std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProblem& problem, Pass pass) {
@@ -242,10 +247,10 @@ std::string cannot_run(const Variant& variant, const FullProblem& problem, Pass 
 }
 
 RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant, const char* file, Predict predict,
-                                 CopyRows copy_rows) {
-  std::vector<Step>& steps = registry(backend).steps;
-  const auto place = std::find_if(steps.begin(), steps.end(), [&](const Step& step) { return step.number > number; });
-  steps.insert(place, {number, &variant, file, predict, copy_rows});
+                                 CopyRows copy_rows, bool forward_is_own) {
+  std::vector<Registration>& all = registry(backend).registered;
+  const auto place = std::find_if(all.begin(), all.end(), [&](const Registration& each) { return each.number > number; });
+  all.insert(place, {number, &variant, file, predict, copy_rows, forward_is_own});
 }
 
 }  // namespace flash

@@ -37,6 +37,9 @@ Prediction predict(const Variant&, const FullProblem&, Pass, const DeviceLimits&
 /// The copies, padded with zeros, that launch_pass() makes of the tensors where d is no multiple of Variant::row_multiple; none if it is.
 std::vector<WorkspaceSpec> padded_copies(const Variant&, const FullProblem&, Pass);
 
+/// Has it the pass, and not by another step's forward pass?
+bool has_own_pass(const Variant&, Pass);
+
 /// Launches the pass, of a backward one without its forward, and the copies before and after it.
 void launch_pass(const Variant&, const Attention&, Pass);
 
@@ -53,18 +56,19 @@ const Variant* fastest_variant(Backend, const FullProblem&, Pass, const DeviceLi
 
 /// What runs the pass of the problem on such a device: the variant of that name; where nobody names one, on a GPU the fastest, else of those for
 /// general use the last that can, else the last of the others. If it cannot, an error in one line that says why, and who can: a DeviceError if the
-/// same could run on another device, else a UsageError. `same_bits`: none whose dQ differs between runs; on a GPU those for some problems then
+/// same could run on another device, else a UsageError. `deterministic`: none whose dQ differs between runs; on a GPU those for some problems then
 /// come first, since Hopper's are among them, and last of all those that take turns.
 const Variant& choose_variant(Backend, const std::string& name, const FullProblem&, Pass, const DeviceLimits&,
-                              bool same_bits = false);
+                              bool deterministic = false);
 
 /// The first that knows these, too. Throws std::logic_error if none does.
 const Variant& first_that_knows(Features, std::initializer_list<const Variant*>);
 
 /// Adds a variant when the program starts. It is read in main() at the earliest, since it may be initialised after this.
 struct RegisterVariant {
-  RegisterVariant(Backend, int number, const Variant&, const char* file = "", Predict = nullptr, CopyRows = nullptr);
-  RegisterVariant(Backend, int, Variant&&, const char* = "", Predict = nullptr, CopyRows = nullptr) = delete;
+  RegisterVariant(Backend, int number, const Variant&, const char* file = "", Predict = nullptr, CopyRows = nullptr,
+                  bool forward_is_own = true);
+  RegisterVariant(Backend, int, Variant&&, const char* = "", Predict = nullptr, CopyRows = nullptr, bool = true) = delete;
 };
 
 }  // namespace flash

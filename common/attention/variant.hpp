@@ -12,8 +12,7 @@ namespace flash {
 struct Variant;
 struct Prediction;  // cost.hpp
 
-/// What a pass of a variant does with these tiles (of no rows, if it has nothing to choose) on such a device. A stage has it in its
-/// predicted.hpp, next to the kernels.
+/// What a pass of a variant does with these tiles, of no rows if it has none, on such a device: a stage's predicted.hpp.
 using Predict = Prediction (*)(const Variant&, const FullProblem&, Pass, const TileChoice&, const DeviceLimits&);
 
 /// Copies rows, padded with zeros or cut off where those of `to` have another length: common/parts/copy_rows.cuh.
@@ -48,6 +47,7 @@ struct Variant {
   const char* file = "";         ///< path of the kernel file in the project; registration fills it in
   Predict predict = nullptr;     ///< likewise; null: nothing is predicted
   CopyRows copy_rows = nullptr;  ///< likewise, of the variant's backend
+  bool forward_is_own = true;    ///< likewise; false: a step of the backward pass, `forward` is another step's
 };
 
 }  // namespace flash

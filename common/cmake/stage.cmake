@@ -36,7 +36,8 @@ endfunction()
 # add_stage(KERNELS file.cuh... [FORWARD stage/file.cuh...]): the program of the stage in the current folder, and its tests: test.cpp, or test/.
 #
 # Each kernel file, in the order of the steps, is compiled for each backend.
-# FORWARD: what forward_pass() of the backward steps chooses from (common/parts/forward_pass.hpp), steps of this stage or of earlier ones.
+# FORWARD: what forward_pass() of the backward steps chooses from (common/parts/forward_pass.hpp), steps of this stage or of earlier ones; a step with a backward pass then has no
+# forward pass of its own.
 # What the kernels move (Variant::predict) says predicted() in the stage's namespace, if it has a predicted.hpp.
 function(add_stage)
   cmake_parse_arguments(arg "" "" "KERNELS;FORWARD" ${ARGN})
@@ -48,6 +49,7 @@ function(add_stage)
   set(linked ${kernels} ${arg_FORWARD})
   list(REMOVE_DUPLICATES linked)
   set(predicted nullptr)
+  string(COMPARE EQUAL "${arg_FORWARD}" "" forward_is_own)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/predicted.hpp)
     string(REGEX REPLACE "^[0-9]+_(.*)" "&flash::\\1::predicted" predicted ${stage})
     set(include_predicted "#include \"${stage}/predicted.hpp\"")
@@ -65,7 +67,7 @@ function(add_stage)
       if(kernel IN_LIST kernels)
         add_kernel(${kernel} ${backend})
         math(EXPR number "${number} + 1")
-        string(APPEND registrations "    {Backend::${backend}, ${number}, ${step}(), \"${kernel}\", ${predicted}, copy_rows_${backend}},\n")
+        string(APPEND registrations "    {Backend::${backend}, ${number}, ${step}(), \"${kernel}\", ${predicted}, copy_rows_${backend}, ${forward_is_own}},\n")
       endif()
       if(kernel IN_LIST arg_FORWARD)
         string(APPEND steps "&${step}(), ")

@@ -67,7 +67,7 @@ def parser():
     add("--only", **LIST, help="stages, such as 02,03; peer: torch's attention by each of its backends (needs "
         "torch and a GPU). Default: all stages")  # fmt: skip
     add("--variant", **LIST, help="such as loop_order,tuned; last: of each ladder the last step")
-    add("--pass", dest="which", choices=("forward", "backward"), help="one pass alone (default: both)")
+    add("--pass", dest="pass_", choices=("forward", "backward"), help="one pass alone (default: both)")
     add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="auto: a GPU if one works, else the CPU simulator")
     add("--iterations", type=count, default=20, metavar="N", help="timed iterations on a GPU (default: 20)")
     add("--rounds", type=count, default=1, metavar="N", help="on a GPU: time all of them N times, in turns, stages and peers of a problem one "
@@ -109,7 +109,7 @@ def name_of(word):
     return word.partition("=")[0]
 
 
-def words(problem):
+def to_arguments(problem):
     """A problem as options of a stage's program."""
     return [f"--{key.replace('_', '-')}={str(value).lower() if isinstance(value, bool) else value}" for key, value in problem.items()]
 

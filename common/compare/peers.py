@@ -10,7 +10,7 @@ import re
 import statistics
 import warnings
 
-from .rows import PASSES, Failure, options
+from .rows import PASSES, Failure, unusual
 
 try:
     import torch
@@ -93,10 +93,10 @@ def time_ms(work, iterations, flush):
     return {"median_ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "iterations": iterations, "cold_l2": True}
 
 
-def measure(problem, backend, which, iterations):
+def measure(problem, backend, pass_, iterations):
     """`time` of a row, and the memory that the pass takes at its peak beyond inputs and outputs. What the forward pass leaves for the
     backward pass counts for the latter."""
-    backward = which == "backward"
+    backward = pass_ == "backward"
     make = {"device": "cuda", "dtype": DTYPES[problem["dtype"]]}
     one = torch.ones(1, 1, device="cuda")
     torch.matmul(one, one)  # what cuBLAS allocates once is no memory of a run
@@ -119,16 +119,16 @@ def measure(problem, backend, which, iterations):
     return timing, max(0, torch.cuda.max_memory_allocated() - inputs - outputs)
 
 
-def flops(problem, which):
+def flops(problem, pass_):
     """Two products of 2*pairs*d each forward, five backward; pairs (query, key) that the mask leaves visible. A mask needs equal lengths."""
     n = problem["seq_q"]
     pairs = n * (n + 1) // 2 if problem["causal"] else n * problem["seq_k"]
-    return (4.0 if which == "forward" else 10.0) * problem["batch"] * problem["heads"] * pairs * problem["head_dim"]
+    return (4.0 if pass_ == "forward" else 10.0) * problem["batch"] * problem["heads"] * pairs * problem["head_dim"]
 
 
 def not_taken(problem, variant):
     """What torch is not asked for: "" or why not."""
-    said = [f"{name} {value}" for name, value in options(problem) if name != "seed"]  # an option that is not known here is one
+    said = [f"{name} {value}" for name, value in unusual(problem) if name != "seed"]  # an option that is not known here is one
     if problem["heads"] != problem["kv_heads"] and variant not in ("flash", "flash3", "cudnn"):
         said.append(f"{problem['heads']} heads with {problem['kv_heads']} for keys and values")
     if problem["seq_q"] != problem["seq_k"] and (problem["causal"] or variant == "triton"):
@@ -143,14 +143,14 @@ def reason(error, caught):
     return " ".join(dict.fromkeys(said)) or (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def run(problem, variant, which, iterations):
+def run(problem, variant, pass_, iterations):
     """What a row says about its run: times, or why there are none."""
     if why := not_taken(problem, variant):
         return {"verdict": "refused", "message": why}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            timing, extra = measure(problem, PEERS[variant][1], which, iterations)
+            timing, extra = measure(problem, PEERS[variant][1], pass_, iterations)
         except Exception as error:  # of torch, Triton or FlashAttention-3: it costs one row
             if re.search("out of memory|ALLOC_FAILED", str(error)):
                 return {"verdict": "cannot run", "message": "not enough GPU memory"}
@@ -160,5 +160,5 @@ def run(problem, variant, which, iterations):
         finally:
             with contextlib.suppress(RuntimeError):  # of a GPU that fails
                 torch.cuda.empty_cache()
-    work = flops(problem, which)
+    work = flops(problem, pass_)
     return {"verdict": "ok", "time": timing, "flops": work, "tflops": work / (timing["median_ms"] * 1e9), "extra_memory_bytes": extra}

@@ -84,13 +84,13 @@ def extra_bytes_of_a_head(row):
     return (row.extra_memory_bytes // (p["batch"] * p["heads"] * p["seq_q"]) + 4 * (not row.is_peer)) * p["seq_q"]
 
 
-def newest(files, takes):
+def to_draw(files, takes):
     """Rows of self-attention by a step of the ladder or a peer, of the same step and problem the newest: stages in order, then peers."""
 
     def is_shown(row):
         p = row.problem
-        is_plain = p["seq_q"] == p["seq_k"] and p["heads"] == p["kv_heads"] and {*dict(rows.options(p))} <= {"input", "scale", "seed"}
-        return row.is_good and is_plain and not row.is_borrowed and "/more/" not in row.kernel and takes(row, **p)
+        is_plain = p["seq_q"] == p["seq_k"] and p["heads"] == p["kv_heads"] and {*dict(rows.unusual(p))} <= {"input", "scale", "seed"}
+        return row.is_good and is_plain and "/more/" not in row.kernel and takes(row, **p)
 
     def place(row):
         return row["pass"] == "backward", row.is_peer, rows.ladder_order(row.kernel or row.stage), [*PEERS, row.variant].index(row.variant)
@@ -123,15 +123,15 @@ def figure(title, note, panels):
     return drawn, drawn.subplots(panels // 2, 2, squeeze=False, sharey="row")
 
 
-def speed(which):
+def speed(pass_):
     """Of each stage the last step: rates of several days are not compared."""
 
     def takes(row, batch, heads, seq_q, head_dim, dtype, **_):
         is_far_behind = row.variant in ("plain", "memory_efficient")
-        return row["pass"] == which and dtype == "fp16" and batch * seq_q == 16384 and heads * head_dim == 2048 and not is_far_behind
+        return row["pass"] == pass_ and dtype == "fp16" and batch * seq_q == 16384 and heads * head_dim == 2048 and not is_far_behind
 
-    found = newest("sweep_peers sweep16", takes)  # what was run in turns comes last
-    title = f"{which.capitalize()} pass: TFLOP/s against the length N, tensor cores"
+    found = to_draw("sweep_peers sweep16", takes)  # what was run in turns comes last
+    title = f"{pass_.capitalize()} pass: TFLOP/s against the length N, tensor cores"
     note = f"{found[0].device_name}, fp16, B·N = 16,384, H·d = 2,048; medians with a cold L2, of each stage the last step."
     drawn, axes = figure(title, note, 4)
     for panel, (d, causal) in zip(axes.flat, ((d, causal) for d in (64, 128) for causal in (False, True))):
@@ -154,15 +154,15 @@ def memory():
     def takes(row, head_dim, causal, dtype, **_):
         return (head_dim, causal) == (64, True) and "extra_memory_bytes" in row and (dtype != "fp32" or not row.is_peer)
 
-    found = newest("counted_problem sweep compare16 tensor_steps sweep16 sweep_peers", takes)
+    found = to_draw("counted_problem sweep compare16 tensor_steps sweep16 sweep_peers", takes)
     title = "Extra memory of one head: N² in plain attention, N or nothing when fused"
     note = f"""{found[0].device_name}, d = 64, causal; beyond Q, K, V, O and their gradients, of each stage the last step.
 Stages 01 to 07 in fp32, all others in 16 bits. Both axes logarithmic."""
     drawn, ((*axes,),) = figure(title, note, 2)
-    for panel, which in zip(axes, rows.PASSES):
-        part = [row for row in found if row["pass"] == which]
+    for panel, pass_ in zip(axes, rows.PASSES):
+        part = [row for row in found if row["pass"] == pass_]
         last = {series(row): step(row) for row in part}
-        draw(panel, which, [row for row in part if step(row) in last.values()], extra_bytes_of_a_head)
+        draw(panel, pass_, [row for row in part if step(row) in last.values()], extra_bytes_of_a_head)
     values = [value for panel in axes for line in panel.lines for value in line.get_ydata()]
     low, high = min(filter(None, values)) / 2, 2 * max(values)
     axes[0].set_yscale("symlog", base=2, linthresh=low, linscale=math.log2(high / low) / 8)
@@ -192,7 +192,7 @@ def svg(figure, title, note):
 
 def main(arguments, _):
     Parser("compare plot", __doc__).parse_args(arguments)
-    for name, plot in {**{f"tflops_{which}": lambda which=which: speed(which) for which in rows.PASSES}, "memory": memory}.items():
+    for name, plot in {**{f"tflops_{pass_}": lambda pass_=pass_: speed(pass_) for pass_ in rows.PASSES}, "memory": memory}.items():
         with rc_context({**rcParamsDefault, **SETTINGS}):
             text = svg(*plot())
         path = DOCS / "plots" / DEVICE / f"{name}.svg"

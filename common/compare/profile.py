@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 from . import rows as saved
-from .options import Parser, words
+from .options import Parser, to_arguments
 from .rows import Failure
 
 METRICS = {
@@ -52,7 +52,7 @@ def profile(folder, row, details):
     metrics = {**METRICS, **(DETAILS if details else {})}
     command = ["ncu", "--clock-control", "none", "--cache-control", "none", "--print-units", "base", "--csv", "--page", "raw"]
     command += ["--metrics", ",".join(metrics.values()), f"{folder}/{row.stage}", "--device", "gpu", "--variant", row.variant]
-    command += ["--pass", row["pass"], "--no-check", *words(row.problem)]
+    command += ["--pass", row["pass"], "--no-check", *to_arguments(row.problem)]
     command += [f"--tiles={row.tiles['br']},{row.tiles['bc']}"] if row.tiles else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")

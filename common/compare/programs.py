@@ -43,8 +43,8 @@ def find(folder):
 
 
 def ask(program, words=()):
-    """What a stage says of itself and of a problem. A backward pass takes all options."""
-    answer = start([str(program), "--list", "--json", "--pass=backward", *words], 60)
+    """What a stage says of itself and of a problem."""
+    answer = start([str(program), "--list", "--json", *words], 60)
     if why := complaint(answer):
         raise Failure(2, why if answer.code == 2 else f"{program} --list --json does not answer: {why}")
     try:

@@ -47,11 +47,6 @@ class Row(dict):
         return self.verdict == "ok"
 
     @property
-    def is_borrowed(self):
-        """The forward pass that a backward stage runs first is another stage's."""
-        return self["pass"] == "forward" and self.stage.endswith("_backward")
-
-    @property
     def device_name(self):
         """Counts of the simulator are the same on every CPU, but not for every GPU that it simulates."""
         if self.is_gpu:
@@ -69,7 +64,7 @@ class Row(dict):
     def key(self):
         """Rows with the same key are runs of the same thing."""
         p, tuned = self.problem, None if self.tune is None else (self.tune.get("br"), self.tune.get("bc"))
-        return self.device_name, self.label, self["pass"], (*map(p.get, (*SIZES, "causal", "dtype")), *options(p)), tuned
+        return self.device_name, self.label, self["pass"], (*map(p.get, (*SIZES, "causal", "dtype")), *unusual(p)), tuned
 
 
 def make(values):
@@ -127,7 +122,7 @@ def grouped(rows, key):
     return found
 
 
-def options(problem):
+def unusual(problem):
     """[(name, value)] of every field that is not as usual, apart from sizes, mask and type. Numbers as far as programs agree on them."""
     found = [(name, float(f"{value:.6g}") if isinstance(value, float) else value) for name, value in sorted(problem.items())]
     usual = {**USUAL, "scale": float(f"{problem['head_dim'] ** -0.5:.6g}")}
@@ -138,7 +133,7 @@ def describe(p):
     """A problem in words: all in which it differs from others."""
     heads = f"H={p['heads']}" if p["heads"] == p["kv_heads"] else f"H={p['heads']} Hkv={p['kv_heads']}"
     lengths = f"N={p['seq_q']}" if p["seq_q"] == p["seq_k"] else f"Nq={p['seq_q']} Nk={p['seq_k']}"
-    more = [f" {value}" if name == "layout" else f" {name}={value}" for name, value in options(p)]
+    more = [f" {value}" if name == "layout" else f" {name}={value}" for name, value in unusual(p)]
     return f"B={p['batch']} {heads} {lengths} d={p['head_dim']}{' causal' if p['causal'] else ''}{''.join(more)} {p['dtype']}"
 
 

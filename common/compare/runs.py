@@ -11,11 +11,11 @@ import time
 from collections import namedtuple
 
 from . import rows as saved
-from .options import problems, words
+from .options import problems, to_arguments
 from .programs import ask, complaint, start
 from .rows import ROOT, Failure, describe, ladder_order, sources_of
 
-Run = namedtuple("Run", "stage variant which problem tiles", defaults=(None,))  # `stage`: its answer to this problem; `tiles`: to --tune
+Run = namedtuple("Run", "stage variant pass_ problem tiles", defaults=(None,))  # `stage`: its answer to this problem; `tiles`: to --tune
 PEER = "peer"
 
 
@@ -39,13 +39,8 @@ def choose_device(options, program):
         raise Failure(2 if probe.code == 2 else 3, f"--device {kind} does not work: {complaint(probe)}") from None
 
 
-def is_about(variant, which):
-    """A step of the backward pass runs the forward pass of another step first, which has a row of its own."""
-    return which in variant["passes"] and not (which == "forward" and "backward/" in variant["kernel"])
-
-
 def tiles_of(run):
-    return next((one["choices"] for one in run.variant.get("tiles", ()) if one["pass"] == run.which), [])
+    return next((one["choices"] for one in run.variant.get("tiles", ()) if one["pass"] == run.pass_), [])
 
 
 def plan(options, peers, kind):
@@ -55,12 +50,12 @@ def plan(options, peers, kind):
     for given in problems(options, kind):
         first = ask(options.programs[0], given)
         device = [f"--device={kind}"] * options.tune  # whose tiles are asked for
-        stages = [ask(program, [*words(first["problem"]), *device]) for program in chosen(options)]
-        for which, stage in itertools.product([options.which] if options.which else saved.PASSES, [*stages, *peers]):
+        stages = [ask(program, [*to_arguments(first["problem"]), *device]) for program in chosen(options)]
+        for pass_, stage in itertools.product([options.pass_] if options.pass_ else saved.PASSES, [*stages, *peers]):
             known.update(variant["name"] for variant in stage["variants"])
             fitting, only_last = [], "last" in options.variant and stage["stage"] != PEER  # peers are no steps
-            for variant in filter(lambda variant: is_about(variant, which), stage["variants"]):
-                run = Run(stage, variant, which, first["problem"])
+            for variant in (variant for variant in stage["variants"] if pass_ in variant["passes"]):
+                run = Run(stage, variant, pass_, first["problem"])
                 why = variant.get("refusal", "") or "it has no tiles to choose from" * (options.tune and not tiles_of(run))
                 is_rare = variant.get("only_if_fastest") and (why or first["is_plain"])  # made for some problems only
                 if variant["name"] in wanted or (only_last or not wanted) and not is_rare:
@@ -139,7 +134,7 @@ class Runner:
 
     def known(self, run):
         """The fields of a row whatever its program does."""
-        row = {"stage": run.stage["stage"], "variant": run.variant["name"], "pass": run.which, "idea": run.variant["idea"]}
+        row = {"stage": run.stage["stage"], "variant": run.variant["name"], "pass": run.pass_, "idea": run.variant["idea"]}
         row |= {"device": self.device, "problem": run.problem, **self.when, **run.stage.get("about", {})}
         if row["stage"] != PEER:
             row |= {"kernel": run.variant["kernel"], "sources": sources_of(run.variant["kernel"])}
@@ -153,7 +148,7 @@ class Runner:
             say(f"{len(found) - found.count(None)} of {len(found)} runs are saved\n")
         missing = [place for place, row in enumerate(found) if not row]
         described = len({describe(run.problem) for run in runs}) > 1
-        for (problem, _), places in itertools.groupby(missing, lambda i: (describe(runs[i].problem), runs[i].which)):
+        for (problem, _), places in itertools.groupby(missing, lambda i: (describe(runs[i].problem), runs[i].pass_)):
             say(f"{problem}\n" * described)
             self.in_turns(places, runs, found)
         return found
@@ -166,7 +161,7 @@ class Runner:
             turn = [*rounds.items()]
             first = (number - 1) * max(1, len(turn) // total) % max(1, len(turn))
             for place, made in turn[first:] + turn[:first]:
-                say(f"[{place + 1}/{len(runs)}{f', round {number}' * (total > 1)}] {runs[place].which} {label(runs[place])}")
+                say(f"[{place + 1}/{len(runs)}{f', round {number}' * (total > 1)}] {runs[place].pass_} {label(runs[place])}")
                 made.append(self.run_one(runs[place], number == 1))
                 if number == total or not made[-1].time:
                     found[place] = median_of(rounds.pop(place))
@@ -178,17 +173,17 @@ class Runner:
     def run_one(self, run, is_checked):
         began = time.monotonic()
         if run.stage["stage"] == PEER:
-            done = run.stage["run"](run.problem, run.variant["name"], run.which, self.options.iterations)
+            done = run.stage["run"](run.problem, run.variant["name"], run.pass_, self.options.iterations)
             row = saved.make({**self.known(run), **done})
         else:
-            command = [*self.command(run), *["--no-check"] * (not is_checked), *words(run.problem)]
+            command = [*self.command(run), *["--no-check"] * (not is_checked), *to_arguments(run.problem)]
             row = make_row(self.known(run), start(command, self.options.time_limit))
         said = "" if row.is_good else f", {row.verdict}" + (f": {' '.join(row.message.split())}" if row.message else "")
         say(f", {time.monotonic() - began:.1f} s{said}\n")
         return row
 
     def command(self, run):
-        command = [run.stage["program"], "--variant", run.variant["name"], "--pass", run.which, "--device", self.device["kind"], "--json"]
+        command = [run.stage["program"], "--variant", run.variant["name"], "--pass", run.pass_, "--device", self.device["kind"], "--json"]
         # A stage by itself, and its tests, look for races; on the CPU this is about counts.
         command += ["--bench", "--iterations", str(self.options.iterations)] if self.device["kind"] == "gpu" else ["--no-watch"]
         return command + ([f"--tiles={run.tiles['br']},{run.tiles['bc']}"] if run.tiles else [])

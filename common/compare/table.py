@@ -3,7 +3,7 @@
 from .rows import describe, grouped, size, three_digits
 
 
-def figure(*path, text=three_digits):
+def value_at(*path, text=three_digits):
     """A column's cell: the value at a path of keys, as text; "" if the row has none."""
 
     def cell(row):
@@ -32,20 +32,20 @@ def name(row):
 COLUMNS = (
     ("|stage/variant", name, False),
     ("|tiles", tiles, True),
-    ("shared|memory", figure("tune", "shared_bytes", text=short), False),  # what a choice of tiles takes
-    ("extra|memory", figure("extra_memory_bytes", text=short), False),
-    ("|read", figure("counters", "read_bytes", text=short), True),
-    ("|written", figure("counters", "written_bytes", text=short), True),
+    ("shared|memory", value_at("tune", "shared_bytes", text=short), False),  # what a choice of tiles takes
+    ("extra|memory", value_at("extra_memory_bytes", text=short), False),
+    ("|read", value_at("counters", "read_bytes", text=short), True),
+    ("|written", value_at("counters", "written_bytes", text=short), True),
     ("|moved", lambda row: "" if row.moved_bytes is None else short(row.moved_bytes), False),
-    ("median|ms", figure("time", "median_ms"), False),
-    ("min|ms", figure("time", "min_ms"), True),
-    ("max|ms", figure("time", "max_ms"), True),
-    ("|TFLOP/s", figure("tflops"), False),
-    ("% of|peak", figure("percent_of_peak"), True),
-    ("|sectors", figure("counters", "sectors", text="{:,}".format), True),
-    ("|barriers", figure("counters", "barriers", text="{:,}".format), False),
-    ("warp|ops", figure("counters", "warp_operations", text="{:,}".format), True),
-    ("bank|conflicts", figure("counters", "bank_conflicts", text="{:,}".format), False),
+    ("median|ms", value_at("time", "median_ms"), False),
+    ("min|ms", value_at("time", "min_ms"), True),
+    ("max|ms", value_at("time", "max_ms"), True),
+    ("|TFLOP/s", value_at("tflops"), False),
+    ("% of|peak", value_at("percent_of_peak"), True),
+    ("|sectors", value_at("counters", "sectors", text="{:,}".format), True),
+    ("|barriers", value_at("counters", "barriers", text="{:,}".format), False),
+    ("warp|ops", value_at("counters", "warp_operations", text="{:,}".format), True),
+    ("bank|conflicts", value_at("counters", "bank_conflicts", text="{:,}".format), False),
     ("|verdict", lambda row: row.verdict, False),
     ("|new idea", lambda row: row.idea, True),
 )

@@ -152,13 +152,13 @@ std::vector<FullProblem> counted(std::vector<FullProblem> problems) {
   return problems;
 }
 
-TEST_CASE("grid: lengths around tile edges") { check_variants_on(lengths(), /*in_turns=*/true); }
-TEST_CASE("grid: head dimensions") { check_variants_on(head_dims(), /*in_turns=*/true); }
-TEST_CASE("grid: biases") { check_variants_on(biases(), /*in_turns=*/true); }
-TEST_CASE("grid: heads and layouts") { check_variants_on(heads_and_layouts(), /*in_turns=*/true); }
+TEST_CASE("grid: lengths around tile edges") { check_variants_on(lengths(), /*by_thirds=*/true); }
+TEST_CASE("grid: head dimensions") { check_variants_on(head_dims(), /*by_thirds=*/true); }
+TEST_CASE("grid: biases") { check_variants_on(biases(), /*by_thirds=*/true); }
+TEST_CASE("grid: heads and layouts") { check_variants_on(heads_and_layouts(), /*by_thirds=*/true); }
 
 TEST_CASE("grid: every problem by every variant (long)") {  // at night
-  if (!takes_turns() || sanitized()) return;
+  if (!has_many_variants() || sanitized()) return;
   for (const auto& problems : {lengths(), head_dims(), biases(), heads_and_layouts()}) check_variants_on(problems);
 }
 

@@ -2,9 +2,9 @@
 
 #include "common/attention/cost.hpp"
 #include "common/grid/problems.hpp"
+#include "common/harness/choose.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
-#include "common/harness/select.hpp"
 
 #include <doctest/doctest.h>
 
@@ -93,12 +93,12 @@ bool has_no_tiles_on_turing(const Variant& v, const FullProblem& problem, Pass p
 
 }  // namespace
 
-bool takes_turns() { return variants().size() > 8 && device().info().kind == Backend::cpu; }
+bool has_many_variants() { return variants().size() > 8 && device().info().kind == Backend::cpu; }
 
-void check_variants_on(const std::vector<FullProblem>& problems, bool in_turns, InputKind kind, bool predictable) {
+void check_variants_on(const std::vector<FullProblem>& problems, bool by_thirds, InputKind kind, bool predictable) {
   REQUIRE(!variants().empty());
   // Sanitizers take ten times as long, and a problem that one variant has run says most of what there is to say of the harness.
-  const std::size_t groups = !takes_turns() ? 1 : sanitized() ? 6 : in_turns ? 3 : 1;
+  const std::size_t groups = !has_many_variants() ? 1 : sanitized() ? 6 : by_thirds ? 3 : 1;
   const std::vector<FullProblem> all = in_all_dtypes(problems);
   for (std::size_t n = 0; n < all.size(); ++n) {
     const FullProblem& problem = all[n];
@@ -132,7 +132,7 @@ void check_every_tile_on(const std::vector<FullProblem>& problems) {
   for (const FullProblem& problem : in_all_dtypes(problems)) {
     for (const Variant& v : variants_for(problem)) {
       for (const Pass pass : {Pass::forward, Pass::backward}) {
-        if (v.tiles == nullptr || (pass == Pass::backward && v.backward == nullptr)) continue;
+        if (v.tiles == nullptr || !has_own_pass(v, pass)) continue;
         const Inputs inputs = make_inputs(problem, InputKind::normal, /*seed=*/23, pass);
         const Checker checker(problem, inputs, pass, Sample{});
         for (const TileChoice& choice : v.tiles(problem, pass, device().limits())) {

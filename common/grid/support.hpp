@@ -43,14 +43,14 @@ void expect_passed(const CheckReport&, const Variant&, const FullProblem&);
 Results<float> checked_run(const Variant&, const FullProblem&, const Inputs&, Pass);
 
 /// Has the stage so many variants that on the simulator each problem is run by some of them? A GPU has time for all.
-bool takes_turns();
+bool has_many_variants();
 
 /// Runs every variant on every problem (backward where it has one, which checks the forward outputs too) with random normal
 /// inputs, or others, and reports to doctest each disagreement with the reference and, on the simulator, each count that is not
 /// as predicted. Each third problem also in the stage's other dtypes.
-/// in_turns: if takes_turns(), a third of the variants run a problem, and each variant runs a third of the problems; under a sanitizer a sixth.
+/// by_thirds: if has_many_variants(), a third of the variants run a problem, and each variant runs a third of the problems; under a sanitizer a sixth.
 /// predictable: not if scores are so large that a lazy step computes tiles twice, which no formula knows.
-void check_variants_on(const std::vector<FullProblem>&, bool in_turns = false, InputKind = InputKind::normal,
+void check_variants_on(const std::vector<FullProblem>&, bool by_thirds = false, InputKind = InputKind::normal,
                        bool predictable = true);
 
 /// Runs every compiled tile size of every variant on every problem, like check_variants_on().

@@ -5,8 +5,8 @@
 #include "common/attention/tensor_table.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
+#include "common/harness/choose.hpp"
 #include "common/harness/runner.hpp"
-#include "common/harness/select.hpp"
 #include "common/machine/host_memory.hpp"
 #include "common/machine/isa/float16.hpp"
 

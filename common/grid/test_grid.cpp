@@ -118,7 +118,7 @@ TEST_CASE("grid: simple inputs, for which much cancels (long)") {
     check_variants_on(
         brief({problem_of({.Nq = 45, .Nk = 45, .d = 64}), problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 128, .d = 64}),
                problem_of({.H = 1, .Hkv = 1, .Nq = 20, .Nk = 1500, .d = 32})}),
-        /*in_turns=*/true, input);
+        /*by_thirds=*/true, input);
   }
 }
 

@@ -71,12 +71,12 @@ std::string help_of(const CLI::App& app) {
 }
 
 template <Enumeration Enum>
-void add_choice(CLI::App& app, const char* name, Enum& target, const std::string& help) {
+void add_choice(CLI::App& app, const char* name, auto& target, const std::string& help) {
   const std::vector<std::string> all(value_names<Enum>.begin(), value_names<Enum>.end());
   const auto use = [&target, all](const std::string& text) {
     target = static_cast<Enum>(std::ranges::find(all, text) - all.begin());
   };
-  app.add_option_function<std::string>(name, use, help + " (default: " + to_string(target) + ")")
+  app.add_option_function<std::string>(name, use, help)
       ->type_name(joined(value_names<Enum>, std::identity(), "|"))
       ->check(CLI::IsMember(all).description(""));
 }
@@ -126,7 +126,8 @@ Request parse_command_line(const StageInfo& stage, int argc, const char* const* 
   app.set_version_flag("--version", stage.name + " (flash-steps " FLASH_VERSION ")");
   app.set_help_flag("--help,-h", "Print this and exit");
   app.add_flag("--list", request.list, "List the variants and exit; with --json as JSON");
-  add_choice(app, "--pass", request.pass, "Which pass to run; backward runs its own forward first");
+  add_choice<Pass>(app, "--pass", request.pass,
+                   "Which pass to run; backward runs its own forward first (default: the variant's, forward if it has both)");
   app.add_option("--variant", request.variant,
                  "Which kernel file to run, as in --list (default: on a GPU the fastest, in the simulator the last)")
       ->type_name("NAME")
@@ -143,7 +144,7 @@ Request parse_command_line(const StageInfo& stage, int argc, const char* const* 
                  "earlier ones are replaced")
       ->type_name("DIR")
       ->check(not_empty, "");
-  add_choice(app, "--device", request.device, "auto: a GPU if one works, else the CPU simulator");
+  add_choice<DeviceChoice>(app, "--device", request.device, "auto: a GPU if one works, else the CPU simulator (default: auto)");
   std::vector<int> tiles;
   app.add_option("--tiles", tiles,
                  "Rows of Q and of K, V that a block works on: one of the compiled sizes of the variant (--list shows them)")
@@ -173,9 +174,6 @@ Request parse_command_line(const StageInfo& stage, int argc, const char* const* 
   }
   if (!tiles.empty()) request.tiles = Tiles{tiles.front(), tiles.back()};
   if (request.answer.empty()) check_environment();
-  if (request.pass == Pass::forward && request.problem.contains("--bias-gradient") &&
-      request.problem.at("--bias-gradient") == "true")
-    throw UsageError("--bias-gradient is given with --pass forward; allowed: --pass backward, which alone has gradients");
   return request;
 }
 

@@ -14,10 +14,10 @@ enum class DeviceChoice { automatic, gpu, cpu };
 constexpr auto spellings(DeviceChoice) { return std::array{"auto", "gpu", "cpu"}; }
 
 struct Request {
-  Pass pass = Pass::forward;
-  std::string variant;     ///< empty: the last one that takes the problem
-  Given problem;           ///< what of its options was given
-  std::string load, save;  ///< folders; empty: not given
+  std::optional<Pass> pass;  ///< absent: the variant's own, forward if it has both
+  std::string variant;       ///< empty: the last one that takes the problem
+  Given problem;             ///< what of its options was given
+  std::string load, save;    ///< folders; empty: not given
   DeviceChoice device = DeviceChoice::automatic;
   bool bench = false;
   int iterations = 20;

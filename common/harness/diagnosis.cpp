@@ -168,12 +168,12 @@ void diagnose(Runner& runner, const Inputs& inputs, const Sample& sample, const 
     if (std::ranges::find(diagnosis.rules, name_of(rule)) == diagnosis.rules.end()) diagnosis.rules.push_back(name_of(rule));
   };
   for (const simt::Race& race : findings.races) {
-    diagnosis.mistakes.push_back(sentence(race));
+    diagnosis.mistakes.push_back({name_of(race.rule()), sentence(race), {race.first_line, race.second_line}});
     add_rule(race.rule());
   }
   for (const simt::UnwrittenRead& read : findings.unwritten) {
     if (!read.early) continue;
-    diagnosis.mistakes.push_back(sentence(read));
+    diagnosis.mistakes.push_back({name_of(simt::RuleId::unwritten_read), sentence(read), {read.line}});
     add_rule(simt::RuleId::unwritten_read);
   }
   if (run.check->passed) diagnosis.remark = array_conflicts();

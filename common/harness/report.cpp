@@ -17,6 +17,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TensorTraffic, read_bytes, written_bytes, rea
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Counters, bank_conflicts, tensor_core_products, barriers, warp_operations, atomics, launches,
                                    blocks, threads)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Timing, median_ms, min_ms, max_ms, iterations, cold_l2)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BrokenRule, rule, text, lines)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Diagnosis, complete, mistakes, rules, hints)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ThreadPart, rows, cols, lanes, row_run, col_run)
 
@@ -129,7 +130,7 @@ Json tiles_json(const Variant& variant, const FullProblem& given, const std::vec
   };
   Json all = Json::array();
   for (const Pass pass : {Pass::forward, Pass::backward}) {
-    if (variant.tiles == nullptr || (pass == Pass::backward && variant.backward == nullptr)) continue;
+    if (variant.tiles == nullptr || !has_own_pass(variant, pass)) continue;
     std::optional<std::vector<TileChoice>> before;
     for (const int d : head_dims) {
       if (d > variant.max_head_dim) continue;
@@ -238,8 +239,10 @@ std::string list_of(const StageInfo& stage, const std::vector<Variant>& list, co
             {"is_plain", problem.is_plain()},
             {"variants", Json::array()}};
   for (const Variant& variant : list) {
-    Json passes = Json::array({to_string(Pass::forward)}), dtypes = Json::array();
-    if (variant.backward != nullptr) passes.push_back(to_string(Pass::backward));
+    Json passes = Json::array(), dtypes = Json::array();
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      if (has_own_pass(variant, pass)) passes.push_back(to_string(pass));
+    }
     for (const Dtype dtype : variant.dtypes) dtypes.push_back(to_string(dtype));
     json["variants"].push_back({{"name", variant.name},
                                 {"idea", variant.idea},

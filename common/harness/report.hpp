@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/attention/cost.hpp"
-#include "common/harness/select.hpp"
+#include "common/harness/choose.hpp"
 #include "common/reference/reference.hpp"
 
 #include <optional>
@@ -11,14 +11,20 @@
 
 namespace flash {
 
+/// A rule that threads broke: its id (common/machine/rules.hpp), a sentence, and the places that it names.
+struct BrokenRule {
+  std::string rule, text;
+  std::vector<std::string> lines;
+};
+
 /// What is known of a run's threads, and of the cause of a wrong result.
 struct Diagnosis {
-  std::vector<std::string> mistakes;  ///< races: wrong whatever the result is
-  std::vector<std::string> rules;     ///< ids of what was found (common/machine/rules.hpp), in the same order, each once
-  std::vector<std::string> hints;     ///< where to look, if the result is wrong
-  std::string remark;                 ///< right, but wasteful
-  bool watched = false;               ///< on the CPU: the simulator has looked at every access
-  bool complete = true;               ///< false: of a large problem only at the first ones
+  std::vector<BrokenRule> mistakes;  ///< races: wrong whatever the result is
+  std::vector<std::string> rules;    ///< of mistakes and hints, in the same order, each once
+  std::vector<std::string> hints;    ///< where to look, if the result is wrong
+  std::string remark;                ///< right, but wasteful
+  bool watched = false;              ///< on the CPU: the simulator has looked at every access
+  bool complete = true;              ///< false: of a large problem only at the first ones
 };
 
 /// One finished run. What was not asked for is absent.

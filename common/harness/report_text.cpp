@@ -65,7 +65,8 @@ std::string check_text(const RunRecord& run) {
 
 std::string diagnosis_text(const Diagnosis& found) {
   constexpr std::size_t most = 5;  // one cause has many effects; JSON has them all
-  std::vector<std::string> mistakes = found.mistakes, hints = found.hints;
+  std::vector<std::string> mistakes, hints = found.hints;
+  for (const BrokenRule& mistake : found.mistakes) mistakes.push_back(mistake.text);
   hints.resize(std::min(hints.size(), most));
   if (mistakes.size() > most) {
     const std::string more = "and " + to_string(mistakes.size() - most) + " more pairs of lines (--json)";

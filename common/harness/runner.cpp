@@ -3,7 +3,7 @@
 #include "common/attention/cost.hpp"
 #include "common/attention/registry.hpp"
 #include "common/attention/tensor_table.hpp"
-#include "common/harness/select.hpp"
+#include "common/harness/choose.hpp"
 #include "common/machine/cpu/options.hpp"
 #include "common/machine/isa/float16.hpp"
 #include "common/reference/parallel.hpp"

@@ -18,8 +18,6 @@
 namespace flash {
 namespace {
 
-enum ExitCode { good = 0, check_failed = 1 };
-
 /// A run that nothing stands against any more, and its data.
 struct Task {
   std::unique_ptr<Device> device;
@@ -32,26 +30,28 @@ Task prepare(const StageInfo& stage, Request request) {
   const std::vector<Variant>& all = variants(Backend::cpu);  // every kernel is built for the CPU
   const Variant& listed = request.variant.empty() ? all.front() : variant_named(Backend::cpu, request.variant);
   request.problem.try_emplace("--dtype", to_string(listed.dtypes.front()));
-  if (request.pass == Pass::backward && std::ranges::none_of(all, [](const Variant& v) { return v.backward != nullptr; }))
-    throw UsageError("--pass is backward, but " + stage.name + " has no backward pass; allowed: forward" +
-                     (stage.backward_stage.empty() ? "" : ". " + stage.backward_stage + " has one"));
   Task task;
   RunRecord& run = task.run;
-  run.pass = request.pass;
+  run.pass = request.pass.value_or(has_own_pass(listed, Pass::forward) ? Pass::forward : Pass::backward);
+  if (run.pass == Pass::backward && std::ranges::none_of(all, [](const Variant& v) { return v.backward != nullptr; }))
+    throw UsageError("--pass is backward, but " + stage.name + " has no backward pass; allowed: forward" +
+                     (stage.backward_stage.empty() ? "" : ". " + stage.backward_stage + " has one"));
   const bool load = !request.load.empty();
   if (!load) run.problem = make_problem(request.problem);
   task.device = choose_device(request);
   run.device = task.device->info();
   if (load) {
-    LoadedInputs loaded = load_inputs(request.load, request.problem, request.pass);
+    LoadedInputs loaded = load_inputs(request.load, request.problem, run.pass);
     run.problem = loaded.problem;
     run.note = loaded.note;
     task.inputs = std::move(loaded.inputs);
   }
+  if (run.pass == Pass::forward && run.problem.bias_gradient)
+    throw UsageError("--bias-gradient is given with --pass forward; allowed: --pass backward, which alone has gradients");
   const DeviceLimits limits = task.device->limits();
   const Variant& variant = choose_variant(run.device.kind, request.variant, run.problem, run.pass, limits);
-  run.tiles = choose_tiles(variant, run.problem, request.pass, limits, request.tiles);
-  check_memory(run.device, variant, run.problem, request.pass, load);
+  run.tiles = choose_tiles(variant, run.problem, run.pass, limits, request.tiles);
+  check_memory(run.device, variant, run.problem, run.pass, load);
   constexpr double simulated_in_seconds = 1e10;  // FLOPs
   if (run.device.kind == Backend::cpu && flops(run.problem, run.pass) > simulated_in_seconds)
     std::cerr << stage.name << ": the CPU simulator may take minutes for this problem" << std::endl;
@@ -60,6 +60,8 @@ Task prepare(const StageInfo& stage, Request request) {
 
   run.stage = stage;
   run.variant = variant;
+  if (!has_own_pass(variant, run.pass))
+    run.variant.file = "", run.variant.idea = "another step's forward pass, which this step runs before its own backward pass";
   run.load = request.load;
   run.predicted = predict(variant, run.problem, run.pass, limits, run.tiles);
   return task;
@@ -74,7 +76,8 @@ void check(RunRecord& run, Runner& runner, const Inputs& inputs, const Results<f
   if (watch) diagnose(runner, inputs, sample, results, run);
 }
 
-ExitCode run_problem(const StageInfo& stage, const Request& request) {
+/// The exit code.
+int run_problem(const StageInfo& stage, const Request& request) {
   auto [device, inputs, run] = prepare(stage, request);
   Runner runner(*device, run.variant, run.problem, inputs, run.pass, run.tiles);
   run.workspace_bytes = runner.workspace_bytes();
@@ -89,10 +92,9 @@ ExitCode run_problem(const StageInfo& stage, const Request& request) {
     run.saved = saved_files(request.save, run.problem, run.pass);
   }
   if (request.check) check(run, runner, inputs, results, request.watch);
-  const bool passed = run.passed();
-  if (request.bench && passed) run.timing = runner.time(request.iterations);  // a wrong kernel's speed is of no interest
+  if (request.bench && run.passed()) run.timing = runner.time(request.iterations);  // a wrong kernel's speed is of no interest
   print(request.json ? json_of(run) : text_of(run));
-  return passed ? good : check_failed;
+  return run.passed() ? 0 : 1;
 }
 
 /// For the given head dimension, else for some, on a GPU if --device says so, else on the one that the simulator stands for.
@@ -104,18 +106,16 @@ std::string list(const StageInfo& stage, const Request& request) {
                  (request.device == DeviceChoice::gpu ? choose_device(request) : open_cpu())->limits(), request.json);
 }
 
-ExitCode run_command_line(const StageInfo& stage, int argc, char** argv) {
-  variants(Backend::cpu);  // two may have the same name
-  const Request request = parse_command_line(stage, argc, argv);
-  if (request.answer.empty() && !request.list) return run_problem(stage, request);
-  print(request.answer.empty() ? list(stage, request) : request.answer);
-  return good;
-}
-
 }  // namespace
 
 int run_stage(const StageInfo& stage, int argc, char** argv) {
-  const int code = guarded(stage.name, [&] { return run_command_line(stage, argc, argv); });
+  const int code = guarded(stage.name, [&] {
+    variants(Backend::cpu);  // two may have the same name
+    const Request request = parse_command_line(stage, argc, argv);
+    if (request.answer.empty() && !request.list) return run_problem(stage, request);
+    print(request.answer.empty() ? list(stage, request) : request.answer);
+    return 0;
+  });
 #ifdef __EMSCRIPTEN__
   std::exit(code);  // switching fibers has unwound main(), and what it returns is lost
 #else

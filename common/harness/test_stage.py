@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 BIN = sys.argv.pop(1)
-NAIVE, TILES, HALF = (pathlib.Path(BIN, name) for name in ("01_naive", "06_fa2_forward", "08_tensor_cores"))
+NAIVE, TILES, BACKWARD, HALF = (pathlib.Path(BIN, name) for name in ("01_naive", "06_fa2_forward", "07_fa2_backward", "08_tensor_cores"))
 SMALL = "--heads 1 --seq 20 --head-dim 8"
 
 
@@ -85,6 +85,19 @@ class Stages(unittest.TestCase):
             problem = self.report(options)["problem"]
             words = " ".join(f"--{key.replace('_', '-')}={str(value).lower()}" for key, value in problem.items())
             self.assertEqual(self.report(words)["problem"], problem)
+
+    def test_a_step_of_the_backward_pass_decides_the_pass(self):
+        def ran(options, program):
+            report = self.report(f"{SMALL} {options}", program)
+            return report["pass"], report["variant"], report["kernel"].split("/")[-1]
+
+        self.assertEqual(ran("--variant early", HALF), ("backward", "early", "5_early.cuh"))
+        self.assertEqual(ran("", BACKWARD), ("backward", "one_kernel", "3_one_kernel.cuh"))
+        self.assertEqual(ran("--pass forward", BACKWARD), ("forward", "one_kernel", ""))  # another step's kernel
+        self.assertEqual(ran("", HALF), ("forward", "lazy_maximum", "10_lazy_maximum.cuh"))  # not the last one, which is backward
+        self.assertEqual(ran("", NAIVE)[0], "forward")  # has both
+        passes = {variant["name"]: variant["passes"] for variant in self.report("--list", HALF)["variants"]}
+        self.assertEqual((passes["early"], passes["mma"]), (["backward"], ["forward"]))
 
     def test_what_runs_without_a_variant_and_a_dtype(self):
         self.assertEqual(self.report(SMALL, TILES)["variant"], "tuned")  # not the last one, which is for some problems only

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """common/try.sh in a copy of the project, on what people do to a kernel; and host_only.awk."""
 
+import os
 import pathlib
 import re
 import shutil
@@ -23,9 +24,10 @@ class Try(unittest.TestCase):
             elif path.name.startswith("CMake"):
                 shutil.copy2(path, self.root)
 
-    def run_it(self, *words):
+    def run_it(self, *words, seconds="1"):
         """(exit code, what it printed)"""
-        options = {"text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        env = {**os.environ, "TRY_SECONDS": seconds}
+        options = {"env": env, "text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         done = subprocess.run([self.root / "common/try.sh", *words], cwd="/", **options)
         return done.returncode, done.stdout
 
@@ -35,17 +37,17 @@ class Try(unittest.TestCase):
         before = path.read_text()
         self.assertIn(text, before)
         path.write_text(before.replace(text, by, 1))
-        answer = self.run_it("--seconds", seconds, "01", "--device", "cpu")
+        answer = self.run_it("01", "--device", "cpu", seconds=seconds)
         path.write_text(before)
         return answer
 
     def test_bad_usage_is_one_line(self):
-        for words in ((), ("17",), ("fa",), ("--seconds", "01")):
+        for words in ((), ("17",), ("fa",), ("--seconds", "1")):
             code, out = self.run_it(*words)
             self.assertEqual((code, out.count("\n")), (2, 1), out)
 
     def test_a_stage(self):
-        code, out = self.run_it("--seconds", "1", "1")
+        code, out = self.run_it("1")
         self.assertEqual((code, "It is right with" in out, "try: no mistake found in" in out), (0, True, True), out)
         self.assertEqual(self.run_it("01", "--nonsense")[0], 2)
         code, out = self.edited("\n  const int", "\n  foo;\n  const int")

@@ -76,7 +76,7 @@ def mistakes(page):
         for wrong in exercise.gallery(e) if e.kernel in page.kernels else []:
             # A count without a prediction does not show; neither do scores far below zero, as a page has no field for the scale.
             if wrong["name"] != "m starts at 0" and wrong["rule"] not in ("asked", "bank_conflicts"):
-                yield e.file, wrong, before + wrong["lines"] + after, {"variant": e.variant, "pass": e.passes}
+                yield e.file, wrong, before + wrong["lines"] + after, {"variant": e.variant, "pass": e.pass_}
 
 
 def pages():

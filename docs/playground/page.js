@@ -175,7 +175,7 @@ function conclude(result, { threads, check, predicted, counters }) {
   else if (more.length) say("bad", "Right, but at a price", more.map((row) => `${number(row[2])} ${row[0]}, not ${number(row[1])}`).join("; "));
   else say("good", "Right, without a race", `Checked against double precision in ${seconds(result)}${predicted ? "; every count is as predicted" : ""}.`);
   element("counts").replaceChildren(table(rows));
-  return [...mistakes.slice(0, 2).map(withPlaces), ...wrong.slice(0, 2).map((tensor) => make("p", wrongTensor(tensor))),
+  return [...mistakes.slice(0, 2).map(({ text }) => withPlaces(text)), ...wrong.slice(0, 2).map((tensor) => make("p", wrongTensor(tensor))),
     ...(wrong.length ? hints.slice(0, 3) : []).map((hint) => withPlaces(`Hint: ${hint}`))];
 }
 

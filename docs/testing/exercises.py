@@ -73,7 +73,7 @@ def jobs(copy, page, text):
     for number, steps in enumerate(found, 1):
         yield f"{page}, exercise {number} of {len(found)}", lambda steps=steps: to_pass.update(dict.fromkeys(do(copy, steps, visible)))
     for command in to_pass:  # of common/try.sh a second: its tests are tests of their own
-        yield f"{page}, everything undone", partial(copy.expect, command.replace("common/try.sh ", "common/try.sh --seconds 1 "))
+        yield f"{page}, everything undone", partial(copy.expect, command.replace("common/try.sh ", "TRY_SECONDS=1 common/try.sh "))
 
 
 def main(*chosen):

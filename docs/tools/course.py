@@ -6,10 +6,8 @@ import textwrap
 
 from docs.course.kit import exercise
 
-from . import check_pages
-from .check_pages import ROOT
+from . import check_pages, ladder
 from .formatting import details, table
-from .ladder import file_of
 from .quotes import block
 from .quotes import part as lines_of
 from .saved import H200, newest
@@ -57,12 +55,11 @@ def step(name, *lines):
     """Of a slide: a step's idea as its file says it, lines of its kernel (FUNCTION FIRST ... LAST of quotes.part), if any, and for NAME@STEP how
     many times as fast it is as that step, of the same stage or of a named one."""
     name, _, over = name.partition("@")
-    path, (stage, variant) = file_of(name), name.split("/")
-    idea = re.search(rf'"{variant}",\s*(?:\.idea = )?"([^"]+)"', (ROOT / path).read_text()).group(1)
+    file, _, idea = ladder.variants()[name]
     if re.match(r"(?!ldmatrix)[a-z]+\b(?![.\d])", idea):  # a word, and no name of the code
         idea = idea[0].upper() + idea[1:]
-    parts = [f"{idea}.", *([lines_of(path, *lines)] if lines else [])]
-    return "\n\n".join([*parts, *([gain(name, over if "/" in over else f"{stage}/{over}")] if over else [])])
+    parts = [f"{idea}.", *([lines_of(file, *lines)] if lines else [])]
+    return "\n\n".join([*parts, *([gain(name, over if "/" in over else f"{name.split('/')[0]}/{over}")] if over else [])])
 
 
 def gain(name, over):

@@ -1,29 +1,38 @@
-"""The steps as files."""
+"""The variants of the stages, as their kernel files describe them. A stage's program lists the same, but pages are generated without a build."""
 
+import functools
 import re
+from pathlib import Path
+from typing import NamedTuple
 
-from common.compare.rows import ROOT
+from common.compare.rows import ROOT, ladder_order
 
 from .formatting import table
 
-
-def file_of(step):
-    """'06_fa2_forward/tuned': its path, relative to the project; found by the name of its variant."""
-    stage, variant = step.split("/")
-    for path in sorted((ROOT / stage).rglob("*.cuh")):
-        if re.search(rf'(\.name = |_step<[^(]*>\(\s*)"{variant}"', path.read_text()):
-            return path.relative_to(ROOT).as_posix()
+DESCRIPTION = re.compile(r'^const Variant variant[^"]*"(\w+)"[^"]*((?:"[^"]*"\s*)+)', re.MULTILINE)
 
 
-def last_step(folder):
-    """That with the highest number."""
-    return max((path.stem.split("_", 1) for path in (ROOT / folder).glob("[0-9]*.cuh")), key=lambda file: int(file[0]))[1]
+class Variant(NamedTuple):
+    file: str  # relative to the project
+    name: str
+    idea: str
+
+
+@functools.cache
+def variants():
+    """{"06_fa2_forward/tuned": its Variant}, in the order of the ladders, what is in more/ after them."""
+    files = sorted((path.relative_to(ROOT).as_posix() for path in ROOT.glob("[0-9][0-9]_*/**/*.cuh")), key=ladder_order)
+    found = ((file, DESCRIPTION.search((ROOT / file).read_text())) for file in files)
+    described = [Variant(file, match[1], "".join(re.findall('"([^"]*)"', match[2]))) for file, match in found if match]
+    return {f"{variant.file.split('/')[0]}/{variant.name}": variant for variant in described}
+
+
+def steps(folder):
+    """The names of the variants of the ladder in a folder, its first step first."""
+    return [variant.name for variant in variants().values() if variant.file.rpartition("/")[0] == folder]
 
 
 def ideas(folder):
-    """What is new in each kernel of a folder of a stage, in the order of their numbers, then in more/: for the stage's README."""
-    order = lambda path: (path.parent.name == "more", *map(int, re.findall(r"^\d+", path.name)), path.name)  # noqa: E731
-    paths = sorted((ROOT / folder).rglob("*.cuh"), key=order)
-    found = ((path, re.search(r'"(\w+)"[,;]\s*(?:(?:step)?\.idea = )?"([^"]{9,})"', path.read_text())) for path in paths)
-    stage = ROOT / folder.split("/")[0]
-    return table("file | variant | new", [[f"[{p.stem}]({p.relative_to(stage)})", f"`{m[1]}`", m[2]] for p, m in found if m])
+    """What is new in each kernel of a folder of a stage: for the stage's README."""
+    shown = [variant for variant in variants().values() if variant.file.startswith(f"{folder}/")]
+    return table("file | variant | new", [[f"[{Path(v.file).stem}]({v.file.partition('/')[2]})", f"`{v.name}`", v.idea] for v in shown])

@@ -8,13 +8,12 @@ RESULTS = ROOT / "docs" / "results"
 H200 = "nvidia_h200"
 
 
-def newest(device, *files, stage=None, direction=None, having=None):
-    """The rows of some files that have a field; of the same step, pass and problem the one saved last. Without names those of all files but
-    sweeps, which are for plots. Without passes that run another stage's kernels, and without those in more/, which are no steps."""
-    files = files or [path.name for path in sorted((RESULTS / device).glob("*.jsonl")) if not path.name.startswith("sweep")]
-    found = [row for file in files for row in read(RESULTS / device / file) if having in (None, *row) and not row.is_borrowed]
+def newest(device, *files, stage=None, pass_=None, having=None):
+    """The rows of these files that have a field; of the same step, pass and problem the one saved last. Without those in more/, which are no
+    steps."""
+    found = [row for file in files for row in read(RESULTS / device / file) if having in (None, *row)]
     found = [row for row in found if "/more/" not in row.get("kernel", "")]
-    return latest([row for row in found if stage in (None, row["stage"]) and direction in (None, row["pass"])])
+    return latest([row for row in found if stage in (None, row["stage"]) and pass_ in (None, row["pass"])])
 
 
 def of_today(row):

@@ -5,6 +5,8 @@ pair is for d = 64 and d = 128."""
 
 from typing import NamedTuple
 
+from . import ladder
+
 
 class Step(NamedTuple):
     name: str
@@ -78,5 +80,4 @@ STEPS = {
     ],
 }
 STAGE = "08_tensor_cores"
-# Of these the steps that run on every GPU since Ampere; the others: Hopper
-PORTABLE = {which: [step.variant for step in STEPS[f"tensor_{which}"][:count]] for which, count in (("forward", 10), ("backward", 4))}
+PORTABLE = {pass_: ladder.steps(f"{STAGE}/{pass_}") for pass_ in ("forward", "backward")}  # on every GPU since Ampere

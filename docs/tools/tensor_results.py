@@ -2,19 +2,18 @@
 in turns, and all steps in tensor_steps.jsonl."""
 
 import math
-import re
 
-from common.compare.rows import ROOT
-
+from . import ladder
 from .formatting import number, table
-from .ladder import file_of, last_step
 from .saved import H200, changed_since, fastest, newest, of_today, section
 from .steps import PORTABLE, STAGE, STEPS
 
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in (1024, 4096, 16384) for causal in (False, True)]
 PEERS = ("flash", "cudnn", "flash3")
 PASSES = ("forward", "backward")
-LAST, ON_HOPPER = ({which: last_step(f"{STAGE}/{kind}{which}") for which in PASSES} for kind in ("", "hopper_"))  # LAST: since Ampere
+LAST, ON_HOPPER = (
+    {pass_: ladder.steps(f"{STAGE}/{kind}{pass_}")[-1] for pass_ in PASSES} for kind in ("", "hopper_")
+)  # LAST: since Ampere
 
 
 def key(row):
@@ -27,7 +26,7 @@ def is_last(row, last):
     return row["variant"] == last.get(row["pass"])
 
 
-def saved(last=LAST):
+def next_to_rivals(last=LAST):
     """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's, FlashAttention-3's]} of the problems that the last step has a
     time of."""
     rows = newest(H200, "sweep16.jsonl", "tensor_cores.jsonl", having="time")
@@ -64,17 +63,17 @@ def front_rates():
     shapes = [{name: row["problem"][name] for name in ("batch", "heads", "seq_q", "head_dim", "causal")} for row in rows]
     at = shapes[next(n for n, row in enumerate(rows) if row["stage"] == "01_naive")]
     rows = [row for row, shape in zip(rows, shapes) if shape == at and row["problem"]["dtype"] in ("fp32", "fp16")]
-    peers = {name: [next(row for row in rows if (row["variant"], row["pass"]) == (name, which)) for which in PASSES] for name in PEERS}
+    peers = {name: [next(row for row in rows if (row["variant"], row["pass"]) == (name, pass_)) for pass_ in PASSES] for name in PEERS}
 
-    def best(stage, which, last):
-        return fastest(row for row in rows if (row["stage"], row["pass"]) == (stage, which) and (last is None or is_last(row, last)))
+    def best(stage, pass_, last):
+        return fastest(row for row in rows if (row["stage"], row["pass"]) == (stage, pass_) and (last is None or is_last(row, last)))
 
-    return [(line, [best(stage, which, line[2]) for stage, which in zip(line, PASSES)]) for line in FRONT], peers
+    return [(line, [best(stage, pass_, line[2]) for stage, pass_ in zip(line, PASSES)]) for line in FRONT], peers
 
 
 def counted(label):
     """The row of a forward step on the problem of the demo."""
-    for row in newest("cpu", "io.jsonl", "tensor_io.jsonl", direction="forward"):
+    for row in newest("cpu", "io.jsonl", "tensor_io.jsonl", pass_="forward"):
         p = row["problem"]
         if row.label == label and (p["seq_q"], p["head_dim"], p["causal"], p["dtype"] == "bf16") == (1024, 64, False, False):
             return row
@@ -105,10 +104,10 @@ def against():
     hopper, portable = "for Hopper", "for any GPU since Ampere"
     opponents = ((hopper, ON_HOPPER, "cuDNN", 2), (hopper, ON_HOPPER, "FlashAttention-3", 3), (portable, LAST, "FlashAttention-2", 1))
     lines = []
-    for which, last, name, peer in opponents:
-        lines.append([which, name])
-        for direction in PASSES:
-            cells = [saved(last)[(*cell, direction)] for cell in CELLS]
+    for ours, last, name, peer in opponents:
+        lines.append([ours, name])
+        for pass_ in PASSES:
+            cells = [next_to_rivals(last)[(*cell, pass_)] for cell in CELLS]
             ratios = [cell[0]["tflops"] / cell[peer]["tflops"] for cell in cells if cell[peer]]
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             lines[-1].append(f"**{mean:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})")
@@ -117,31 +116,30 @@ def against():
 
 def twelve():
     """The rates of the twelve cells, both passes side by side."""
-    ours, theirs = saved(ON_HOPPER), saved(LAST)
+    ours, theirs = next_to_rivals(ON_HOPPER), next_to_rivals(LAST)
     lines, used = [], []
     for d, length, causal, dtype in CELLS:
         lines.append([d, f"{length:,}", "causal" if causal else "no"])
-        for which in PASSES:
-            (hopper, _, cudnn, flash3), (portable, flash, _, _) = (of[d, length, causal, dtype, which] for of in (ours, theirs))
+        for pass_ in PASSES:
+            (hopper, _, cudnn, flash3), (portable, flash, _, _) = (of[d, length, causal, dtype, pass_] for of in (ours, theirs))
             lines[-1] += [speed(row) for row in (hopper, cudnn, flash3, portable, flash)]
             used += [hopper, flash]
-    names = ", ".join(f"{which} `{ON_HOPPER[which]}` and `{LAST[which]}`" for which in PASSES)
+    names = ", ".join(f"{pass_} `{ON_HOPPER[pass_]}` and `{LAST[pass_]}`" for pass_ in PASSES)
     head = "d | N | mask | forward: Hopper | cuDNN | FA3 | portable | FA2 | backward: Hopper | cuDNN | FA3 | portable | FA2"
     return section(f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048; {names}", head, lines, used)
 
 
-def portable_steps(which):
+def portable_steps(pass_):
     """The ladder of a chapter: the last fp32 step and each portable one at N = 4,096 without a mask."""
     rows = {}
-    for row in newest(H200, "large.jsonl", "tensor_steps.jsonl", direction=which, having="time"):
+    for row in newest(H200, "large.jsonl", "tensor_steps.jsonl", pass_=pass_, having="time"):
         if of_today(row) and key(row)[1:4] == (4096, False, "fp16" if row["stage"] == STAGE else "fp32"):
             rows[row.label, row["problem"]["head_dim"]] = row
-    steps = [one for one in STEPS[f"tensor_{which}"] if one.variant in PORTABLE[which]]
+    steps = [one for one in STEPS[f"tensor_{pass_}"] if one.variant in PORTABLE[pass_]]
     lines, used, before = [], [], {}
     for count, name in enumerate([steps[0].over, *(one.name for one in steps)]):
-        path, (stage, variant) = file_of(name), name.split("/")
-        idea = re.search(rf'"{variant}",\s*"([^"]*)"', (ROOT / path).read_text())[1] if count else "in fp32, to compare"
-        lines.append([f"{count or stage[:2]} [`{variant}`](../../{path})", idea])
+        file, variant, idea = ladder.variants()[name]
+        lines.append([f"{count or file[:2]} [`{variant}`](../../{file})", idea if count else "in fp32, to compare"])
         for width in (64, 128):
             row = rows.get((name, width))
             lines[-1].append(speed(row, before.get(width)))
@@ -155,16 +153,14 @@ def portable_steps(which):
     return section(f"{{pass}}, {title}; ×: over the row above", head, lines, used)
 
 
-def hopper_steps(which):
+def hopper_steps(pass_):
     """The ladder of a Hopper chapter: the last portable step, those for Hopper, and what they change, each with the step that its factors are
     over. The gain that was expected is shown as a rate, too: the estimate times the measured rate of the step that is changed."""
-    known = {step.variant: step for step in STEPS[f"tensor_{which}"]}
-    base = {name: step.over.split("/")[1] for name, step in known.items() if name not in PORTABLE[which]}
-    rows = {
-        (row["variant"], *key(row)[:4]): row for row in newest(H200, "tensor_steps.jsonl", direction=which, having="time") if of_today(row)
-    }
+    known = {step.variant: step for step in STEPS[f"tensor_{pass_}"]}
+    base = {name: step.over.split("/")[1] for name, step in known.items() if name not in PORTABLE[pass_]}
+    rows = {(row["variant"], *key(row)[:4]): row for row in newest(H200, "tensor_steps.jsonl", pass_=pass_, having="time") if of_today(row)}
     lines, used = [], []
-    for name in (name for name in known if name in (*base, *base.values(), LAST[which])):
+    for name in (name for name in known if name in (*base, *base.values(), LAST[pass_])):
         lines.append([f"`{name}`", f"`{base[name]}`" if name in base else ""])
         for d, causal in [(d, causal) for d in (64, 128) for causal in (False, True)]:
             row, before = (rows.get((one, d, 4096, causal, "fp16")) for one in (name, base.get(name)))

@@ -30,12 +30,12 @@ def passes(stage):
     return section_of("{problem}", "pass", newest(H200, "compare.jsonl", stage=stage, having="time"))
 
 
-def gains(stage, direction, variant=None, before=None):
+def gains(stage, pass_, variant=None, before=None):
     """The table that opens a chapter, with many heads and with few: the stage's best step, or a named one, next to the best of all earlier
     stages, or a named step."""
     lines, used = [], []
     for file in ("compare.jsonl", "few_heads.jsonl"):
-        for rows in by_problem(newest(H200, file, direction=direction, having="time")):
+        for rows in by_problem(newest(H200, file, pass_=pass_, having="time")):
             ours = fastest(row for row in rows if row["stage"] == stage and variant in (None, row["variant"]))
             older = fastest(row for row in rows if row["stage"] < stage and before in (None, row.label))
             if ours and older:
@@ -44,20 +44,20 @@ def gains(stage, direction, variant=None, before=None):
                     cells = [ms(row), number(row["tflops"]), over, size(row["extra_memory_bytes"])]
                     lines.append([describe(row["problem"]), f"{row['stage']} {step(row)}", *cells])
                 used += [ours, older]
-    return section(direction, "problem | kernel | ms | TFLOP/s | over the row above | extra memory", lines, used)
+    return section(pass_, "problem | kernel | ms | TFLOP/s | over the row above | extra memory", lines, used)
 
 
-def steps(stage, direction):
+def steps(stage, pass_):
     """All steps of a stage on one problem, in one run, each over the step before it."""
-    rows = newest(H200, "plain.jsonl", stage=stage, direction=direction, having="time")
+    rows = newest(H200, "plain.jsonl", stage=stage, pass_=pass_, having="time")
     gains = [f"× {before['time']['median_ms'] / row['time']['median_ms']:.2f}" for before, row in zip(rows, rows[1:])]
     lines = [[step(row), ms(row), number(row["tflops"]), gain] for row, gain in zip(rows, ["", *gains])]
     return section("{pass}, {problem}", "step | ms | TFLOP/s | over the row above", lines, rows)
 
 
-def rungs(stage, direction, bound):
+def rungs(stage, pass_, bound):
     """The ladder of a stage on the problems of large.jsonl: what the bound allows, rates, and gains over the step before."""
-    rows = sorted(newest(H200, "large.jsonl", stage=stage, direction=direction, having="time"), key=lambda row: row["problem"]["head_dim"])
+    rows = sorted(newest(H200, "large.jsonl", stage=stage, pass_=pass_, having="time"), key=lambda row: row["problem"]["head_dim"])
     lines, head = {}, ["step"]
     for of_problem in by_problem(rows):
         p = of_problem[0]["problem"]
@@ -67,7 +67,7 @@ def rungs(stage, direction, bound):
             line += [] if p["causal"] else [f"{ALLOWED[row.label][p['head_dim'] == 128]:.0f}"]
             line.append(f"{row['tflops']:.1f}" + (f" (× {row['tflops'] / before['tflops']:.2f})" if before else ""))
     shape = f"B·H·d = {p['batch'] * p['heads'] * p['head_dim']:,}, N = {p['seq_q']:,}"
-    title = f"{direction}, {p['dtype']}, {shape}, TFLOP/s; at most: by {bound}; ×: over the row above"
+    title = f"{pass_}, {p['dtype']}, {shape}, TFLOP/s; at most: by {bound}; ×: over the row above"
     return section(title, head, list(lines.values()), rows)
 
 
@@ -76,9 +76,9 @@ PEERS = {"memory_efficient": "memory-efficient", "flash": "FlashAttention-2", "t
 PEERS |= {"cudnn": "cuDNN", "plain": "plain torch"}
 STAGES = [("01_naive", "01_naive"), ("03_online_softmax", ""), ("04_fa1_forward", "05_fa1_backward"), ("06_fa2_forward", "07_fa2_backward")]
 # Type, stages of the two passes, which of their variants, and a name if it is not that of the fastest.
-KERNELS = [("fp32", stages, lambda variant, which: True, None) for stages in STAGES]
-KERNELS += [("fp16", (TENSOR, TENSOR), lambda v, which, of=of: (v in PORTABLE[which]) == of, None) for of in (True, False)]
-KERNELS += [(t, ("peer", "peer"), lambda v, which, of=of: v == of, name) for of, name in PEERS.items() for t in ("fp32", "fp16")]
+KERNELS = [("fp32", stages, lambda variant, pass_: True, None) for stages in STAGES]
+KERNELS += [("fp16", (TENSOR, TENSOR), lambda v, pass_, of=of: (v in PORTABLE[pass_]) == of, None) for of in (True, False)]
+KERNELS += [(t, ("peer", "peer"), lambda v, pass_, of=of: v == of, name) for of, name in PEERS.items() for t in ("fp32", "fp16")]
 
 
 def kernels():
@@ -89,10 +89,10 @@ def kernels():
     lines, used = [], []
     for dtype, stages, wanted, name in sorted(KERNELS, key=lambda kernel: kernel[0], reverse=True):
         line = []
-        for stage, which in zip(stages, ("forward", "backward")):
-            some = [row for row in rows if (row["problem"]["dtype"], row["stage"], row["pass"]) == (dtype, stage, which)]
-            row = fastest(row for row in some if wanted(row["variant"], which))
-            line += [row, ms(row), number(row and plain[dtype, which] / row["time"]["median_ms"])]
+        for stage, pass_ in zip(stages, ("forward", "backward")):
+            some = [row for row in rows if (row["problem"]["dtype"], row["stage"], row["pass"]) == (dtype, stage, pass_)]
+            row = fastest(row for row in some if wanted(row["variant"], pass_))
+            line += [row, ms(row), number(row and plain[dtype, pass_] / row["time"]["median_ms"])]
         if line[0]:
             names = dict.fromkeys(f"{row['stage'][:2]} {step(row)}" for row in line[::3] if row)
             lines.append([name or f"**{', '.join(names)}**", dtype, *line[1:3], *line[4:]])

@@ -81,7 +81,7 @@ RunRecord run(int Nq = 20) {
 std::string all(const RunRecord& run) {
   std::string text;
   for (const std::string& rule : run.diagnosis.rules) text += rule + "\n";
-  for (const std::string& mistake : run.diagnosis.mistakes) text += mistake + "\n";
+  for (const BrokenRule& mistake : run.diagnosis.mistakes) text += mistake.text + "\n";
   for (const std::string& hint : run.diagnosis.hints) text += hint + "\n";
   return text;
 }
@@ -101,6 +101,8 @@ TEST_CASE("diagnosis: a missing barrier, with both lines, whatever the result is
   CHECK(!early.check->passed);
   CHECK(has(all(early), {BUG("write") + " writes and ", BUG("read") + " reads the same shared memory"}));
   CHECK(has(all(early), {"depends on the order of the threads"}));
+  const BrokenRule& race = early.diagnosis.mistakes.at(0);
+  CHECK((race.rule == "race" && has(race.lines.at(0) + race.lines.at(1), {BUG("write"), BUG("read")})));
   CHECK_FALSE(simt::options().watch);  // as before, and in the usual order
   CHECK(simt::options().order == simt::Order::forward);
 

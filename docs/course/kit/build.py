@@ -89,13 +89,13 @@ def link_command(build, stage):
 
 
 @functools.cache
-def shapes_of(program, variant, passes):
+def shapes_of(program, variant, pass_):
     """([(width, Br, Bc)] that problems get by default, [the others, each Br, Bc once]) of those that the project's program lists."""
     with sandbox.workplace() as folder:
         done = sandbox.run([program, "--device", "cpu", "--list", "--json"], folder)
     if done.code != 0:
         raise Usage(f"{program} does not list its variants: {done.err.strip()}")
-    groups = [group for v in json.loads(done.out)["variants"] if v["name"] == variant for group in v["tiles"] if group["pass"] == passes]
+    groups = [group for v in json.loads(done.out)["variants"] if v["name"] == variant for group in v["tiles"] if group["pass"] == pass_]
     found = [(width, n, (c["br"], c["bc"])) for group in groups for width in group["head_dims"] for n, c in enumerate(group["choices"])]
     usual = [(width, *tiles) for width, n, tiles in found if n == 0 and width <= 128]  # no problem of all exercises is wider
     others = {tiles: (width, *tiles) for width, _, tiles in reversed(found) if tiles not in [shape[1:] for shape in usual]}
@@ -105,7 +105,7 @@ def shapes_of(program, variant, passes):
 def build(exercise, lines, build_folder, work, *flags):
     """Compiles and links the kernel with these lines in the blank, in the empty folder `work`. `flags`: more of the compiler's."""
     header = work / "include" / exercise.file
-    usual, others = shapes_of(build_folder / "bin" / exercise.stage, exercise.variant, exercise.passes)
+    usual, others = shapes_of(build_folder / "bin" / exercise.stage, exercise.variant, exercise.pass_)
     for file, text in {**exercise.headers(), **exercise.fewer_sizes(usual + others), exercise.file: exercise.file_with(lines)}.items():
         place = work / "include" / file
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -92,12 +92,12 @@ def check_lines(exercise, lines, build_folder):
 
 def problems(exercise, build_folder):
     """([options whose results are checked], [options whose counts are compared, too])"""
-    forward = exercise.passes == "forward"
+    forward = exercise.pass_ == "forward"
     long = 2100 if forward else 300  # a pass over all gradients takes longer, and keeps no row
     low = "low" if exercise.draw.get("large", True) else "small --scale 0.7"  # low: exp of each score is 0 unless the maximum is subtracted
     every = EVERY if low == "low" else EVERY[:-1]  # the last one has a scale of its own
     cases = [*(exercise.cases or CASES), *(case.format(long=long, low=low) for case in every)]
-    for width, br, bc in build.shapes_of(build_folder / "bin" / exercise.stage, exercise.variant, exercise.passes)[1]:
+    for width, br, bc in build.shapes_of(build_folder / "bin" / exercise.stage, exercise.variant, exercise.pass_)[1]:
         rows, keys = (br + 2, 2 * bc + 2) if forward else (2 * br + 2, bc + 2)  # two blocks, of which the first has two tiles or more
         cases += [f"--heads 1 --seq-q {rows} --seq-k {keys} --head-dim {width - 12} --causal --tiles {br},{bc}"]
     if low == "low":  # rows of few keys, all far below 0

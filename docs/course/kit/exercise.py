@@ -25,7 +25,7 @@ class Exercise:
     title: str
     file: str  # of the kernel, from the root of the project
     variant: str
-    passes: str  # forward or backward
+    pass_: str  # forward or backward
     level: int
     minutes: int  # our estimate
     equation: str
@@ -148,7 +148,7 @@ def load(name):
         data = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
         raise Usage(f"{path}: {error}") from None
-    data = {"passes": data.pop("pass", ""), "kernel": data.get("file")} | data
+    data = {"pass_": data.pop("pass", ""), "kernel": data.get("file")} | data
     try:
         return Exercise(name=name, **data)
     except TypeError as error:  # a key is missing, or is not one

@@ -75,7 +75,7 @@ def lost_by(ex, program, build_folder, seed, folder, lines):
             return lost, wanted and f"wrong on {kind}: {shown}. {words.of_run(ex, ran.done, ran.report)[0]}"
         mistakes = (ran.report.get("threads") or {"mistakes": []})["mistakes"]
         if mistakes:
-            lost.setdefault("races", f"a race on {shown}: {words.without_paths(mistakes[0], ex)}")
+            lost.setdefault("races", f"a race on {shown}: {words.without_paths(mistakes[0]['text'], ex)}")
         if number >= len(fixed):
             continue
         for order in ORDERS if "orders" not in lost else ():

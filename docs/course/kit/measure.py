@@ -25,7 +25,7 @@ def run(program, exercise, options, folder, *, order="forward", save=False, boxe
     options = [str(INPUTS / word) if before == "--load" else word for before, word in zip(["", *options], options)]
     env = {"FLASH_SIMT_ORDER": order, "FLASH_SIMT_STEPS": str(STEPS), "FLASH_SIMT_TARGET": str(exercise.target), "FLASH_SIMT_THREADS": "2"}
     env |= dict(word.split("=") for word in options if word.startswith("FLASH_"))
-    argv = [program, "--device", "cpu", "--variant", exercise.variant, "--dtype", exercise.dtype, "--pass", exercise.passes, "--json"]
+    argv = [program, "--device", "cpu", "--variant", exercise.variant, "--dtype", exercise.dtype, "--pass", exercise.pass_, "--json"]
     argv += [*(word for word in options if not word.startswith("FLASH_")), *(["--save", "out"] if save else [])]
     done = sandbox.run(argv, folder, seconds=SECONDS, env=env, boxed=boxed)
     printed, report = parted(done.out)

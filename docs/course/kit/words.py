@@ -56,9 +56,8 @@ def rule_of(done, report):
 def students_race_first(exercise, report, lines):
     """Races that name a line of the student's come first, and the rule of the first race is the first rule."""
     threads = (report or {}).get("threads") or {"mistakes": []}
-    threads["mistakes"].sort(key=lambda said: bool(whose(exercise, without_paths(said, exercise), lines)))
-    if threads["mistakes"]:
-        threads["rules"].insert(0, "write_race" if re.search(r" writes and \S+ writes ", threads["mistakes"][0]) else "race")
+    threads["mistakes"].sort(key=lambda mistake: bool(whose(exercise, without_paths(mistake["text"], exercise), lines)))
+    threads["rules"] = [*(mistake["rule"] for mistake in threads["mistakes"][:1]), *threads.get("rules", [])]
 
 
 def of_elements(report):
@@ -127,7 +126,7 @@ def of_run(exercise, done, report, lines=""):
         ]
     told = [of_elements(report)] if wrong_tensors(report) else []
     threads = report.get("threads") or {"mistakes": [], "hints": [], "rules": []}
-    for said in (without_paths(said, exercise) for said in threads["mistakes"][:1]):
+    for said in (without_paths(mistake["text"], exercise) for mistake in threads["mistakes"][:1]):
         told += [f"The simulator found a race: {said}", *whose(exercise, said, lines)]
     if told and not threads["mistakes"]:
         told += [f"The simulator says: {without_paths(said, exercise)}" for said in threads["hints"][:5]]

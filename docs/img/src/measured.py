@@ -9,8 +9,7 @@ from docs.tools.formatting import number
 from docs.tools.saved import H200, newest
 from docs.tools.steps import STEPS
 from docs.tools.svg import Picture
-from docs.tools.tensor_results import CELLS, LAST, ON_HOPPER, PASSES, PEERS, front_rates
-from docs.tools.tensor_results import saved as saved_cells
+from docs.tools.tensor_results import CELLS, LAST, ON_HOPPER, PASSES, PEERS, front_rates, next_to_rivals
 
 SCORES = [1, 2, 4, 0]  # the running example
 RATE = h200.FP32_FLOPS / 8  # at most, of products with two loads per multiply-add: (1.17)
@@ -130,9 +129,7 @@ def gains():
         p.note(at(gain), top - 20, f"{gain:g}")
     y = top
     for direction in ("forward", "backward"):
-        rows = {
-            row.label: row["time"]["median_ms"] for row in newest(H200, "compare.jsonl", "plain.jsonl", direction=direction, having="time")
-        }
+        rows = {row.label: row["time"]["median_ms"] for row in newest(H200, "compare.jsonl", "plain.jsonl", pass_=direction, having="time")}
         p.label(12, y + 16, direction, anchor="start", bold=True)
         y += 26
         for number_of_step, step in list(enumerate(STEPS[direction], 1))[1:]:
@@ -179,7 +176,7 @@ def rivals():
     for name, steps, peer in groups:
         p.rect(8, y + 1, 11.8 * len(name), 26, "bg")
         p.label(12, y + 19, name, 18, "start", bold=True)
-        found = saved_cells(steps)
+        found = next_to_rivals(steps)
         for direction in PASSES:
             cells = [(cell[0], found[(*cell, direction)]) for cell in CELLS]
             ratios = [(d, rows[0]["tflops"] / rows[PEERS.index(peer) + 1]["tflops"]) for d, rows in cells]

@@ -1,4 +1,4 @@
-#include "common/harness/select.hpp"
+#include "common/harness/choose.hpp"
 
 #include "common/attention/option_table.hpp"
 #include "common/attention/registry.hpp"
