@@ -2,10 +2,9 @@
 # Builds one stage or lab program, runs it, and runs its tests: the command to repeat while you edit a kernel.
 #
 # usage: common/try.sh [--all] STAGE [OPTION...]
-#        common/try.sh STAGE --serve | --build
+#        common/try.sh STAGE --serve | --build, or FILE.cu --serve
 #
-#   Builds STAGE as it is now, runs it with these options, then runs its tests.
-#   Stops at the first thing that is wrong, and shows it.
+#   Builds STAGE, runs it with these options, then its tests, up to the first thing wrong.
 #
 #   STAGE    its number or folder (04 or 04_fa1_forward), or a program of docs/lab
 #            (lab_barrier)
@@ -14,8 +13,8 @@
 #            --variant NAME has only that variant tested
 #   --all    every test case, however long they take. Otherwise the shortest come
 #            first, and none goes on once 15 seconds are over in all
-#   --serve  instead of all this: a page with an editor for the stage's kernels, at an
-#            address of this machine alone. Each save compiles, runs and says what is wrong
+#   --serve  instead of all this: a page with an editor for the stage's kernels, or a plain
+#            file's, at an address of this machine alone. Each save runs and says what is wrong
 #   --build  instead of all this: builds STAGE, or says why it does not compile
 #   --help   this text
 #
@@ -52,8 +51,12 @@ shift
 number=$wanted
 case $wanted in [0-9]) number=0$wanted ;; esac
 name=$(programs | awk -v wanted="$wanted" -v number="$number" '$0 == wanted || (number ~ /^[0-9]+$/ && index($0, number "_") == 1)')
-case $name in
-  "") refuse "no stage or lab program '$wanted'; there are: $(programs | paste -s -d ' ' -)" ;;
+case $name:$wanted in
+  :*.cu)
+    { [ -f "$wanted" ] && [ "$*" = --serve ]; } || refuse "common/run runs $wanted; here is an editor for a file that exists, --serve"
+    name=$wanted
+    ;;
+  :*) refuse "no stage or lab program '$wanted'; there are: $(programs | paste -s -d ' ' -)" ;;
   *$'\n'*) refuse "'$wanted' is each of: $(echo "$name" | paste -s -d ' ' -)" ;;
   lab_*) targets=$name ;;
   *) targets="$name ${name}_test" ;;
@@ -62,7 +65,7 @@ test=$build/tests/${name}_test
 
 if [ "${1:-}" = --serve ]; then
   [ $# = 1 ] || refuse "--serve takes no other option; the page has a form for them"
-  case $name in lab_*) refuse "--serve takes a stage, not the lab program $name" ;; esac
+  case $name in lab_*) refuse "--serve takes a stage or FILE.cu, not the lab program $name" ;; esac
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || refuse "--serve needs Python 3.11 or newer"
   exec python3 -B -X utf8 "$root/docs/playground/serve.py" "$name"
 fi

@@ -4,7 +4,7 @@
 #   docs/lab/zoo.sh BUILD_DIR/tests
 set -euo pipefail
 export LC_ALL=C
-of_zoo='zoo: divergent*,zoo: one thread*,zoo: early return*,zoo: out of bounds in g*,zoo: misaligned*,zoo: asynchronous*,zoo: phases of*'
+of_zoo='zoo: divergent*,zoo: early return*,zoo: out of bounds in g*,zoo: misaligned*,zoo: asynchronous*,zoo: phases of*'
 watched='zoo: a race says*,zoo: memory of*,zoo: hazards*'
 {
   "$1/machine_test" -s -ns -tc="$of_zoo"

@@ -1,17 +1,9 @@
 /** Stands for page.js's Worker: its messages go to docs/playground/serve.py, which compiles and runs. */
 class Served {
-  async postMessage({ args, env }) {
-    try {
-      const result = await ask("run", { args, env });
-      if (!this.ended) this.onmessage({ data: result });
-    } catch (error) {
-      if (!this.ended) this.onerror(error);
-    }
+  postMessage({ args, env }) {
+    ask("run", { args, env }).then((result) => this.onmessage({ data: result }), (error) => this.onerror(error));
   }
-
-  terminate() {
-    this.ended = true;
-  }
+  terminate() { this.onmessage = this.onerror = () => {}; }
 }
 
 async function ask(what, body) {
@@ -61,7 +53,7 @@ addEventListener("DOMContentLoaded", () => {
   async function save() {
     const name = file, text = area.value;
     try {
-      if (unsaved(name)) data.served[name] = (await ask("save", { file: name, text, was: data.served[name] })).was;
+      if (unsaved(name)) await ask("save", { file: name, text, was: data.files[name] });
       data.files[name] = text;
       status.textContent = "Saved";
       number();
@@ -78,6 +70,6 @@ addEventListener("DOMContentLoaded", () => {
   addEventListener("keydown", (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key === "s") event.preventDefault(), save();
   });
-  addEventListener("beforeunload", (event) => { if (Object.keys(data.served).some(unsaved)) event.preventDefault(); });
+  addEventListener("beforeunload", (event) => { if (Object.keys(data.files).some(unsaved)) event.preventDefault(); });
   display(shown.file, 0);
 });

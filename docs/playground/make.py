@@ -22,10 +22,6 @@ sys.path.insert(0, str(HERE))
 from kernels import ROOT, pages, with_headers  # noqa: E402
 
 BUILD = ROOT / "build-wasm"
-START = {
-    "pass": "forward", "N": "40", "keys": "", "d": "24", "mask": "none", "tiles": "", "order": "forward", "heads": "1", "kv": "",
-    "bias": "none", "input": "normal", "dtype": "fp32", "target": "90", "break": "",
-}  # fmt: skip
 ABOUT = """Each CUDA thread of this kernel runs in your browser, in a simulator that counts every byte, checks the result and looks for races.
     Change the problem, or break the kernel and see what the simulator says. Nothing leaves your machine."""
 LIST = "require(process.argv[1])({print: console.log}).then((module) => module.callMain(['--list', '--device', 'cpu', '--json']))"
@@ -42,8 +38,8 @@ def variants(page, module):
 
 
 def start_of(variant, which=-1):
-    """The state in which a page begins: with the last pass of this kernel, or another one."""
-    return {**START, "variant": variant["name"], "pass": variant["passes"][which], "dtype": variant["dtypes"][0]}
+    """What a page begins with, besides what its form says: the last pass of this kernel, or another one."""
+    return {"variant": variant["name"], "pass": variant["passes"][which], "dtype": variant["dtypes"][0]}
 
 
 def title_and_about(page):

@@ -5,7 +5,7 @@ const data = JSON.parse(element("data").textContent);
 const form = element("form"), fields = [...form.elements].filter((field) => field.name);
 const number = (n) => n.toLocaleString("en-US");
 const TENSORS = { o: "O", lse: "L", dq: "dQ", dk: "dK", dv: "dV" };
-const PLACE = /([\w./]+\.(?:cuh|hpp|cpp)):(\d+)/g;
+const PLACE = /([\w./-]+\.(?:cuh?|hpp|cpp)):(\d+)/g;
 
 // --- The state: what the form says, and the hash of the address ----------------------------------------------------------
 
@@ -89,7 +89,7 @@ async function run() {
   show(now.variant, mistake, new Set());
   try {
     const result = await runProgram(now, mistake?.id ?? now.variant);
-    const report = result.out.startsWith("{") ? JSON.parse(result.out) : null; // or it was stopped, and says why in words; a lab prints
+    const report = !data.lab && result.out.startsWith("{") ? JSON.parse(result.out) : null; // or it was stopped, and says why in words
     element("stop").disabled = true;
     window.finished = { result, report, state: now }; // for the tests
     const told = report ? conclude(result, report) : data.lab ? concludeLab(result) : concludeStopped(result);
@@ -149,10 +149,10 @@ function table(rows) {
   return result;
 }
 
-/** A lab prints, and its exit code says whether its claims hold. Returns paragraphs, as the others do. */
-function concludeLab({ code, out, err, ms }) {
+/** A lab prints, and its exit code says whether its claims hold; of a plain file serve.py has said it. Returns paragraphs, as the others do. */
+function concludeLab({ code, said, out, err, ms }) {
   const untrue = [...new Set(out.match(/^NOT TRUE.*/gm))];
-  say(code ? "bad" : "good", code ? (err ? "The simulator stopped it" : "Not all its claims hold") : "All its claims hold", `after ${seconds({ ms })}`);
+  say(code ? "bad" : "good", said ?? (code ? "Not all its claims hold" : "All its claims hold"), `after ${seconds({ ms })}`);
   const printed = make("div", "", { className: "printed" });
   printed.append(...out.trimEnd().split("\n").map(withPlaces));
   element("counts").replaceChildren(printed);
@@ -230,6 +230,7 @@ function fromHash() {
   run();
 }
 
+data.start = { ...state(), ...data.start };
 document.body.classList.toggle("lab", Boolean(data.lab));
 offer("variant", data.variants.map(({ name }) => [name, name.replaceAll("_", " ")]));
 offer("break", [["", "nothing"], ...data.breaks.map(({ id, name }) => [id, name])]);

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""The playground's page with an editor, for the kernels of one stage: common/try.sh STAGE --serve runs it.
+"""The playground's page with an editor, for the kernels of one stage or a plain .cu file: common/try.sh STAGE --serve runs it.
 
-The server listens on 127.0.0.1 alone, and answers those who know the token in its address. It writes to no file but the stage's kernels, and
-runs nothing but the build and the stage's program, which gets the limits of the course's grader.
+The server listens on 127.0.0.1 alone, and answers those who know the token in its address. It writes to no file but those that it shows, and
+runs nothing but the build and the stage's program, or common/run with the file, which get the limits of the course's grader.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -18,20 +17,18 @@ import threading
 import time
 import webbrowser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
-from kernels import ROOT
+from kernels import ROOT, Page
 from kit import sandbox
-from make import HERE, filled, start_of
+from make import HERE, filled, start_of, variants
 
 TRY = ROOT / "common/try.sh"
 BUILDING = {"seconds": 120, "memory": 4096, "file_size": 512}  # seconds of processor time of each compiler, megabytes
 RUNNING = {"seconds": 8, "memory": 1536, "file_size": 32}
-ABOUT = """Edit a kernel of the stage. Saving writes the file, compiles it with the compiler of this machine and runs it on the simulator.
-    Once it is right here, common/try.sh without --serve runs the stage's tests."""
-
-
-def digest(text):
-    return hashlib.sha256(text.encode()).hexdigest()
+ABOUT = """Saving writes the file, compiles it with the compiler of this machine and runs it on the simulator.
+    A stage's tests are those of common/try.sh without --serve."""
+SAID = ("Nothing found", "Something is wrong", "It does not run here", "It failed by itself")  # by exit codes of common/run
 
 
 def ended(said, err, began, code=1, out=""):
@@ -52,18 +49,28 @@ def limited(command, settings, limits):
 class Stage:
     """Its kernels, and one save or run at a time."""
 
+    lock = threading.Lock()
+
     def __init__(self, name):
         self.name, self.own = name, sorted(str(path.relative_to(ROOT)) for path in (ROOT / name).rglob("*.cuh"))
-        self.lock = threading.Lock()
+        if code := subprocess.run([TRY, name, "--build"]).returncode:
+            sys.exit(code)
 
     def save(self, file, text, was):
-        """(status, answer). `was`: the digest of the file as the page knows it."""
+        """(status, answer). `was`: the file as the page knows it."""
         if file not in self.own:
-            return 403, {"error": f"{file} is not one of the stage's kernels"}
-        if digest((ROOT / file).read_text(errors="replace")) != was:
+            return 403, {"error": f"{file} is none of this page's files"}
+        if (ROOT / file).read_text(errors="replace") != was:
             return 409, {"error": f"{file} has changed on disk; nothing was written. Copy your text and load this page again"}
         (ROOT / file).write_text(text)
-        return 200, {"was": digest(text)}
+        return 200, {}
+
+    def page(self):
+        texts = {file: (ROOT / file).read_text(errors="replace") for file in self.own}
+        first, data = self.variants(texts)
+        data |= {"start": start_of(first, 0), "breaks": [], "files": texts, "served": True}
+        css, script = ("".join((HERE / name).read_text() for name in names) for names in (("page.css", "edit.css"), ("edit.js", "page.js")))
+        return filled(data, f"Edit and run {self.name}", ABOUT, css, script)
 
     def run(self, arguments, settings):
         began = time.monotonic()
@@ -77,16 +84,33 @@ class Stage:
             return ended(f"Ended by {signal.Signals(-done.code).name}", done.err, began)
         return ended("", readable(done.err), began, done.code, readable(done.out))
 
-    def page(self):
+    def variants(self, texts):
+        """(that with which the page begins, what the page knows of all)"""
         listed = json.loads(limited([ROOT / "build/bin" / self.name, "--list", "--device", "cpu", "--json"], {}, RUNNING).out)["variants"]
         first = next((variant for variant in listed if variant["name"] != "options"), listed[0])  # which is chapter 09's
-        texts = {file: (ROOT / file).read_text() for file in self.own}
         near = [first["kernel"], *re.findall('#include "(.+)"', texts[first["kernel"]])]  # the editor opens where a barrier can be deleted
         first["kernel"] = next((file for file in near if "__syncthreads();" in texts.get(file, "")), near[0])
-        data = {"start": start_of(first, 0), "variants": listed, "breaks": [], "files": texts}
-        data["served"] = {file: digest(text) for file, text in texts.items()}
-        css, script = ("".join((HERE / name).read_text() for name in names) for names in (("page.css", "edit.css"), ("edit.js", "page.js")))
-        return filled(data, f"Edit and run {self.name}", ABOUT, css, script)
+        return first, {"variants": listed}
+
+
+class Plain(Stage):
+    """A plain .cu file in their place."""
+
+    def __init__(self, name):
+        path = Path(name).resolve()
+        self.name, self.own = path.name, [str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)]
+
+    def run(self, _, settings):
+        began = time.monotonic()
+        done = limited([ROOT / "common/run", "--json", "--order", settings["FLASH_SIMT_ORDER"], *self.own], os.environ | settings, BUILDING)
+        told = json.loads(done.out or "{}")
+        parts = [*told.get("kernels", []), {"findings": told.get("host", []), "remarks": []}]
+        words = "\n".join(f"[{each['rule']}] {each['text']}" for part in parts for each in part["findings"] + part["remarks"])
+        return ended(SAID[done.code] if 0 <= done.code < 4 else "It was ended", told.get("error", words), began, done.code, done.err)
+
+    def variants(self, _):
+        listed = variants(Page(f"lab_{self.name}", self.own), None)
+        return listed[0], {"variants": listed, "lab": True}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -111,25 +135,22 @@ class Handler(BaseHTTPRequestHandler):
         return path if secrets.compare_digest(token.encode(), self.server.token.encode()) else None
 
     def do_GET(self):
-        path = self.asked()
-        if path == "":
-            self.answer(200, self.server.stage.page(), "text/html")
+        if self.asked() == "":
+            self.answer(200, self.server.files.page(), "text/html")
         else:
-            self.answer(403 if path is None else 404, {"error": "open the address that try.sh has printed"})
+            self.answer(403, {"error": "open the address that try.sh has printed"})
 
     def do_POST(self):
-        path, stage = self.asked(), self.server.stage
-        if path is None:
+        path, files = self.asked(), self.server.files
+        if path not in ("save", "run"):
             return self.answer(403, {"error": "this page is from another server; open the address that try.sh has printed"})
         try:
             told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with stage.lock:
+            with files.lock:
                 if path == "save":
-                    answer = stage.save(str(told["file"]), str(told["text"]), told["was"])
-                elif path == "run":
-                    answer = 200, stage.run(list(told["args"]), dict(told["env"]))
+                    answer = files.save(told["file"], str(told["text"]), told["was"])
                 else:
-                    answer = 404, {"error": "there is no such request"}
+                    answer = 200, files.run(list(told["args"]), dict(told["env"]))
             self.answer(*answer)
         except (ValueError, KeyError, TypeError):
             self.answer(400, {"error": "the request is not one of the page's"})
@@ -138,20 +159,15 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main(name):
-    parent = os.getppid()
-    for end in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):  # a script's background jobs ignore the last one
-        signal.signal(end, lambda *_: sys.exit(0))
-    if code := subprocess.run([TRY, name, "--build"]).returncode:
-        sys.exit(code)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # which a script's background jobs ignore
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads, server.stage, server.token = True, Stage(name), secrets.token_urlsafe(24)
+    server.daemon_threads, server.token = True, secrets.token_urlsafe(24)
+    server.files = (Plain if name.endswith(".cu") else Stage)(name)
     address = f"http://127.0.0.1:{server.server_port}/{server.token}/"
     print(f"try: open {address} in a browser of this machine. Ctrl-C ends it", flush=True)
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
         webbrowser.open(address)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    while os.getppid() == parent:  # the shell's end is ours, too
-        time.sleep(1)
+    server.serve_forever()
 
 
 if __name__ == "__main__":

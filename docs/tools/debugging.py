@@ -23,7 +23,7 @@ def bug(file, kernel, *mark):
 
 
 def hazards(*names):
-    """What was saved of these mistakes of zoo_async.hpp."""
+    """What was saved of these mistakes of zoo_async.cuh."""
     same = rf"kernel zoo, block \(0,0,0\)(, |: )|{FOLDER}/| \(kernel zoo\)| of block \(0,0,0\)(, with no barrier between them)?"
     found = re.findall(r"^(\w+): (.+)$", (RESULTS / "cpu" / "zoo.txt").read_text(), re.M)
     return table("kernel | the simulator", [(f"`{name}`", re.sub(same, "", text)) for name, text in found if name in names])

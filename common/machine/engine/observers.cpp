@@ -58,6 +58,8 @@ void* in_own_block(void* address) { return reinterpret_cast<void*>(~reinterpret_
 // "write, fence, atomic" in one thread and "atomic, fence, read" in another make an order, which neither fence nor atomic makes alone.
 void Observers::fence(bool in_block) {
   Thread& self = scheduler_.current();
+  // Whoever waits in a loop for what it has published may go on already, before it publishes more.
+  if (std::exchange(self.published, false) && race_detector_ != nullptr) scheduler_.yield();
   acquire(&self.seen_block);
   if (!in_block) acquire(&self.seen);
   release(in_block ? &self.fenced_block : &self.fenced);
@@ -67,6 +69,7 @@ void Observers::fence(bool in_block) {
 
 void Observers::publish(void* address, bool in_block) {
   Thread& self = scheduler_.current();
+  self.published = self.fenced || self.fenced_block;
   if (self.fenced && !in_block) pass_on(&self.fenced, address);
   if (self.fenced) pass_on(&self.fenced, in_own_block(address));
   if (self.fenced_block) pass_on(&self.fenced_block, in_own_block(address));

@@ -63,7 +63,7 @@ void RaceDetector::start_block(std::uint64_t block, MemoryRange dynamic_shared, 
   if (static_words_.size() < words_in(static_)) static_words_.resize(words_in(static_));
   own_.assign(threads_, 1);
   barrier_.assign(threads_, 0);
-  shared_at_.assign(threads_, 0);
+  busy_at_.assign(threads_, 0);
   of_warp_.assign(threads_, {});
   acquired_.clear();
   earlier_.clear();
@@ -158,7 +158,7 @@ bool RaceDetector::access(int thread, std::uintptr_t address, std::size_t bytes,
     }
     if (!known_place) {
       if (shared) log_array(thread, address, bytes, kind, place);
-      if (shared) shared_at_[static_cast<std::size_t>(thread)] = now.clock;
+      if (shared || !reads(kind)) busy_at_[static_cast<std::size_t>(thread)] = now.clock;
       now.place = index_of(place);
       known_place = true;
       ++accesses_;

@@ -99,7 +99,7 @@ struct WatchedBlock {
   // everybody is kept for each thread by itself.
   Clock own_;                                            ///< t's own time
   Clock barrier_;                                        ///< u's time at the last barrier
-  Clock shared_at_;                                      ///< t's own time when it last accessed shared memory
+  Clock busy_at_;                                        ///< t's own time when it last accessed shared memory or wrote to any
   std::vector<std::array<std::uint32_t, 32>> of_warp_;   ///< [t][lane of u], if they are of one warp
   std::unordered_map<std::size_t, Knowledge> acquired_;  ///< [t], by a token since the last barrier
   BlockClocks earlier_;                                  ///< known to all threads since the last barrier
@@ -136,9 +136,9 @@ class RaceDetector : WatchedBlock {
   // What orders the threads of the block: a barrier of all, a __syncwarp of some, a token that one releases and another acquires.
   void barrier();
   void meet(const std::vector<int>& threads);
-  /// Has the thread accessed shared memory since the last barrier?
-  bool shares(int thread) const {
-    return shared_at_[static_cast<std::size_t>(thread)] > barrier_[static_cast<std::size_t>(thread)];
+  /// Has the thread accessed shared memory or written to any since the last barrier?
+  bool was_busy(int thread) const {
+    return busy_at_[static_cast<std::size_t>(thread)] > barrier_[static_cast<std::size_t>(thread)];
   }
   void release(int thread, const void* token);
   void pass_on(const void* from, const void* token);  ///< what `from` has, as it was left there

@@ -72,7 +72,7 @@ void Scheduler::start_block(std::uint64_t block, void (*entry)()) {
     thread->site = {};
     thread->copies.clear();
     thread->groups = 0;
-    thread->fenced = thread->fenced_block = false;
+    thread->fenced = thread->fenced_block = thread->published = false;
     thread->steps_left = std::min(options_.steps, share());
     thread->store = options_.steps - thread->steps_left;
     thread->waits_for = 0;
@@ -131,6 +131,11 @@ void Scheduler::suspend() {
   Thread* const next = next_ready();
   if (next == nullptr) leave_block();   // every thread waits or has exited: stuck
   if (next != current_) resume(*next);  // something asynchronous may have woken the very one
+}
+
+void Scheduler::yield() {
+  ready_.insert(ready_.begin(), current_);
+  suspend();
 }
 
 void Scheduler::resume(Thread& next) {

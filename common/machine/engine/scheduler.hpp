@@ -47,6 +47,8 @@ class Scheduler {
   void wake(const std::vector<Thread*>&);
   /// Passes control on; returns when somebody has made the thread ready again.
   void suspend();
+  /// Goes on after all others that are ready.
+  void yield();
   void make_ready(const std::vector<Thread*>&);
   void mark_exited();
 

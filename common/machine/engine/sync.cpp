@@ -59,7 +59,7 @@ void Worker::complete_barrier() {
     if (thread->state != State::exited && !here) {
       apart = "count who comes to any of them, as long as a warp stays together";
     } else if (thread->state == State::exited &&
-               (here || (watch != nullptr && watch->shares(thread->number)))) {  // not left early
+               (here || (watch != nullptr && watch->was_busy(thread->number)))) {  // not left early
       apart = "take a thread that has ended for one that has come, unless the compiler has its warp wait for it";
     }
   }

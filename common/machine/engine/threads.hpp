@@ -50,6 +50,7 @@ struct Thread {
   int groups = 0;  ///< commit groups closed so far
   // Fences, for whoever looks for races (atomic.cpp).
   bool fenced = false;               ///< has called a __threadfence; the token of what it did before
+  bool published = false;            ///< an atomic or a flag since then
   const void* flag_store = nullptr;  ///< the first to a volatile flag since then, by where it returns to
   bool seen = false;                 ///< the token of what its atomics have met, which its next fence makes known to it
   bool fenced_block = false, seen_block = false;  ///< the same of a __threadfence_block, and within the block

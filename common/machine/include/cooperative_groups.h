@@ -208,8 +208,8 @@ T exclusive_scan(const Group& group, T value, FLASH_HERE) {
   return exclusive_scan(group, value, plus<T>(), site);
 }
 /// The threads copy in turn, with cp.async where it can.
-template <class Group, class T>
-void memcpy_async(const Group& group, T* to, const T* from, std::size_t bytes, FLASH_HERE) {
+template <class Group, class T, class Size>
+void memcpy_async(const Group& group, T* to, const T* from, Size bytes, FLASH_HERE) {
   flash::plain::copy_async(to, from, bytes, group.thread_rank(), group.size(), site);
 }
 template <class Group>

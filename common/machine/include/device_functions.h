@@ -49,6 +49,7 @@ inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
 inline float normcdff(float x) { return 0.5f * erfcf(-x * 0.70710678f); }
 inline float sinpif(float x) { return static_cast<float>(sin(M_PI * x)); }
 inline float cospif(float x) { return static_cast<float>(cos(M_PI * x)); }
+inline void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }

@@ -242,11 +242,18 @@ inline void cp_async_wait(int newest) {
   while (take_landing_copy(newest, copy)) land(copy);
 }
 /// Part `rank` of `count` of a copy to shared memory, in a group of cp.async of its own.
-template <class To, class From>
-FLASH_INLINE void copy_async(To* to, const From* from, std::size_t bytes, unsigned rank, unsigned count,
-                             Site site = Site::here(), bool own_group = true) {
+template <class To, class From, class Size>
+FLASH_INLINE void copy_async(To* to, const From* from, Size size, unsigned rank, unsigned count, Site site = Site::here(),
+                             bool own_group = true) {
   auto* const a = reinterpret_cast<char*>(to);
   const auto* const b = reinterpret_cast<const char*>(from);
+  const std::size_t bytes = static_cast<std::size_t>(size);
+  if constexpr (requires { Size::align; }) {  // cuda::aligned_size_t promises it
+    for (const char* const at : {static_cast<const char*>(a), b}) {
+      if (reinterpret_cast<std::uintptr_t>(at) % Size::align != 0)
+        fail_misaligned("memcpy_async's source or target", at, Size::align, site);
+    }
+  }
   const auto together =
       static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(a) | reinterpret_cast<std::uintptr_t>(b) | bytes);
   const std::size_t step = together % 16 == 0 ? 16 : together % 8 == 0 ? 8 : together % 4 == 0 ? 4 : 1;

@@ -79,8 +79,15 @@ def arguments():
     return options
 
 
-def newest(*folders):
-    return max(f.stat().st_mtime for folder in folders for f in folder.rglob("*") if f.suffix in (".cpp", ".hpp", ".h", ".cuh"))
+def digest(*folders):
+    """Of the sources in folders of the machine: a copied checkout has other times."""
+    files = sorted(f for folder in folders for f in (MACHINE / folder).rglob("*") if f.suffix in ("", ".cpp", ".hpp", ".h") and f.is_file())
+    return hashlib.sha256(b"".join(b"%s\n%s" % (os.fsencode(f), f.read_bytes()) for f in files)).hexdigest()
+
+
+def noted(file):
+    """The note beside what was made: of which sources it is; "" if there is none."""
+    return file.read_text() if file.is_file() else ""
 
 
 def made(command, what):
@@ -102,15 +109,14 @@ def made(command, what):
         raise Stop(f"{what} fails: {' '.join((told[1] or told[2] or told[3]).split()) or 'no message'}\n  the command was {command}")
 
 
-def simulator():
-    """The folder with the library, which is built where it is missing or older than its sources, and the flags for kernels."""
-    build = pathlib.Path(os.environ.get("FLASH_RUN_BUILD", ROOT / "build"))
+def simulator(build):
+    """Builds the library in a folder, where it is missing or was built of other sources; returns the compiler and its flags for kernels."""
     cache, library = build / "CMakeCache.txt", build / "libflash_run.a"
     cached = cache.read_text() if cache.is_file() else ""
     if re.search(r"^FLASH_SANITIZE:\w+=.", cached, re.M):
         raise Stop(f"{build} is configured with FLASH_SANITIZE; allowed: without. cmake --fresh --preset demo")
-    sources = newest(*(MACHINE / folder for folder in ("cpu", "engine", "isa", "run", "include")))
-    if not library.is_file() or library.stat().st_mtime < sources:
+    sources = digest("cpu", "engine", "isa", "run", "include")
+    if not library.is_file() or noted(build / "run_sources") != f"{sources} {library.stat().st_mtime_ns}":
         if not library.is_file():
             say(f"builds the simulator in {build}, once: a minute on two cores, less on more; your file can be edited meanwhile")
         home = re.search(r"^CMAKE_HOME_DIRECTORY:\w+=(.*)$", cached, re.M)
@@ -120,25 +126,29 @@ def simulator():
                 raise Stop(check.stdout.strip().rpartition("setup: ")[2])
             made(["cmake", "--fresh", "--preset", "demo", "-B", build], "configuring the simulator")
         made(["cmake", "--build", build, "--target", "flash_run", "-j", str(os.cpu_count())], "building the simulator")
-        library.touch()
+        (build / "run_sources").write_text(f"{sources} {library.stat().st_mtime_ns}")
     compiler, *rest = (build / "run_flags").read_text().split("\n")
     words = [word for flag in rest if flag for word in (shlex.split(flag[6:]) if flag.startswith("SHELL:") else [flag])]
-    return build, compiler, words
+    return compiler, words
 
 
 def prelude(build, compiler, flags):
     """The header that every file includes first, precompiled for these flags."""
     folder = build / "run_headers" / hashlib.sha256(repr([compiler, *flags]).encode()).hexdigest()[:16]
     header, compiled = folder / "prelude.hpp", folder / "prelude.hpp.gch"
-    if not compiled.is_file() or compiled.stat().st_mtime < newest(MACHINE / "include", MACHINE / "cpu", MACHINE / "isa"):
+    sources = digest("cpu", "include", "isa")
+    if not compiled.is_file() or noted(folder / "sources") != sources:
         folder.mkdir(parents=True, exist_ok=True)
         header.write_text(f'#include "{MACHINE}/include/cuda_runtime.h"\n')
-        made([compiler, *flags, "-x", "c++-header", header, "-o", compiled], "precompiling the headers")
+        untimed = ["-Xclang", "-fno-pch-timestamp"] if "clang" in pathlib.Path(shutil.which(compiler)).resolve().name else []
+        made([compiler, *flags, *untimed, "-x", "c++-header", header, "-o", f"{compiled}.new"], "precompiling the headers")
+        os.replace(f"{compiled}.new", compiled)  # others may read it
+        (folder / "sources").write_text(sources)
     return ["-include", str(header)]
 
 
 # That explain a beginner's mistake.
-WARNINGS = [f"-W{what}" for what in "empty-body unused-value parentheses uninitialized address return-type unused-result format".split()]
+WARNINGS = "-Wempty-body -Wunused-value -Wparentheses -Wuninitialized -Wmaybe-uninitialized -Waddress -Wreturn-type -Wunused-result -Wformat".split()
 
 
 def show_warnings(log, project, without):
@@ -223,8 +233,8 @@ def in_a_line(file, line, text, rest, inside, names):
         return f"{file}:{line}: {match[1]} is not simulated{f' ({match[2]})' if match[2] else ''}: {advice}; {PAGE} lists what is"
     if removed := re.search(r"'(__(?:shfl(?:_up|_down|_xor)?|any|all|ballot))'", text):
         return f"{file}:{line}: {removed[1]} was removed from CUDA for GPUs since Volta: {removed[1]}_sync(mask, ...), where the mask has a bit per thread: 0xff for 8, 0xffffffff for 32"
-    cuda = r"'(?:\w+::)*((?:cu[a-z]*[A-Z]|__|cg|nv|wmma|curand|thrust|tex)\w*)\W"
-    unknown = re.search(rf"undeclared identifier {cuda}|{cuda}.*(?:not declared|undeclared|no member|has not been)", text)
+    cuda = r"'(?:\w+::)*((?:cu[a-z]*[A-Z]|__|cg|nv|wmma|curand|thrust|tex|this_|cluster)\w*)\W"
+    unknown = re.search(rf"undeclared identifier {cuda}|{cuda}.*(?:not declared|undeclared|no member|not a member|has not been)", text)
     meant = re.search(r"did you mean ['\u2018](\w+)", text)  # misspelled, or something that is not there
     if (match := unknown) and not (meant and difflib.SequenceMatcher(None, match[1] or match[2], meant[1]).ratio() > 0.8):
         return f"{file}:{line}: {match[1] or match[2]} is not simulated; {PAGE} lists what is{rest}"
@@ -232,10 +242,12 @@ def in_a_line(file, line, text, rest, inside, names):
 
 
 def compiled(options, folder):
-    build, compiler, flags = simulator()
-    flags += ["-pthread", f"-D__CUDA_ARCH__={options.target}0", f"-I{MACHINE / 'include'}", f"-I{ROOT}"]
+    build = pathlib.Path(os.environ.get("FLASH_RUN_BUILD", ROOT / "build"))
+    build.mkdir(parents=True, exist_ok=True)
     with open(build / "run_lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        compiler, flags = simulator(build)
+        flags += ["-pthread", f"-D__CUDA_ARCH__={options.target}0", f"-I{MACHINE / 'include'}", f"-I{ROOT}"]
         first = prelude(build, compiler, flags)
     without = [(place.rpartition(":")[0], int(place.rpartition(":")[2])) for place in options.without]
     project = rewrite.Project(folder / "source", options.folders, without)

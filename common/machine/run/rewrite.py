@@ -348,9 +348,12 @@ def device_variables(file, inside):
                 head.append(file.code[k].text)
             k += 1
         words = [t.text for t in file.code[first:k]]
+        pointer = [t.text for t in file.code[k : k + 2]] == ["(", "*"]  # to a function or an array: its name follows
+        head.append(file.code[k + 2].text if pointer else head[-1])
         if (
             k >= len(file.code)
-            or file.code[k].text == "("
+            or (file.code[k].text == "(" and not pointer)
+            or head[-1] == "const"
             or {"operator", "extern", "const", "constexpr", "template", "struct", "class", "using", "typedef"} & set(words)
         ):
             continue

@@ -52,6 +52,7 @@ START = "\nint main() { int* x; cudaMalloc(&x, 128); cudaMemset(x, 0, 128); k<<<
 MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 2 --counts x.cu:3: does not compile:  ;; __global__ void k(int* x) {\n  if (threadIdx.x) return\n  *x = 1;\n}
 2 --counts x.cu:2: does not compile:  ;; __global__ void k(int*) {\n  __synchthreads();\n}
+2 --counts x.cu:3: this_cluster is not simulated ;; #include <cooperative_groups.h>\n__global__ void k(int*) {\n  cooperative_groups::this_cluster().sync(); }
 2 --counts x.cu:2: cudaGraphCreate is not simulated ;; void f() {\n  cudaGraphCreate(0, 0);\n}
 2 --counts x.cu:1: thrust/sort.h is not simulated ;; #include <thrust/sort.h>
 2 --counts x.cu:1: cub/cub.cuh is not simulated: write .* by hand ;; #include <cub/cub.cuh>
@@ -89,9 +90,9 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 1 --counts (?s)out_of_bounds.* 2 \| x\[ ;; struct S { S() { fclose(fopen(__FILE__, "w")); } } s; __global__ void k(int* x) {\nx[threadIdx.x + 32] = 1; }
 0 --counts (?s)cu:1: warning: format '%d' expects.*cu:2: warning: too many ;; __global__ void k(int*) { printf("%d", 1.0);\nprintf("a", 1); }
 0 --counts (?s)cu:2: warning: .*'if'.*cu:3: .*'=' assigns.*cu:4: .*not call.*cu:5: .*result of __shfl.*cu:6: .*'s' is used uninit.*\n +6 \| s \+= i;\n ;; __global__ void k(int* x) { int i = threadIdx.x, s;\nif (i > 3);\nx[i] == 1;\n__syncthreads;\n__shfl_sync(~0, i, 1);\ns += i;\nx[i] = s; }
+0 --counts cu:2: warning: 's' may be used uninit ;; __global__ void k(int* x) { int s; for (int i = 0; i < threadIdx.x; ++i)\ns += 1;\nx[threadIdx.x] = s; }
 1 --strict \[same_value\] .*, but each time the same value ;; __global__ void k(int* x) { *x = 5; }
 0 --counts remark \[divergent_barrier\] undefined in CUDA, .* wait in __syncthreads at \S*x.cu:2, the rest exited ;; __global__ void k(int*) { for (int d = 16; d > 0; d /= 2) if (threadIdx.x < d)\n__syncthreads(); }
-0 --counts nothing found\n  cuda ;; __global__ void k(int* x) { if (threadIdx.x > 3) return; __syncthreads(); x[threadIdx.x] = 1; }
 0 --counts \Akernel k.*nothing ;; int f(int x) { return x; }\n__device__ double f(double x) { return x; }\nvoid k(int*, int);\n__global__ void k(int* x) { *x = f(1.0); }
 1 --counts or an index far outside of cudaMalloc at .*x.cu:2 ;; __global__ void k(int* x) { x[1'000'000'000'000] = 5; }
 1 --strict in __syncthreads at \S*x.cu:1, called from \S*x.cu:2, the rest ;; __device__ void f() { __syncthreads(); }\n__global__ void k(int*) { if (threadIdx.x) f(); }
@@ -102,7 +103,6 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 1 --counts \[race\] \S*x.cu:3 writes and \S*x.cu:4 reads .*\n    3 \| __global__ void k.*\n    4 \| if ;; #include <cuda/atomic>\n__device__ cuda::atomic<int> flash;\n__global__ void k(int* x) { if (threadIdx.x == 0) x[1] = 7, flash.store(1, cuda::memory_order_release);\nif (threadIdx.x == 1 && flash.load(cuda::memory_order_relaxed)) x[2] = x[1]; }
 0 --counts \Akernel k.*nothing ;; __global__ void k(int*) { for (int i = 0; i < 40000; ++i) __syncthreads(); }
 1 --counts \[trap\] .*x.cu:2\n ;; #include <cassert>\n__global__ void k(int*) { assert(threadIdx.x < 30); }
-1 --counts \[out_of_bounds\] .*past the end of the 128 bytes .*x.cu:2\n ;; struct Matrix { int* data; };\n__global__ void k(int* x) { Matrix m{x}; m.data[threadIdx.x + 1] = 0; }
 1 --counts \[unwritten_read\] \S*x.cu:2 ;; __global__ void k(int*) { __shared__ int s;\natomicAdd(&s, 1); }
 1 --counts \[race\] .*x.cu:5 ;; struct Both { int a, b; };\n__device__ int sum(Both b) { return b.a + b.b; }\n__global__ void k(int* x) { __shared__ Both t[32];\nt[31 - threadIdx.x] = Both{1, 2};\nx[threadIdx.x] = sum(t[threadIdx.x]); }
 1 --counts \[race\] .*x.cu:4 ;; #include <cuda_fp16.h>\n__global__ void k(int* x) { __shared__ __half2 t[32];\nt[31 - threadIdx.x] = __float2half2_rn(1);\nx[threadIdx.x] = __low2float(t[threadIdx.x] * t[threadIdx.x]); }
@@ -138,6 +138,111 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 1 --counts \[race\] .*x.cu:5 reads ;; __global__ void k(int* x) { unsigned long long* p = (unsigned long long*)x;\nunsigned long long old = *p, assumed;\ndo { assumed = old;\nold = atomicCAS(p, assumed, __double_as_longlong(1.0 + __longlong_as_double(assumed))); } while (assumed != old);\nif (threadIdx.x < 30) x[threadIdx.x + 2] = *p; }
 1 --strict \[race\] .*x.cu:1 writes and .*x.cu:2 reads ;; __global__ void k(int* x) { if (threadIdx.x == 0) { x[1] = 7; __threadfence(); atomicExch(x, 1); }\nif (threadIdx.x == 1 && *x) atomicAdd(x, x[1]); }
 1 --counts \[deadlock\] .* changes element 5 of shared variable s; none ;; __global__ void k(int*) { __shared__ int s[8]; s[threadIdx.x % 8] = 0; __syncthreads(); while (atomicAdd(s + 5, 0) == 0) {} }
+"""
+
+KERNELS = r"""Blocks and threads, what is said of the kernel; its body, of a program whose kernels come one after the other
+1, 1 out_of_bounds\] .*: reads 64 bytes past the end of the 4096 bytes of cudaMalloc at \S*x.cu:\d+ \(element 1040, and the last is 1023\), at ;; x[1040] += 1;
+1, 1 out_of_bounds\] .*: reads 8 bytes before the 4096 bytes .* \(element -2, ;; x[*x - 2] += 1;
+1, 1 out_of_bounds\] .*: reads right past the end of the 16 bytes of variable \(element 4, and the last is 3\), at ;; int* p = variable; *x = p[*x + 4];
+1, 1 foreign_memory\] .*: reads the host's variable host, ;; *x = host[*x + 5000];
+1, 1 misaligned\] .* must be a multiple of 16, it is 4 bytes beyond one at ;; *x = reinterpret_cast<int4*>(x + 5)->x;
+1, 32 nothing found.*128 bytes in 4 sectors read, 128 bytes in 4 sectors written ;; x[threadIdx.x] += 1;
+1, 12 nothing found.*960 bytes in \d+ sectors read, 960 bytes in ;; struct Wide { float values[20]; } *a = (Wide*)x; a[threadIdx.x + 12] = a[threadIdx.x];
+1, 64 write_race\] ;; __shared__ int s; s = threadIdx.x / 63; __syncthreads(); x[threadIdx.x] = s;
+1, 64 nothing found\n  remark \[same_value\] ;; __shared__ int s; s = threadIdx.x / 64; __syncthreads(); x[threadIdx.x] = s;
+1, 64 write_race\] ;; *(float4*)x = make_float4(threadIdx.x < 1, 0, 0, 0);
+1, 64 nothing found\n  remark \[same_value\] ;; *(float4*)x = make_float4(threadIdx.x < 0, 0, 0, 0);
+1, 2 \[race\] ;; if (threadIdx.x == 0) x[1] = *x; else *x = 0;
+4, 32 nothing found\n  remark \[ticket\] .*__threadfence\(\) ;; if (arrives(x, 1) && threadIdx.x == 1) x[9] = x[1] + x[2];
+4, 32 nothing found\n(?!  remark) ;; if (arrives(x, 3) && threadIdx.x == 1) x[9] = x[1] + x[2];
+4, 32 \[race\] ;; if (arrives(x, 2) && threadIdx.x == 1) x[9] = x[1] + x[2];
+4, 32 \[race\] ;; if (arrives(x, 7) && threadIdx.x == 1) x[9] = x[1] + x[2];
+1, 32 \[race\] ;; if (threadIdx.x == 1) { __threadfence(); atomicExch(x, 1); x[1] = 1; __threadfence(); atomicExch(x, 2); } if (threadIdx.x == 0) { while (atomicAdd(x, 0) < 1) {} __threadfence(); x[2] = x[1]; }
+1, 32 nothing found\n(?!  remark) ;; if (threadIdx.x == 1) { __threadfence(); atomicExch(x, 1); x[1] = 1; __threadfence(); atomicExch(x, 2); } if (threadIdx.x == 0) { while (atomicAdd(x, 0) < 2) {} __threadfence(); x[2] = x[1]; }
+1, 128 nothing found\n(?!  remark) ;; __shared__ int s; if (threadIdx.x == 0) s = 1; __syncthreads(); x[threadIdx.x] = s;
+1, 128 \[race\] ;; __shared__ int s; if (threadIdx.x == 0) s = 1; __syncwarp(); x[threadIdx.x] = s;
+4, 32 \[race\] ;; const int i = blockIdx.x * 32 + threadIdx.x; if (i == 0) *x = 1; __syncthreads(); x[i + 1] = *x;
+1, 32 nothing found ;; y[threadIdx.x] = 1;
+1, 1 nothing found ;; for (int i = 0; i < 33; ++i) *x += y[i];
+1, 1 unwritten_read\] ;; for (int i = 0; i < 34; ++i) *x += y[i];
+1, 64 nothing found\n(?!  remark) ;; __shared__ half row[64]; __shared__ __nv_bfloat162 pair; const int i = threadIdx.x; row[i] = float(i); if (i == 0) pair = __float2bfloat162_rn(2); __syncthreads(); x[i] = float(row[63 - i]) + float(pair.y);
+1, 64 nothing found\n(?!  remark) ;; __shared__ int row[64]; const int i = threadIdx.x; if (i >= 40) return; for (int n = 0; n < 3; ++n) { row[i] = i; __syncthreads(); x[i] = row[39 - i]; __syncthreads(); }
+1, 64 nothing found\n  remark \[divergent_barrier\] .* count who comes .*\n ;; __shared__ int row[64]; if (threadIdx.x < 32) { row[threadIdx.x] = row[threadIdx.x + 32] = 1; __syncthreads(); } else { __syncthreads(); x[threadIdx.x] = row[threadIdx.x]; }
+1, 28 nothing found\n(?!  remark) ;; const int i = threadIdx.x; if (i == 24 || i == 27) return; const float v = __shfl_up_sync(~0u, 1.0f, 1) + __all_sync(~0u, 1) + __popc(__match_any_sync(~0u, 3)); __syncwarp(); assert(i != 20 || v == 28); assert(isnan(v) == (i == 25));
+1, 28 nothing found\n(?!  remark) ;; const int i = threadIdx.x; if (i == 24 || i == 27) return; const float v = __shfl_down_sync(~0u, 1.0f, 1); assert(isnan(v) == (i == 23 || i == 26));
+1, 32 absent_lane\] ;; if (threadIdx.x < 16) __syncwarp(); else __syncthreads();
+1, 16 absent_lane\] ;; unsigned r; asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r) : "r"(0)); *x = r;
+1, 32 nothing found\n  remark \[divergent_barrier\] ;; if (threadIdx.x < 16) __syncthreads(); x[threadIdx.x] = 1;
+1, 32 nothing found\n(?!  remark) ;; x[threadIdx.x] = pointer(1);
+1, 32 misaligned\] .*: the address of memcpy_async's source or target must be a multiple of 16 ;; __shared__ int t[64]; __shared__ cuda::barrier<cuda::thread_scope_block> b; cuda::memcpy_async(t + 1, x, cuda::aligned_size_t<16>(16), b);
+1, 1 nothing found ;; float s, c; sincospif(0.5f, &s, &c); assert(s == 1 && fabsf(c) < 1e-6f);
+1, 32 \[race\] ;; __shared__ int s[32]; const int i = threadIdx.x; s[i] = i; const int other = __shfl_xor_sync(~0u, i, 1); x[i] = s[i ^ 1] + other;
+1, 32 \[race\] ;; __shared__ int s[32]; const int i = threadIdx.x; s[i] = i; __syncwarp(i < 16 ? 0xffffu : 0xffff0000u); x[i] = s[i ^ 16];
+1, 32 nothing found ;; __shared__ int s[32]; const int i = threadIdx.x; s[i] = i; __syncwarp(i < 16 ? 0xffffu : 0xffff0000u); x[i] = s[i ^ 8];
+1, 32 write_race\] ;; if (threadIdx.x == 0) *x = 1; if (threadIdx.x < 2) __syncwarp(3); if (threadIdx.x > 0) atomicAdd(x, 1);
+1, 32 nothing found\n(?!  remark) ;; if (threadIdx.x == 0) *x = 1; if (threadIdx.x < 2) __syncwarp(3); if (threadIdx.x == 1) atomicAdd(x, 1);
+7, 128, 512 nothing found\n(?!  remark) ;; extern __shared__ int t[]; __shared__ int s; if (threadIdx.x == 0) s = 0; __syncthreads(); atomicAdd(&s, 1); t[threadIdx.x] = 1; __syncthreads(); if (threadIdx.x == 0) x[blockIdx.x] = s;
+1, 32 \n  992 bank conflicts at ;; columns<32>(x, 32);
+1, 32 \n  480 bank conflicts at ;; columns<32>(x, 16);
+1, 32 \n  96 bank conflicts at ;; columns<36>(x, 32);
+1, 32 nothing found(?!.*bank conflicts) ;; columns<33>(x, 32);
+1, 32 element 32 of an array of type 'int ?\[32\]' does not exist at ;; __shared__ int s[32]; s[threadIdx.x] = 1; __syncthreads(); *x = s[*x + 32];
+1, 32 element -1 of an array ;; __shared__ int s[32]; s[threadIdx.x] = 1; __syncthreads(); *x = s[*x - 1];
+1, 1 element 4 of an array of type 'int ?\[4\]' ;; int s[4] = {1, 2, 3, 4}; *x = s[*x + 4];
+1, 1 division\] ;; *x = 7 / *x;
+1, 1 division\] ;; *x = 7u % unsigned(*x);
+1, 1 0x40 ;; *x = *reinterpret_cast<int*>(64 + *x);
+1, 32 nothing found ;; x[threadIdx.x] = table[threadIdx.x % 4];
+1, 1 foreign_memory\] .*: writes the host's variable host, ;; host[*x + 5000] = 1;
+1, 4 foreign_memory\] .*thread \(1,0,0\): writes a local variable of thread \(2,0,0\), ;; __shared__ int* s; int mine[4] = {1, 2, 3, 4}; if (threadIdx.x == 2) s = mine; __syncthreads(); if (threadIdx.x == 1) s[2] = 0; __syncthreads(); x[threadIdx.x] = mine[2];
+1, 1 foreign_memory\] .*: writes the simulator's own memory ;; threadIdx.x = 7;
+1, 64 absent_lane\] .*threads 32..39, 41..63 wait in __shfl_xor_sync .*, thread 40 waits in __syncthreads ;; const int i = threadIdx.x; if (i == 40) { __syncthreads(); return; } if (i >= 32) x[i] = __shfl_xor_sync(~0u, i, 1);
+1, 64 nothing found\n(?!  remark) ;; const int i = threadIdx.x; if (i >= 32) x[i] = __shfl_xor_sync(~0u, i, 1); __syncthreads();
+1, 32 absent_lane\] .* a mask that names only lanes 0..30 ;; x[threadIdx.x] = __any_sync(0x7fffffff, 1);
+1, 32 absent_lane\] .*threads 0, 2, 4.* wait in __any_sync .*, threads 1, 3, 5.* wait in __all_sync ;; x[threadIdx.x] = threadIdx.x % 2 == 0 ? __any_sync(~0u, 1) : __all_sync(~0u, 1);
+1, 32 bad_argument\] .*: a width of 12 ;; x[threadIdx.x] = __shfl_sync(~0u, 1, 0, 12);
+1, 1 stack_overflow\] ;; *x = deep(1000);
+1, 1 nothing found ;; *x = deep(20);
+1, 1 stack_overflow\] ;; volatile float frame[1 << 20]; for (int i = *x; i < 1024; ++i) frame[i * 1024] = i; *x = frame[1024];
+"""
+PROGRAM = r"""#include <cassert>
+#include <cuda/barrier>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+constexpr int table[4] = {1, 2, 3, 4};
+__device__ int variable[4];
+int host[9999];  // between those of the device
+__device__ int arrived;
+__device__ int next(int i) { return i + 1; }
+__device__ int (*pointer)(int) = next;
+/// The index is known only at run time.
+__device__ __noinline__ int deep(int levels) {
+  volatile char frame[2000];
+  frame[levels] = 1;
+  return levels > 0 ? deep(levels - 1) + frame[levels] : 0;
+}
+/// Fences: before the atomic (1), and behind it (2); those of a block alone (4).
+__device__ bool arrives(int* x, int fences) {
+  __shared__ bool last;
+  if (threadIdx.x == 0) {
+    x[blockIdx.x] = 1;
+    if (fences & 1) fences < 4 ? __threadfence() : __threadfence_block();
+    last = atomicAdd(&arrived, 1) == gridDim.x - 1;
+    if (fences & 2) fences < 4 ? __threadfence() : __threadfence_block();
+    if (last) atomicExch(&arrived, 0);
+  }
+  __syncthreads();
+  return last;
+}
+/// The first lanes write rows and read columns of a tile.
+template <int Width>
+__device__ void columns(int* x, int lanes) {
+  __shared__ int tile[32][Width];
+  if (threadIdx.x >= lanes) return;
+  for (int row = 0; row < 32; ++row) tile[row][threadIdx.x] = 1;
+  __syncwarp((1ull << lanes) - 1);
+  for (int col = 0; col < 32; ++col) x[threadIdx.x] += tile[threadIdx.x][col];
+}
 """
 
 
@@ -181,6 +286,19 @@ class Programs(unittest.TestCase):
         code, out, err = common_run(self.file("__global__ void k(int*) {}" + START % '\nputs("before");\nx = 0; *x = 1;'))
         self.assertEqual((code, out, "x.cu:4: the host's code crashes" in err), (3, "before\n", True), err)
         self.assertRegex(common_run(self.folder / "y.cu")[2], r"y.cu is no file; did you mean \S+x.cu\?")
+
+    def test_kernels_of_one_program(self):
+        rows = re.findall("^(\\d, [\\d, ]+) (.+) ;; (.+)", KERNELS, re.M)
+        kernels = "\n".join(f"__global__ void k{n}(int* x, int* y) {{ {body} }}" for n, (*_, body) in enumerate(rows))
+        calls = "\n".join(f"cudaMemset(x, 0, 4096); k{n}<<<{shape}>>>(x, y);" for n, (shape, *_) in enumerate(rows))
+        file = self.file(
+            f"{PROGRAM}{kernels}\nint main() {{ int *x, *y; cudaMalloc(&x, 4096); cudaMalloc(&y, 256); cudaMemset(y + 32, 0, 4);\n{calls} }}"
+        )
+        for order in ("forward", "reverse"):
+            report = common_run("--counts", "--order", order, file)[2]
+            for n, (_, said, body) in enumerate(rows):
+                with self.subTest(body, order=order):
+                    self.assertRegex(re.search(rf"(?ms)^kernel k{n}: .*?(?=^kernel |\Z)", report)[0], f"(?s){said}")
 
     def test_much_dynamic_shared_memory_has_to_be_allowed(self):
         allow, most = "cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, {});", 227 * 1024

@@ -1,14 +1,28 @@
-// What the kernels of zoo_async_*.cuh share. In each, `wrong` is the mistake; the line that it spoils ends with `// BUG` and the case's name.
+// Hazards of asynchronous copies and products: what the kernels of zoo_async_*.cuh share, each with a twin that is correct. In each, `wrong` is the mistake; the line that it spoils ends with `// BUG` and the case's name.
 #pragma once
 
 #include "common/machine/cuda.cuh"
 #include "common/machine/float16.cuh"
-#include "common/machine/test/zoo_async.hpp"
 #include "common/machine/wgmma.cuh"
 
-#include <string>
+#include <vector>
 
 namespace flash {
+
+/// Global memory of a case: a tensor of 128 rows of 64 fp16 numbers, and what the kernel leaves.
+struct AsyncMemory {
+  alignas(16) unsigned in[4096];
+  alignas(16) unsigned out[2048];
+};
+
+struct AsyncCase {
+  const char* name;
+  const char* says;  ///< part of the simulator's message; null: there is only the correct kernel, which looks like a mistake
+  void (*wrong)(void*);   ///< launches the kernel on an AsyncMemory of the device
+  void (*right)(void*);   ///< launches its twin
+  const char* file = "";  ///< that has the line `// BUG name`
+};
+
 namespace {
 
 using Memory = AsyncMemory;

@@ -129,18 +129,6 @@ __global__ void mbarrier_not_published(Memory* m, const __grid_constant__ Tensor
 
 // ---- waits that never end --------------------------------------------------------------------------------------------------------------
 
-/// Each warp waits for the other before it arrives.
-template <bool wrong>
-__global__ void circular_wait(Memory* m, const __grid_constant__ TensorMap) {
-  const Shared shared;
-  start(shared, 32, 32);
-  const int other = 1 - warp();
-  if (!wrong && warp() == 0) mbarrier_arrive(shared.barrier(other));
-  mbarrier_wait(shared.barrier(warp()), 0);  // BUG circular_wait
-  if (wrong || warp() == 1) mbarrier_arrive(shared.barrier(other));
-  m->out[me()] = 0;
-}
-
 /// The warp that should arrive has left.
 template <bool wrong>
 __global__ void arrival_missing(Memory* m, const __grid_constant__ TensorMap) {
@@ -235,7 +223,6 @@ std::vector<AsyncCase> ring_cases() {
       ANNOUNCED("arrival_before_store", by_mbarrier),
       ANNOUNCED("announced_early", by_name),
       ASYNC_TWINS(mbarrier_not_published, 64, "first __syncthreads()"),
-      ASYNC_TWINS(circular_wait, 64, "deadlock"),
       ASYNC_TWINS(arrival_missing, 64, "deadlock"),
       ASYNC_TWINS(arrival_too_many, 64, "deadlock"),
       ASYNC_TWINS(named_barrier_count, 96, "but 96 threads are awaited"),

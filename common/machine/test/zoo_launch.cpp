@@ -1,4 +1,4 @@
-// Launches that no GPU takes, stacks that overflow, what kernels print.
+// Launches that no GPU takes, what kernels print.
 #include "common/machine/test/zoo.hpp"
 
 #include <cstdio>
@@ -39,24 +39,6 @@ __global__ void template_tile(int* out) {
   words[threadIdx.x] = 1;
   out[threadIdx.x] = words[threadIdx.x];
 }
-// Indices known only at run time keep the compiler from making these arrays smaller, and volatile from making the recursion a loop.
-__attribute__((noinline)) int deep(volatile int* levels) {
-  volatile char frame[2000];
-  const int index = *levels % 2000;
-  frame[index] = 1;
-  *levels = *levels - 1;
-  return *levels > 0 ? deep(levels) + frame[index] : frame[index];
-}
-__global__ void recursion(int levels, int* out) {
-  volatile int left = levels;
-  out[threadIdx.x] = deep(&left);
-}
-__global__ void large_frame(int index, int* out) {
-  volatile char array[270 * 1024];
-  array[index] = 1;
-  out[threadIdx.x] = array[index];
-}
-
 }  // namespace
 
 TEST_CASE("zoo: launches that the target cannot hold") {
@@ -104,17 +86,6 @@ TEST_CASE("zoo: what a kernel prints, with the thread that does") {
   CHECK(text ==
         "block (0,0,0), thread (2,0,0): 2: 1.5\nblock (0,0,0), thread (2,0,0): and\n"
         "block (0,0,0), thread (3,0,0): 3: 1.5\nblock (0,0,0), thread (3,0,0): and\n");
-}
-
-TEST_CASE("zoo: stack overflow") {
-  std::vector<int> out(40);
-  const std::vector<std::string> expected = {"stack_overflow: kernel zoo, block (0,0,0), thread (0,0,0)"};
-  for (const auto kernel : {recursion, large_frame}) {
-    const std::string text = report(40, 0, kernel, 1000, out.data());
-    CAPTURE(text);
-    CHECK(has(text, expected));
-  }
-  CHECK(report(40, 0, recursion, 20, out.data()) == "");
 }
 
 }  // namespace flash

@@ -1,4 +1,4 @@
-// Misuse of mbarriers, loads, named barriers and registers, beyond the hazards of zoo_async.hpp.
+// Misuse of mbarriers, loads, named barriers and registers, beyond the hazards of zoo_async.cuh.
 #include "common/machine/hopper.cuh"
 #include "common/machine/test/zoo.hpp"
 

@@ -1,7 +1,5 @@
-// Kernels that reach for memory that is not theirs: another thread's local variables, the simulator's, the host's.
+// Kernels that reach for memory of the host, by plain pointers and by others.
 #include "common/machine/device.hpp"
-#include "common/machine/engine/worker.hpp"
-#include "common/machine/hopper.cuh"
 #include "common/machine/ptx.cuh"
 #include "common/machine/test/zoo.hpp"
 
@@ -13,36 +11,12 @@ namespace {
 
 __device__ inline int me() { return static_cast<int>(threadIdx.x); }
 
-// ---- other threads, the simulator, the host ------------------------------------------------------------------------------------------
-
-__global__ void other_stack(Tensor<float> P, int owner, const float*) {
-  __shared__ float* shared;
-  float mine[4] = {1.0f, 2.0f, 3.0f, 4.0f};
-  if (me() == owner) shared = mine;
-  __syncthreads();
-  if (me() == 1) shared[2] = 0.0f;  // BUG other stack
-  __syncthreads();
-  P.head(0, 0)(0, me()) = mine[2];
-}
-__global__ void new_index() {
-  threadIdx.x = 7;  // BUG new index
-}
-__global__ void counts(Tensor<float> P) {
-  const auto worker = reinterpret_cast<const volatile int*>(machine::Worker::running());
-  P.head(0, 0)(0, 0) = static_cast<float>(*worker);  // BUG counts
-}
-
-float expected_output[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+[[gnu::used]] float expected_output[4] = {1.0f, 2.0f, 3.0f, 4.0f};  // not to be folded like a constant
 constexpr float table[4] = {1.0f, 2.0f, 3.0f, 4.0f};
 
 __global__ void host_variable(Tensor<float> P) {
   P.head(0, 0)(0, me()) = expected_output[me()];  // BUG host variable
 }
-__global__ void host_variable_write() {
-  expected_output[me()] = 0.0f;  // BUG host variable write
-}
-__global__ void host_variable_right(Tensor<float> P) { P.head(0, 0)(0, me()) = table[me()]; }
-
 struct Hidden {
   const float* values;
 };
@@ -85,28 +59,9 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("zoo: memory of other threads and of the simulator") {
-  Fixture f;
-  const std::vector<float> values(4, 1.0f);
-  for (const float* pointer : {static_cast<const float*>(nullptr), values.data()}) {
-    for (const int owner : {0, 2}) {
-      CHECK_REPORT(report(4, 0, other_stack, f.P, owner, pointer),
-                   "thread (1,0,0): writes a local variable of thread (" + std::to_string(owner) +
-                       ",0,0), which no other thread can reach on a GPU at ",
-                   BUG("other stack"));
-    }
-    CHECK(report(4, 0, other_stack, f.P, 1, pointer) == "");
-  }
-  CHECK_REPORT(report(1, 0, new_index), "foreign_memory: ", BUG("new index"));
-  CHECK_REPORT(report(1, 0, counts, f.P), "foreign_memory: ", BUG("counts"));
-}
-
 TEST_CASE("zoo: memory of the host") {
   Fixture f;
   CHECK_REPORT(report(4, 0, host_variable, f.P), "foreign_memory: ", "expected_output", BUG("host variable"));
-  CHECK_REPORT(report(4, 0, host_variable_write), "foreign_memory: ", BUG("host variable write"));
-  CHECK(expected_output[0] == 1.0f);
-  CHECK(report(4, 0, host_variable_right, f.P) == "");
   const std::vector<float> values(4, 1.0f);
   CHECK_REPORT(report(4, 0, host_heap, Hidden{values.data()}, f.P), "foreign_memory: ", BUG("host heap"));
   CHECK(report(4, 0, host_heap, Hidden{table}, f.P) == "");

@@ -1,4 +1,4 @@
-// Misuse of a warpgroup's products, beyond the hazards of zoo_async.hpp.
+// Misuse of a warpgroup's products, beyond the hazards of zoo_async.cuh.
 #include "common/machine/float16.cuh"
 #include "common/machine/test/zoo.hpp"
 #include "common/machine/wgmma.cuh"
