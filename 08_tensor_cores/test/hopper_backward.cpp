@@ -254,7 +254,7 @@ TEST_CASE("grid: blocks divide the query heads of a group, and each run sums the
   }
 }
 
-TEST_CASE("chapter: groups are divided only where whole ones leave SMs idle") {
+TEST_CASE("chapter: groups are divided only where whole ones leave SMs idle or overflow L2") {
   const auto subgroups = [](int H, int Hkv, int N, bool masked, int d = 128, int B = 1) {
     FullProblem p = grid::problem_of({.B = B, .H = H, .Hkv = Hkv, .Nq = N, .Nk = N, .d = d});
     p.causal = masked;
@@ -266,10 +266,10 @@ TEST_CASE("chapter: groups are divided only where whole ones leave SMs idle") {
   CHECK(choices(grid::variant_named("divided"), few_blocks, Pass::backward).front().tiles == Tiles{64, 128});
   CHECK(subgroups(64, 8, 2048, true) == 2);
   CHECK(subgroups(64, 8, 2048, false) == 1);  // 128 blocks already
-  CHECK(subgroups(64, 8, 4096, true) == 1);
-  CHECK(subgroups(32, 1, 4096, true) == 16);  // L2 holds two heads of each block, not four
-  CHECK(subgroups(64, 64, 256, true) == 1);   // a group of one head cannot be divided
-  CHECK(subgroups(2, 1, 64, true) == 1);      // summing would take longer than it saves
+  CHECK(subgroups(64, 8, 4096, true) == 2);   // 256 blocks, but L2 holds half of their heads
+  CHECK(subgroups(32, 1, 4096, true) == 8);
+  CHECK(subgroups(64, 64, 256, true) == 1);  // a group of one head cannot be divided
+  CHECK(subgroups(2, 1, 64, true) == 1);     // summing would take longer than it saves
   CHECK(subgroups(32, 8, 2048, true, 128, 4) == 1);
   CHECK(subgroups(1 << 20, 1, 1, false) > 1);  // at most one per SM, found at once
   CHECK(subgroups(1 << 20, 1, 1, false) <= 132);

@@ -16,7 +16,7 @@ inline Problem divided(Problem p, int subgroups) {
 }
 
 /// The number of subgroups per group that is estimated to take the least time: 1, unless the blocks
-/// of whole groups leave SMs idle. Always estimated for an H200: the workspace, and with it the
+/// of whole groups leave SMs idle, or read more than L2 holds. Always estimated for an H200: the workspace, and with it the
 /// number, depends on the problem alone.
 template <const auto& shapes>
 int best_subgroups(const Problem& p) {
@@ -26,10 +26,9 @@ int best_subgroups(const Problem& p) {
     return 1;  // two tiles per SM suffice
   const int at_once = std::max(1, h200.multiprocessors * ROW_BLOCK / p.Nk);  // groups
   const auto time_of = [&](const Problem& q) {
-    // Under a mask the blocks of a group drift apart. If L2 does not hold all its heads, they read
-    // them from HBM and take a fifth longer.
-    const std::int64_t bytes =
-        std::int64_t{q.Nq} * q.group_size() * width_of_sum(q) * (2 + 2 + 4);  // Q, dO, dQ_accum
+    // Under a mask the blocks of a group drift apart. If L2 does not hold Q and dO of all its heads,
+    // they read them from HBM and take a fifth longer.
+    const std::int64_t bytes = std::int64_t{q.Nq} * q.group_size() * width_of_sum(q) * (2 + 2);
     const double slower = q.causal && heads_in_L2(at_once, bytes) < at_once ? 1.2 : 1;
     return slower * least_time(shapes, q, Pass::backward, h200);
   };
