@@ -70,9 +70,9 @@ void* allocate_memory(std::size_t bytes, const MemoryOrigin& origin) {
   std::byte* const begin = all + hole;
   if (all == nullptr || mprotect(begin, size, PROT_READ | PROT_WRITE) != 0)
     throw DeviceError("there is no main memory for a buffer of " + bytes_text(static_cast<double>(bytes)));
-  std::memset(begin, 0xFF, bytes);
+  std::fill_n(reinterpret_cast<std::uint32_t*>(begin), size / 4, apart ? 0xFFFFFFFFu : machine::unwritten_managed);
   register_memory(begin, bytes, origin);
-  machine::set_poisoned(begin, origin.kind == MemoryKind::device);
+  machine::set_poisoned(begin, true);
   return begin;
 }
 
@@ -107,7 +107,7 @@ void filled_by_host(const void* begin, std::size_t bytes) {
 
 std::string unwritten_words(const void* begin, std::size_t bytes) {
   const machine::Allocation whole = live(begin);
-  if (!whole.poisoned || !findings().complete) return "";
+  if (!whole.poisoned || whole.origin->kind != MemoryKind::device || !findings().complete) return "";
   const auto at = reinterpret_cast<std::uintptr_t>(begin);
   std::size_t count = 0, first = 0;  // in words; one of which a part has been written has padding
   const auto& pages = machine::global_writes().pages;

@@ -33,7 +33,7 @@ struct MemoryOrigin {
   Site site{};       ///< of the call
 };
 
-/// Pages of their own amid pages that nobody can access. They hold NaN, which device memory counts as unwritten. Throws DeviceError if memory is full.
+/// Pages of their own amid pages that nobody can access. They hold NaN, which counts as unwritten. Throws DeviceError if memory is full.
 void* allocate_memory(std::size_t bytes, const MemoryOrigin&);
 /// False if no allocation that lives begins there. The addresses are not given out again: who uses them later is told.
 bool free_memory(void* begin, Site);

@@ -65,6 +65,7 @@ bool issue_async_copy(const AsyncCopy& copy, Site site) {
     machine::announce(copy.from, static_cast<std::size_t>(copy.from_bytes), machine::AccessKind::read);
     return false;
   }
+  machine::watch_view(site, copy.from, static_cast<std::size_t>(copy.from_bytes), false);
   machine::watch_view(site, copy.to, alignment, true);
   machine::Thread& self = worker.current();
   for (const machine::PendingCopy& pending : self.copies) {
@@ -85,7 +86,7 @@ void forget_writes(const void* address, std::size_t bytes) {
     machine::instruments.watch->forget_writes(reinterpret_cast<std::uintptr_t>(address), bytes);
 }
 
-bool take_any_copy(AsyncCopy& copy) {
+bool take_any_copy(AsyncCopy& copy, bool committed) {
   const machine::sanitizer::Unwatched unwatched;
   auto& copies = machine::running_worker("cp.async.wait_all").current().copies;
   if (copies.empty()) return false;
@@ -93,17 +94,27 @@ bool take_any_copy(AsyncCopy& copy) {
   const auto* const target = static_cast<const Word32*>(copy.to);
   if (!std::all_of(target, target + copy.bytes / 4, [](const Word32& word) { return word.bits == 0xFFFFFFFFu; }))
     fail(RuleId::in_flight, copies.front().site, "the target of this cp.async was stored to before it landed");
-  machine::watch_view(copies.front().site, copy.to, static_cast<std::size_t>(copy.bytes), true);
+  if (!committed)  // else it lies before the commit, as does its issue, which has told of it
+    machine::watch_view(copies.front().site, copy.to, static_cast<std::size_t>(copy.bytes), true);
+  else if (machine::instruments.watch != nullptr)
+    machine::instruments.watch->assume_written(reinterpret_cast<std::uintptr_t>(copy.to), static_cast<std::size_t>(copy.bytes));
+  machine::announce(copy.from, static_cast<std::size_t>(copy.from_bytes), machine::AccessKind::read, copies.front().site);
   copies.erase(copies.begin());
-  machine::announce(copy.from, static_cast<std::size_t>(copy.from_bytes), machine::AccessKind::read);
   return true;
 }
 
-bool take_landing_copy(int newest, AsyncCopy& copy) {
+bool take_landing_copy(int newest, AsyncCopy& copy, bool committed) {
   const machine::sanitizer::Unwatched unwatched;
   const machine::Thread& self = machine::running_worker("cp.async.wait_group").current();
   if (self.copies.empty() || self.copies.front().group >= self.groups - newest) return false;
-  return take_any_copy(copy);
+  return take_any_copy(copy, committed);
+}
+
+void land_for_block(int newest) {
+  const machine::sanitizer::Unwatched unwatched;
+  AsyncCopy copy;
+  while (take_landing_copy(newest, copy, true)) land(copy);
+  if (machine::instruments.watch != nullptr) machine::instruments.watch->meet_unordered();
 }
 
 void close_copy_group() { ++machine::running_worker("cp.async.commit_group").current().groups; }

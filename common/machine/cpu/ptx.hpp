@@ -173,9 +173,11 @@ struct AsyncCopy {
 /// Checks a copy and notes it as issued; false if the target GPU has no cp.async (sm_75), where it has to land at once.
 bool issue_async_copy(const AsyncCopy&, Site);
 /// Hands out the oldest copy that has to land for all but the `newest` youngest groups to be complete; false if there is none.
-bool take_landing_copy(int newest, AsyncCopy&);
+bool take_landing_copy(int newest, AsyncCopy&, bool committed = false);
 /// The same for every copy, in a group or not.
-bool take_any_copy(AsyncCopy&);
+bool take_any_copy(AsyncCopy&, bool committed = false);
+/// For a pipeline of the block: copies lie before the commit. A barrier has to follow, and orders no more than threads have released.
+void land_for_block(int newest);
 void close_copy_group();
 [[noreturn]] void fail_copy_leaves_row(int from_bytes, std::size_t left_bytes, Site);
 

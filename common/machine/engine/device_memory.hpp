@@ -18,6 +18,9 @@ struct MemoryRange {
   std::uintptr_t begin = 0, end = 0;
 };
 
+/// What each word of managed memory holds at first, since the host's stores go unnoticed: a signaling NaN, as in docs/lab/judge.hpp.
+constexpr std::uint32_t unwritten_managed = 0x7FA00000u;
+
 struct Allocation : MemoryRange {
   bool poisoned = false;                                       ///< holds no values until a kernel writes some
   std::shared_ptr<const simt::MemoryOrigin> origin = nullptr;  ///< if the program's own call made it: plain pointers reach it

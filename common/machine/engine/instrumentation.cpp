@@ -138,9 +138,12 @@ void hold_against_hopper(Hopper& hopper, const void* address, std::size_t bytes,
     }
   }
   if (instruments.unwatched > 0) return;
-  if (may && instruments.machine.holds(reinterpret_cast<std::uintptr_t>(address))) return;  // threadIdx and its kin
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (may && instruments.machine.holds(at)) return;  // threadIdx and its kin
   const CallPlace call = call_place(from, frame);
-  const CodePlace place{.address = call.address, .callers = call.callers};
+  CodePlace place{.address = call.address, .callers = call.callers};
+  if (const Announced& copy = instruments.announced; may && copy.site.line != 0 && copy.bytes.holds(at))
+    place = {.file = copy.site.file, .line = copy.site.line};
   const sanitizer::Unwatched unwatched;
   if (!may) {
     Worker* const worker = Worker::running();

@@ -28,6 +28,7 @@ struct Announced {
   Region bytes;
   std::size_t left = 0;  ///< of them, not yet accessed
   AccessKind kind = AccessKind::read;
+  simt::Site site{};  ///< whose access it is, if not that of the line that makes it
 };
 
 /// Of one operating-system thread. Small, since every access of a kernel comes by here.
@@ -56,7 +57,7 @@ void keep_host_out(Region device);
 void reset_instruments();
 
 /// The kernel's next access is this one.
-void announce(const void* address, std::size_t bytes, AccessKind);
+void announce(const void* address, std::size_t bytes, AccessKind, simt::Site = {});
 /// Ends the block if the kernel may not access these bytes. For copies, which the simulator makes.
 void require_reach(simt::Site, const void* address, std::size_t bytes, AccessKind);
 /// Where the code of a kernel that is running returns to, and where the functions around it do, from inside out.

@@ -27,6 +27,13 @@ bool conflict(AccessKind a, AccessKind b, bool one_block) {
 /// with other atomics.
 bool stands_for(AccessKind now, AccessKind before) { return now == AccessKind::write || now == before; }
 
+/// Has the host stored to this word of managed memory? One of the upper 4 bytes of 8 may be padding behind the lower ones.
+bool filled(const Allocation& allocation, std::uintptr_t word) {
+  if (allocation.origin == nullptr || allocation.origin->kind != simt::MemoryKind::managed) return false;
+  const auto* const at = reinterpret_cast<const std::uint32_t*>(word * word_bytes);
+  return at[0] != unwritten_managed || (word % 2 == 1 && at[-1] != unwritten_managed);
+}
+
 }  // namespace
 
 RaceDetector::RaceDetector(const simt::KernelCall& kernel, const simt::Options& options, std::vector<Allocation> device)
@@ -115,7 +122,7 @@ std::unique_ptr<RaceDetector::Word[]> RaceDetector::new_page(std::uintptr_t numb
     const auto holds = [&](const Allocation& allocation) { return contains(allocation, word * word_bytes); };
     const auto allocation = std::ranges::find_if(device_, holds);
     const std::uint8_t written = global_writes().of_word(word);
-    page[i].written = allocation != device_.end() && allocation->poisoned ? written : 0xF;
+    page[i].written = allocation != device_.end() && allocation->poisoned && !filled(*allocation, word) ? written : 0xF;
     page[i].valued = page[i].written != 0;
     page[i].awaited = !early_ || written == 0 || global_writes().pages[number].launch != global_writes().launches;
   }
@@ -366,6 +373,7 @@ std::uint32_t RaceDetector::known(std::size_t thread, std::size_t of) const {
 // Of a thread's time nobody knows more than itself.
 void RaceDetector::barrier() {
   arrays_.flush([this](const auto& key, const auto& access) { count_conflicts(key, access); });
+  if (std::exchange(unordered_, false)) return;
   barrier_ = own_;
   for (const auto& [thread, acquired] : acquired_) {
     join(earlier_, acquired.earlier);

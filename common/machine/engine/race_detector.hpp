@@ -108,6 +108,7 @@ struct WatchedBlock {
   std::vector<std::pair<int, std::uint32_t>> waits_;     ///< for the previous kernel: thread, time
   AccessLog arrays_;                                     ///< accesses to shared memory that no view has announced
   MemoryRange announced_{};                              ///< by the last view
+  bool unordered_ = false;                               ///< the next barrier
 };
 
 class RaceDetector : WatchedBlock {
@@ -135,6 +136,7 @@ class RaceDetector : WatchedBlock {
   void grid_barrier();
   // What orders the threads of the block: a barrier of all, a __syncwarp of some, a token that one releases and another acquires.
   void barrier();
+  void meet_unordered() { unordered_ = true; }  ///< at the next barrier
   void meet(const std::vector<int>& threads);
   /// Has the thread accessed shared memory or written to any since the last barrier?
   bool was_busy(int thread) const {

@@ -53,8 +53,8 @@ std::string far_from_parameters(std::uintptr_t at, const KernelCall& kernel) {
   return text;
 }
 
-void announce(const void* address, std::size_t bytes, AccessKind kind) {
-  instruments.announced = {{reinterpret_cast<std::uintptr_t>(address), bytes}, bytes, kind};
+void announce(const void* address, std::size_t bytes, AccessKind kind, simt::Site site) {
+  instruments.announced = {{reinterpret_cast<std::uintptr_t>(address), bytes}, bytes, kind, site};
 }
 
 void Reach::start(const KernelCall& kernel, const StackPool& stacks, bool host_pointers) {

@@ -94,12 +94,16 @@ SourceLine line_of_calls(const std::vector<std::uintptr_t>& calls) {
   for (const Frame& frame : all) {
     if (!is_simulator(frame) && !is_of_library(frame)) frames.push_back(frame);
   }
+  const bool plain = !simt::options().host_pointers;
+  // The launch of a plain file's kernel is a lambda of any parameters (run/rewrite.py).
+  const auto launches = [](const Frame& f) { return is_lambda(f) && f.function.find("DpT_") != std::string::npos; };
+  while (plain && frames.size() > 1 && launches(frames.back())) frames.pop_back();
   if (!frames.empty()) {
     const Frame &inner = frames.front(), &outer = frames.back();
     // A lambda belongs to the function around it. Until that one is found, what called the lambda is no caller.
     const bool whole = std::ranges::any_of(frames, [&](const Frame& f) { return !is_lambda(f) && f.file() == inner.file(); });
-    return {without_source_dir(inner.line),
-            whole && outer.file() != inner.file() ? without_source_dir(outer.line) : std::string()};
+    const bool other = plain ? outer.function != inner.function : outer.file() != inner.file();
+    return {without_source_dir(inner.line), whole && other ? without_source_dir(outer.line) : std::string()};
   }
   // A kernel of common/parts: its line says more than the simulator's.
   const auto kernel =

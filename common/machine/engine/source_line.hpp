@@ -8,7 +8,7 @@
 
 namespace flash::machine {
 
-/// A line of a kernel, and the kernel's line that led there if that is in another file, as where a helper was called.
+/// A line of a kernel, and the kernel's line that led there if that is in another file, or of a plain file in another function.
 struct SourceLine {
   std::string line, caller;  ///< "04_fa1_forward/4_tiled.cuh:37"; caller: "" if there is none, or it is not known
 };

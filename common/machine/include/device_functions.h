@@ -37,6 +37,8 @@ constexpr unsigned long min(unsigned long a, unsigned long b) { return b < a ? b
 constexpr unsigned long max(unsigned long a, unsigned long b) { return a < b ? b : a; }
 constexpr unsigned long long min(unsigned long long a, unsigned long long b) { return b < a ? b : a; }
 constexpr unsigned long long max(unsigned long long a, unsigned long long b) { return a < b ? b : a; }
+constexpr unsigned umin(unsigned a, unsigned b) { return min(a, b); }
+constexpr unsigned umax(unsigned a, unsigned b) { return max(a, b); }
 FLASH_MIN_MAX(min)
 FLASH_MIN_MAX(max)
 

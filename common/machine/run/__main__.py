@@ -234,7 +234,9 @@ def in_a_line(file, line, text, rest, inside, names):
     if removed := re.search(r"'(__(?:shfl(?:_up|_down|_xor)?|any|all|ballot))'", text):
         return f"{file}:{line}: {removed[1]} was removed from CUDA for GPUs since Volta: {removed[1]}_sync(mask, ...), where the mask has a bit per thread: 0xff for 8, 0xffffffff for 32"
     cuda = r"'(?:\w+::)*((?:cu[a-z]*[A-Z]|__|cg|nv|wmma|curand|thrust|tex|this_|cluster)\w*)\W"
-    unknown = re.search(rf"undeclared identifier {cuda}|{cuda}.*(?:not declared|undeclared|no member|not a member|has not been)", text)
+    unknown = re.search(
+        rf"(?:identifier|type name) {cuda}|{cuda}.*(?:not declared|undeclared|no member|not a member|has not been|does not name)", text
+    )
     meant = re.search(r"did you mean ['\u2018](\w+)", text)  # misspelled, or something that is not there
     if (match := unknown) and not (meant and difflib.SequenceMatcher(None, match[1] or match[2], meant[1]).ratio() > 0.8):
         return f"{file}:{line}: {match[1] or match[2]} is not simulated; {PAGE} lists what is{rest}"

@@ -25,13 +25,13 @@ OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")": "(", "]": "[", "}": "{"}
 ALIGNMENTS = ("__align__", "alignas", "__attribute__", "__builtin_align__")
 # Headers of CUDA's whose content is there anyway.
 NEEDLESS = re.compile(
-    r"^([ \t]*#[ \t]*include[ \t]*[<\"](?:device_launch_parameters|driver_types|vector_functions|math_functions|sm_\d+_\w+|device_atomic_functions|cuda_profiler_api"
+    r"^([ \t]*#[ \t]*include[ \t]*[<\"](?:device_launch_parameters|driver_types|vector_functions|math_functions|sm_\d+_\w+|device_atomic_functions|cuda_profiler_api|cuda_fp[468]"
     r"|cuda_device_runtime_api|(?:crt/)?host_defines|builtin_types|library_types|surface_types|texture_types|cuda_surface_types|curand_mtgp32)\.h[>\"])",
     re.M,
 )
 # Those that are missing here, though the compiler may find a CUDA Toolkit's.
 FOREIGN = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"]((?:cuda_(?:fp[468]|awbarrier|\w+_interop)|cu(?:rand|fft|sparse|solver)\w*|(?:surface|texture)_\w+|cooperative_groups/\w+)\.h"
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"]((?:cuda_(?:awbarrier|\w+_interop)|cu(?:rand|fft|sparse|solver)\w*|(?:surface|texture)_\w+|cooperative_groups/\w+)\.h"
     r"|(?:cub|thrust)/[\w./]+|(?:cuda|nv)/[\w/]+)[>\"]",
     re.M,
 )
@@ -67,6 +67,9 @@ def tokens_of(text):
         elif directive == "#":
             directive = word
         fresh = False
+        if word == "<" and len(found) > 1 and found[-1].text == "<<" and found[-2].text != "operator":  # formatted as '<< <'
+            found[-1].text, found[-1].end = "<<<", match.end()
+            continue
         found.append(Token(kind, word, match.start(), directive))
     return found
 
@@ -217,7 +220,7 @@ def launches(file):
                 depth == 0
                 and text == ">"
                 and [t.text for t in code[end : end + 4]] == [">", ">", ">", "("]
-                and code[end + 2].begin == code[end].begin + 2
+                and code[end + 1].begin == code[end].begin + 1
             ):
                 break
             end += 1

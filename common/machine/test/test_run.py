@@ -37,6 +37,7 @@ class Rewriter(unittest.TestCase):
             ("if (y) table[i]<<<1, 2, 3, s>>>(x);", "table[i]"),
             ("(*k)<<<1, 2>>>(x);", "(*k)"),
             ("return ::k<sizeof(int) == 4><<<1, 2>>>(x);", "::k<sizeof(int) == 4>"),
+            ("k << <1, 2 >> >(x); a = operator<< <int>(b);", "k"),
             ("#define RUN(kernel, n) \\\n  kernel<<<n, 2>>>(x)\nint z;", "kernel"),
         ]:
             after, quoted = rewrite.rewrite("x.cu", before), "#kernel" if name == "kernel" else f'"{name}"'
@@ -123,6 +124,14 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 2 --counts x.cu:2: a kernel is started by ;; __global__ void k(int*) {}\nvoid f(int* x) { k<1, 8>(x); }
 1 --strict divergent .* called from \S*x.cu:4\n( +\d \| .*\n){4} ;; __device__ void f() { __syncthreads(); }\n__device__ void g() {\n__syncthreads(); }\n__global__ void k(int*) { if (threadIdx.x) f(); else g(); }
 1 --counts \[race\] \S*x.cu:7 writes and \S*x.cu:10 reads the same shared ;; #include <cuda/pipeline>\n#include <cooperative_groups.h>\n__global__ void k(int* x) { __shared__ int s[32]; auto block = cooperative_groups::this_thread_block(); int sum = 0;\n__shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 1> state; auto pipe = cuda::make_pipeline(block, &state);\nfor (int i = 0; i < 2; ++i) {\npipe.producer_acquire();\ncuda::memcpy_async(block, s, x, 128, pipe); pipe.producer_commit();\npipe.consumer_wait();\npipe.consumer_release();\nsum += s[31 - threadIdx.x]; }\n__syncthreads(); x[threadIdx.x] = sum; }
+0 --counts \Akernel k.*nothing ;; #include <cuda/pipeline>\n__global__ void k(int* x) { __shared__ int s[32]; auto pipe = cuda::make_pipeline(); int sum = 0;\nfor (int i = 0; i < 3; ++i) { pipe.producer_acquire(); cuda::memcpy_async(s + threadIdx.x, x + threadIdx.x, 4, pipe); pipe.producer_commit(); pipe.consumer_wait(); __syncthreads(); sum += s[31 - threadIdx.x]; __syncthreads(); if (i == 0) pipe.consumer_release(); }\nx[threadIdx.x] = sum; }
+1 --counts \[not_awaited\] .*x.cu:4\n ;; #include <cuda/pipeline>\n__global__ void k(int* x) { __shared__ int s[3][32]; auto pipe = cuda::make_pipeline(); int t = threadIdx.x;\nfor (int i = 0; i < 3; ++i) { if (i == 2) { pipe.consumer_wait(); pipe.consumer_release(); pipe.consumer_release(); }\ncuda::memcpy_async(s[i] + t, x + t, 4, pipe); pipe.producer_commit(); }\npipe.consumer_wait(); x[t] = s[1][t]; }
+1 --counts 1 finding\n  \[unwritten_read\] \S*x.cu:4 ;; #define cudaMalloc cudaMallocManaged\n#define cudaMemset(...) for (P* p = (P*)x; p < (P*)x + 4; ++p) p->a = 1, p->b = -1\nstruct P { double a; int b; };  __global__ void k(int* x) { __shared__ P p[32]; p[threadIdx.x] = ((P*)x)[threadIdx.x % 4];\natomicAdd(x + 16 + threadIdx.x % 16, 1); }
+2 --counts x.cu:2: __nv_fp8_e4m3 is not simulated ;; #include <cuda_fp8.h>\n__global__ void k(int*, const __nv_fp8_e4m3* y = 0) {}
+0 --counts \Akernel k.*nothing ;; #include <cuda_fp8.h>\n__global__ void k(int* x) { x[threadIdx.x] = umax(umin(x[threadIdx.x], 3u), 2u); }\nvoid f(int* x) { k << <1, 1 >> >(x); }
+1 --counts \[out_of_bounds\] .*x.cu:1, called from \S*x.cu:3\n ;; __device__ int f(int* p) { return p[1]; }\n__global__ void k(int* x) { int sum = threadIdx.x < 31 ? f(x + threadIdx.x) : 0;\nsum += f(x + threadIdx.x);\nx[threadIdx.x] = sum; }
+1 --counts 1 finding\n  \[unwritten_read\] \S*x.cu:2 ;; #define cudaMemset(...)\n__global__ void k(int* x) { __shared__ int t[32]; asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(unsigned(__cvta_generic_to_shared(t + threadIdx.x))), "l"(x + threadIdx.x));\nasm volatile("cp.async.wait_all;"); }
+1 --counts \[race\] \S*x.cu:5 writes and \S*x.cu:7 reads ;; #include <cuda/pipeline>\n#include <cooperative_groups.h>\n__global__ void k(int* x) { __shared__ int s[32], t[32]; __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 1> state; auto pipe = cuda::make_pipeline(cooperative_groups::this_thread_block(), &state); const int i = threadIdx.x;\npipe.producer_acquire(); cuda::memcpy_async(s + i, x + i, 4, pipe); pipe.producer_commit();\nt[i] = i;\npipe.consumer_wait();\nx[i] = t[31 - i];\nx[i] += s[31 - i]; }
 1 --counts (?s)\[unwritten_read\] \S*x.cu:2.*\[race\] \S*x.cu:3 writes .*\[unwritten_read\] \S*x.cu:4 ;; __global__ void k(int* x) { __shared__ int n, s[32];\n*x = n;\ns[threadIdx.x] = 1;\nx[threadIdx.x] = s[31 - threadIdx.x]; }
 1 --counts lanes of one warp .* wait in __syncthreads at \S*x.cu:\d\n ;; __global__ void k(int*) {\nif (threadIdx.x % 2) __syncthreads();\nelse __syncthreads(); }
 1 --counts \[out_of_bounds\] .* element 32 of shared variable a, whose last is 31, at \S*x.cu:2\n ;; __global__ void k(int* x) { __shared__ int a[32], b[32]; int* p = a; a[threadIdx.x] = b[threadIdx.x] = 1; __syncthreads();\nx[threadIdx.x] = p[threadIdx.x + 1]; }
@@ -387,7 +396,7 @@ int main() {
         self.file("__global__ void k(int* x) {\n  int i = threadIdx.x + 8;\n  if (i > 31) return;\n  x[i] = 1;\n}\n", "k.cuh")
         file = self.file('#include "k.cuh"\n' + FINE.partition("\n")[2] % 0)
         self.assertEqual(common_run(file)[0], 0)
-        said = r"\[out_of_bounds\] .*past the end of the 128 bytes of cudaMalloc at .*x\.cu:2 .*, at .*k\.cuh:4"
+        said = r"\[out_of_bounds\] .*past the end of the 128 bytes of cudaMalloc at .*x\.cu:2 .*, at .*k\.cuh:4\n"
         self.assertRegex(common_run(file, "--without", f"{self.folder}/k.cuh:3")[2], said)
 
     def test_the_page_shows_what_is_said(self):
