@@ -9,7 +9,8 @@
 //
 // New since step 2: a thread takes GROUP keys at a time, four columns of each per access (float4,
 // thread_rows.cuh). Their dot products are independent chains of additions, and P~ V is rescaled
-// once per group, not once per key.
+// once per group, not once per key. A group may reach beyond the last key: load_tile() now writes
+// zeros there, since 0 times a stale NaN is NaN.
 //
 // Grid: one block per head. Block: Br threads; each takes one of Br queries at a time.
 // Shared memory: K and V, [Bc, Width] each; Width: d. Registers: a row of Q and of P~ V.

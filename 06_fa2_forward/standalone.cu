@@ -30,6 +30,7 @@ constexpr int Y = 4, X = 8;                 // lanes of a warp
 constexpr int ROWS = 8;                     // of a thread, in S and O
 constexpr int KEYS = Bc / X, COLS = d / X;  // columns of a thread in S; in O
 constexpr int THREADS = Br / ROWS * X;
+static_assert(X * Y == 32 && COLS == 8 && Br % (Y * ROWS) == 0 && Bc % X == 0, "whole warps");
 constexpr int PAD = 4;  // floats after each row: rows that a warp reads begin in different banks
 
 /// Rows row0, row0 + 1, ... of M, [N, d], to shared memory; beyond M zeros, as 0 times NaN is NaN.

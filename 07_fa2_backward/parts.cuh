@@ -19,8 +19,8 @@ using fa2_forward::mask, fa2_forward::add_product, fa2_forward::KMajor, fa2_forw
 constexpr int PREPARE_WARPS = 8;  // of a block of prepare_kernel
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Warps:
-/// those that divide the rows of a product. Parts: of so many warps, each with a product of its own
-/// of a pair: 1 in step 1, and two halves from step 2 on.
+/// of a part, which divide the rows of a product. Parts: 1 in step 1, where all warps share each
+/// product; from step 2 on 2, each with one product of a pair.
 ///   tile           elements per thread                        lanes per row   runs, rows x columns
 ///   Scores         SCORE_ROWS x Bc / ScoreLanes               ScoreLanes      SCORE_RUN x 1
 ///   KeyGradient    KEY_ROWS x Width / KeyLanes                KeyLanes        4 x 4
@@ -29,7 +29,7 @@ template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes, int Warps 
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int PART_THREADS = Warps * WARP, THREADS = Parts * PART_THREADS;
-  static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of a group's columns of dQ
+  static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of a part's columns of dQ
   static constexpr int SCORE_ROWS = Br * ScoreLanes / PART_THREADS;
   static constexpr int KEY_ROWS = Bc * KeyLanes / PART_THREADS;
   static constexpr int QUERY_ROWS = Br * QUERY_LANES / PART_THREADS;

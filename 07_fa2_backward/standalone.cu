@@ -27,8 +27,8 @@ constexpr int Br = 32, Bc = 32;  // rows of a tile of Q and dO; of K and V: a la
 constexpr int WARPS = 4, THREADS = 32 * WARPS;
 constexpr int KEYS = Bc / WARPS, COLS = d / WARPS;  // columns of a warp in P and dS; in dK and dV
 constexpr int ROWS = Br * d / THREADS;              // of a thread in dQ
-// Floats after each row: the rows of 8 neighbouring lanes begin in different banks.
-constexpr int PAD = 4;
+static_assert(Br == 32 && Bc == 32 && Bc % WARPS == 0 && d % WARPS == 0, "whole warps");
+constexpr int PAD = 4;  // floats after each row: rows of 8 neighbouring lanes begin in other banks
 
 /// Rows row0, row0 + 1, ... of M, [N, d], to shared memory; beyond M zeros, as 0 times NaN is NaN.
 template <int Rows, int Cols>

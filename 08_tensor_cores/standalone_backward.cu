@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-__global__ void round(const float* from, half* to) {
+__global__ void to_fp16(const float* from, half* to) {
   to[size_t(blockIdx.x) * d + threadIdx.x] = from[size_t(blockIdx.x) * d + threadIdx.x];
 }
 
@@ -193,7 +193,7 @@ static void backward(int N, int heads, bool causal, const half* Q, const half* K
   if (sum == nullptr) check(cudaMalloc(&sum, sizeof(float) * rows * d), 3);
   prepare<<<dim3((rows + 3) / 4), dim3(THREADS)>>>(rows, O, dO, D, sum);
   fa2_backward<<<dim3(tiles, heads), dim3(THREADS)>>>(N, causal, Q, K, V, dO, L, D, sum, dK, dV);
-  round<<<dim3(rows), dim3(d)>>>(sum, dQ);
+  to_fp16<<<dim3(rows), dim3(d)>>>(sum, dQ);
 }
 
 // ==== Harness, the same text in all backward files: forward pass, check in double, time. ====

@@ -104,9 +104,8 @@ __device__ void add_distance_gradient(Tile& C, const Left& G, const Right& other
       });
 #pragma unroll
   for (int r = 0; r < Tile::ROWS; ++r) {
-    const float factor =
-        in_time[r] /
-        time_of(own_times, Tile::row(r)).x;  // 0 / 0 in rows beyond the last, which nobody writes
+    // 0 / 0 in rows beyond the last, which nobody writes.
+    const float factor = in_time[r] / time_of(own_times, Tile::row(r)).x;
 #pragma unroll
     for (int c = 0; c < Tile::COLS; ++c) C.elements[r][c] -= factor * mine[r][0][c];
   }

@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
-  if constexpr (
-      Rule::RAGGED) {  // from here on problem is the sequence's own, and the tensors have its rows
+  if constexpr (Rule::RAGGED) {
+    // From here on problem is the sequence's own, and the tensors have its rows.
     query0 = rule.enter(blockIdx.x / heads);
     Q_all = queries_of(rule, Q_all), O_all = queries_of(rule, O_all),
     L_all = queries_of(rule, L_all);
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                                     Shape::P_STRIDE};
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
-  const int first_key = problem.first_key(
-      query0, Shape::Bc);  // of the first row, rounded down to a tile; 0 without a window
+  // Of the first row, rounded down to a tile; 0 without a window.
+  const int first_key = problem.first_key(query0, Shape::Bc);
   const int key_end = problem.end_key(min(query0 + Shape::Br, problem.Nq) - 1);  // by the last row
   if (key_end > first_key) load_async<Shape, Shape::Bc>(K_smem, K, first_key);
   cp_async_commit();
@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
     typename Shape::Scores S(0.0f);
     add_product(S, MnMajor{Qt_smem}, KMajor{K_smem});  // (6.1)
-    rule.apply(S, head, query0,
-               key0);  // scale and bias if they cannot wait; the mask if there is one
+    // Scale and bias if they cannot wait; the mask if there is one.
+    rule.apply(S, head, query0, key0);
     const Rows<O.ROWS> alpha = update_max(m, row_max(S), power);  // (6.2)
     // (6.3)  S becomes P.
     S.each([&](float& s, int r) { s = power(s - zero_if_empty(m[r])); });

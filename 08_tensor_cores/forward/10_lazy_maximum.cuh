@@ -151,7 +151,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       l = alpha * l + lane_sum(P);
       O.scale_rows(alpha);
       // Not while a row has no maximum, or c m is large; then, where all rows see all keys.
-      const bool known = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });
+      const bool known =
+          in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE_EXPONENT; });
       lazy_end = known ? problem.visible_keys(query0 + warp_row) / Shape::Bc : 0;
     }
 

@@ -171,7 +171,7 @@ void start(Shape, const Attention& a) {
   });
 }
 
-const Variant variant = hopper_backward_step<warpgroup_shapes<BackwardShape>>(
+const Variant variant = hopper_backward_step<warpgroup_shapes<BackwardShape, /*Percent=*/97>>(
     "warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores");
 
 }  // namespace

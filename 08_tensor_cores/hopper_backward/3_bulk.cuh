@@ -35,8 +35,8 @@ template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
-  static constexpr int STAGES = 2, DS_STAGES = 2,
-                       DQ_STAGES = 2;  // of the rings of Q and dO; tiles of dS; of the ring of dQ
+  // Of the rings of Q and dO; tiles of dS; of the ring of dQ.
+  static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 2;
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one

@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const auto Q = operand_of_Q<Shape>(shared.Q.below(warp_row));
   for (int j = 0; j < work.visible_tiles; ++j) {
     // 2. The prefetch of the next tiles starts.
-    // Write after read: no warp still reads K_(j-1), V_(j-1).
+    // Write after read: no warp still reads K_(j-1), V_(j-1). (At j = 0 there are none.)
     __syncthreads();
     if (threadIdx.x == 0 && j + 1 < work.visible_tiles) load_tile(j + 1);
 

@@ -127,7 +127,8 @@ struct LazySoftmax {
     exponentiate(S, m, scale_log2);
     l = alpha * l + lane_sum(S);
     // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum, too.
-    const bool may_stay = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });
+    const bool may_stay =
+        in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE_EXPONENT; });
     if (!may_stay) lazy_end = min(lazy_end, j - 1);
     return alpha;
   }

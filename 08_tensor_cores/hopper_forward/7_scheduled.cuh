@@ -58,12 +58,12 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
                         int work_id, PipelineState<Shape::Q_STAGES>& Q_ring,
                         PipelineState<Shape::STAGES>& KV_ring) {
   Mbarrier& full_Q = shared.full_Q[Q_ring.stage()];
-  const bool any = work.visible_tiles > 0;
+  const bool sees_keys = work.visible_tiles > 0;
   // Write after read: the TMA has read the O staged here, and the consumers the previous index.
   wait_empty(shared.empty_Q[Q_ring.stage()], Q_ring.parity());
   shared.work_id[Q_ring.stage()] = work_id;
-  mbarrier_arrive_expect_tx(full_Q, any ? shared.Q[0].BYTES : 0);
-  if (any) shared.Q[Q_ring.stage()].load(maps.Q, full_Q, work.query0, work.h, work.b);
+  mbarrier_arrive_expect_tx(full_Q, sees_keys ? shared.Q[0].BYTES : 0);
+  if (sees_keys) shared.Q[Q_ring.stage()].load(maps.Q, full_Q, work.query0, work.h, work.b);
   Q_ring.next();
   for (int j = work.visible_tiles - 1; j >= 0; --j, KV_ring.next()) {
     const int stage = KV_ring.stage(), key0 = j * Shape::Bc;
@@ -123,7 +123,8 @@ struct LazySoftmax {
     exponentiate(S, m, scale_log2);
     l = alpha * l + lane_sum(S);
     // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum, too.
-    const bool may_stay = in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE; });
+    const bool may_stay =
+        in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE_EXPONENT; });
     if (!may_stay) lazy_end = min(lazy_end, j - 1);
     return alpha;
   }

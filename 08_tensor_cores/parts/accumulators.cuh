@@ -182,14 +182,14 @@ struct InRegisters {
 // ---- Epilogue ----------------------------------------------------------------------------------
 
 /// Stores C, rounded to T, to the rows of a tile in shared memory.
-template <class Tile, int RowFragments, int ColFragments>
-__device__ void store(const Tile& rows, const Accumulators<RowFragments, ColFragments>& C) {
+template <class Staging, int RowFragments, int ColFragments>
+__device__ void store(const Staging& rows, const Accumulators<RowFragments, ColFragments>& C) {
   const int lane = threadIdx.x % WARP;
 #pragma unroll
   for (int r = 0; r < C.ROWS; ++r) {
 #pragma unroll
     for (int n = 0; n < ColFragments; ++n) {
-      const unsigned pair = C.template pair<typename Tile::T>(r / 2, n, r % 2);
+      const unsigned pair = C.template pair<typename Staging::T>(r / 2, n, r % 2);
       rows.template as<unsigned>(8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) = pair;
     }
   }
@@ -199,10 +199,10 @@ __device__ void store(const Tile& rows, const Accumulators<RowFragments, ColFrag
 /// accumulators a lane would write 4 bytes at a time, half a sector in each of 8 rows; through
 /// `staging`, rows of a tile in shared memory that no other warp still uses, it writes 16-byte
 /// chunks. (A row has whole chunks: Variant::row_multiple.)
-template <class T, int RowFragments, int ColFragments, class Tile>
+template <class T, int RowFragments, int ColFragments, class Staging>
 __device__ void write_rows(const Matrix<T>& M, int row0,
-                           const Accumulators<RowFragments, ColFragments>& C, const Tile& staging,
-                           int col0 = 0) {
+                           const Accumulators<RowFragments, ColFragments>& C,
+                           const Staging& staging, int col0 = 0) {
   // Write after read: all lanes have read the previous content of these rows.
   __syncwarp();
   store(staging, C);

@@ -1,4 +1,4 @@
-// 08 Tensor cores: host code and scheduling that the steps for Hopper share.
+// 08 Tensor cores: host code that the steps for Hopper share.
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"

@@ -12,9 +12,7 @@ namespace {
 /// "" or why no kernel is compiled for the problem.
 inline std::string refuse_wide_heads(const Problem& p) {
   if (p.d <= 128) return refuse_backward_with_sum(p, width_of_sum(p));
-  return "--head-dim is " + std::to_string(p.d) +
-         "; allowed: 1 to 128, as dK and dV of more have no room in the registers of a warpgroup; "
-         "--variant relay takes 256";
+  return "--head-dim is " + std::to_string(p.d) + "; allowed: 1 to 128; --variant relay takes 256";
 }
 
 /// The fastest kernel for Hopper, as measured (H200), but where blocks are few: more/divided.cuh.

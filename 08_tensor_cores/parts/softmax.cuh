@@ -24,7 +24,7 @@ __device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float scale_lo
 
 /// Up to this |c m|, rounding c m changes the weight of a tile by at most 0.04 %, less than
 /// rounding P does (0.05 % in fp16).
-constexpr float LARGE = 0x1p14f;
+constexpr float LARGE_EXPONENT = 0x1p14f;
 
 /// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is
 /// large or overflows. Each lane decides for its own rows, without a vote: the branch needs no
@@ -33,7 +33,7 @@ template <class Scores, int N>
 __device__ void exponentiate(Scores& S, Rows<N> m, float scale_log2, bool subtract_first = false) {
   m.each([&](float& x, int) {
     x = zero_if_empty(x);
-    subtract_first = subtract_first || fabsf(scale_log2 * x) > LARGE;
+    subtract_first = subtract_first || fabsf(scale_log2 * x) > LARGE_EXPONENT;
   });
   if (subtract_first) S.each([&](float& s, int r) { s -= m[r]; });
   m.each([&](float& x, int) { x = subtract_first ? 0.0f : scale_log2 * x; });

@@ -1,5 +1,6 @@
 // What every kernel needs: CUDA, or its twin on the CPU, the problem, two things about exponents.
-// Of this folder's other headers a reader of the steps needs rows.cuh alone; the rest is for hosts and for kernels in more/.
+// Of this folder's other headers kernels of the steps include rows.cuh alone; the rest is for hosts
+// and for kernels in more/.
 #pragma once
 
 #include "common/attention/problem.hpp"

@@ -1,8 +1,8 @@
 // Values per row of a tile of scores in registers: m, l, alpha, in 06 for tiles of threads, in 08
 // for mma fragments. In both, a tile is a type that says which elements a lane holds:
 //
-//   Tile::ROWS, Tile::LANES       rows that a lane has a part of; neighbouring lanes per row
-//   Tile::HEIGHT, Tile::WIDTH     rows and columns of the tile
+//   Scores::ROWS, Scores::LANES     rows that a lane has a part of; neighbouring lanes per row
+//   Scores::HEIGHT, Scores::WIDTH   rows and columns of the tile
 //   each(f)                       f(element, r) for every element of a lane; r = 0 .. ROWS - 1: row
 //   each_at(f)                    f(element, row, col) with its position in the tile
 //
@@ -43,31 +43,31 @@ struct Rows {
 };
 
 /// The maximum of each row, in all lanes that share it.
-template <class Tile>
-__device__ Rows<Tile::ROWS> row_max(const Tile& S) {
-  Rows<Tile::ROWS> largest(-INFINITY);
+template <class Scores>
+__device__ Rows<Scores::ROWS> row_max(const Scores& S) {
+  Rows<Scores::ROWS> largest(-INFINITY);
   S.each([&](float s, int r) { largest[r] = fmaxf(largest[r], s); });
   return largest.each([](float& x, int) {
 #pragma unroll
-    for (int distance = 1; distance < Tile::LANES; distance *= 2)
+    for (int distance = 1; distance < Scores::LANES; distance *= 2)
       x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, distance));
   });
 }
 
 /// The sum over this lane's elements of each row. At the end row_sum() adds up those of all lanes.
-template <class Tile>
-__device__ Rows<Tile::ROWS> lane_sum(const Tile& S) {
-  Rows<Tile::ROWS> sum(0.0f);
+template <class Scores>
+__device__ Rows<Scores::ROWS> lane_sum(const Scores& S) {
+  Rows<Scores::ROWS> sum(0.0f);
   S.each([&](float s, int r) { sum[r] += s; });
   return sum;
 }
 
 /// The row's sum over all lanes that share it, from each lane's `sum`.
-template <class Tile>
-__device__ Rows<Tile::ROWS> row_sum(Rows<Tile::ROWS> sum) {
+template <class Scores>
+__device__ Rows<Scores::ROWS> row_sum(Rows<Scores::ROWS> sum) {
   return sum.each([](float& x, int) {
 #pragma unroll
-    for (int distance = 1; distance < Tile::LANES; distance *= 2)
+    for (int distance = 1; distance < Scores::LANES; distance *= 2)
       x += __shfl_xor_sync(ALL_LANES, x, distance);
   });
 }

@@ -35,8 +35,8 @@ struct ScoreRuleFor {
   SomeProblem problem;
   Bias bias;
   Scaling scaling;
-  float
-      late_scale;  ///< exponents multiply scores by it: the scale, 1 if that came first, or the cap
+  /// Exponents multiply scores by it: the scale, 1 if that came first, or the cap.
+  float late_scale;
 
   /// Whether exponents subtract the maximum, or L, before they multiply by log2 e: scaled scores
   /// may be large.
@@ -45,8 +45,8 @@ struct ScoreRuleFor {
   /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query
   /// query0 and key key0. Transposed: rows are keys, columns queries. `slope`: takes the
   /// derivatives of the softcap, if there is one, as slope(row, col) or all together.
-  template <bool Transposed = false, class Tile, class Slope = Nowhere>
-  __device__ void apply(Tile& S, int head, int query0, int key0, const Slope& slope = {}) const {
+  template <bool Transposed = false, class Scores, class Slope = Nowhere>
+  __device__ void apply(Scores& S, int head, int query0, int key0, const Slope& slope = {}) const {
     // S's rows keep their position in all tiles of a block, unless it loops over queries, as in
     // chapter 07. opaque() stops the compiler from computing addresses that few tiles need before
     // the loop, where they would occupy registers.
@@ -64,14 +64,14 @@ struct ScoreRuleFor {
   }
 
   /// Only masks, for scores that exponents scale: i0 is the first query, j0 the first key.
-  template <bool Transposed = false, class Tile>
-  __device__ void mask(Tile& S, int i0, int j0) const {
+  template <bool Transposed = false, class Scores>
+  __device__ void mask(Scores& S, int i0, int j0) const {
     // The first query's keys end first; with a window, the last query's keys begin last.
-    const int end = j0 + (Transposed ? Tile::HEIGHT : Tile::WIDTH);
+    const int end = j0 + (Transposed ? Scores::HEIGHT : Scores::WIDTH);
     bool at_edge = end > problem.end_key(i0);
     if constexpr (OPTIONS) {
       at_edge =
-          at_edge || j0 < problem.first_key(i0 + (Transposed ? Tile::WIDTH : Tile::HEIGHT) - 1);
+          at_edge || j0 < problem.first_key(i0 + (Transposed ? Scores::WIDTH : Scores::HEIGHT) - 1);
     }
     if (at_edge) {
       S.each_at([&](float& s, int row, int col) {
@@ -86,8 +86,9 @@ struct ScoreRuleFor {
     }
   }
 
-  template <bool Transposed, class Tile, class Slope>
-  __device__ void scale_and_add_bias(Tile& S, int head, int i0, int j0, const Slope& slope) const {
+  template <bool Transposed, class Scores, class Slope>
+  __device__ void scale_and_add_bias(Scores& S, int head, int i0, int j0,
+                                     const Slope& slope) const {
     scale(S, slope);
     if (bias.kind == BiasKind::none) return;
     const Matrix<const float> values = bias.values.head(head / problem.H, head % problem.H);
@@ -105,8 +106,8 @@ struct ScoreRuleFor {
     }
   }
 
-  template <class Tile, class Slope>
-  __device__ void scale(Tile& S, [[maybe_unused]] const Slope& slope) const {
+  template <class Scores, class Slope>
+  __device__ void scale(Scores& S, [[maybe_unused]] const Slope& slope) const {
     if constexpr (OPTIONS) {
       if (problem.softcap != 0.0f) return cap(S, slope);
     }
@@ -115,10 +116,10 @@ struct ScoreRuleFor {
 
   /// (9.7), (9.8)  Products s become tanh(scale s / c), `slope` takes the derivatives, and the
   /// scores are c times as much.
-  template <class Tile, class Slope>
-  __device__ void cap(Tile& S, [[maybe_unused]] const Slope& slope) const {
+  template <class Scores, class Slope>
+  __device__ void cap(Scores& S, [[maybe_unused]] const Slope& slope) const {
     const float c = opaque(problem.softcap);  // no register keeps its quotient for the next tile
-    if constexpr (requires { Tile::OF_16_BITS; }) {
+    if constexpr (requires { Scores::OF_16_BITS; }) {
       // One instruction, about as accurate as a score rounded to 16 bits.
       // Finite even for a large scale and a small cap, because infinity times a product of 0 would
       // be NaN.
@@ -129,7 +130,7 @@ struct ScoreRuleFor {
       S.each([&](float& s, int) { s = tanhf(problem.scale * s * inverse); });
     }
     if constexpr (requires { slope.take(S); }) {
-      Tile slopes = S;
+      Scores slopes = S;
       slopes.each([&](float& t, int) { t = 1.0f - t * t; });
       slope.take(slopes);
     } else if constexpr (!std::is_same_v<Slope, Nowhere>) {

@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   };
 
   const bool seen = !rule.hides(query0, SIDE, key0, SIDE);
-  Accumulators<1, SIDE / 8> sum(
-      0.0f);  // transposed: [16, SIDE]; stays 0 where no query of the tile sees a key of it
+  // Transposed: [16, SIDE]. It stays 0 where no query of the tile sees a key of it.
+  Accumulators<1, SIDE / 8> sum(0.0f);
   for (int b = of.first_b; seen && b < of.end_b; ++b) {
     for (int h = of.first_h; h < of.end_h; ++h) {
       // Write after read: no warp still reads the previous head's tiles.

@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // finished reading.
   __syncthreads();
   dK.each([&](float& x, int) { x *= problem.scale; });
-  const int of_group =
-      problem.kv_head(at.h);  // kv_head again, which no register keeps through the loop
+  // kv_head again, which no register keeps through the loop.
+  const int of_group = problem.kv_head(at.h);
   write_rows(keys_of(rule, hbm.dV).head(b, of_group), key0 + warp_row, dV, smem.V.below(warp_row),
              col0);
   write_rows(keys_of(rule, hbm.dK).head(b, of_group), key0 + warp_row, dK, smem.K.below(warp_row),

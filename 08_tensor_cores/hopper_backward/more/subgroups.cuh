@@ -16,8 +16,8 @@ inline Problem divided(Problem p, int subgroups) {
 }
 
 /// The number of subgroups per group that is estimated to take the least time: 1, unless the blocks
-/// of whole groups leave SMs idle, or read more than L2 holds. Always estimated for an H200: the workspace, and with it the
-/// number, depends on the problem alone.
+/// of whole groups leave SMs idle, or read more than L2 holds. Always estimated for an H200: the
+/// workspace, and with it the number, depends on the problem alone.
 template <const auto& shapes>
 int best_subgroups(const Problem& p) {
   const DeviceLimits h200;
