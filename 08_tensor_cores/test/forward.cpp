@@ -196,7 +196,7 @@ TEST_CASE("chapter: the fastest step is one that the device can run") {
   const DeviceLimits hopper{.sm = 90}, ampere{.sm = 80};
   const auto name = [&](int d, Pass pass, const DeviceLimits& limits, int Nq = 128, int Hkv = 2, bool causal = true,
                         BiasKind bias = BiasKind::none) {
-    FullProblem p = grid::problem_of({.H = 2, .Hkv = Hkv, .Nq = Nq, .d = d});
+    FullProblem p = grid::problem_of({.B = 600, .H = 8, .Hkv = Hkv, .Nq = Nq, .d = d});  // blocks for all SMs
     p.causal = causal;
     p.bias = bias;
     p.dtype = Dtype::fp16;
@@ -210,10 +210,11 @@ TEST_CASE("chapter: the fastest step is one that the device can run") {
   CHECK(name(64, Pass::backward, hopper) == "early");
   CHECK(name(64, Pass::backward, hopper, 4096, /*Hkv=*/1) == "early");
   CHECK(name(128, Pass::backward, hopper) == "early");
-  CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1) == "ordered");
-  CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1, /*causal=*/false) == "early");
+  CHECK(name(128, Pass::backward, hopper, 4096, /*Hkv=*/1) == "ordered");
+  CHECK(name(128, Pass::backward, hopper, 4097, /*Hkv=*/1) == "early");
+  CHECK(name(128, Pass::backward, hopper, 4096, /*Hkv=*/1, /*causal=*/false) == "early");
   CHECK(name(64, Pass::backward, hopper, 4096, 2, true, BiasKind::alibi) == "general");
-  CHECK(name(128, Pass::backward, hopper, 128, /*Hkv=*/1, true, BiasKind::alibi) == "ordered");
+  CHECK(name(128, Pass::backward, hopper, 4096, /*Hkv=*/1, true, BiasKind::alibi) == "ordered");
   FullProblem windowed = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 128, .d = 128}));
   windowed.dtype = Dtype::fp16;
   windowed.window.left = 64;

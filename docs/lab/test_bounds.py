@@ -10,8 +10,8 @@ import unittest
 
 from typed_tables import CLOCK, EX2, FP32, MMA_FLOPS, SCHEDULERS, SHARED_BYTES, SMS, WARP, Tables, rows_of, table, value  # noqa: F401
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from tools.steps import ALLOWED  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from docs.tools.steps import ALLOWED  # noqa: E402
 
 
 def up(n, multiple):
