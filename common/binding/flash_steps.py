@@ -12,7 +12,7 @@ import ctypes
 import difflib
 import functools
 import inspect
-import numbers
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from torch import Tensor
 __version__ = "0.1.0"
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
+_plain = Tensor, torch.nn.Parameter
 _here = Path(__file__).resolve()
 _libraries = _here.with_name("lib") if _here.name == "__init__.py" else _here.parents[2] / "build-binding/lib"
 
@@ -158,14 +159,13 @@ def _numbers(x, name):
     return x.to(torch.int64)
 
 
-def _require_tensors(dims, *given):
+def _require_tensors(dims, **given):
     """The first three have this many dimensions; others may be None."""
-    for place, x in enumerate(given):
+    for place, (name, x) in enumerate(given.items()):
         if (x is not None or place < 3) and (not isinstance(x, Tensor) or x.layout is not torch.strided or x.is_nested):
-            what = "q, k, v, qkv, caches, a bias, sinks and alibi_slopes have to be tensors"
-            raise ValueError(f"flash_steps: {what}, neither sparse nor nested")
+            raise ValueError(f"flash_steps: {name} is of type {type(x).__name__}; allowed: tensors, neither sparse nor nested")
         if place < 3 and x.dim() != dims:
-            raise ValueError(f"flash_steps: q, k, v and caches have {dims} dimensions here, but one is {tuple(x.shape)}")
+            raise ValueError(f"flash_steps: {name} is {tuple(x.shape)}; allowed: {dims} dimensions")
 
 
 def _check(q, k, v, bias, fake=False):
@@ -344,9 +344,6 @@ def _is_traced(*tensors):
     return any([x is not None and (x.is_meta or x.is_neg() or type(x) not in _plain) for x in tensors])
 
 
-_plain = Tensor, torch.nn.Parameter
-
-
 def _is_differentiated(*tensors):
     """Also by torch.func and in forward mode, which _Eager refuses."""
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
@@ -380,14 +377,19 @@ def _seed(dropout_p, seed):
     return seed
 
 
+def _is(x, *types):
+    return isinstance(x, types) and not isinstance(x, bool)  # a bool is an int
+
+
 def _is_window(x):
-    return isinstance(x, (tuple, list)) and len(x) == 2 and all([isinstance(n, (int, numbers.Integral)) for n in x])
+    return isinstance(x, (tuple, list)) and len(x) == 2 and all([_is(n, int, Integral) for n in x])
 
 
 _RULES = (  # for plain values: the arguments, what they may be, and how that is said
     ("causal return_lse return_attn_probs return_softmax_lse", lambda x: isinstance(x, bool), "True, False"),  # "False" would be true
     ("deterministic", lambda x: x is None or isinstance(x, bool), "True, False, None"),
-    ("scale softmax_scale softcap dropout_p", lambda x: x is None or isinstance(x, (float, numbers.Real)), "a number"),
+    ("scale softmax_scale softcap dropout_p", lambda x: x is None or _is(x, float, Real), "a number"),
+    ("max_seqlen max_seqlen_q max_seqlen_k", lambda x: x is None or _is(x, int, Integral, torch.SymInt, Tensor), "a whole number, None"),
     ("window window_size", _is_window, "(left, right), whole numbers, with -1 for no bound"),
     ("variant backward_variant", lambda x: x is None or isinstance(x, str), "the name of a step"),
 )
@@ -396,7 +398,7 @@ _RULE = {name: rule for names, *rule in _RULES for name in names.split()}
 
 def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, bias=None):
     """As text."""
-    given = {"causal": "true" if causal else None, "scale": None if scale is None else str(float(scale)), "bias": bias}
+    given = {"causal": "true" if causal else None, "scale": None if scale is None else f"{float(scale)}", "bias": bias}
     given |= {"window": f"{window[0]},{window[1]}" if tuple(window) != (-1, -1) else None}
     given |= {"softcap": float(softcap or 0), "dropout": float(dropout_p or 0)}
     return "\n".join([f"--{name}={value}" for name, value in given.items() if value])
@@ -489,12 +491,12 @@ def attention(
     as in --variant; by default the fastest for the problem and the GPU, or on the CPU the last that takes it. backward_variant: by default
     the same, or with no variant the fastest. ValueError: no kernel of the stage does it.
     """
-    _require_tensors(4, q, k, v, bias, alibi_slopes, sinks)
+    _require_tensors(4, q=q, k=k, v=v, bias=bias, alibi_slopes=alibi_slopes, sinks=sinks)
     kind = None
     if alibi_slopes is not None:
         _require(bias is None, "a bias and alibi_slopes exclude each other")
         allowed = ((q.shape[1],), (1, q.shape[1]), (q.shape[0], q.shape[1]))
-        _require(alibi_slopes.shape in allowed, "alibi_slopes are [H] or [B, H]")
+        _require(alibi_slopes.shape in allowed, f"alibi_slopes are {tuple(alibi_slopes.shape)}; allowed: [H] or [B, H]")
         bias, kind = alibi_slopes.detach().float().reshape(-1, q.shape[1], 1, 1), "alibi"
     elif bias is not None:
         bias = _bias(bias, q, k)
@@ -507,7 +509,7 @@ def attention(
     how = _options(causal, window, softcap, dropout_p, scale, kind), deterministic, stage, variant, backward
     if sinks is not None:
         fit = sinks.shape == q.shape[1:2] and sinks.is_floating_point() and sinks.device == q.device
-        _require(fit, "sinks have to be [H], floating point, on the device of q")
+        _require(fit, f"sinks are {tuple(sinks.shape)}, {sinks.dtype}; allowed: [H], floating point, on the device of q")
         sinks = sinks.float()
     inputs = q, k, v, bias, sinks, _seed(dropout_p, seed), _ends
     if _before is None and _is_traced(q, k, v, bias, sinks):  # nobody traces or differentiates what comes from a cache
@@ -530,11 +532,10 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k
     are [H].
     """
     slopes = options.get("alibi_slopes")
-    _require_tensors(3, q, k, v, slopes)
+    _require_tensors(3, q=q, k=k, v=v, alibi_slopes=slopes)
     _require(slopes is None or slopes.dim() == 1, "alibi_slopes of packed sequences are [H]")
     _require(options.get("bias") is None, "packed sequences have no bias; alibi_slopes are allowed")
-    ends = [_numbers(cu_seqlens_q, "cu_seqlens")]
-    ends += ends if cu_seqlens_k is None else [_numbers(cu_seqlens_k, "cu_seqlens")]
+    ends = [_numbers(x, "cu_seqlens") for x in (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)]
     S, totals = ends[0].numel() - 1, (q.shape[0], k.shape[0])
     fit = ends[0].dim() == 1 and ends[0].shape == ends[1].shape and S > 0
     _require(fit, "cu_seqlens have as many entries for q as for k, and two at least")
@@ -571,13 +572,13 @@ def _as_flash_attn(
 
 
 def _attention_bnhd(q, k, v, **options):
-    _require_tensors(4, q, k, v)
+    _require_tensors(4, q=q, k=k, v=v)
     O, L = attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options)
     return O.transpose(1, 2), L
 
 
 def _thirds(qkv, axis):
-    _require_tensors(axis + 3, qkv)
+    _require_tensors(axis + 3, qkv=qkv)
     _require(qkv.shape[axis] == 3, f"qkv is {tuple(qkv.shape)}; allowed: 3 at axis {axis}")
     return qkv.unbind(axis)
 
@@ -644,7 +645,7 @@ def flash_attn_with_kvcache(
     _require(block_table is None, "block_table is not supported: no cache has pages")
     plain = rotary_cos is rotary_sin is cache_batch_idx is cache_leftpad is None
     _require(plain, "rotary_cos, rotary_sin, cache_batch_idx and cache_leftpad are not supported; rotate q and k before")
-    _require_tensors(4, q, k_cache, v_cache, k, v, alibi_slopes)
+    _require_tensors(4, q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v, alibi_slopes=alibi_slopes)
     _require((k is None) == (v is None), f"{'v' if k is None else 'k'} is given without {'k' if k is None else 'v'}")
     _require(k is None or cache_seqlens is not None, "cache_seqlens is missing: k and v are written behind so many keys of the cache")
     lengths = k_cache.shape[1] if cache_seqlens is None else cache_seqlens
@@ -677,6 +678,7 @@ def _run_cached(
     most, uneven = max(known, default=0) + more, len(set(known)) > 1
     fits = len(known) == B and min(known, default=0) >= 0 and most <= M
     _require(fits, f"cache_seqlens are {known}; allowed: {B} from 0, with k up to {M}")
+    _require(not uneven or alibi_slopes is None or alibi_slopes.dim() == 1, "alibi_slopes of a cache with unequal lengths are [H]")
     seen = [k_cache, v_cache] if uneven else [k_cache[:, :most], v_cache[:, :most]]
     read = [_readable(x.contiguous() if uneven else x) for x in seen]
 

@@ -253,6 +253,7 @@ class OnCPU(unittest.TestCase):
             ("also in dtype", {"k": k.float(), "v": v.float()}),
             ("k and v have to be alike", {"v_cache": caches[1][:, :9], "cache_seqlens": 10}),
             ("softcap is", {"softcap": -1.0}),
+            ("of a cache with unequal lengths are .H.", {"cache_seqlens": [2, 3, 3], "alibi_slopes": slopes.expand(3, 4)}),
         ):
             given = {"k_cache": caches[0], "v_cache": caches[1], "k": k, "v": v, "cache_seqlens": 0} | options
             with self.assertRaisesRegex(ValueError, why):
@@ -328,14 +329,13 @@ class OnCPU(unittest.TestCase):
         q, k, v = self.tensors(*[(1, 2, 9, 16)] * 3)
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
             self.assertEqual(flash_steps.attention(q, k, v).dtype, torch.bfloat16)
-        with self.assertRaisesRegex(RuntimeError, "vmap"):
-            torch.vmap(lambda q: flash_steps.attention(q, k, v, stage="07"))(q[None])
+        self.assertRaisesRegex(RuntimeError, "vmap", torch.vmap(lambda q: flash_steps.attention(q, k, v, stage="07")), q[None])
 
     def test_compile(self):
         """One graph without a break, forward and backward, for more than one length."""
 
         def layer(q, k, v):
-            return flash_steps.attention(2 * q, k, v, causal=True, stage="07").square()
+            return flash_steps.attention(2 * q, k, v, causal=True, scale=q.shape[-1] ** -0.5, stage="07").square()
 
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
         for n in (8, 12):
@@ -381,7 +381,7 @@ class OnCPU(unittest.TestCase):
             ("float16, torch.float32, torch.float32; allowed", (half[0], k, v), {}),
             ("alibi_slopes are", half, {"alibi_slopes": torch.zeros(3, 2)}),
             ("a bias is bool", half, {"bias": torch.ones(8, 8, dtype=torch.long)}),
-            ("have to be tensors", (1, 2, 3), {}),
+            ("k is of type int; allowed: tensors", (q, 2, v), {}),
             ("allowed: shapes that broadcast", half, {"bias": torch.zeros(1, 1, 1, 8, 8)}),
             ("variant is 3; allowed: the name", half, {"variant": 3}),
             ("seeds are 1844.*; allowed", half, {"dropout_p": 0.5, "seed": 2**64 - 1}),
@@ -389,23 +389,22 @@ class OnCPU(unittest.TestCase):
             ("seeds have to be whole", half, {"dropout_p": 0.5, "seed": torch.tensor(1.5)}),
             ("neither sparse nor nested", [x.to_sparse() for x in (q, k, v)], {}),
             ("neither sparse nor nested", [torch.nested.nested_tensor([x[0] for x in (q, k, v)], layout=torch.jagged)] * 3, {}),
-            ("allowed: .left, right., whole numbers", half, {"window": (torch.tensor(1), 2)}),
+            *[("allowed: .left, right., whole numbers", half, {"window": (x, 2)}) for x in (torch.tensor(1), True)],
             ("its dQ differs between runs", trained, {"stage": "08", "backward_variant": "lead", "deterministic": True}),
             ("there is no variant 'none'", trained, {"stage": "08", "backward_variant": "none"}),
             ("variant mma refuses this problem: it has no backward pass", trained, {"stage": "08", "variant": "mma"}),
             ("it has no backward pass", [x.float() for x in trained], {"stage": 6}),
             *[("more of its forward pass than O and L", [x.float() for x in trained], {"stage": stage}) for stage in ("01", "05")],
-            ("sinks have to be .H.", (q, k, v), {"sinks": torch.zeros(3, device=self.device)}),
+            (r"sinks are \(3,\), torch.float32; allowed: .H.", (q, k, v), {"sinks": torch.zeros(3, device=self.device)}),
         ]
         cases += [(f"{name} is .*; allowed: True, False", half, {name: "False"}) for name in ("causal", "deterministic", "return_lse")]
-        cases += [(f"{name} is '1'; allowed: a number", half, {name: "1"}) for name in ("scale", "softcap", "dropout_p")]
+        cases += [(f"{n} is {x!r}; allowed: a number", half, {n: x}) for n in ("scale", "softcap", "dropout_p") for x in ("1", True)]
         for why, tensors, options in cases:
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
                 flash_steps.attention(*tensors, **({"stage": "07"} | options))
         with self.assertRaisesRegex(RuntimeError, "stage '99': there is no library in .*; there are: 01_naive, 02_.*, 08_"):
             flash_steps.attention(q, k, v, stage="99")
-        with self.assertRaises(NotImplementedError):
-            torch.func.jvp(lambda q: flash_steps.attention(q, k, v), (q,), (q,))
+        self.assertRaises(NotImplementedError, torch.func.jvp, lambda q: flash_steps.attention(q, k, v), (q,), (q,))
         packed = [x[0].transpose(0, 1) for x in (q, k, v)]
         for why, ends, options in (
             ("cu_seqlens are None; allowed", None, {}),
@@ -429,14 +428,15 @@ class OnCPU(unittest.TestCase):
             with self.subTest(f"{function}, {name}"), self.assertRaisesRegex(TypeError, rf"{function}\(\) takes no {name};.* {near}"):
                 getattr(flash_steps, function)(q, q, q, **{name: None})
         cases = [
-            (TypeError, r"flash_attn_func\(\) takes no out$", (), {"out": q}),
-            (TypeError, r"flash_attn_func\(\) takes at most", (0.0,), {"dropout_p": 0.1}),
+            (TypeError, r"flash_attn_varlen_func\(\) takes no out$", (), {"out": q}),
+            (TypeError, r"flash_attn_varlen_func\(\) takes at most", (8, 8, 0.0), {"dropout_p": 0.1}),
             (ValueError, ": window_size is 128; allowed", (), {"window_size": 128}),
-            (ValueError, ": softmax_scale is '1'; allowed", (0.0, "1"), {}),
+            (ValueError, ": softmax_scale is '1'; allowed", (8, 8, 0.0, "1"), {}),
+            *[(ValueError, f": max_seqlen_k is {x!r}; allowed", (8, x), {}) for x in (0.5, False, "8")],
         ]
         for error, why, values, options in cases:
             with self.subTest(why), self.assertRaisesRegex(error, why):
-                flash_steps.flash_attn_func(q, q, q, *values, **options)
+                flash_steps.flash_attn_varlen_func(q[0], q[0], q[0], [0, 8], [0, 8], *values, **options)
 
     def test_refused_without_attention(self):
         """The operations themselves, as export and compile call them: what they took would be read out of bounds."""
