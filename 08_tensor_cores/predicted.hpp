@@ -5,9 +5,9 @@
 #include "common/attention/registry.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace flash::tensor_cores {
@@ -59,7 +59,7 @@ inline bool Q_stays(const FullProblem& p, const TileChoice& choice) {
 
 /// What differs between the forward steps: how often a block meets at __syncthreads(), named barriers and mbarriers not counted, and how it loads.
 struct ForwardStep {
-  std::array<std::string_view, 5> names{};
+  const char* names = "";               ///< with a space between them
   int per_pair = 0, per_tile_of_Q = 0;  ///< of a tile of Q and one of K that it visits; of any tile of Q
   int per_seeing = 0;                   ///< of a tile of Q that visits any
   bool may_keep_Q = false;              ///< one more for those if Q_stays()
@@ -67,14 +67,12 @@ struct ForwardStep {
   bool draws = false;                   ///< a block draws one tile of Q after the other
 };
 constexpr ForwardStep forward_steps[] = {
-    {.names = {"mma", "swizzle"}, .per_pair = 2, .per_seeing = -1},
-    {.names = {"pipeline", "registers", "powers", "addresses"}, .per_pair = 1},
-    {.names = {"fitted", "block_order", "key_order", "lazy_maximum"}, .per_pair = 1, .may_keep_Q = true},
-    {.names = {"tma", "wgmma"}, .per_pair = 1, .per_tile_of_Q = 1},  // one more when the mbarriers are initialised,
-    {.names = {"specialized", "overlap", "ping_pong", "lazy", "tall"},
-     .per_tile_of_Q = 1,
-     .specialized = true},  // and only that
-    {.names = {"scheduled", "options_hopper"}, .per_tile_of_Q = 1, .specialized = true, .draws = true},
+    {.names = "mma swizzle", .per_pair = 2, .per_seeing = -1},
+    {.names = "pipeline registers powers addresses", .per_pair = 1},
+    {.names = "fitted block_order key_order lazy_maximum", .per_pair = 1, .may_keep_Q = true},
+    {.names = "tma wgmma", .per_pair = 1, .per_tile_of_Q = 1},  // one more when the mbarriers are initialised,
+    {.names = "specialized overlap ping_pong lazy tall", .per_tile_of_Q = 1, .specialized = true},  // and only that
+    {.names = "scheduled options_hopper", .per_tile_of_Q = 1, .specialized = true, .draws = true},
 };
 
 /// A step's __syncthreads() in all blocks.
@@ -148,7 +146,7 @@ inline std::int64_t subgroups_of(const Variant& v, const Problem& p) {
 
 /// What differs between the backward steps and kernels.
 struct BackwardStep {
-  std::array<std::string_view, 5> names{};
+  const char* names = "";    ///< as above
   bool two_kernels = false;  ///< the second one is for dQ
   bool halved = false;       ///< each half of the block has its own part of a tile
   bool hopper = false;       ///< the TMA loads
@@ -159,16 +157,16 @@ struct BackwardStep {
   bool options = false;
 };
 constexpr BackwardStep backward_steps[] = {
-    {.names = {"seven_products"}, .two_kernels = true},
-    {.names = {"five_products"}},
-    {.names = {"halves", "staggered"}, .halved = true},
-    {.names = {"options_backward", "bias_gradient"}, .options = true},
-    {.names = {"warpgroups"}, .hopper = true},
-    {.names = {"ring", "bulk", "lead", "early", "general"}, .hopper = true, .specialized = true},
-    {.names = {"options_lead"}, .hopper = true, .specialized = true, .options = true},
-    {.names = {"ordered"}, .hopper = true, .specialized = true, .ordered = true},
-    {.names = {"divided"}, .hopper = true, .specialized = true, .ordered = true, .divided = true},
-    {.names = {"relay"}, .relay = true},
+    {.names = "seven_products", .two_kernels = true},
+    {.names = "five_products"},
+    {.names = "halves staggered", .halved = true},
+    {.names = "options_backward bias_gradient", .options = true},
+    {.names = "warpgroups", .hopper = true},
+    {.names = "ring bulk lead early general", .hopper = true, .specialized = true},
+    {.names = "options_lead", .hopper = true, .specialized = true, .options = true},
+    {.names = "ordered", .hopper = true, .specialized = true, .ordered = true},
+    {.names = "divided", .hopper = true, .specialized = true, .ordered = true, .divided = true},
+    {.names = "relay", .relay = true},
 };
 
 /// (8.17)
@@ -264,19 +262,23 @@ inline MovedTensors predicted_bias_gradient(const BackwardStep& step, const Full
   return moved;
 }
 
+inline bool is_among(const std::string& names, const std::string& name) {
+  return (" " + names + " ").find(" " + name + " ") != std::string::npos;
+}
+
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
                             const DeviceLimits& limits) {
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
   if (v.name == std::string_view("options")) return predicted_options(p, choice, limits);
   for (const ForwardStep& step : forward_steps) {
-    if (std::ranges::find(step.names, std::string_view(v.name)) == step.names.end()) continue;
+    if (!is_among(step.names, v.name)) continue;
     return {step.specialized ? predicted_specialized(step, p, choice) : predicted_forward(p, choice),
             {},
             forward_barriers(step, p, choice, limits),
             {}};
   }
   for (const BackwardStep& step : backward_steps) {
-    if (std::ranges::find(step.names, std::string_view(v.name)) == step.names.end()) continue;
+    if (!is_among(step.names, v.name)) continue;
     if (pass == Pass::forward) return predicted_options(p, choice, limits);
     if (v.name == std::string_view("bias_gradient")) return {predicted_bias_gradient(step, p, choice)};
     return {step.options ? predicted_options_backward(step, p, choice)

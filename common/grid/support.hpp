@@ -61,8 +61,8 @@ void check_every_tile_on(const std::vector<FullProblem>&);
 bool repeats(const Variant&, const Checker&, const Results<float>& first, Results<float> again);
 
 /// Reports to doctest each count of one run of the pass alone, with these tiles or the default, that differs from Variant::predict: the bytes
-/// of each tensor, and sectors, barriers and warp operations where they have a formula. A variant that the stage's predicted.hpp does not
-/// know is passed over, and named once.
+/// of each tensor, and sectors, barriers and warp operations where they have a formula. The stage's predicted.hpp has to know the kernel, unless
+/// that is in more/ or tried alone.
 void check_counts(const Variant&, const FullProblem&, Pass, std::optional<Tiles>, const Counters&);
 
 /// The same of a run on the simulator that nothing else needs.

@@ -84,7 +84,7 @@ TEST_CASE("grid: large scores are right where the max is subtracted, and reporte
     each_variant(problem, [&](const Variant& variant, Pass pass) {
       const Inputs inputs = make_inputs(problem, InputKind::large, 5, pass);
       const Results<float> got = run(variant, problem, inputs, pass);
-      const CheckReport report = check_results(problem, inputs, pass, got, Sample{});
+      const CheckReport report = Checker(problem, inputs, pass, Sample{}).check(got);
       if (variant.subtracts_max) {
         expect_passed(report, variant, problem);
       } else {

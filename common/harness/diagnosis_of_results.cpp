@@ -18,7 +18,7 @@ constexpr float exp_overflows_beyond = 88.72f, exp_underflows_below = -87.34f;
 
 /// "" or which option of the problem the results leave out.
 std::string without_an_option(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
-  const auto solve = [&](const FullProblem& other) { return check_results(other, inputs, Pass::forward, got, sample).passed; };
+  const auto solve = [&](const FullProblem& other) { return Checker(other, inputs, Pass::forward, sample).check(got).passed; };
   const auto scaled = [&](float scale) {
     FullProblem other = p;
     other.scale = scale;
@@ -45,7 +45,7 @@ bool solves_mask(FullProblem p, Inputs inputs, const Results<float>& got, const 
   for (int i = 0; i < p.Nq; ++i) {
     for (int j = 0; j < p.Nk; ++j) inputs.bias(0, 0, i, j) = sees(i, j) ? 0.0f : -infinity;
   }
-  return check_results(p, inputs, Pass::forward, got, sample).passed;
+  return Checker(p, inputs, Pass::forward, sample).check(got).passed;
 }
 
 /// "" or which other keys the queries see.

@@ -70,7 +70,7 @@ Task prepare(const StageInfo& stage, Request request) {
 /// Compares the results with the reference, and says of wrong ones why.
 void check(RunRecord& run, Runner& runner, const Inputs& inputs, const Results<float>& results, bool watch) {
   const Sample sample = choose_sample(run.problem, run.pass, run.problem.seed);
-  run.check = check_results(run.problem, inputs, run.pass, results, sample);
+  run.check = Checker(run.problem, inputs, run.pass, sample).check(results);
   if (const std::string score = explaining_score(run.variant, run.problem, inputs, *run.check); !score.empty())
     run.diagnosis.hints = {score};
   if (watch) diagnose(runner, inputs, sample, results, run);

@@ -62,7 +62,7 @@ struct CheckReport {
 /// Knows what one problem's results must be; built once, it checks any number of variants.
 class Checker {
  public:
-  /// Runs the reference and the naive implementation on the sample.
+  /// Runs the reference and the naive implementation on the sample. Throws std::logic_error if they do not know the problem's features.
   Checker(const FullProblem&, const Inputs&, Pass, const Sample&);
 
   /// Compares each row of a result with the reference under the measured tolerance:
@@ -90,8 +90,5 @@ class Checker {
   bool sampled_;
   std::vector<Expected> expected_;
 };
-
-/// Checks once: Checker(...).check(got).
-CheckReport check_results(const FullProblem&, const Inputs&, Pass, const Results<float>& got, const Sample&);
 
 }  // namespace flash

@@ -40,7 +40,7 @@ struct Fixture {
     inputs = test::random_inputs<float>(p, Pass::backward);
     right = naive_same_precision(p, inputs, Pass::backward);
   }
-  CheckReport check(const Results<float>& got) const { return check_results(p, inputs, Pass::backward, got, Sample{}); }
+  CheckReport check(const Results<float>& got) const { return Checker(p, inputs, Pass::backward, Sample{}).check(got); }
   FullProblem p;
   Inputs inputs;
   Results<float> right;
@@ -103,7 +103,7 @@ TEST_CASE("check: a correct result passes, with every tensor reported") {
       CHECK((check.tolerance <= 1e-4 || dtype != Dtype::fp32));  // 6e-5 by libc++, whose std::normal_distribution is another
     }
     CHECK(names == "o lse dq dk dv ");
-    CHECK(check_results(f.p, f.inputs, Pass::forward, f.right, whole).tensors.size() == 2);
+    CHECK(Checker(f.p, f.inputs, Pass::forward, whole).check(f.right).tensors.size() == 2);
   }
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("check: one key: the naive result is exact by luck, and rounding diffe
     got.O(0, 0, 0, c) = std::nextafter(got.O(0, 0, 0, c), infinity);
     got.dV(0, 0, 0, c) = std::nextafter(got.dV(0, 0, 0, c), infinity);
   }
-  const CheckReport report = check_results(p, inputs, Pass::backward, got, whole);
+  const CheckReport report = Checker(p, inputs, Pass::backward, whole).check(got);
   CHECK(failed(report) == "");
   CHECK(tensor(report, "dk").max_abs > 0);
   CHECK(tensor(report, "dk").tolerance < 5e-5);

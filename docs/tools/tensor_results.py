@@ -11,9 +11,11 @@ from .steps import PORTABLE, STAGE, STEPS
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in (1024, 4096, 16384) for causal in (False, True)]
 PEERS = ("flash", "cudnn", "flash3")
 PASSES = ("forward", "backward")
-LAST, ON_HOPPER = (
-    {pass_: ladder.steps(f"{STAGE}/{kind}{pass_}")[-1] for pass_ in PASSES} for kind in ("", "hopper_")
-)  # LAST: since Ampere
+TIMED = {(row["variant"], row["pass"]) for row in newest(H200, "sweep16.jsonl", stage=STAGE, having="time")}
+LAST, ON_HOPPER = (  # LAST: since Ampere; of the steps that have rows
+    {pass_: [name for name in ladder.steps(f"{STAGE}/{kind}{pass_}") if (name, pass_) in TIMED][-1] for pass_ in PASSES}
+    for kind in ("", "hopper_")
+)
 
 
 def key(row):

@@ -72,7 +72,7 @@ RunRecord run(int Nq = 20) {
   Runner runner(*device, run.variant, run.problem, inputs, Pass::forward);
   runner.run();
   const Results<float> got = runner.results();
-  run.check = check_results(run.problem, inputs, Pass::forward, got, Sample{});
+  run.check = Checker(run.problem, inputs, Pass::forward, Sample{}).check(got);
   diagnose(runner, inputs, Sample{}, got, run);
   return run;
 }
@@ -137,7 +137,7 @@ TEST_CASE("diagnosis: what a mistake without a race is told by") {
 
 /// What the diagnosis says of the results of another problem: O and L as a plain implementation has them.
 std::string said_of(const FullProblem& p, const Inputs& inputs, const Results<float>& got) {
-  const CheckReport check = check_results(p, inputs, Pass::forward, got, Sample{});
+  const CheckReport check = Checker(p, inputs, Pass::forward, Sample{}).check(got);
   REQUIRE(!check.passed);
   return solved_instead(p, inputs, got, check, Sample{});
 }
