@@ -20,6 +20,8 @@
 //   dV, not in fp32 as in step 2.
 // - No barrier in the loop: a warpgroup waits for what it needs, and can be two tiles ahead of the
 //   next one. While the dV warpgroup computes exponentials the other two multiply.
+// - The rule by which products become P is a parameter (general_parts.cuh), so that plain problems
+//   go without a bias in the loop.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
 //   four warpgroups, one per Role.
