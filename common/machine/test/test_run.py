@@ -91,7 +91,7 @@ MISTAKES = r"""Exit code, an option, what is said; a kernel, before START
 1 --counts (?s)out_of_bounds.* 2 \| x\[ ;; struct S { S() { fclose(fopen(__FILE__, "w")); } } s; __global__ void k(int* x) {\nx[threadIdx.x + 32] = 1; }
 0 --counts (?s)cu:1: warning: format '%d' expects.*cu:2: warning: too many ;; __global__ void k(int*) { printf("%d", 1.0);\nprintf("a", 1); }
 0 --counts (?s)cu:2: warning: .*'if'.*cu:3: .*'=' assigns.*cu:4: .*not call.*cu:5: .*result of __shfl.*cu:6: .*'s' is used uninit.*\n +6 \| s \+= i;\n ;; __global__ void k(int* x) { int i = threadIdx.x, s;\nif (i > 3);\nx[i] == 1;\n__syncthreads;\n__shfl_sync(~0, i, 1);\ns += i;\nx[i] = s; }
-0 --counts cu:2: warning: 's' may be used uninit ;; __global__ void k(int* x) { int s; for (int i = 0; i < threadIdx.x; ++i)\ns += 1;\nx[threadIdx.x] = s; }
+0 --counts cu:[12]: warning: 's' may be used uninit ;; __global__ void k(int* x) { int s; for (int i = 0; i < threadIdx.x; ++i)\ns += 1;\nx[threadIdx.x] = s; }
 1 --strict \[same_value\] .*, but each time the same value ;; __global__ void k(int* x) { *x = 5; }
 0 --counts remark \[divergent_barrier\] undefined in CUDA, .* wait in __syncthreads at \S*x.cu:2, the rest exited ;; __global__ void k(int*) { for (int d = 16; d > 0; d /= 2) if (threadIdx.x < d)\n__syncthreads(); }
 0 --counts \Akernel k.*nothing ;; int f(int x) { return x; }\n__device__ double f(double x) { return x; }\nvoid k(int*, int);\n__global__ void k(int* x) { *x = f(1.0); }
