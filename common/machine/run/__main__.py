@@ -55,6 +55,7 @@ def arguments():
     parser.add_argument(
         "--without", action="append", default=[], metavar="FILE:LINE", help="leave out the barrier, guard or statement there"
     )
+    parser.add_argument("--keep", metavar="DIR", help="leave the program and the rewritten sources in a new folder")
     parser.add_argument("--watch", action="store_true", help="do all this again at each save of a FILE; keys are shown")
     words, program = sys.argv[1:], []
     if "--" in words:
@@ -76,6 +77,10 @@ def arguments():
     for place in options.without:
         if not re.fullmatch(r".+:\d+", place):
             parser.error(f"--without is '{place}'; allowed: FILE:LINE")
+    try:
+        os.makedirs(options.keep) if options.keep else None
+    except OSError as error:
+        parser.error(f"--keep: {options.keep}: {error.strerror}; allowed: a new folder")
     return options
 
 
@@ -355,6 +360,9 @@ def judged(options):
             said, where = (json.dumps({"exit": 2, "error": str(stop)}), sys.stdout) if options.json else (stop, sys.stderr)
             print(said, file=where)
             return 2
+        finally:
+            if options.keep:
+                shutil.copytree(folder, options.keep, dirs_exist_ok=True)
 
 
 def stamps(files):

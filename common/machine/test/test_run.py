@@ -288,6 +288,13 @@ class Programs(unittest.TestCase):
         for words in (["none.cu"], [self.file(""), "--order", "up"], [self.file(""), "--without", "x.cu"]):
             self.assertEqual(common_run(*words)[0], 2)
 
+    def test_keep(self):
+        kept = self.file(FINE % 7).parent / "kept"
+        self.assertEqual(common_run("--keep", kept, self.file(FINE % 7))[0], 3)
+        self.assertEqual(subprocess.run([kept / "program"], check=False, capture_output=True).returncode, 7)
+        code, _, err = common_run("--keep", kept, self.file(FINE % 0))
+        self.assertEqual((code, "kept: File exists" in err), (2, True), err)
+
     def test_mistakes_of_beginners(self):
         for wanted, option, said, text in re.findall("^(.) (--.+?) (.+) ;; (.+)", MISTAKES, re.M):
             code, _, err = common_run(option, self.file(text.replace(r"\n", "\n") + START % ""))
