@@ -12,7 +12,8 @@
 // New since more/ordered.cuh: a block loops over a part of the query heads that share its key/value
 // head, a *subgroup*.
 // - Short sequences with few key/value heads make fewer tiles of keys than there are SMs. With n
-//   subgroups per group there are n times as many blocks.
+//   subgroups per group there are n times as many blocks. They read fewer heads each, so that L2
+//   holds what blocks share, even if under a mask they drift apart.
 // - For the kernel a subgroup is a group: the host passes it a problem with n times as many
 //   key/value heads (divided()). The kernel differs in two places: which K and V a block loads, and
 //   where its dK and dV go.

@@ -77,10 +77,11 @@ def arguments():
     for place in options.without:
         if not re.fullmatch(r".+:\d+", place):
             parser.error(f"--without is '{place}'; allowed: FILE:LINE")
-    try:
-        os.makedirs(options.keep) if options.keep else None
-    except OSError as error:
-        parser.error(f"--keep: {options.keep}: {error.strerror}; allowed: a new folder")
+    if options.keep:
+        try:
+            os.makedirs(options.keep)
+        except OSError as error:
+            parser.error(f"--keep: {options.keep}: {error.strerror}; allowed: a new folder")
     return options
 
 
