@@ -40,9 +40,17 @@ inline Visits visits_by_tma(const FullProblem& p, const Tiles& tiles) {
   return v;
 }
 
+/// visits() of tiles of Q that lie from the end on, as if there were queries before the first.
+inline Visits visits_from_the_end(FullProblem p, const Tiles& tiles) {
+  const int missing = static_cast<int>(up(p.Nq, tiles.Br) - p.Nq) / 64 * 64;  // of whole warpgroups
+  p.Nq += missing;
+  Visits v = visits(p, tiles);
+  if (v.seeing_tiles == v.query_tiles) v.seeing -= missing;
+  return v;
+}
+
 /// (8.9)  Of tiles that a lazy maximum computes twice, which takes scores that grow on the way, the second time is left out.
-inline MovedTensors predicted_forward(const FullProblem& p, const TileChoice& choice, bool by_tma = false) {
-  const Visits v = by_tma ? visits_by_tma(p, choice.tiles) : visits(p, choice.tiles);
+inline MovedTensors predicted_forward(const FullProblem& p, const Visits& v, const TileChoice& choice) {
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   MovedTensors moved{{"O", {0, heads * p.Nq * p.d}}, {"L", {0, heads * p.Nq}}};
   moved["Q"].read = heads * v.seeing * p.d;
@@ -65,20 +73,32 @@ struct ForwardStep {
   bool may_keep_Q = false;              ///< one more for those if Q_stays()
   bool specialized = false;             ///< a warp only loads
   bool draws = false;                   ///< a block draws one tile of Q after the other
+  bool from_the_end = false;            ///< tiles of Q lie from the end on
 };
 constexpr ForwardStep forward_steps[] = {
     {.names = "mma swizzle", .per_pair = 2, .per_seeing = -1},
     {.names = "pipeline registers powers addresses", .per_pair = 1},
     {.names = "fitted block_order key_order lazy_maximum", .per_pair = 1, .may_keep_Q = true},
-    {.names = "tma wgmma", .per_pair = 1, .per_tile_of_Q = 1},  // one more when the mbarriers are initialised,
-    {.names = "specialized overlap ping_pong lazy tall", .per_tile_of_Q = 1, .specialized = true},  // and only that
-    {.names = "scheduled options_hopper", .per_tile_of_Q = 1, .specialized = true, .draws = true},
+    {.names = "tma wgmma",
+     .per_pair = 1,
+     .per_tile_of_Q = 1,
+     .from_the_end = true},  // one more when the mbarriers are initialised,
+    {.names = "specialized overlap ping_pong lazy tall",
+     .per_tile_of_Q = 1,
+     .specialized = true,
+     .from_the_end = true},  // only that
+    {.names = "scheduled", .per_tile_of_Q = 1, .specialized = true, .draws = true, .from_the_end = true},
+    {.names = "options_hopper", .per_tile_of_Q = 1, .specialized = true, .draws = true},
 };
+
+inline Visits visits_of(const ForwardStep& step, const FullProblem& p, const Tiles& tiles) {
+  return step.from_the_end ? visits_from_the_end(p, tiles) : step.draws ? visits_by_tma(p, tiles) : visits(p, tiles);
+}
 
 /// A step's __syncthreads() in all blocks.
 inline std::optional<std::int64_t> forward_barriers(const ForwardStep& step, const FullProblem& p, const TileChoice& choice,
                                                     const DeviceLimits& limits) {
-  const Visits v = visits(p, choice.tiles);
+  const Visits v = visits_of(step, p, choice.tiles);
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   if (step.draws && heads * v.query_tiles > limits.multiprocessors) return {};  // blocks take several tiles
   const int per_seeing = step.per_seeing + (step.may_keep_Q && Q_stays(p, choice));
@@ -88,7 +108,7 @@ inline std::optional<std::int64_t> forward_barriers(const ForwardStep& step, con
 /// The same where a warp only loads. Each warpgroup of 64 rows looks up biases of the tiles that it sees. In a ragged batch the consumers and
 /// the producer look up the tile and the ends of its sequence, the producer where Q, K and V begin, the consumers O and L.
 inline MovedTensors predicted_specialized(const ForwardStep& step, const FullProblem& p, const TileChoice& choice) {
-  MovedTensors moved = predicted_forward(p, choice, /*by_tma=*/true);
+  MovedTensors moved = predicted_forward(p, visits_of(step, p, choice.tiles), choice);
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   if (p.bias != BiasKind::none) moved["bias"].read = heads * biases(p, visits(p, {64, choice.tiles.Bc}), 128);
   if (step.draws) {
@@ -126,7 +146,7 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
 /// The options, with or without the backward pass after it. In a ragged batch each thread looks up its block's tile, the ends of the
 /// sequence, and where it begins in Q, K, V, O and L. A warp looks up no biases of tiles that none of its rows sees.
 inline Prediction predicted_options(const FullProblem& p, const TileChoice& choice, const DeviceLimits& limits) {
-  MovedTensors moved = predicted_forward(p, choice);
+  MovedTensors moved = predicted_forward(p, visits(p, choice.tiles), choice);
   const Tiles of_warp{choice.tiles.Br / (choice.threads / 32), choice.tiles.Bc};
   moved["bias"].read = std::int64_t{p.B} * p.H * biases(p, visits(p, of_warp), 32);
   if (!p.sequences.empty()) {
@@ -272,7 +292,8 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   if (v.name == std::string_view("options")) return predicted_options(p, choice, limits);
   for (const ForwardStep& step : forward_steps) {
     if (!is_among(step.names, v.name)) continue;
-    return {step.specialized ? predicted_specialized(step, p, choice) : predicted_forward(p, choice),
+    return {step.specialized ? predicted_specialized(step, p, choice)
+                             : predicted_forward(p, visits_of(step, p, choice.tiles), choice),
             {},
             forward_barriers(step, p, choice, limits),
             {}};

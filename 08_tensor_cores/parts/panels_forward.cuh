@@ -35,25 +35,27 @@ Schedule schedule_of(const Problem& p) {
 }
 
 /// A tile of queries of a head, and how many tiles of keys it sees. Within a head, the last tile,
-/// which sees the most keys, is numbered first.
+/// which sees the most keys, is numbered first. Tiles lie from the end on: if they do not fill the
+/// queries, the first one, which sees the fewest keys, lacks rows. It lacks whole warpgroups, since
+/// the TMA stores no box that begins before query 0.
 template <class Shape>
 struct Work {
-  int head, b, h, kv_head, query0, visible_tiles;  // head: counted over all batches
+  int head, b, h, kv_head, tile, query0, visible_tiles;  // head: counted over all batches
 
   __device__ Work(const Problem& p, const Schedule& schedule, int work_id) {
     const BlockOrder order(schedule.tiles_of_head, p.B * p.H, schedule.heads_at_once, work_id);
     head = order.head;
-    b = head / p.H;
-    h = head % p.H;
+    b = head / p.H, h = head % p.H;
     kv_head = p.kv_head(h);
-    query0 = (order.tiles_of_head - 1 - order.tile) * Shape::Br;
+    tile = order.tile;
+    const int missing = (order.tiles_of_head * Shape::Br - p.Nq) / WARPGROUP_ROWS * WARPGROUP_ROWS;
+    query0 = (order.tiles_of_head - 1 - tile) * Shape::Br - missing;
     visible_tiles = tiles_visible_to(p, query0, Shape::Br);
   }
-  /// Key tiles seen by at least one of the `rows` rows from `first` on; rows beyond the last query
-  /// see none.
+  /// Key tiles seen by at least one of the `rows` rows from `first` on. Rows before 0 see none.
   __device__ static int tiles_visible_to(const Problem& p, int first, int rows) {
-    return first < p.Nq ? (p.visible_keys(min(first + rows, p.Nq) - 1) + Shape::Bc - 1) / Shape::Bc
-                        : 0;
+    const int last = min(first + rows, p.Nq) - 1;
+    return last < 0 ? 0 : (p.visible_keys(last) + Shape::Bc - 1) / Shape::Bc;
   }
 };
 
@@ -63,6 +65,7 @@ template <class Output, int N, class Tile>
 __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, float scale,
                              const TensorMap& O_map, const Tensor<float>& L_all, int b, int h,
                              int query0, const Tile& staging) {
+  if (query0 < 0) return;  // the warpgroup's rows do not exist
   normalize(O, m, l, scale, L_all.head_vector(b, h), query0);
   store(staging, O);
   // Read after write, O: each lane makes its stores visible to the TMA (async proxy), then the warp

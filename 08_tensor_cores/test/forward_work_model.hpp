@@ -34,7 +34,7 @@ struct Work {
   std::int64_t repeated = 0;  // tiles that a warp computes twice
 };
 
-/// Scaled and biased scores, masked. Rows beyond the last query have Q = 0, and no bias but ALiBi.
+/// Scaled and biased scores, masked. Rows before the first and beyond the last query have Q = 0, and no bias but ALiBi.
 class Scores {
  public:
   Scores(const FullProblem& p, const Inputs& inputs) : p_(p), inputs_(inputs) {
@@ -53,7 +53,8 @@ class Scores {
 
   double operator()(int b, int h, int i, int j) const {
     if (j >= p_.end_key(i)) return minus_infinity;
-    double score = i < p_.Nq ? dots_[static_cast<std::size_t>(((b * p_.H + h) * p_.Nq + i) * p_.Nk + j)] * double{p_.scale} : 0;
+    double score =
+        i >= 0 && i < p_.Nq ? dots_[static_cast<std::size_t>(((b * p_.H + h) * p_.Nq + i) * p_.Nk + j)] * double{p_.scale} : 0;
     if (p_.bias == BiasKind::alibi) {
       score -= double{inputs_.bias(b, h, 0, 0)} * std::abs(i + p_.Nk - p_.Nq - j);
     } else if (p_.bias != BiasKind::none && i < p_.Nq) {
@@ -116,7 +117,7 @@ void add_work_of_tile(Work& work, const Variant& v, const FullProblem& p, const 
   const int Br = choice.tiles.Br, Bc = choice.tiles.Bc;
   const int warps = is_specialized(v) ? Br / 16 : choice.threads / 32, rows = Br / warps;
   const auto tiles_visible_to = [&](int first, int end) {
-    return first >= p.Nq ? 0 : (p.end_key(std::min(end, p.Nq) - 1) + Bc - 1) / Bc;
+    return end <= 0 || first >= p.Nq ? 0 : (p.end_key(std::min(end, p.Nq) - 1) + Bc - 1) / Bc;
   };
   const int visible_tiles = tiles_visible_to(row0, row0 + Br);
   const bool scales_first = p.bias != BiasKind::none || p.scale <= 0;
@@ -151,7 +152,9 @@ inline Work work_of(const Variant& v, const FullProblem& p, const Scores& scores
   for (int b = 0; b < p.B; ++b) {
     for (int h = 0; h < p.H; ++h) {
       const auto score = [&](int i, int j) { return scores(b, h, i, j); };
-      for (int row0 = 0; row0 < p.Nq; row0 += choice.tiles.Br) add_work_of_tile(work, v, p, score, row0, choice);
+      const int Br = choice.tiles.Br, missing = (Br - 1 - (p.Nq + Br - 1) % Br) / 64 * 64;  // of whole warpgroups
+      const bool from_the_end = is_for_hopper(v) && !is_one_of(v, {"options_hopper"});
+      for (int row0 = from_the_end ? -missing : 0; row0 < p.Nq; row0 += Br) add_work_of_tile(work, v, p, score, row0, choice);
     }
   }
   return work;

@@ -54,7 +54,9 @@ struct WindowedWork : Work<Shape> {
   __device__ WindowedWork(Rule& rule, const Schedule& schedule, int work_id)
       : Work<Shape>(rule.problem, schedule, work_id) {
     if constexpr (Rule::RAGGED)
-      this->query0 = rule.enter(schedule.tiles_of_head - 1 - this->query0 / Shape::Br);
+      this->query0 = rule.enter(this->tile);
+    else
+      this->query0 = (schedule.tiles_of_head - 1 - this->tile) * Shape::Br;
     tiles = tiles_seen_by(rule.problem, this->query0, Shape::Br);
   }
 

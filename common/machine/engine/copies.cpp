@@ -61,8 +61,7 @@ void Copies::check(const char* what, const void* shared, int bytes, const BoxAt*
     simt::fail_misaligned((std::string(what) + "'s shared memory").c_str(), shared, alignment, site);
   if (box == nullptr && number(global) % 16 != 0)
     simt::fail_misaligned((std::string(what) + "'s global memory").c_str(), global, 16, site);
-  const AsyncProxy& units = proxy_;
-  if (!units.contains(shared) || !units.contains(static_cast<const std::byte*>(shared) + bytes - 1)) {
+  if (!proxy_.contains(shared) || !proxy_.contains(static_cast<const std::byte*>(shared) + bytes - 1)) {
     simt::fail(RuleId::out_of_bounds, site,
                std::string(what) + " of " + std::to_string(bytes) +
                    " bytes that do not lie within the launch's dynamic shared memory");
@@ -158,6 +157,8 @@ void Copies::store(const void* from, int bytes, const TensorMap* map, const BoxA
                    Site site) {
   const char* const name = map != nullptr ? "tma_store" : add ? "bulk_reduce_add" : "bulk_store";
   check(name, from, bytes, map != nullptr ? &at : nullptr, map != nullptr ? nullptr : to->data, site);
+  if (map != nullptr && std::min({at.col, at.row, at.head, at.batch}) < 0)  // an H200 stops with an illegal instruction
+    simt::fail(RuleId::bad_argument, site, "tma_store of a box that begins before the tensor: only tma_load may do that");
   if (to != nullptr && !to->view) require_reach(site, to->data, static_cast<std::size_t>(bytes), AccessKind::write);
   Issuer& issuer = issuers_[static_cast<std::size_t>(scheduler_.current().number)];
   Store store{static_cast<const std::byte*>(from), {}, {}, add, false, site, issuer.groups, 0,

@@ -108,13 +108,14 @@ __global__ void misplaced(const float* in, int to, int from, int size) {
   bulk_load(shared.panel + to, in + from, size, shared.barrier(0));  // BUG misplaced
   mbarrier_wait(shared.barrier(0), 0);
 }
-__global__ void misplaced_box(const __grid_constant__ TensorMap map, int to, int col) {
+__global__ void misplaced_box(const __grid_constant__ TensorMap map, int to, int col, int row_of_store) {
   const Shared shared;
   start(shared, 1, 1);
   if (me() != 0) return;
   mbarrier_arrive_expect_tx(shared.barrier(0), 8 * 128);
   tma_load(shared.panel + to, map, shared.barrier(0), col, 0, 0, 0);  // BUG misplaced box
   mbarrier_wait(shared.barrier(0), 0);
+  if (row_of_store != 0) tma_store(map, shared.panel + to, 0, row_of_store, 0, 0);  // BUG box of a store
 }
 
 __global__ void named_left_over(int warps) {
@@ -175,9 +176,10 @@ TEST_CASE("zoo: places and sizes of loads") {
   CHECK_REPORT(report(1, shared_bytes, misplaced, in.data(), 2108, 0, 32), "out_of_bounds: ", BUG("misplaced"));
   CHECK(report(1, shared_bytes, misplaced, in.data(), 4, 4, 16) == "");
   const TensorMap map = tensor_map({in.data(), "K", Dtype::fp16, {1, 1, 16, 64}, {1024, 1024, 64, 1}}, 8);
-  CHECK_REPORT(report(1, shared_bytes, misplaced_box, map, 32, 0), "misaligned: ", BUG("misplaced box"));
-  CHECK_REPORT(report(1, shared_bytes, misplaced_box, map, 0, -9), "bad_argument: ", BUG("misplaced box"));
-  CHECK(report(1, shared_bytes, misplaced_box, map, 256, 8) == "");
+  CHECK_REPORT(report(1, shared_bytes, misplaced_box, map, 32, 0, 0), "misaligned: ", BUG("misplaced box"));
+  CHECK_REPORT(report(1, shared_bytes, misplaced_box, map, 0, -9, 0), "bad_argument: ", BUG("misplaced box"));
+  CHECK_REPORT(report(1, shared_bytes, misplaced_box, map, 0, 0, -8), "bad_argument: ", BUG("box of a store"));
+  CHECK(report(1, shared_bytes, misplaced_box, map, 256, 8, 0) == "");
 }
 
 TEST_CASE("zoo: named barriers") {
