@@ -7,7 +7,8 @@ namespace flash::tensor_cores {
 namespace {
 
 /// (8.5)  O = O / l, and L = late_scale m + ln l in rows row0.. of L. l: over this lane's columns.
-template <int RowFragments, int ColFragments>
+/// MayPrecede: row0 may be negative.
+template <bool MayPrecede = false, int RowFragments, int ColFragments>
 __device__ void normalize(Accumulators<RowFragments, ColFragments>& O,
                           const Rows<2 * RowFragments>& m, Rows<2 * RowFragments> l,
                           float late_scale, const Vector<float>& L, int row0) {
@@ -15,7 +16,7 @@ __device__ void normalize(Accumulators<RowFragments, ColFragments>& O,
   l = row_sum<Accumulators<RowFragments, ColFragments>>(l);
   l.each([&](float& sum, int r) {
     const int row = row0 + 8 * r + lane / 4;
-    if (lane % 4 == 0 && row < L.size)
+    if (lane % 4 == 0 && row < L.size && (!MayPrecede || row >= 0))
       L(row) = sum == 0.0f ? -INFINITY : late_scale * m[r] + logf(sum);
     sum = sum == 0.0f ? 0.0f : 1.0f / sum;  // no visible key: O = 0
   });

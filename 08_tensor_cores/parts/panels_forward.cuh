@@ -65,14 +65,13 @@ template <class Output, int N, class Tile>
 __device__ void write_by_tma(Output& O, const Rows<N>& m, const Rows<N>& l, float scale,
                              const TensorMap& O_map, const Tensor<float>& L_all, int b, int h,
                              int query0, const Tile& staging) {
-  if (query0 < 0) return;  // the warpgroup's rows do not exist
-  normalize(O, m, l, scale, L_all.head_vector(b, h), query0);
+  normalize</*MayPrecede=*/true>(O, m, l, scale, L_all.head_vector(b, h), query0);
   store(staging, O);
   // Read after write, O: each lane makes its stores visible to the TMA (async proxy), then the warp
   // synchronises.
   fence_proxy_async();
   __syncwarp();
-  if (threadIdx.x % WARP == 0) {
+  if (threadIdx.x % WARP == 0 && query0 >= 0) {
     staging.store(O_map, query0, h, b);
     bulk_commit();
     // The TMA has read O. Before that the block must not end, nor, in `scheduled`, may the next Q
