@@ -60,9 +60,9 @@ __global__ void __launch_bounds__(MAX_Br, 1)
 
   float* const shared = dynamic_shared<float>(shared_floats(tiles, Width));
   const SharedMatrix<float> K_smem{shared, Bc, Width, Width};
-  const SharedMatrix<float> V_smem{shared + Bc * Width, Bc, Width, Width};
+  const SharedMatrix<float> V_smem{K_smem.end(), Bc, Width, Width};
   const SharedMatrix<float> Q_smem{shared + 2 * Bc * Width, Br, Width, Width + PAD};
-  const SharedMatrix<float> O_smem{Q_smem.data + Br * (Width + PAD), Br, Width, Width + PAD};
+  const SharedMatrix<float> O_smem{Q_smem.end(), Br, Width, Width + PAD};
 
   // Line 2: O = 0, l = 0, m = -inf. Each thread reads only what it writes here: no barrier needed.
   clear_tile<Width>(O_smem);

@@ -81,10 +81,10 @@ __global__ void __launch_bounds__(THREADS)
         S[j] = expf(S[j] - tile_stats.m);  // P
         tile_stats.l += S[j];
       }
-      RowStats& row = stats[blockIdx.x * size_t(N) + i];
-      const RowStats old_stats = key0 > 0 ? row : RowStats{-INFINITY, 0.0f};
+      RowStats& saved_stats = stats[blockIdx.x * size_t(N) + i];
+      const RowStats old_stats = key0 > 0 ? saved_stats : RowStats{-INFINITY, 0.0f};
       const RowStats new_stats = merge(old_stats, tile_stats);
-      row = new_stats;
+      saved_stats = new_stats;
 
       // O_i, four columns at a time: the old one and P V_j, each with its factor.
       const float old_factor = expf(old_stats.m - new_stats.m) * old_stats.l / new_stats.l;

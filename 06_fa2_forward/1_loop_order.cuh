@@ -84,10 +84,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
   const SharedMatrix<float> Q_smem{shared, Shape::Br, Shape::Width, Shape::STRIDE};
-  const SharedMatrix<float> K_smem{Q_smem.data + Shape::Br * Shape::STRIDE, Shape::Bc, Shape::Width,
-                                   Shape::STRIDE};
-  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width,
-                                   Shape::STRIDE};
+  const SharedMatrix<float> K_smem{Q_smem.end(), Shape::Bc, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> V_smem{K_smem.end(), Shape::Bc, Shape::Width, Shape::STRIDE};
 
   // 1. Load the tile of Q, once; O = 0, l = 0, m = -inf.
   load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0);

@@ -78,12 +78,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
   const SharedMatrix<float> Q_smem{shared, Shape::Br, Shape::Width, Shape::STRIDE};
-  const SharedMatrix<float> K_smem{Q_smem.data + Shape::Br * Shape::STRIDE, Shape::Bc, Shape::Width,
-                                   Shape::STRIDE};
-  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width,
-                                   Shape::STRIDE};
-  const SharedMatrix<float> P_smem{V_smem.data + Shape::Bc * Shape::STRIDE, Shape::Br, Shape::Bc,
-                                   Shape::P_STRIDE};
+  const SharedMatrix<float> K_smem{Q_smem.end(), Shape::Bc, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> V_smem{K_smem.end(), Shape::Bc, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> P_smem{V_smem.end(), Shape::Br, Shape::Bc, Shape::P_STRIDE};
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
   const int key_end = problem.visible_keys(min(query0 + Shape::Br, problem.Nq) - 1);

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dk_dv_kernel(Problem proble
   const int b = blockIdx.x % heads / problem.Hkv, kv_head = blockIdx.x % heads % problem.Hkv;
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < Shape::PART_THREADS;
+  const bool first_half = threadIdx.x < Shape::HALF_THREADS;
   // The matrices of each half. Half 0: S = Q K^T, dV += P^T dO. Half 1: dP = dO V^T, dK += dS^T Q.
   const auto Q_or_dO = of_half(first_half, smem.Q, smem.dO);
   const auto K_or_V = of_half(first_half, smem.K, smem.V);
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, 
   const Matrix<const float> K = hbm.K.head(b, problem.kv_head(h));
   const Matrix<const float> V = hbm.V.head(b, problem.kv_head(h));
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < Shape::PART_THREADS;
+  const bool first_half = threadIdx.x < Shape::HALF_THREADS;
   const int dQ_col0 = first_half ? 0 : Shape::Width / 2;  // this half's first column of dQ
   const SharedMatrix<float> K_cols{smem.K.data + dQ_col0, Shape::Bc, Shape::Width / 2,
                                    Shape::STRIDE};

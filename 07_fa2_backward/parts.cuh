@@ -18,29 +18,29 @@ using fa2_forward::mask, fa2_forward::add_product, fa2_forward::KMajor, fa2_forw
 
 constexpr int PREPARE_WARPS = 8;  // of a block of prepare_kernel
 
-/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up. Warps:
-/// of a part, which divide the rows of a product. Parts: 1 in step 1, where all warps share each
-/// product; from step 2 on 2, each with one product of a pair.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+/// Halves: from step 2 on 2, each with one product of a pair; in step 1 one, with both products.
+/// Warps: of a half, which divide the rows of a product.
 ///   tile           elements per thread                        lanes per row   runs, rows x columns
 ///   Scores         SCORE_ROWS x Bc / ScoreLanes               ScoreLanes      SCORE_RUN x 1
 ///   KeyGradient    KEY_ROWS x Width / KeyLanes                KeyLanes        4 x 4
-///   QueryGradient  QUERY_ROWS x Width / Parts / QUERY_LANES  QUERY_LANES     1 x 4
-template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes, int Warps = 4, int Parts = 2>
+///   QueryGradient  QUERY_ROWS x Width / Halves / QUERY_LANES  QUERY_LANES     1 x 4
+template <int Width_, int Br_, int Bc_, int ScoreLanes, int KeyLanes, int Warps = 4, int Halves = 2>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int PART_THREADS = Warps * WARP, THREADS = Parts * PART_THREADS;
-  static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of a part's columns of dQ
-  static constexpr int SCORE_ROWS = Br * ScoreLanes / PART_THREADS;
-  static constexpr int KEY_ROWS = Bc * KeyLanes / PART_THREADS;
-  static constexpr int QUERY_ROWS = Br * QUERY_LANES / PART_THREADS;
+  static constexpr int HALF_THREADS = Warps * WARP, THREADS = Halves * HALF_THREADS;
+  static constexpr int QUERY_LANES = Width % 64 == 0 ? 8 : 4;  // per row of a half's columns of dQ
+  static constexpr int SCORE_ROWS = Br * ScoreLanes / HALF_THREADS;
+  static constexpr int KEY_ROWS = Bc * KeyLanes / HALF_THREADS;
+  static constexpr int QUERY_ROWS = Br * QUERY_LANES / HALF_THREADS;
   static constexpr int SCORE_RUN = SCORE_ROWS < ScoreLanes / 4 ? SCORE_ROWS : ScoreLanes / 4;
   // S, P or dP, dS: [Br, Bc]
   using Scores = ThreadTile<SCORE_ROWS, Bc / ScoreLanes, ScoreLanes, Warps, SCORE_RUN>;
   // dV or dK: [Bc, Width]
   using KeyGradient = ThreadTile<KEY_ROWS, Width / KeyLanes, KeyLanes, Warps, 4, 4>;
-  // dQ, or from step 2 on the columns of a half: [Br, Width / Parts]
+  // dQ, or from step 2 on the columns of a half: [Br, Width / Halves]
   using QueryGradient =
-      ThreadTile<QUERY_ROWS, Width / Parts / QUERY_LANES, QUERY_LANES, Warps, 1, 4>;
+      ThreadTile<QUERY_ROWS, Width / Halves / QUERY_LANES, QUERY_LANES, Warps, 1, 4>;
 
   // STRIDE: each row of a tile starts 4 banks after the previous row, so that 8 lanes that read 16
   // bytes each of 8 rows hit all 32 banks once.
@@ -56,7 +56,7 @@ struct BackwardShape {
                 "S is dealt out evenly");
   static_assert(KeyGradient::HEIGHT == Bc && KeyGradient::WIDTH == Width,
                 "dK, dV are dealt out evenly, in fours");
-  static_assert(QueryGradient::HEIGHT == Br && QueryGradient::WIDTH == Width / Parts,
+  static_assert(QueryGradient::HEIGHT == Br && QueryGradient::WIDTH == Width / Halves,
                 "dQ is dealt out evenly, in fours of columns");
 };
 

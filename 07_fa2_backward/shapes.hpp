@@ -8,7 +8,7 @@
 namespace flash::fa2_backward {
 namespace {
 
-/// Step 1; then the warps of the only part.
+/// Step 1. At the end of a line: warps, halves.
 template <template <int...> class Shape>
 constexpr CompiledShape two_kernels_shapes[] = {
     compiled<Shape<32, 64, 128, 16, 8, 8, 1>>("4 x 8 scores a thread"),

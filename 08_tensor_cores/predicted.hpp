@@ -159,7 +159,7 @@ inline Prediction predicted_options(const FullProblem& p, const TileChoice& choi
 /// Subgroups that divide a group: by the heads of the workspace for what they sum.
 inline std::int64_t subgroups_of(const Variant& v, const Problem& p) {
   for (const WorkspaceSpec& spec : v.workspace(p, Pass::backward)) {
-    if (spec.name == std::string_view("dK_parts")) return spec.shape[1] / p.Hkv;
+    if (spec.name == std::string_view("dK_partial")) return spec.shape[1] / p.Hkv;
   }
   return 1;
 }
@@ -168,7 +168,7 @@ inline std::int64_t subgroups_of(const Variant& v, const Problem& p) {
 struct BackwardStep {
   const char* names = "";    ///< as above
   bool two_kernels = false;  ///< the second one is for dQ
-  bool halved = false;       ///< each half of the block has its own part of a tile
+  bool halved = false;       ///< two halves of a block share the pairs of products
   bool hopper = false;       ///< the TMA loads
   bool specialized = false;  ///< by a warpgroup that does nothing else
   bool ordered = false;      ///< blocks take turns at dQ
@@ -199,7 +199,7 @@ inline MovedTensors predicted_backward(const BackwardStep& step, const FullProbl
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   const std::int64_t width = relay ? (d <= 160 ? 160 : d <= 192 ? 192 : 256) : d <= 128 ? up(d, 32) : 256;
   // Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
-  const std::int64_t parts = !step.halved && !relay && d > 128 ? 2 : 1;
+  const std::int64_t column_blocks = !step.halved && !relay && d > 128 ? 2 : 1;
   const int lookers = step.halved        ? choice.threads / 2
                       : relay            ? 128  // the warpgroup of P
                       : step.specialized ? choice.threads - 128
@@ -208,16 +208,17 @@ inline MovedTensors predicted_backward(const BackwardStep& step, const FullProbl
   MovedTensors moved{{"O", {heads * Nq * d, 0}}, {"dO", {heads * Nq * d, 0}},
                      {"L", {heads * Nq, 0}},     {"dQ", {0, heads * Nq * d}},
                      {"dK", gradient},           {"dV", gradient}};
-  for (const char* const tensor : {"Q", "dO"}) moved[tensor].read += heads * (parts * v.queries + (two_kernels ? Nq : 0)) * d;
+  for (const char* const tensor : {"Q", "dO"})
+    moved[tensor].read += heads * (column_blocks * v.queries + (two_kernels ? Nq : 0)) * d;
   for (const char* const tensor : {"K", "V"}) {
-    moved[tensor].read += (parts * subgroups * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0)) * d;
+    moved[tensor].read += (column_blocks * subgroups * kv_heads * v.seen + (two_kernels ? heads * of_dQ.keys : 0)) * d;
     if (step.divided) {
       const std::int64_t rows = subgroups * kv_heads;
-      moved[std::string("d") + tensor + "_parts"] = {rows * Nk * d, rows * up(Nk, Bc) * width};
+      moved[std::string("d") + tensor + "_partial"] = {rows * Nk * d, rows * up(Nk, Bc) * width};
     }
   }
-  moved["LD"] = {2 * parts * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
-  moved["bias"].read = parts * heads * biases(p, v, lookers);
+  moved["LD"] = {2 * column_blocks * heads * v.tiles * Br, 2 * heads * up(Nq, 128)};  // of whole tiles
+  moved["bias"].read = column_blocks * heads * biases(p, v, lookers);
   if (two_kernels) {
     moved["LD"].read += heads * 4 * 2 * up(Nq, Bc);  // by each of the 4 lanes that share a row
     moved["bias"].read += heads * biases(p, of_dQ, choice.threads);
@@ -248,7 +249,7 @@ inline MovedTensors predicted_options_backward(const BackwardStep& step, const F
   MovedTensors moved = predicted_backward(step, p, choice, 1);
   if (p.sequences.empty()) return moved;
   const Visits v = visits(p, choice.tiles);
-  const std::int64_t parts = p.d > 128 ? 2 : 1, kv_blocks = parts * p.Hkv, in_tiles = parts * p.H;
+  const std::int64_t column_blocks = p.d > 128 ? 2 : 1, kv_blocks = column_blocks * p.Hkv, in_tiles = column_blocks * p.H;
   const std::int64_t width = p.d <= 128 ? up(p.d, 32) : 256, chunks = p.d / 8, threads = choice.threads;
   const auto count = static_cast<std::uint64_t>(p.sequences.count());
   const std::int64_t rows = up(p.Nq, 128) + 128 * p.sequences.count();

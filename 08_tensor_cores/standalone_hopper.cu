@@ -104,7 +104,7 @@ template <int Newer>
 __device__ void finish(float (&C)[64], Shared& s, int n) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Newer));
   for (float& c : C) asm volatile("" : "+f"(c));  // for the compiler: it has changed
-  // Write after read: all lanes have waited, so the warp has read its part of the tile.
+  // Write after read: all lanes have waited, so the warp has read its share of the tile.
   if (threadIdx.x % 32 == 0)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(&s.empty[n % BUFFERS]))
                  : "memory");
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     Q_reg[e / 4][e % 4] = i < N ? *reinterpret_cast<const unsigned*>(two) : 0u;
   }
 
-  const auto softmax = [&](int j) {  // of S of tile j, after which O and P are ready for P V_j
+  const auto softmax_then_pack = [&](int j) {  // S of tile j becomes P, an operand; O is rescaled
     const float factor = 1.44269504f / sqrtf(d);  // in powers of 2: e^(s / sqrt(d)) = 2^(factor s)
     if (j * Bc + Bc > N || (causal && j * Bc + Bc > row0))  // in other tiles all keys are visible
       for (int e = 0; e < Bc / 2; ++e) {
@@ -186,14 +186,14 @@ __global__ void __launch_bounds__(THREADS, 1)
   wait(s.full[0], 0);
   start<true>(S, Q_reg, s, 0);
   finish<0>(S, s, 0);
-  softmax(0);
+  softmax_then_pack(0);
   for (int j = 1; j < tiles; ++j) {
     // Read after write: K_j has landed.
     wait(s.full[2 * j % BUFFERS], 2 * j / BUFFERS);
     start<true>(S, Q_reg, s, 2 * j);
     start<false>(O_reg, P, s, 2 * j - 1);
     finish<1>(S, s, 2 * j);
-    softmax(j);
+    softmax_then_pack(j);
   }
   start<false>(O_reg, P, s, 2 * tiles - 1);
   finish<0>(O_reg, s, 2 * tiles - 1);

@@ -81,15 +81,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
   const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
-  const SharedMatrix<float> K_smem{Qt_smem.data + Shape::Width * Shape::Br, Shape::Bc, Shape::Width,
-                                   Shape::STRIDE};
-  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width,
-                                   Shape::Width};
-  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::CHUNK, Shape::Br,
-                                    Shape::P_STRIDE};
-  const SharedMatrix<float> q0_smem{Pt_smem.data + Shape::CHUNK * Shape::P_STRIDE, Shape::Br, 2, 2};
-  const SharedMatrix<float> k0_smem{q0_smem.data + 2 * Shape::Br, Shape::Bc, 2, 2};
-  const SharedMatrix<float> v0_smem{k0_smem.data + 2 * Shape::Bc, Shape::Bc, 2, 2};
+  const SharedMatrix<float> K_smem{Qt_smem.end(), Shape::Bc, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> V_smem{K_smem.end(), Shape::Bc, Shape::Width, Shape::Width};
+  const SharedMatrix<float> Pt_smem{V_smem.end(), Shape::CHUNK, Shape::Br, Shape::P_STRIDE};
+  const SharedMatrix<float> q0_smem{Pt_smem.end(), Shape::Br, 2, 2};
+  const SharedMatrix<float> k0_smem{q0_smem.end(), Shape::Bc, 2, 2};
+  const SharedMatrix<float> v0_smem{k0_smem.end(), Shape::Bc, 2, 2};
   const auto load_keys = [&](int key0) {
     load_async<Shape, Shape::Bc>(K_smem, K, key0);
     load_times<Shape, Shape::Bc>(k0_smem, k0, key0);

@@ -95,12 +95,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
   const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
-  const SharedMatrix<float> K_smem{Qt_smem.data + Shape::Width * Shape::Br, Shape::Bc, Shape::Width,
-                                   Shape::STRIDE};
-  const SharedMatrix<float> V_smem{K_smem.data + Shape::Bc * Shape::STRIDE, Shape::Bc, Shape::Width,
-                                   Shape::Width};
-  const SharedMatrix<float> Pt_smem{V_smem.data + Shape::Bc * Shape::Width, Shape::Bc, Shape::Br,
-                                    Shape::P_STRIDE};
+  const SharedMatrix<float> K_smem{Qt_smem.end(), Shape::Bc, Shape::Width, Shape::STRIDE};
+  const SharedMatrix<float> V_smem{K_smem.end(), Shape::Bc, Shape::Width, Shape::Width};
+  const SharedMatrix<float> Pt_smem{V_smem.end(), Shape::Bc, Shape::Br, Shape::P_STRIDE};
   const int warp = threadIdx.x / WARP;
   const auto warps_keys = [&](const SharedMatrix<float>& tile) {  // the warp's rows of K, V or P^T
     return SharedMatrix<float>{tile.data + warp * Shape::KEYS * tile.stride, Shape::KEYS, tile.cols,
@@ -154,8 +151,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // which no warp still reads.
   const SharedMatrix<float> O_smem{K_smem.data, Shape::WARPS * Shape::Br, Shape::Width,
                                    Shape::Width};
-  const SharedMatrix<float> L_smem{O_smem.data + O_smem.rows * O_smem.stride, Shape::WARPS,
-                                   Shape::Br, Shape::Br};
+  const SharedMatrix<float> L_smem{O_smem.end(), Shape::WARPS, Shape::Br, Shape::Br};
   l = row_sum<typename Shape::Scores>(l);
   l.each([&](float& sum, int r) {
     if (O.col(0) == 0) L_smem(warp, O.row(r)) = m[r] + logf(sum);  // no visible key: -inf

@@ -34,16 +34,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
             query_tiles = (problem.Nq - 1) / Shape::Br + 1;
   const int key0 = blockIdx.x % key_tiles * Shape::Bc,
             query0 = blockIdx.x / key_tiles % query_tiles * Shape::Br;
-  const SharingHeads of = sharing_heads(problem, blockIdx.x / key_tiles / query_tiles);
+  const SharingHeads sharing = sharing_heads(problem, blockIdx.x / key_tiles / query_tiles);
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < Shape::PART_THREADS;
+  const bool first_half = threadIdx.x < Shape::HALF_THREADS;
   const int last_query = min(query0 + Shape::Br, problem.Nq) - 1;
   const bool seen =
       key0 < problem.end_key(last_query) && problem.first_key(query0) < key0 + Shape::Bc;
 
   Scores sum(0.0f);  // half 1; stays 0 where no query of the tile sees a key of it
-  for (int b = of.first_b; seen && b < of.end_b; ++b) {
-    for (int h = of.first_h; h < of.end_h; ++h) {
+  for (int b = sharing.first_b; seen && b < sharing.end_b; ++b) {
+    for (int h = sharing.first_h; h < sharing.end_h; ++h) {
       // Write after read: no thread still reads the previous head's tiles, P or D.
       __syncthreads();
       load_async<Shape, Shape::Bc>(smem.K, hbm.K.head(b, problem.kv_head(h)), key0);
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       }
     }
   }
-  if (!first_half) write_tile(dBias.head(of.b, of.h), query0, key0, sum);
+  if (!first_half) write_tile(dBias.head(sharing.b, sharing.h), query0, key0, sum);
 }
 
 /// BackwardShape as a type of this file: by it the table of sizes finds the start() below.

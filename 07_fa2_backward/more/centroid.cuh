@@ -112,14 +112,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int b = blockIdx.x % heads / problem.Hkv, kv_head = blockIdx.x % heads % problem.Hkv;
   const int key0 = blockIdx.x / heads * Shape::Bc;
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < Shape::PART_THREADS;
+  const bool first_half = threadIdx.x < Shape::HALF_THREADS;
   const int dQ_col0 = first_half ? 0 : Shape::Width / 2;  // this half's first column of dQ
   const SharedMatrix<float> K_cols = more_lorentz::half_of_columns(smem.K, dQ_col0);
   const SharedMatrix<float> Q_cols = more_lorentz::half_of_columns(smem.Q, dQ_col0);
   // Time components in two floats each: [Br, 2] and [Bc, 2].
-  const SharedMatrix<float> q0{smem.D + Shape::Br, Shape::Br, 2, 2},
-      k0{q0.data + 2 * Shape::Br, Shape::Bc, 2, 2};
-  const SharedMatrix<float> v0{k0.data + 2 * Shape::Bc, Shape::Bc, 2, 2};
+  const SharedMatrix<float> q0{smem.D + Shape::Br, Shape::Br, 2, 2}, k0{q0.end(), Shape::Bc, 2, 2};
+  const SharedMatrix<float> v0{k0.end(), Shape::Bc, 2, 2};
   const auto load_tile_of_queries = [&](int h, int query0) {
     load_queries<Shape>(smem, hbm, b, h, query0);
     load_times<Shape, Shape::Br>(q0, q0_all.head(b, h), query0);

@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (Rule::RAGGED) key0 = rule.enter(blockIdx.x / heads);
   if (key0 / Shape::Bc % launches != launch_index) return;  // another launch's
   const SharedTiles smem = shared_tiles<Shape>();
-  const bool first_half = threadIdx.x < Shape::PART_THREADS;
+  const bool first_half = threadIdx.x < Shape::HALF_THREADS;
   const int dQ_col0 = first_half ? 0 : Shape::Width / 2;  // this half's first column of dQ
   const SharedMatrix<float> K_cols{smem.K.data + dQ_col0, Shape::Bc, Shape::Width / 2,
                                    Shape::STRIDE};

@@ -8,7 +8,7 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 1: each block adds its part of dQ_i to HBM, so that S and dP are computed once,
+// New since step 1: each block adds its share of dQ_i to HBM, so that S and dP are computed once,
 // not twice: five products instead of seven. The rows of dS K are queries, which no warp owns: dS
 // goes through shared memory, and all warps share the product (parts/add_to_dQ.cuh). dQ_accum sums
 // in fp32 and in accumulator order, in which the 32 lanes of a warp add to 512 adjacent bytes. A

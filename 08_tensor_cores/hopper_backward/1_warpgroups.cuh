@@ -9,16 +9,13 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since backward/2_five_products.cuh; A and B are known from Hopper forward, steps 1 and 2:
-// A. The TMA copies tiles, and mbarriers say what has landed.
-// B. wgmma multiplies 64 keys by a tile of queries, which it reads from shared memory. Keys are
-//    still the rows of scores, so that P^T and dS^T are the left operands of (8.14) and (8.15)
-//    where they are, in registers.
-// C. One product of five, dQ, needs dS^T of other warps. They store it, and wgmma sums down the
-//    rows of dS^T and K (MN-major): no tile is transposed. Each warpgroup multiplies a share of dQ.
-// D. Products run asynchronously, and dQ comes before dK: dP^T runs during the exponentials, dV
-//    while dS^T waits for other warps, dK while dQ is added to HBM.
-// E. prepare_kernel multiplies L by log2(e), so that an exponent is one multiply-add.
+// New since backward/2_five_products.cuh: the copies of Hopper forward, step 1, and the products of
+// its step 2. Here wgmma multiplies 64 keys by a tile of queries, which it reads from shared
+// memory. Keys are still the rows of scores, so that P^T and dS^T are the left operands of (8.14)
+// and (8.15) where they are, in registers.
+//
+// The fifth product, dQ, needs the dS^T of other warps. They store it, and wgmma sums down the rows
+// of dS^T and K (MN-major), so that no tile is transposed. Each warpgroup multiplies a share of dQ.
 //
 // Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
 //   warpgroups; each owns 64 keys.
@@ -29,9 +26,9 @@
 //   dV. more/relay.cuh takes wider heads. Needs sm_90a.
 //
 // Map of this folder: after ../backward and ../hopper_forward, steps 1 to 5 in their order; 5 is
-// the fastest. shapes.hpp has their tile sizes. In more/, general is step 4 for biases and any
-// scale, options for windows, softcaps and sequences, ordered is step 4 by turns, divided is
-// ordered for few blocks, relay is for wide heads. In ../parts
+// the fastest. shapes.hpp has their tile sizes. more/ has step 4 for any bias and scale (general),
+// for windows, softcaps and sequences (options), and by turns (ordered), of which divided makes
+// more blocks; relay is for wide heads. In ../parts
 //   panels_backward.cuh   first: a block's KeyWork, shared memory and loads; P
 //   share_of_dQ.cuh       steps 1 to 3: dQ by all warpgroups; whole_dQ.cuh: from 4 on, by one
 //   panels.cuh            tiles, products, rings, as in ../hopper_forward
@@ -128,7 +125,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 5. dV += P^T dO; dQ = dS K; dK += dS^T Q, while dQ is added to dQ_accum.
+    // 5. dV += P^T dO, while other warps store dS^T; dQ = dS K; dK += dS^T Q, while dQ is added.
     issue_gradient(dV, Pt_reg, dO);  // (8.14)
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
     // through the async proxy.
@@ -139,7 +136,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     dQ.issue(dSt_smem, shared.K);    // (8.16)
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     // Read after write: dV and dQ are complete, dK may not be.
-    wgmma_wait<1>(registers(dV), registers(dQ.parts[0]));
+    wgmma_wait<1>(registers(dV), registers(dQ.acc[0]));
     dQ.add(dQ_accum.head(work.b, at.h), at.query0);
     // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
@@ -158,6 +155,7 @@ void start(Shape, const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const BackwardMaps maps = backward_maps<Shape>(a);
+    // L times log2(e): an exponent of P^T is then one multiply-add.
     const BackwardTensors<T> hbm = prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum);
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
     // Only as many heads at once as it takes to give every SM a block, so that the blocks of a head

@@ -204,8 +204,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     }
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     if constexpr (MakesDQ) {
-      // Read after write: dV and dQ are complete; its first part may also be its last.
-      wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
+      // Read after write: dV and dQ are complete; its first product may also be its last.
+      wgmma_wait<1>(registers(dV), registers(dQ.acc[0]), registers(dQ.acc[dQ.PRODUCTS - 1]));
       // Write after read: the TMA has read the previous dQ.
       wait_empty(shared.empty_dQ, iteration % 2);
       dQ.store(shared.dQ);

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     wait_full(shared.full_V[stage], parity);
     issue_PV(O, P_reg, shared.V[stage]);  // (6.4)
     // Read after write: O is complete.
-    // Write after read: this warp's part of the product has read P and V_j.
+    // Write after read: this warp's share of the product has read P and V_j.
     wgmma_wait<0>(registers(O));
   }
   // Write after read: the products of all four warps have read Q; O is staged in its buffer.

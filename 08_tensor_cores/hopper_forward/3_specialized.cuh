@@ -97,7 +97,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     wait_full(shared.full_K[stage], parity);
     issue_S(S, Q, shared.K[stage]);  // (8.1)
     // Read after write: S is complete.
-    // Write after read: this warp's part of the product has read K_j. The producer waits until all
+    // Write after read: this warp's share of the product has read K_j. The producer waits until all
     // consumer warps have released it.
     wgmma_wait<0>(registers(S));
     release(shared.empty_K[stage]);
@@ -114,7 +114,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     wait_full(shared.full_V[stage], parity);
     issue_PV(O, P_reg, shared.V[stage]);  // (6.4)
     // Read after write: O is complete.
-    // Write after read: this warp's part of the product has read P and V_j.
+    // Write after read: this warp's share of the product has read P and V_j.
     wgmma_wait<0>(registers(O));
     release(shared.empty_V[stage]);
   }

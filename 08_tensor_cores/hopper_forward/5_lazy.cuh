@@ -156,7 +156,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     wait_full(shared.full_K[0], 0);
     issue_S(S, Q, shared.K[0]);  // (8.1)
     // Read after write: S is complete.
-    // Write after read: this warp's part of the product has read K.
+    // Write after read: this warp's share of the product has read K.
     wgmma_wait<0>(registers(S));
     release(shared.empty_K[0]);
     softmax.exact(S, work.visible_tiles - 1);
@@ -179,7 +179,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
       const bool is_lazy = j < softmax.lazy_end;
       const bool P_is_final = is_lazy && softmax.try_lazy(S);
       // Read after write: O is complete.
-      // Write after read: this warp's part of the product has read P and V_(j+1).
+      // Write after read: this warp's share of the product has read P and V_(j+1).
       wgmma_wait<0>(registers(O));
       release(shared.empty_V[previous.stage()]);
 

@@ -148,7 +148,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     wait_full(shared.full_K[KV_ring.stage()], KV_ring.parity());
     issue_S(S, Q, shared.K[KV_ring.stage()]);  // (8.1)
     // Read after write: S is complete.
-    // Write after read: this warp's part of the product has read K.
+    // Write after read: this warp's share of the product has read K.
     wgmma_wait<0>(registers(S));
     release(shared.empty_K[KV_ring.stage()]);
     softmax.exact(S, own_tiles - 1);
@@ -171,7 +171,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
       const bool is_lazy = j < softmax.lazy_end;
       const bool P_is_final = is_lazy && softmax.try_lazy(S);
       // Read after write: O is complete.
-      // Write after read: this warp's part of the product has read P and V_(j+1).
+      // Write after read: this warp's share of the product has read P and V_(j+1).
       wgmma_wait<0>(registers(O));
       release(shared.empty_V[previous.stage()]);
 

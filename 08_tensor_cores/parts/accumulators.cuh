@@ -1,5 +1,5 @@
-// 08 Tensor cores: a type that says which thread holds which elements of a matrix. Step 1
-// introduces it; with it, all steps read like their equations:
+// 08 Tensor cores, all steps: a matrix in the registers of a warp, and its products. With this type
+// steps read like their equations:
 //
 //   add_product(S, Q.left(), K.transposed());       S += Q K^T     Q, K, V: tiles in shared memory
 //   const auto alpha = update_max(m, row_max(S));   m, alpha: one value per row (rows.cuh)
@@ -176,7 +176,10 @@ struct InRegisters {
 #pragma unroll
     for (int reg = 0; reg < 4; ++reg) block[reg] = blocks_reg[k][i][reg];
   }
-  __device__ const unsigned (&operator()(int k) const)[4] { return blocks_reg[k][0]; }  // for wgmma
+  __device__ const unsigned (&operator()(int k) const)[4] {
+    static_assert(RowFragments == 1, "wgmma takes 16 rows of each warp");
+    return blocks_reg[k][0];
+  }
 };
 
 // ---- Epilogue ----------------------------------------------------------------------------------

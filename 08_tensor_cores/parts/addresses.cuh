@@ -1,5 +1,6 @@
-// 08 Tensor cores: Operand of tile.cuh, and copies, from forward step 6 on: the addresses that an
-// operand loads from differ by constants or an XOR, those that a copy writes to by constants.
+// 08 Tensor cores, forward from step 6 on, and backward: Operand of tile.cuh, and copies. The
+// addresses that an operand loads from differ by constants or an XOR, those that a copy writes to
+// by constants.
 #pragma once
 
 #include "08_tensor_cores/parts/tile.cuh"

@@ -1,4 +1,4 @@
-// 08 Tensor cores, without Hopper: which architectures a kernel is compiled for.
+// 08 Tensor cores, steps without wgmma: which architectures a kernel is compiled for.
 #pragma once
 
 #include "common/machine/cuda.cuh"

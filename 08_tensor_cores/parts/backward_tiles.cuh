@@ -1,4 +1,4 @@
-// 08 Tensor cores, backward: the words in which all steps are written. To be read first.
+// 08 Tensor cores, backward without Hopper, all steps: the words that they use. To be read first.
 //
 //   Accumulators       a warp's rows of a matrix, in registers; add_product()      accumulators.cuh
 //   Tile               a matrix in shared memory, and its operands: left(row),     tile.cuh

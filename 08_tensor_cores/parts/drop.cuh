@@ -1,4 +1,4 @@
-// 08 Tensor cores, for the steps that know the options of chapter 09: dropout of weights in
+// 08 Tensor cores, more/options.cuh of ../forward and ../backward: dropout of weights in
 // accumulators.
 #pragma once
 
@@ -86,14 +86,14 @@ __device__ void mark_dropped(const Rule& rule, Accumulators<RowFragments, ColFra
 
 /// (9.12)  P o Z of weights that are marked.
 template <class Rule, class Tile>
-__device__ Tile kept_weights(const Rule& rule, Tile P) {
+__device__ Tile drop_weights(const Rule& rule, Tile P) {
   if constexpr (Drops<Rule>) P.each([&](float& p, int) { p = fmaxf(p, 0.0f) * rule.dropout.kept; });
   return P;
 }
 
 /// (9.13)  dP becomes dP o Z, and P loses its marks.
 template <class Rule, int RowFragments, int ColFragments>
-__device__ void keep_gradients(const Rule& rule, Accumulators<RowFragments, ColFragments>& dP,
+__device__ void drop_gradients(const Rule& rule, Accumulators<RowFragments, ColFragments>& dP,
                                Accumulators<RowFragments, ColFragments>& P) {
   if constexpr (Drops<Rule>) {
 #pragma unroll

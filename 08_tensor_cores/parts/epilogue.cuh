@@ -1,4 +1,4 @@
-// 08 Tensor cores, forward: the epilogue (8.5), O and L of a warp's rows.
+// 08 Tensor cores, forward, all steps: the epilogue (8.5), O and L of a warp's rows.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"

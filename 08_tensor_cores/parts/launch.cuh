@@ -1,4 +1,4 @@
-// 08 Tensor cores: the order of blocks, and host code that the steps share.
+// 08 Tensor cores, all steps: the order of blocks, and host code.
 #pragma once
 
 #include "common/machine/float16.cuh"

@@ -1,4 +1,4 @@
-// 08 Tensor cores: host code of all backward steps: workspaces, refusals, and their Variant.
+// 08 Tensor cores, backward, all steps: host code: workspaces, refusals, and their Variant.
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"

@@ -1,4 +1,4 @@
-// 08 Tensor cores: host code that the steps for Hopper share.
+// 08 Tensor cores, Hopper, all steps: which devices and compilations have wgmma.
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"

@@ -1,4 +1,4 @@
-// 08 Tensor cores: host code that the backward steps for Hopper share.
+// 08 Tensor cores, Hopper backward, all steps: host code: which kernel is the fastest where.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_backward.cuh"

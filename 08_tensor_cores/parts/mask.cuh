@@ -1,4 +1,4 @@
-// 08 Tensor cores: the mask of a warp's scores, for the steps but those of Hopper backward.
+// 08 Tensor cores, all steps but those of Hopper backward: the mask of a warp's scores.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"

@@ -1,7 +1,7 @@
-// 08 Tensor cores: tiles in the layout that the TMA writes and wgmma reads. A tile in shared memory
-// is a sequence of panels: each has all rows and 64 columns, so that a panel's row is 128 bytes,
-// whose chunks are swizzled by the row (common/machine/isa/wgmma_operand.hpp). The last panel is
-// whole even if d ends within it: the TMA fills the rest with zeros.
+// 08 Tensor cores, Hopper, all steps: tiles for TMA and wgmma, products, rings. A tile in shared
+// memory is a sequence of panels: each has all rows and 64 columns, so that a panel's row is 128
+// bytes, whose chunks are swizzled by the row (common/machine/isa/wgmma_operand.hpp). The last
+// panel is whole even if d ends within it: the TMA fills the rest with zeros.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"

@@ -1,5 +1,4 @@
-// 08 Tensor cores: code that the backward steps for Hopper share. Tiles are made of the panels of
-// panels.cuh; prepare.cuh and sum_of_dQ.cuh have the layouts of L, D and dQ_accum in HBM.
+// 08 Tensor cores, Hopper backward, all steps: a block's work, shared memory, loads, products; P.
 #pragma once
 
 #include "08_tensor_cores/parts/launch_hopper_backward.cuh"

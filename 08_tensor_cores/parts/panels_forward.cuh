@@ -1,5 +1,5 @@
-// 08 Tensor cores: code that the forward steps for Hopper share, in the order in which they need
-// it.
+// 08 Tensor cores, Hopper forward: a block's work and the epilogue by TMA, in all steps; then what
+// later steps add, in their order.
 #pragma once
 
 #include "08_tensor_cores/parts/epilogue.cuh"

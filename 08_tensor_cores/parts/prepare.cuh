@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   if (clear_dQ_accum) clear_rows<ROWS, Width>(dQ_accum_all.head(b, h), block.index);
 }
 
-/// The tensors, before or after L and D are computed.
+/// The tensors of the pass; prepare() fills L_and_D.
 template <class T>
 BackwardTensors<T> tensors_of(const Attention& a) {
   return {view<const T>(a.Q), view<const T>(a.K),

@@ -16,10 +16,10 @@ struct ShareOfDQ {
   static constexpr int COLS = COL_SHARES == 1 ? Shape::Width : PANEL;
   static_assert(COL_SHARES * ROW_SHARES == Shape::CONSUMERS && COL_SHARES * COLS >= Shape::Width,
                 "the warpgroups make all of dQ");
-  static constexpr int PARTS = 1;  // as in WholeDQ
+  static constexpr int PRODUCTS = 1;  // as in WholeDQ
 
-  int index = warpgroup();                      // of the share
-  Accumulators<1, COLS / 8> parts[PARTS] = {};  // [16, COLS] in each warp
+  int index = warpgroup();                       // of the share
+  Accumulators<1, COLS / 8> acc[PRODUCTS] = {};  // [16, COLS] in each warp
 
   __device__ int row0() const { return index % ROW_SHARES * WARPGROUP_ROWS; }
   __device__ int col0() const { return index / ROW_SHARES * COLS; }
@@ -28,11 +28,11 @@ struct ShareOfDQ {
 
   /// (8.16)  Starts dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs
   /// down them: MN-major. Row row0 of dQ is column row0 of dS^T.
-  template <class StTile, class KTile>
-  __device__ void issue(StTile& dSt, KTile& K) {
+  template <class DStTile, class KTile>
+  __device__ void issue(DStTile& dSt, KTile& K) {
     // Write after read: the previous dQ, in the same registers, has been added or stored.
     wgmma_fence();
-    issue_product<typename KTile::T, Shape::Bc / 16>(parts[0], dSt.mn_major(row0()),
+    issue_product<typename KTile::T, Shape::Bc / 16>(acc[0], dSt.mn_major(row0()),
                                                      K.mn_major(col0()), /*add=*/false);
     wgmma_commit();
   }
@@ -50,7 +50,7 @@ struct ShareOfDQ {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (COL_SHARES * COLS > Shape::Width && n >= fragments()) break;
-      const float(&dq)[4] = parts[0].elements[0][n];
+      const float(&dq)[4] = acc[0].elements[0][n];
       atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
@@ -60,7 +60,7 @@ struct ShareOfDQ {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (COL_SHARES * COLS > Shape::Width && n >= fragments()) break;
-      const float(&dq)[4] = parts[0].elements[0][n];
+      const float(&dq)[4] = acc[0].elements[0][n];
       dQ_smem.as<float4>(0, offset(0, n)) = make_float4(dq[0], dq[1], dq[2], dq[3]);
     }
   }

@@ -1,5 +1,5 @@
-// 08 Tensor cores: the softmax of rows in registers, update_max() and exponentiate(), as forward
-// step 5 introduces it, for all later steps. c of the equations is scale_log2 in the code.
+// 08 Tensor cores, forward from step 5 on, and Hopper forward: the softmax of rows in registers. c
+// of the equations is scale_log2 in the code.
 #pragma once
 
 #include "common/machine/ptx.cuh"

@@ -1,4 +1,4 @@
-// 08 Tensor cores: dQ, for the backward steps whose blocks sum it in HBM.
+// 08 Tensor cores, backward from step 2 on, and Hopper: the sum of dQ in HBM, and the kernel after.
 //
 // dQ_accum [B, H, rows of L_and_D / 16][Width / 8][32 lanes][4 floats]: accumulators in the order
 // of the lanes that hold them. A 16 x 8 fragment is 128 adjacent floats; lane 4 g + t has (g, 2t),

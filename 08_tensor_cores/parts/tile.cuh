@@ -1,5 +1,5 @@
-// 08 Tensor cores: swizzled tiles in shared memory, as forward step 2 introduces them, and what
-// turns them, or accumulators, into operands.
+// 08 Tensor cores, from forward step 2 on: swizzled tiles in shared memory, and what turns them, or
+// accumulators, into operands.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
@@ -24,7 +24,7 @@ struct Tile {
   SharedMatrix<T> elements;
 
   __device__ Tile(T* start, int rows) : elements{start, rows, Width, Width} {}
-  __device__ T* end() const { return elements.data + elements.rows * Width; }
+  __device__ T* end() const { return elements.end(); }
   /// row: a multiple of 8.
   __device__ Tile below(int row) const {
     return {elements.data + row * Width, elements.rows - row};

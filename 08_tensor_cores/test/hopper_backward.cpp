@@ -212,7 +212,7 @@ TEST_CASE("cpu: blocks take turns at dQ, however many run at a time") {
 /// The number of subgroups into which `divided` divides a group, by the heads of its workspace.
 int subgroups_of(const FullProblem& p) {
   for (const WorkspaceSpec& spec : grid::variant_named("divided").workspace(p, Pass::backward))
-    if (spec.name == std::string("dK_parts")) return static_cast<int>(spec.shape[1]) / p.Hkv;
+    if (spec.name == std::string("dK_partial")) return static_cast<int>(spec.shape[1]) / p.Hkv;
   return 0;
 }
 
@@ -240,7 +240,8 @@ TEST_CASE("grid: blocks divide the query heads of a group, and each run sums the
       Runner runner(grid::device(), v, p, inputs, Pass::backward, choice.tiles);
       if (grid::device().info().kind == Backend::cpu) {
         const Counters counters = runner.count();
-        CHECK(counters.launches == (p.d % 8 == 0 ? 4 : 12));  // prepare, the products, the sum of the parts, convert; 8 copies
+        CHECK(counters.launches ==
+              (p.d % 8 == 0 ? 4 : 12));  // prepare, the products, the sum over subgroups, convert; 8 copies
         grid::check_counts(v, p, Pass::backward, choice.tiles, counters);
       } else {
         runner.run();
@@ -275,11 +276,11 @@ TEST_CASE("chapter: groups are divided only where whole ones leave SMs idle or o
   CHECK(subgroups(1 << 20, 1, 1, false) <= 132);
   for (const WorkspaceSpec& spec : grid::variant_named("divided").workspace(
            grid::problem_of({.H = 64, .Hkv = 8, .Nq = 1000, .Nk = 1000, .d = 100}), Pass::backward)) {
-    if (spec.name != std::string("dV_parts")) continue;
+    if (spec.name != std::string("dV_partial")) continue;
     CHECK(spec.shape == std::array<std::int64_t, 4>{1, 2 * 8, 1024, 128});  // whole tiles
     return;
   }
-  FAIL("no dV_parts");
+  FAIL("no dV_partial");
 }
 
 TEST_CASE(

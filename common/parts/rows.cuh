@@ -1,7 +1,7 @@
 // Values per row of a tile of scores in registers: m, l, alpha, in 06 for tiles of threads, in 08
 // for mma fragments. In both, a tile is a type that says which elements a lane holds:
 //
-//   Scores::ROWS, Scores::LANES     rows that a lane has a part of; neighbouring lanes per row
+//   Scores::ROWS, Scores::LANES     rows that a lane holds elements of; neighbouring lanes per row
 //   Scores::HEIGHT, Scores::WIDTH   rows and columns of the tile
 //   each(f)                       f(element, r) for every element of a lane; r = 0 .. ROWS - 1: row
 //   each_at(f)                    f(element, row, col) with its position in the tile

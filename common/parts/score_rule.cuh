@@ -13,8 +13,8 @@
 namespace flash {
 namespace {
 
-/// Where a kernel without a backward pass leaves the derivatives of the softcap.
-struct Nowhere {};
+/// For kernels without a backward pass, which need no derivatives of the softcap.
+struct NoSlope {};
 
 /// Where the scale is multiplied into a score.
 enum class Scaling {
@@ -43,9 +43,9 @@ struct ScoreRuleFor {
   __device__ bool subtract_first() const { return scaling == Scaling::first; }
 
   /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query
-  /// query0 and key key0. Transposed: rows are keys, columns queries. `slope`: takes the
-  /// derivatives of the softcap, if there is one, as slope(row, col) or all together.
-  template <bool Transposed = false, class Scores, class Slope = Nowhere>
+  /// query0 and key key0. Transposed: rows are keys, columns queries. `slope`: where
+  /// the derivatives of the softcap go, if there is one, by slope(row, col) or by slope.store(all).
+  template <bool Transposed = false, class Scores, class Slope = NoSlope>
   __device__ void apply(Scores& S, int head, int query0, int key0, const Slope& slope = {}) const {
     // S's rows keep their position in all tiles of a block, unless it loops over queries, as in
     // chapter 07. opaque() stops the compiler from computing addresses that few tiles need before
@@ -129,11 +129,11 @@ struct ScoreRuleFor {
       const float inverse = 1.0f / c;
       S.each([&](float& s, int) { s = tanhf(problem.scale * s * inverse); });
     }
-    if constexpr (requires { slope.take(S); }) {
+    if constexpr (requires { slope.store(S); }) {
       Scores slopes = S;
       slopes.each([&](float& t, int) { t = 1.0f - t * t; });
-      slope.take(slopes);
-    } else if constexpr (!std::is_same_v<Slope, Nowhere>) {
+      slope.store(slopes);
+    } else if constexpr (!std::is_same_v<Slope, NoSlope>) {
       S.each_at([&](float t, int row, int col) { slope(row, col) = 1.0f - t * t; });
     }
     if (scaling == Scaling::first) S.each([&](float& t, int) { t *= c; });

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int key_tiles = (problem.Nk - 1) / SIDE + 1, query_tiles = (problem.Nq - 1) / SIDE + 1;
   const int key0 = blockIdx.x % key_tiles * SIDE,
             query0 = blockIdx.x / key_tiles % query_tiles * SIDE;
-  const SharingHeads of = sharing_heads(problem, blockIdx.x / key_tiles / query_tiles);
+  const SharingHeads sharing = sharing_heads(problem, blockIdx.x / key_tiles / query_tiles);
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), SIDE),
       V_smem(K_smem.end(), SIDE), Q_smem(V_smem.end(), SIDE), dO_smem(Q_smem.end(), SIDE);
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const bool seen = !rule.hides(query0, SIDE, key0, SIDE);
   // Transposed: [16, SIDE]. It stays 0 where no query of the tile sees a key of it.
   Accumulators<1, SIDE / 8> sum(0.0f);
-  for (int b = of.first_b; seen && b < of.end_b; ++b) {
-    for (int h = of.first_h; h < of.end_h; ++h) {
+  for (int b = sharing.first_b; seen && b < sharing.end_b; ++b) {
+    for (int h = sharing.first_h; h < sharing.end_h; ++h) {
       // Write after read: no warp still reads the previous head's tiles.
       __syncthreads();
       load(K_smem, hbm.K.head(b, problem.kv_head(h)), key0);
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       auto& Pt = St;
       mark_dropped(rule, Pt, b * problem.H + h, query0, key0 + warp_row);
       add_product(dPt, V_smem.left(warp_row), dO_smem.transposed());  // (8.12)
-      keep_gradients(rule, dPt, Pt);                                  // (9.13); Pt loses its marks
+      drop_gradients(rule, dPt, Pt);                                  // (9.13); Pt loses its marks
       dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
 #pragma unroll
       for (int index = 0; index < SIDE / 8 * 4; ++index) {
@@ -90,14 +90,14 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       }
     }
   }
-  const Matrix<float> dBias = dBias_all.head(of.b, of.h);
+  const Matrix<float> dBias = dBias_all.head(sharing.b, sharing.h);
   sum.each_at([&](float x, int key, int query) {
     const int i = query0 + query, j = key0 + warp_row + key;
     if (i < problem.Nq && j < problem.Nk) dBias(i, j) = x;
   });
 }
 
-/// The shape of options as a type of this file: by it the table of sizes finds the start() below.
+/// The shape of options as a type of this file, by which shapes.hpp finds start().
 template <int... Sizes>
 struct OwnShape : backward_more_options::BackwardShape<Sizes...> {};
 

@@ -4,8 +4,7 @@
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T, capped, + bias - L_i), masked   [Bc, d] x [d, Br]        (8.11)
 //     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = slope o P^T o (dP^T - D_i)   with D = rowsum(dO o O) from prepare_kernel    (8.13),
-//                                                                                        (9.2)
+//     dS^T = slope o P^T o (dP^T - D_i)   with D = rowsum(dO o O) from prepare_kernel    (9.2)
 //     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
@@ -128,11 +127,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     recompute_P(St, stats, rule.late_scale, rule.subtract_first());
     auto& Pt = St;  // in the same registers
     mark_dropped(rule, Pt, b * problem.H + at.h, at.query0, key0 + warp_row);
-    add_product(dV, rounded<T>(kept_weights(rule, Pt)), dO.right(col0));  // (8.14), (9.12)
+    add_product(dV, rounded<T>(drop_weights(rule, Pt)), dO.right(col0));  // (8.14), (9.12)
 
     // 3. dS^T, and dK.
     add_product(dPt, smem.V.left(warp_row), dO.transposed());  // (8.12)
-    keep_gradients(rule, dPt, Pt);                             // (9.13); Pt loses its marks
+    drop_gradients(rule, dPt, Pt);                             // (9.13); Pt loses its marks
     softmax_backward(dPt, Pt, stats);
     auto& dSt = dPt;
     // No barrier: each lane reads the slopes that it wrote itself, and then store() puts dS^T in
@@ -168,8 +167,6 @@ void start(Shape, const Attention& a) {
     const FullProblem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const int kv_heads = p.B * p.Hkv;
-    const int in_L2 =
-        heads_in_L2(kv_heads, std::int64_t{p.Nq} * p.group_size() * Shape::Width * (2 + 2 + 4));
     with_rule_of(a, blocks_for(p.Nk, Shape::Bc), [&]<class Rule>(Rule rule, unsigned tiles) {
       BackwardTensors<T> hbm;
       if constexpr (Rule::RAGGED) {
@@ -183,7 +180,7 @@ void start(Shape, const Attention& a) {
                {dim3(blocks * static_cast<unsigned>(kv_heads)), dim3(Shape::THREADS),
                 Shape::SHARED_ELEMENTS * sizeof(T)},
                backward_kernel<T, Shape, Rule>, rule, hbm, view<float>(dQ_accum),
-               std::max(in_L2, heads_in_a_wave(a, static_cast<int>(blocks))), index, a.launches);
+               heads_at_once_backward<Shape>(a, static_cast<int>(blocks)), index, a.launches);
       }
       if constexpr (Rule::RAGGED) {
         convert_ragged<T, Shape::Width>(a, dQ_accum, rule);

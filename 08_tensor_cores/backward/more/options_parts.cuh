@@ -59,8 +59,8 @@ struct Slopes {
   Tile<T, Shape::Br> rows;
 
   template <class Scores>
-  __device__ void take(const Scores& slopes) const {
-    store(rows, slopes);
+  __device__ void store(const Scores& slopes) const {
+    tensor_cores::store(rows, slopes);
   }
   /// (9.2)  dS times the slopes, where store() has put them.
   template <class Scores>

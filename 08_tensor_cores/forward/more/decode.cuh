@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 
   T* const shared = dynamic_shared<T>(Shape::SHARED_ELEMENTS);
-  const auto K_smem = [&](int j) {
+  const auto K_smem = [&](int j) {  // a ring of tiles in the first half; V's in the second
     return Tile<T, Shape::Width>(shared + j % Shape::STAGES * Shape::Bc * Shape::Width, Shape::Bc);
   };
   const auto V_smem = [&](int j) {
@@ -155,8 +155,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   // 5. (6.5)  Each warp's O and L.
   const SharedMatrix<float> O_smem{reinterpret_cast<float*>(shared), Shape::WARPS * Shape::Br,
                                    Shape::Width, Shape::STRIDE};
-  const SharedMatrix<float> L_smem{O_smem.data + O_smem.rows * O_smem.stride, Shape::WARPS,
-                                   Shape::Br, Shape::Br};
+  const SharedMatrix<float> L_smem{O_smem.end(), Shape::WARPS, Shape::Br, Shape::Br};
   // Write after read: no warp still reads K and V, whose place they take; no copy is in flight.
   __syncthreads();
   l = row_sum<Scores>(l);

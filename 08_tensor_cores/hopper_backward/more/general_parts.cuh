@@ -1,12 +1,11 @@
-// 08 Tensor cores, Hopper backward: what the kernels of this folder include for every bias and
-// scale: how scores become P by a rule; their Variant.
+// 08 Tensor cores, Hopper backward, all of more/: the rule by which products become P, with any
+// bias and scale, which is a parameter of these kernels; and their Variant.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
 #include "08_tensor_cores/parts/weights.cuh"
 #include "common/parts/score_rule.cuh"
 
-#include <cstddef>
 #include <type_traits>
 
 namespace flash::tensor_cores {
@@ -17,17 +16,17 @@ inline bool is_of_ladder(const FullProblem& p) {
   return (features_of(p) & ~plain_problem) == Features::none;
 }
 
-/// The rule of such a problem, for which stats have L log2(e).
+/// The rule of such a problem. Its QueryStats have L log2(e), all others L.
 struct PlainRule {
   static constexpr bool OPTIONS = false, RAGGED = false;
   Problem problem;
 };
 
-/// Products become P^T. S^T begins at query query0 of a head (over all batches) and at key key0.
-/// With options there is no bias: nvcc would spill.
-template <class Rule, class Scores, class Slopes = std::nullptr_t>
-__device__ void weigh(const Rule& rule, Scores& St, const QueryStats& stats, int head, int query0,
-                      int key0, const Slopes& slopes = {}) {
+/// (8.11)  Products become P^T. S^T begins at query query0 of a head (over all batches) and at key
+/// key0. With options there is no bias: nvcc would spill.
+template <class Rule, class Scores, class Slopes = NoSlope>
+__device__ void recompute_P_by_rule(const Rule& rule, Scores& St, const QueryStats& stats, int head,
+                                    int query0, int key0, const Slopes& slopes = {}) {
   if constexpr (std::is_same_v<Rule, PlainRule>) {
     mask_transposed(St, rule.problem, query0, key0);
     recompute_P_log2(St, stats, rule.problem.scale);

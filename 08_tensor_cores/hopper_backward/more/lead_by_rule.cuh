@@ -36,6 +36,7 @@ __device__ void add_dQ(Shared<T, Shape>& shared, const Rule& rule, const Tensor<
   }
 }
 
+/// dQ of a tile of queries, in one maker, or in two that share it.
 template <class Shape>
 using DQ = std::conditional_t<Shape::MAKERS == 1, WholeDQ<Shape>, ShareOfDQ<Shape>>;
 
@@ -78,8 +79,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     wgmma_wait<1>(registers(St));
     // Write after read: dS^T of two tiles before was released with this stage of Q.
     const SlopesInPanels slopes{dSt_rows};
-    weigh(rule, St, shared.stats(stage), work.b * problem.H + at.h, at.query0, work.key0 + warp_row,
-          slopes);
+    recompute_P_by_rule(rule, St, shared.stats(stage), work.b * problem.H + at.h, at.query0,
+                        work.key0 + warp_row, slopes);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for the maker.
@@ -112,8 +113,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     }
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     if constexpr (MAKES_DQ) {
-      // Read after write: dV and dQ are complete; its first part may also be its last.
-      wgmma_wait<1>(registers(dV), registers(dQ.parts[0]), registers(dQ.parts[dQ.PARTS - 1]));
+      // Read after write: dV and dQ are complete; its first product may also be its last.
+      wgmma_wait<1>(registers(dV), registers(dQ.acc[0]), registers(dQ.acc[dQ.PRODUCTS - 1]));
       const int dQ_stage = iteration % Shape::DQ_STAGES;
       // Write after read: the TMA has read the dQ that was there.
       wait_empty(shared.empty_dQ[dQ_stage], iteration / Shape::DQ_STAGES % 2);
@@ -134,7 +135,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
   out.write(rule, hbm, work, staging, dK, dV);
 }
 
-/// Where a block leaves dK and dV: in their tensors.
+/// Where `general` and `options_lead` leave dK and dV: in their tensors, whose head is looked up
+/// again, as no register keeps it.
 struct InTensors {
   int heads_at_once;
 

@@ -127,7 +127,7 @@ struct SlopesInPanels {
   Operand rows;
 
   template <class Scores>
-  __device__ void take(const Scores& slopes) const {
+  __device__ void store(const Scores& slopes) const {
     store_operand(rows, InRegisters<T, 1, Scores::WIDTH / 16>(slopes));
     // Read after write: a lane reads what other lanes have stored.
     __syncwarp();

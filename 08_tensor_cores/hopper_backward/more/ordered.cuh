@@ -37,7 +37,7 @@ namespace {
 template <int... Sizes>
 struct BackwardShape : TurnShape<Sizes...> {};
 
-/// Where a block leaves dK and dV: in their tensors.
+/// Where `ordered` leaves dK and dV, which are of a whole group: in their tensors.
 struct WholeGroup {
   __device__ int kv_head(int group) const { return group; }
 

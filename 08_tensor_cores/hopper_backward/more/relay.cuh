@@ -59,8 +59,8 @@ __device__ auto sum_dV(Shared<T, Shape>& shared, const Rule& rule, const KeyWork
     issue_scores(St, K_rows, shared.Q[stage]);  // (8.11)
     // Read after write: S^T is complete.
     wgmma_wait<0>(registers(St));
-    weigh(rule, St, shared.stats(stage), work.b * problem.H + at.h, at.query0,
-          work.key0 + warp_row);
+    recompute_P_by_rule(rule, St, shared.stats(stage), work.b * problem.H + at.h, at.query0,
+                        work.key0 + warp_row);
     auto& Pt = St;  // in the same registers
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 
@@ -145,10 +145,10 @@ __device__ auto sum_dK(Shared<T, Shape>& shared, const KeyWork<Shape>& work) {
   return dK;
 }
 
-/// The dQ warpgroup: dQ, some columns at a time.
+/// The dQ warpgroup: dQ, some columns at a time, which it adds to the sum in HBM.
 template <class T, class Shape>
-__device__ void multiply_and_add_dQ(Shared<T, Shape>& shared, const Problem& problem,
-                                    const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
+__device__ void sum_dQ(Shared<T, Shape>& shared, const Problem& problem,
+                       const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
 
   // Read after write: K has landed.
@@ -232,9 +232,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
                shared.K.below(warp_row));
       break;
     }
-    case ADD_DQ:
+    case SUM_DQ:
       setmaxnreg_dec<Shape::DQ_REGISTERS>();
-      multiply_and_add_dQ<T>(shared, rule.problem, dQ_accum, work);
+      sum_dQ<T>(shared, rule.problem, dQ_accum, work);
       break;
     case PRODUCE:
       setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();

@@ -42,7 +42,7 @@ struct RelayShape {
 constexpr int relay_width(int d) { return d <= 160 ? 160 : d <= 192 ? 192 : 256; }
 
 /// What a warpgroup does, by its index.
-enum Role { SUM_DV, SUM_DK, ADD_DQ, PRODUCE };
+enum Role { SUM_DV, SUM_DK, SUM_DQ, PRODUCE };
 
 /// dK or dV [16, Width] in each warp, in two pieces: an instruction for all columns would name 128
 /// registers, more than ptxas allows in a kernel of 512 threads, whatever setmaxnreg says.

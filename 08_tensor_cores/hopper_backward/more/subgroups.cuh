@@ -1,7 +1,6 @@
-// 08 Tensor cores, hopper_backward/more/divided.cuh: subgroups, into which the query heads of a
-// group are divided where whole groups make too few blocks. Their number; the workspace for dK and
-// dV of the subgroups, which are parts of the sums; and the kernel that adds up these parts in a
-// fixed order.
+// 08 Tensor cores, Hopper backward: how divided.cuh divides the query heads of a group into
+// subgroups, where whole groups make too few blocks. The number of subgroups; the workspace for
+// their partial sums, dK and dV in fp32; and the kernel that adds these up in a fixed order.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/turns.cuh"
@@ -26,8 +25,8 @@ int best_subgroups(const Problem& p) {
     return 1;  // two tiles per SM suffice
   const int at_once = std::max(1, h200.multiprocessors * ROW_BLOCK / p.Nk);  // groups
   const auto time_of = [&](const Problem& q) {
-    // Under a mask the blocks of a group drift apart. If L2 does not hold Q and dO of all its heads,
-    // they read them from HBM and take a fifth longer.
+    // Under a mask the blocks of a group drift apart. If L2 does not hold Q and dO of all its
+    // heads, they read them from HBM and take a fifth longer.
     const std::int64_t bytes = std::int64_t{q.Nq} * q.group_size() * width_of_sum(q) * (2 + 2);
     const double slower = q.causal && heads_in_L2(at_once, bytes) < at_once ? 1.2 : 1;
     return slower * least_time(shapes, q, Pass::backward, h200);
@@ -37,7 +36,7 @@ int best_subgroups(const Problem& p) {
   for (int n = 2; n <= std::min(p.group_size(), h200.multiprocessors); ++n) {
     if (p.group_size() % n != 0) continue;
     // In pairs of a query and a key, which take an SM 0.27 ns at d = 128: the launch of
-    // sum_parts_kernel, 3 us, and a row of dK and of dV that is written and read, 2 KB at 3.5 TB/s.
+    // sum_partial_kernel, 3 us, and a row of dK and of dV, written and read, 2 KB at 3.5 TB/s.
     const double summing = 11'000 + 2.2 * static_cast<double>(rows * n);
     const double time = time_of(divided(p, n)) + summing;
     if (time > 0.9 * least) continue;  // smaller differences are beyond such an estimate
@@ -55,24 +54,24 @@ auto tiles_of_subgroups(const Problem& p, Pass pass, const DeviceLimits& limits)
              : choices(shapes, divided(p, best_subgroups<shapes>(p)), pass, limits);
 }
 
-/// Writes the warp's 16 rows of a part, straight from accumulators: in fp32 the lanes of a quad
-/// write a whole sector.
+/// Writes the warp's 16 rows of a partial sum, straight from accumulators: in fp32 the lanes of a
+/// quad write a whole sector.
 template <int ColFragments>
-__device__ void write_in_fp32(const Matrix<float>& part, int row0,
+__device__ void write_in_fp32(const Matrix<float>& sum, int row0,
                               const Accumulators<1, ColFragments>& C) {
   const int lane = threadIdx.x % WARP;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
 #pragma unroll
     for (int n = 0; n < ColFragments; ++n) {
-      part.as<float2>(row0 + 8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) =
+      sum.as<float2>(row0 + 8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0)) =
           make_float2(C.elements[0][n][2 * r], C.elements[0][n][2 * r + 1]);
     }
   }
 }
 
-/// Where `divided` leaves the gradients: parts of dK and dV, one per subgroup: fp32 [B, Hkv *
-/// subgroups, padded Nk, Width].
+/// Where `divided` leaves dK and dV: partial sums, one per subgroup, in fp32 [B, Hkv * subgroups,
+/// padded Nk, Width].
 struct PartialGradients {
   int subgroups;  // per group
   Tensor<float> dK, dV;
@@ -90,25 +89,25 @@ struct PartialGradients {
 };
 
 inline PartialGradients partial_gradients(const Attention& a) {
-  const TensorRef &dK = a.workspace("dK_parts"), &dV = a.workspace("dV_parts");
+  const TensorRef &dK = a.workspace("dK_partial"), &dV = a.workspace("dV_partial");
   return {static_cast<int>(dK.shape[1]) / a.problem.Hkv, view<float>(dK), view<float>(dV)};
 }
 
 inline void add_partial_gradients(std::vector<WorkspaceSpec>& list, const Problem& p,
                                   int subgroups) {
   const std::int64_t rows = std::int64_t{blocks_for(p.Nk, ROW_BLOCK)} * ROW_BLOCK;
-  for (const char* const name : {"dK_parts", "dV_parts"})
+  for (const char* const name : {"dK_partial", "dV_partial"})
     list.push_back({name, {p.B, std::int64_t{p.Hkv} * subgroups, rows, width_of_sum(p)}});
 }
 
-/// Sums 8 columns of a row over `count` parts from subgroup `first` on, in their order, and stores
+/// Sums 8 columns of a row over `count` subgroups from `first` on, in their order, and stores
 /// them in 16 bits.
 template <class T>
-__device__ void sum_parts(const Tensor<const float>& parts, int count, int b, int first,
-                          const Matrix<T>& sum, int row, int col) {
+__device__ void sum_partial(const Tensor<const float>& partial, int count, int b, int first,
+                            const Matrix<T>& sum, int row, int col) {
   float total[8] = {};
-  for (int part = 0; part < count; ++part) {
-    const Matrix<const float> head = parts.head(b, first + part);
+  for (int n = 0; n < count; ++n) {
+    const Matrix<const float> head = partial.head(b, first + n);
     const float4 left = head.as<float4>(row, col), right = head.as<float4>(row, col + 4);
     const float held[8] = {left.x, left.y, left.z, left.w, right.x, right.y, right.z, right.w};
 #pragma unroll
@@ -119,29 +118,29 @@ __device__ void sum_parts(const Tensor<const float>& parts, int count, int b, in
                  pack<T>(total[4], total[5]), pack<T>(total[6], total[7]));
 }
 
-/// dK and dV as the sums of their parts. A thread takes 8 columns of a row.  Grid: B*Hkv * blocks
+/// dK and dV, summed over the subgroups. A thread takes 8 columns of a row.  Grid: B*Hkv * blocks
 /// of a head.
 template <class T, int Width>
 __global__ void __launch_bounds__(PREPARE_THREADS)
-    sum_parts_kernel(int count, Tensor<const float> dK_parts, Tensor<const float> dV_parts,
-                     Tensor<T> dK, Tensor<T> dV) {
+    sum_partial_kernel(int count, Tensor<const float> dK_partial, Tensor<const float> dV_partial,
+                       Tensor<T> dK, Tensor<T> dV) {
   constexpr int CHUNKS = Width / 8;
   const BlockOfHead block(dK.batches * dK.heads);
   const int b = block.head / dK.heads, head = block.head % dK.heads;
   const int index = block.index * PREPARE_THREADS + threadIdx.x, row = index / CHUNKS,
             col = index % CHUNKS * 8;
   if (row >= dK.rows || col >= dK.cols) return;
-  sum_parts(dK_parts, count, b, head * count, dK.head(b, head), row, col);
-  sum_parts(dV_parts, count, b, head * count, dV.head(b, head), row, col);
+  sum_partial(dK_partial, count, b, head * count, dK.head(b, head), row, col);
+  sum_partial(dV_partial, count, b, head * count, dV.head(b, head), row, col);
 }
 
 template <class T, int Width>
-void sum_parts(const Attention& a, int count) {
+void sum_partial(const Attention& a, int count) {
   const Problem& p = a.problem;
   const unsigned blocks =
       blocks_for(p.Nk, PREPARE_THREADS / (Width / 8)) * static_cast<unsigned>(p.B * p.Hkv);
-  launch("sum_parts", {dim3(blocks), dim3(PREPARE_THREADS)}, sum_parts_kernel<T, Width>, count,
-         view<const float>(a.workspace("dK_parts")), view<const float>(a.workspace("dV_parts")),
+  launch("sum_partial", {dim3(blocks), dim3(PREPARE_THREADS)}, sum_partial_kernel<T, Width>, count,
+         view<const float>(a.workspace("dK_partial")), view<const float>(a.workspace("dV_partial")),
          view<T>(a.dK), view<T>(a.dV));
 }
 

@@ -64,7 +64,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule_of_all, const
       wait_full(shared.full_K[KV_ring.stage()], KV_ring.parity());
       issue_S(S, Q, shared.K[KV_ring.stage()]);  // (8.1)
       // Read after write: S is complete.
-      // Write after read: this warp's part of the product has read K.
+      // Write after read: this warp's share of the product has read K.
       wgmma_wait<0>(registers(S));
       release(shared.empty_K[KV_ring.stage()]);
       softmax.cap(S);
@@ -89,7 +89,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule_of_all, const
         const bool is_lazy = softmax.is_lazy(j);
         const bool P_is_final = is_lazy && softmax.try_lazy(S);
         // Read after write: O is complete.
-        // Write after read: this warp's part of the product has read P and V_(j+1).
+        // Write after read: this warp's share of the product has read P and V_(j+1).
         wgmma_wait<0>(registers(O));
         release(shared.empty_V[previous.stage()]);
 
@@ -190,10 +190,10 @@ void start_with(const Rule& rule, const Attention& a) {
   });
 }
 
-/// With a bias alone, without the work for options.
 template <class Shape>
 void start(const Attention& a) {
-  // A bias, and widths that step 7 has not, also have kernels without the work for options.
+  // Problems without options, if they have a bias or a width that step 7 has not: kernels without
+  // the work for options.
   if constexpr (Shape::SCALE_FIRST || (Shape::Width > 128 && Shape::Width < 256)) {
     if (a.problem.is_plain()) return start_with<Shape>(score_rule(a), a);
   }

@@ -122,7 +122,7 @@ struct LazySoftmax {
   /// (9.7)  S is capped, unless exact() does it.
   __device__ void cap(Scores& S) {
     if constexpr (Rule::OPTIONS && !Shape::SCALE_FIRST) {
-      if (rule.problem.softcap != 0.0f) rule.cap(S, Nowhere{});
+      if (rule.problem.softcap != 0.0f) rule.cap(S, NoSlope{});
     }
   }
 

@@ -105,7 +105,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     wait_full(shared.full_K[0], 0);
     issue_S(S, Q, shared.K[0]);  // (8.1)
     // Read after write: S is complete.
-    // Write after read: this warp's part of the product has read K.
+    // Write after read: this warp's share of the product has read K.
     wgmma_wait<0>(registers(S));
     release(shared.empty_K[0]);
     softmax(0);
@@ -128,7 +128,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
 
       // 3. The softmax of S, while P V is in flight.
       // Read after write: S is complete, O may not be.
-      // Write after read: this warp's part of the product has read K_j.
+      // Write after read: this warp's share of the product has read K_j.
       wgmma_wait<1>(registers(S));
       release(shared.empty_K[stage]);
       const auto alpha = softmax(j);
@@ -136,7 +136,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
       // moves the exponentials behind the wait for P V.
       wait_full(shared.full_V[stage], parity);
       // Read after write: O is complete.
-      // Write after read: this warp's part of the product has read P and V_(j-1).
+      // Write after read: this warp's share of the product has read P and V_(j-1).
       wgmma_wait<0>(registers(O));
       release(shared.empty_V[previous.stage()]);
       O.scale_rows(alpha);

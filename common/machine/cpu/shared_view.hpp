@@ -56,6 +56,7 @@ struct SharedMatrix {
 
   /// The address of an element, for atomics, ldmatrix and asynchronous copies.
   T* address(int row, int col, Site site = Site::here()) const { return checked(row, col, sizeof(T), site); }
+  T* end() const { return data + rows * stride; }
 
   /// What lies `offset` bytes from the start: an element, padding included.
   T* at_byte(int offset, Site site = Site::here()) const {

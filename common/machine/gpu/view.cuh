@@ -89,6 +89,8 @@ struct SharedMatrix {
   }
 
   __device__ T* address(int row, int col) const { return data + row * stride + col; }
+  /// Where the next matrix in shared memory begins.
+  __device__ T* end() const { return data + rows * stride; }
 
   /// What lies `offset` bytes from the start.
   __device__ T* at_byte(int offset) const {
