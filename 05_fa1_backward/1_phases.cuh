@@ -28,7 +28,6 @@
 
 #include "04_fa1_forward/thread_rows.cuh"
 #include "05_fa1_backward/tiles.cuh"
-#include "common/parts/forward_pass.hpp"
 
 namespace flash::fa1_backward::step_1 {
 namespace {
@@ -200,10 +199,7 @@ void backward(const Attention& a) {
 const Variant variant{
     .name = "phases",
     .idea = "Algorithm 4: P recomputed from l and m, dK and dV in shared memory, dQ through HBM",
-    .forward = run_forward_pass,
     .backward = backward,
-    .workspace = [](const Problem& p, Pass pass) { return forward_pass().workspace(p, pass); },
-    .refuse = [](const Problem& p) { return forward_pass().refuse(p); },
     .row_multiple = 4,
     .takes = plain_problem};
 

@@ -26,7 +26,6 @@
 
 #include "04_fa1_forward/thread_rows.cuh"
 #include "05_fa1_backward/tiles.cuh"
-#include "common/parts/forward_pass.hpp"
 
 namespace flash::fa1_backward::step_2 {
 namespace {
@@ -236,15 +235,11 @@ void backward(const Attention& a) {
          view<float>(a.dK), view<float>(a.dV));
 }
 
-const Variant variant{
-    .name = "grouped",
-    .idea = "eight keys or 32 columns at a time in registers",
-    .forward = run_forward_pass,
-    .backward = backward,
-    .workspace = [](const Problem& p, Pass pass) { return forward_pass().workspace(p, pass); },
-    .refuse = [](const Problem& p) { return forward_pass().refuse(p); },
-    .row_multiple = 4,
-    .takes = plain_problem};
+const Variant variant{.name = "grouped",
+                      .idea = "eight keys or 32 columns at a time in registers",
+                      .backward = backward,
+                      .row_multiple = 4,
+                      .takes = plain_problem};
 
 }  // namespace
 }  // namespace flash::fa1_backward::step_2

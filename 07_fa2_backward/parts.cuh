@@ -8,7 +8,6 @@
 
 #include "06_fa2_forward/operands.cuh"
 #include "common/parts/compiled.hpp"
-#include "common/parts/forward_pass.hpp"
 
 namespace flash::fa2_backward {
 namespace {
@@ -214,20 +213,15 @@ std::string refuse(const Problem& p) {
   return queries.empty() ? refuse_row_of_blocks(std::int64_t{p.B} * p.Hkv, p.Nk, 32) : queries;
 }
 
-/// A step of the ladder, for the plain problem alone. Its forward pass has other tile sizes.
+/// A step of the ladder, for the plain problem alone. add_stage() knows its forward pass.
 template <const auto& shapes>
 Variant plain_step(const char* name, const char* idea, bool atomic_dQ = false) {
   return {.name = name,
           .idea = idea,
-          .forward = run_forward_pass,
           .backward = start_one_of<shapes>,
           .workspace = workspace,
           .refuse = refuse,
-          .tiles =
-              [](const Problem& p, Pass pass, const DeviceLimits& limits) {
-                return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
-                                             : choices(shapes, p, pass, limits);
-              },
+          .tiles = choices_of<shapes>,
           .atomic_dQ = atomic_dQ,
           .row_multiple = 4,
           .takes = plain_problem};

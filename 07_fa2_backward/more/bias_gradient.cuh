@@ -101,11 +101,10 @@ void start(Shape, const Attention& a) {
 const Variant variant{
     .name = "bias_gradient",
     .idea = "dBias by one more kernel: a block owns a tile and sums over the heads that share it",
-    .forward = [](const Attention& a) { forward_pass(all_options).forward(a); },
     .backward = start_one_of<options_shapes<OwnShape>>,
     .workspace = workspace,
     .refuse = refuse,
-    .tiles = more_options::tiles,
+    .tiles = choices_of<options_shapes<OwnShape>>,
     .atomic_dQ = true,
     .by_launches = true,
     .row_multiple = 4,

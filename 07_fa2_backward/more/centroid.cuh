@@ -210,14 +210,8 @@ void start(DistanceShape<Sizes...>, const Attention& a) {
          view<const float>(a.workspace("k0")), view<const float>(a.workspace("v0")));
 }
 
-std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward ? forward_pass(Features::centroid).tiles(p, pass, limits)
-                               : choices(distance_shapes<DistanceShape>, p, pass, limits);
-}
-
-std::vector<WorkspaceSpec> workspace_with_times(const Problem& p, Pass pass) {
-  std::vector<WorkspaceSpec> all = forward_pass(Features::centroid).workspace(p, Pass::forward);
-  for (const WorkspaceSpec& spec : workspace(p, pass)) all.push_back(spec);
+std::vector<WorkspaceSpec> workspace_with_sum(const Problem& p, Pass pass) {
+  std::vector<WorkspaceSpec> all = workspace(p, pass);
   if (pass == Pass::backward) all.push_back({"do_sum", {p.B, p.H, p.Nq, p.d}});
   return all;
 }
@@ -225,11 +219,10 @@ std::vector<WorkspaceSpec> workspace_with_times(const Problem& p, Pass pass) {
 const Variant variant{
     .name = "centroid",
     .idea = "values as points: the gradient of their weighted sum and of its time component",
-    .forward = [](const Attention& a) { forward_pass(Features::centroid).forward(a); },
     .backward = start_one_of<distance_shapes<DistanceShape>>,
-    .workspace = workspace_with_times,
+    .workspace = workspace_with_sum,
     .refuse = refuse,
-    .tiles = tiles,
+    .tiles = choices_of<distance_shapes<DistanceShape>>,
     .atomic_dQ = true,
     .row_multiple = 4,
     .takes = general_problem | Features::lorentz | Features::centroid,

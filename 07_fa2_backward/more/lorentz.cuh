@@ -28,7 +28,6 @@
 #include "07_fa2_backward/atomics.cuh"
 #include "07_fa2_backward/halves.cuh"
 #include "07_fa2_backward/shapes.hpp"
-#include "common/parts/forward_pass.hpp"
 #include "common/parts/score_rule.cuh"
 
 namespace flash::fa2_backward::more_lorentz {
@@ -162,25 +161,13 @@ void start(Shape, const Attention& a) {
          view<const float>(a.workspace("k0")));
 }
 
-std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward ? forward_pass(Features::lorentz).tiles(p, pass, limits)
-                               : choices(distance_shapes<DistanceShape>, p, pass, limits);
-}
-
-std::vector<WorkspaceSpec> workspace_with_times(const Problem& p, Pass pass) {
-  std::vector<WorkspaceSpec> all = forward_pass(Features::lorentz).workspace(p, Pass::forward);
-  for (const WorkspaceSpec& spec : workspace(p, pass)) all.push_back(spec);
-  return all;
-}
-
 const Variant variant{
     .name = "lorentz",
     .idea = "distances on the hyperboloid as scores: dQ and dK are weighted sums of differences",
-    .forward = [](const Attention& a) { forward_pass(Features::lorentz).forward(a); },
     .backward = start_one_of<distance_shapes<DistanceShape>>,
-    .workspace = workspace_with_times,
+    .workspace = workspace,
     .refuse = refuse,
-    .tiles = tiles,
+    .tiles = choices_of<distance_shapes<DistanceShape>>,
     .atomic_dQ = true,
     .row_multiple = 4,
     .takes = general_problem | Features::lorentz,

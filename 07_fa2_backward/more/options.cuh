@@ -34,7 +34,6 @@
 #include "07_fa2_backward/atomics.cuh"
 #include "07_fa2_backward/halves.cuh"
 #include "07_fa2_backward/shapes.hpp"
-#include "common/parts/forward_pass.hpp"
 
 namespace flash::fa2_backward::more_options {
 namespace {
@@ -206,20 +205,14 @@ void start(Shape, const Attention& a) {
   });
 }
 
-std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward ? forward_pass(all_options).tiles(p, pass, limits)
-                               : choices(options_shapes<OwnShape>, p, pass, limits);
-}
-
 const Variant variant{.name = "options",
                       .idea =
                           "a window, a softcap and its slope in dS, dropout of P and dP; blocks "
                           "that enter a sequence of a ragged batch",
-                      .forward = [](const Attention& a) { forward_pass(all_options).forward(a); },
                       .backward = start_one_of<options_shapes<OwnShape>>,
                       .workspace = workspace,
                       .refuse = refuse,
-                      .tiles = tiles,
+                      .tiles = choices_of<options_shapes<OwnShape>>,
                       .atomic_dQ = true,
                       .by_launches = true,
                       .row_multiple = 4,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"
-#include "common/parts/forward_pass.hpp"
 
 #include <limits>
 
@@ -52,17 +51,13 @@ inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass)
 template <const auto& shapes, bool SumsInHbm>
 Variant plain_backward_step(const char* name, const char* idea) {
   Variant step = plain_step<shapes>(name, idea);
-  step.forward = run_forward_pass;
+  step.forward = nullptr;  // add_stage() knows it
   step.backward = start_one_of<shapes>;
   step.workspace = [](const Problem& p, Pass pass) {
     return workspace_with_sum(p, pass, SumsInHbm ? width_of_sum(p) : 0);
   };
   step.refuse = [](const Problem& p) {
     return refuse_backward_with_sum(p, SumsInHbm ? width_of_sum(p) : 0);
-  };
-  step.tiles = [](const Problem& p, Pass pass, const DeviceLimits& limits) {
-    return pass == Pass::forward ? forward_pass().tiles(p, pass, limits)
-                                 : choices(shapes, p, pass, limits);
   };
   step.atomic_dQ = SumsInHbm;
   return step;

@@ -17,87 +17,92 @@ namespace {
 
 using F = Features;
 using P = FullProblem;
+using enum Named;
 
-/// Those of a flag or an enumeration from its second value on.
-template <class... Rest>
-constexpr std::array<F, 5> of(Rest... features) {
-  return {F::none, features...};
+template <class Owner, class T>
+constexpr ProblemOption option(const char* name, T Owner::*member, const char* value, const char* help,
+                               const ProblemOption::Traits& traits = {}) {
+  if constexpr (Enumeration<T>) return {name, member, value, help, traits, value_names<T>};
+  return {name, member, value, help, traits, {}};
 }
-
-bool valid_window(const P& p) {
-  const auto valid = [](int bound) { return bound >= Window::open && bound < largest_size; };
-  return valid(p.window.left) && valid(p.window.right);
-}
-bool valid_softcap(const P& p) {
-  return p.softcap == 0 || (p.softcap > 0 && std::isfinite(p.softcap) && std::isfinite(1 / p.softcap));
-}
-bool valid_lengths(const P& p) {
-  return p.sequences.empty() || (p.sequences.queries.back() > 0 && p.sequences.keys.back() > 0);
-}
-bool valid_dropout(const P& p) { return p.dropout.probability >= 0 && p.dropout.probability < 1; }
-bool asks_any_scale(const P& p) { return !(p.scale > 0.0f && p.scale < 1e30f); }
-bool valid_head_dim(const P& p) { return p.d <= largest_head_dim; }
-
-constexpr Named always = Named::always, in_json = Named::in_json, if_set = Named::if_set, of_inputs = Named::of_inputs;
 
 constexpr ProblemOption option_table[] = {
-    {"--batch", &P::B, "B", "Batch", always},
-    {"--heads", &P::H, "H", "Query heads", always},
-    {"--kv-heads", &P::Hkv, "Hkv", "Key/value heads, a divisor of H", always, of(F::shared_heads), "H",
-     "fewer --kv-heads than --heads"},
-    {"--seq-q", &P::Nq, "Nq", "Number of queries", always},
-    {"--seq-k", &P::Nk, "Nk", "Number of keys", always, of(F::unequal_lengths), nullptr, "--seq-q unlike --seq-k"},
-    {"--head-dim", &P::d, "d", "Head dimension", always, of(), nullptr, nullptr, "whole numbers from 1 to 256", valid_head_dim},
-    {"--scale", &P::scale, "X", "Factor of Q K^T", in_json, of(F::any_scale), "1/sqrt(d)",
-     "a --scale that is not positive, or 1e30 or more", nullptr, nullptr, asks_any_scale},
-    {"--causal", &P::causal, "", "Query i sees key j only if j <= i + Nk - Nq", in_json, of(F::causal)},
-    {"--window", &P::window, "left,right",
-     "Query i sees key j only if i + Nk - Nq - left <= j <= i + Nk - Nq + right; -1: no bound", if_set, of(F::window), nullptr,
-     nullptr, "left,right, each -1 for no bound, or 0 to 2^30-1", valid_window},
-    {"--softcap", &P::softcap, "c", "Scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay", if_set,
-     of(F::softcap), nullptr, nullptr, "a positive number with a finite inverse, or 0 for none", valid_softcap},
-    {"--lengths", &P::sequences, "n,n:m,...",
-     "A ragged batch: sequences of these lengths, 0 allowed, packed one after another in tensors of batch 1; n, or "
-     "queries:keys",
-     if_set, of(F::lengths), "none", nullptr,
-     "lengths such as 100,0,7:20, each of 0 or more queries and keys, or queries:keys, 1 to 2^30 together", valid_lengths},
-    {"--dropout", &Dropout::probability, "p",
-     "Each weight becomes 0 with this probability, else 1 / (1 - p) times as large, after the softmax", if_set, of(F::dropout),
-     nullptr, nullptr, "a probability from 0, for none, to less than 1", valid_dropout},
-    {"--dropout-seed", &Dropout::seed, "S", "Which weights are dropped; both passes must be given the same"},
-    {"--score", &P::score, "", "dot: scale q . k; lorentz: -scale times the distance of q and k as points of the hyperboloid",
-     if_set, of(F::lorentz)},
-    {"--values", &P::values, "",
-     "tangent: O is the weighted mean of V; centroid, for --score lorentz: rows of V are points of the hyperboloid, too, "
-     "and O is their weighted centroid",
-     if_set, of(F::centroid)},
-    {"--dtype", &P::dtype, "", "Type of Q, K, V, O and their gradients", always, of(),
-     "the first that the variant takes, see --list"},
-    {"--layout", &P::layout, "", "Order in memory: (B,H,N,d), (B,N,H,d), packed QKV (B,N,3,H,d), packed KV (B,N,2,Hkv,d)",
-     always, of(F::bnhd, F::packed_qkv, F::packed_kv)},
-    {"--bias", &P::bias, "", "Added to the scaled scores: per key, per query and key, or ALiBi slopes", always,
-     of(F::vector_bias, F::matrix_bias, F::alibi)},
-    {"--bias-per-batch", &P::bias_per_batch, "", "Each batch has a bias of its own"},
-    {"--bias-per-head", &P::bias_per_head, "", "Each query head has a bias of its own, unless this is false"},
-    {"--bias-gradient", &P::bias_gradient, "", "A backward pass also computes the gradient of the bias, which must be a matrix",
-     if_set, of(F::bias_gradient)},
-    {"--input", &P::input, "",
-     "normal: standard normal; ones: all ones, so O is 1; identity: Q and K rows are unit vectors, so with a large "
-     "--scale row i of O is row i of V; ramp: Q and K ones and V(j, c) = j + c/1000, so O(i, c) is the mean visible j "
-     "+ c/1000; large: scores of some hundreds",
-     of_inputs},
-    {"--seed", &P::seed, "S", "Seed of the random inputs", of_inputs},
+    option("--batch", &P::B, "B", "Batch", {.named = always}),
+    option("--heads", &P::H, "H", "Query heads", {.named = always}),
+    option("--kv-heads", &P::Hkv, "Hkv", "Key/value heads, a divisor of H",
+           {.named = always,
+            .features = {F::none, F::shared_heads},
+            .fallback = "H",
+            .relation = "fewer --kv-heads than --heads"}),
+    option("--seq-q", &P::Nq, "Nq", "Number of queries", {.named = always}),
+    option("--seq-k", &P::Nk, "Nk", "Number of keys",
+           {.named = always, .features = {F::none, F::unequal_lengths}, .relation = "--seq-q unlike --seq-k"}),
+    option("--head-dim", &P::d, "d", "Head dimension",
+           {.named = always,
+            .allowed = "whole numbers from 1 to 256",
+            .valid = [](const P& p) { return p.d <= largest_head_dim; }}),
+    option("--scale", &P::scale, "X", "Factor of Q K^T",
+           {.named = in_json,
+            .features = {F::none, F::any_scale},
+            .fallback = "1/sqrt(d)",
+            .relation = "a --scale that is not positive, or 1e30 or more",
+            .asks = [](const P& p) { return !(p.scale > 0.0f && p.scale < 1e30f); }}),
+    option("--causal", &P::causal, "", "Query i sees key j only if j <= i + Nk - Nq",
+           {.named = in_json, .features = {F::none, F::causal}}),
+    option("--window", &P::window, "left,right",
+           "Query i sees key j only if i + Nk - Nq - left <= j <= i + Nk - Nq + right; -1: no bound",
+           {.features = {F::none, F::window},
+            .allowed = "left,right, each -1 for no bound, or 0 to 2^30-1",
+            .valid =
+                [](const P& p) {
+                  const auto [least, most] = std::minmax(p.window.left, p.window.right);
+                  return least >= Window::open && most < largest_size;
+                }}),
+    option("--softcap", &P::softcap, "c", "Scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay",
+           {.features = {F::none, F::softcap},
+            .allowed = "a positive number with a finite inverse, or 0 for none",
+            .valid = [](const P& p) { return p.softcap == 0 || (p.softcap > 0 && std::isfinite(1 / p.softcap)); }}),
+    option("--lengths", &P::sequences, "n,n:m,...",
+           "A ragged batch: sequences of these lengths, 0 allowed, packed one after another in tensors of batch 1; n, or "
+           "queries:keys",
+           {.features = {F::none, F::lengths},
+            .fallback = "none",
+            .allowed = "lengths such as 100,0,7:20, each of 0 or more queries and keys, or queries:keys, 1 to 2^30 together",
+            .valid =
+                [](const P& p) {
+                  return p.sequences.empty() || (p.sequences.queries.back() > 0 && p.sequences.keys.back() > 0);
+                }}),
+    option("--dropout", &Dropout::probability, "p",
+           "Each weight becomes 0 with this probability, else 1 / (1 - p) times as large, after the softmax",
+           {.features = {F::none, F::dropout},
+            .allowed = "a probability from 0, for none, to less than 1",
+            .valid = [](const P& p) { return p.dropout.probability >= 0 && p.dropout.probability < 1; }}),
+    option("--dropout-seed", &Dropout::seed, "S", "Which weights are dropped; both passes must be given the same"),
+    option("--score", &P::score, "",
+           "dot: scale q . k; lorentz: -scale times the distance of q and k as points of the hyperboloid",
+           {.features = {F::none, F::lorentz}}),
+    option("--values", &P::values, "",
+           "tangent: O is the weighted mean of V; centroid, for --score lorentz: rows of V are points of the hyperboloid, too, "
+           "and O is their weighted centroid",
+           {.features = {F::none, F::centroid}}),
+    option("--dtype", &P::dtype, "", "Type of Q, K, V, O and their gradients",
+           {.named = always, .fallback = "the first that the variant takes, see --list"}),
+    option("--layout", &P::layout, "", "Order in memory: (B,H,N,d), (B,N,H,d), packed QKV (B,N,3,H,d), packed KV (B,N,2,Hkv,d)",
+           {.named = always, .features = {F::none, F::bnhd, F::packed_qkv, F::packed_kv}}),
+    option("--bias", &P::bias, "", "Added to the scaled scores: per key, per query and key, or ALiBi slopes",
+           {.named = always, .features = {F::none, F::vector_bias, F::matrix_bias, F::alibi}}),
+    option("--bias-per-batch", &P::bias_per_batch, "", "Each batch has a bias of its own"),
+    option("--bias-per-head", &P::bias_per_head, "", "Each query head has a bias of its own, unless this is false"),
+    option("--bias-gradient", &P::bias_gradient, "",
+           "A backward pass also computes the gradient of the bias, which must be a matrix",
+           {.features = {F::none, F::bias_gradient}}),
+    option("--input", &P::input, "",
+           "normal: standard normal; ones: all ones, so O is 1; identity: Q and K rows are unit vectors, so with a large "
+           "--scale row i of O is row i of V; ramp: Q and K ones and V(j, c) = j + c/1000, so O(i, c) is the mean visible j "
+           "+ c/1000; large: scores of some hundreds",
+           {.named = of_inputs}),
+    option("--seed", &P::seed, "S", "Seed of the random inputs", {.named = of_inputs}),
 };
-
-/// Those of an enumeration; none of another type.
-std::span<const char* const> values_of(const ProblemOption& option) {
-  const P usual;
-  return with_value(option, usual, [](const auto& value) -> std::span<const char* const> {
-    using T = std::decay_t<decltype(value)>;
-    if constexpr (Enumeration<T>) return value_names<T>;
-    return {};
-  });
-}
 
 // A type's text: from it, false if it is none, and back.
 
@@ -171,15 +176,16 @@ std::string to_text(const Sequences& sequences) {
 /// Of a value that could be read: sizes are 1 at least.
 bool in_range(const ProblemOption& option, const P& p) {
   const auto* const size = std::get_if<int P::*>(&option.member);
-  return (size == nullptr || (p.**size >= 1 && p.**size <= largest_size)) && (option.valid == nullptr || option.valid(p));
+  return (size == nullptr || (p.**size >= 1 && p.**size <= largest_size)) &&
+         (option.traits.valid == nullptr || option.traits.valid(p));
 }
 
 [[noreturn]] void refuse_value(const ProblemOption& option, const std::string& text) {
-  const std::string allowed = option.allowed != nullptr    ? option.allowed
-                              : !values_of(option).empty() ? joined(values_of(option), std::identity())
-                              : holds<int>(option)         ? "whole numbers from 1 to 2^30"
-                              : holds<float>(option)       ? "finite fp32 numbers"
-                                                           : "whole numbers from 0 to 2^64-1";
+  const std::string allowed = option.traits.allowed != nullptr ? option.traits.allowed
+                              : !option.values.empty()         ? joined(option.values, std::identity())
+                              : holds<int>(option)             ? "whole numbers from 1 to 2^30"
+                              : holds<float>(option)           ? "finite fp32 numbers"
+                                                               : "whole numbers from 0 to 2^64-1";
   throw UsageError(std::string(option.name) + " is '" + text + "'; allowed: " + allowed);
 }
 
@@ -189,15 +195,6 @@ P usual_of(const P& p) {
   usual.B = p.B, usual.H = usual.Hkv = p.H, usual.Nq = usual.Nk = p.Nq, usual.d = p.d;
   usual.scale = default_scale(p.d);
   return usual;
-}
-
-/// Of the option's features, the one that the problem has.
-F feature_of(const ProblemOption& option, const P& p) {
-  return with_value(option, p, [&](const auto& value) {
-    using T = std::decay_t<decltype(value)>;
-    if constexpr (Enumeration<T>) return option.features.at(static_cast<std::size_t>(value));
-    return option.features.at((option.asks == nullptr ? is_set(option, p) : option.asks(p)) ? 1 : 0);
-  });
 }
 
 /// Do the factors multiply to at least 2^62? Offsets are signed and have 64 bits; there is room to add two of them.
@@ -281,7 +278,7 @@ std::string value_text(const ProblemOption& option, const FullProblem& problem) 
 }
 
 std::string values_text(const ProblemOption& option) {
-  return values_of(option).empty() ? option.value : joined(values_of(option), std::identity(), "|");
+  return option.values.empty() ? option.value : joined(option.values, std::identity(), "|");
 }
 
 FullProblem without(const ProblemOption& option, FullProblem problem) {
@@ -298,7 +295,13 @@ bool is_set(const ProblemOption& option, const FullProblem& problem) {
 
 Features features_of(const FullProblem& problem) {
   F found = F::none;
-  for (const ProblemOption& option : option_table) found = found | feature_of(option, problem);
+  for (const ProblemOption& option : option_table) {
+    const auto which = with_value(option, problem, [&](const auto& value) {
+      if constexpr (Enumeration<std::decay_t<decltype(value)>>) return static_cast<std::size_t>(value);
+      return std::size_t{option.traits.asks == nullptr ? is_set(option, problem) : option.traits.asks(problem)};
+    });
+    found = found | option.traits.features.at(which);
+  }
   return found;
 }
 
@@ -307,11 +310,10 @@ bool FullProblem::is_plain() const { return (features_of(*this) & ~general_probl
 std::string names_of(Features features) {
   std::vector<std::string> names;
   for (const ProblemOption& option : option_table) {
-    const std::span<const char* const> values = values_of(option);
-    for (std::size_t i = 0; i < option.features.size(); ++i) {
-      if ((features & option.features[i]) == F::none) continue;
-      names.emplace_back(option.relation != nullptr ? option.relation : option.name);
-      if (!values.empty()) names.back() += std::string(" ") + values[i];
+    for (std::size_t i = 0; i < option.traits.features.size(); ++i) {
+      if ((features & option.traits.features[i]) == F::none) continue;
+      names.emplace_back(option.traits.relation != nullptr ? option.traits.relation : option.name);
+      if (!option.values.empty()) names.back() += std::string(" ") + option.values[i];
     }
   }
   return joined(names, std::identity());
@@ -320,7 +322,7 @@ std::string names_of(Features features) {
 std::string describe(const FullProblem& p) {
   std::string line;
   for (const ProblemOption& option : option_table) {
-    if (option.named == Named::of_inputs || (option.named != Named::always && !is_set(option, p))) continue;
+    if (option.traits.named == Named::of_inputs || (option.traits.named != Named::always && !is_set(option, p))) continue;
     std::string text = value_text(option, p);
     if (text.size() > 60) text = text.substr(0, 60) + "...";
     line += line.empty() ? "" : " ";
@@ -333,7 +335,7 @@ std::string describe(const FullProblem& p) {
 std::vector<std::string> to_arguments(const FullProblem& p) {
   std::vector<std::string> arguments;
   for (const ProblemOption& option : option_table) {
-    if (option.named == Named::always || option.named == Named::of_inputs || is_set(option, p))
+    if (option.traits.named == Named::always || option.traits.named == Named::of_inputs || is_set(option, p))
       arguments.push_back(option.name + ("=" + value_text(option, p)));
   }
   return arguments;

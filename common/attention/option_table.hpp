@@ -45,13 +45,16 @@ struct ProblemOption {
       member;
   const char* value;  ///< as --help shows it; "" for flags, and for enumerations, whose values it shows
   const char* help;
-  Named named = Named::if_set;
-  std::array<Features, 5> features{};  ///< by the value of a flag or an enumeration; of other options [1], if `asks`
-  const char* fallback = nullptr;      ///< the default in words; null: the value in FullProblem
-  const char* relation = nullptr;      ///< the name of that feature, if it is not the option's
-  const char* allowed = nullptr;       ///< null: all values of the type
-  bool (*valid)(const FullProblem&) = nullptr;
-  bool (*asks)(const FullProblem&) = nullptr;  ///< for the feature; null: a value that is not the default does
+  struct Traits {
+    Named named = Named::if_set;
+    std::array<Features, 5> features{};  ///< by the value of a flag or an enumeration; of other options [1], if `asks`
+    const char* fallback = nullptr;      ///< the default in words; null: the value in FullProblem
+    const char* relation = nullptr;      ///< the name of that feature, if it is not the option's
+    const char* allowed = nullptr;       ///< null: all values of the type
+    bool (*valid)(const FullProblem&) = nullptr;
+    bool (*asks)(const FullProblem&) = nullptr;  ///< for the feature; null: a value that is not the default does
+  } traits;
+  std::span<const char* const> values;  ///< of an enumeration
 };
 
 std::span<const ProblemOption> problem_options();

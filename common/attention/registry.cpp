@@ -12,15 +12,6 @@
 namespace flash {
 namespace {
 
-struct Registration {
-  int number;
-  const Variant* variant;
-  const char* file;
-  Predict predict;
-  CopyRows copy_rows;
-  bool forward_is_own;
-};
-
 struct Registry {
   std::vector<Registration> registered;  // in the order of their numbers
   std::vector<Variant> variants;         // of those, as soon as someone asks
@@ -85,6 +76,20 @@ std::string who_takes(const Variant& variant, const FullProblem& p, Pass pass, B
   return beyond != Features::none ? "; stages 01, 06 and 07 take it in fp32" : "";
 }
 
+/// Gives a step without a forward pass the one of the first of `steps` that knows its problems; none knows of a gradient of the bias.
+void borrow_forward_pass(Variant& step, const std::vector<const Variant*>& steps) {
+  const Features known = step.takes & ~Features::bias_gradient;
+  const auto lender = std::ranges::find_if(steps, [&](auto* other) { return (known & ~other->takes) == Features::none; });
+  if (lender == steps.end())
+    throw std::logic_error(std::string(step.file) + " has no forward pass, and no step after FORWARD knows its problems");
+  step.forward_step = *lender;
+  step.forward = (*lender)->forward;
+  if (step.tiles == nullptr) return;
+  step.tiles = [own = step.tiles, lent = (*lender)->tiles](const Problem& p, Pass pass, const DeviceLimits& limits) {
+    return (pass == Pass::forward ? lent : own)(p, pass, limits);
+  };
+}
+
 }  // namespace
 
 const std::vector<Variant>& variants(Backend backend) {
@@ -100,7 +105,7 @@ const std::vector<Variant>& variants(Backend backend) {
       variant.file = each.file;
       variant.predict = each.predict;
       variant.copy_rows = each.copy_rows;
-      variant.forward_is_own = each.forward_is_own || variant.backward == nullptr;
+      if (variant.forward == nullptr) borrow_forward_pass(variant, each.forward);
     }
   }
   return variants;
@@ -144,24 +149,19 @@ const Variant& choose_variant(Backend backend, const std::string& name, const Fu
   throw UsageError(refuses + why + (says_who ? "" : who_takes(*chosen, problem, pass, backend, limits)));
 }
 
-const Variant& first_that_knows(Features features, std::initializer_list<const Variant*> variants) {
-  for (const Variant* const variant : variants) {
-    if ((features & ~variant->takes) == Features::none) return *variant;
-  }
-  throw std::logic_error("no forward pass knows " + names_of(features));
-}
-
 bool has_own_pass(const Variant& variant, Pass pass) {
-  return pass == Pass::forward ? variant.forward_is_own : variant.backward != nullptr;
+  return pass == Pass::forward ? variant.forward_step == nullptr : variant.backward != nullptr;
 }
 
 std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProblem& problem, Pass pass) {
   std::vector<WorkspaceSpec> all = padded_copies(variant, problem, pass);
-  if (variant.workspace == nullptr) return all;
-  for (WorkspaceSpec& spec : variant.workspace(padded(variant, problem), pass)) {
-    if ((spec.only_for & ~features_of(problem)) != Features::none) continue;
-    spec.shape[3] += spec.per_sequence * problem.sequences.count();
-    all.push_back(spec);
+  for (const Variant* const step : {variant.forward_step, &variant}) {
+    if (step == nullptr || step->workspace == nullptr) continue;
+    for (WorkspaceSpec& spec : step->workspace(padded(variant, problem), step == &variant ? pass : Pass::forward)) {
+      if ((spec.only_for & ~features_of(problem)) != Features::none) continue;
+      spec.shape[3] += spec.per_sequence * problem.sequences.count();
+      all.push_back(spec);
+    }
   }
   return all;
 }
@@ -204,7 +204,10 @@ std::string refusal(const Variant& variant, const FullProblem& problem, const st
   if (problem.d > variant.max_head_dim) {
     return "--head-dim is " + std::to_string(problem.d) + "; allowed: 1 to " + std::to_string(variant.max_head_dim);
   }
-  if (const std::string why = variant.refuse == nullptr ? "" : variant.refuse(problem); !why.empty()) return why;
+  for (const Variant* const step : {&variant, variant.forward_step}) {
+    if (step == nullptr || step->refuse == nullptr) continue;
+    if (const std::string why = step->refuse(problem); !why.empty()) return why;
+  }
   for (const WorkspaceSpec& spec : workspaces_of(variant, problem, Pass::backward)) {
     if (spec.per_sequence > 0 && spec.shape[3] > std::numeric_limits<int>::max()) {
       return std::to_string(problem.sequences.count()) + " sequences of " + std::to_string(problem.Nq) +
@@ -246,11 +249,9 @@ std::string cannot_run(const Variant& variant, const FullProblem& problem, Pass 
          " with " + std::to_string(limits.shared_bytes) + " bytes of shared memory for a block";
 }
 
-RegisterVariant::RegisterVariant(Backend backend, int number, const Variant& variant, const char* file, Predict predict,
-                                 CopyRows copy_rows, bool forward_is_own) {
+RegisterVariant::RegisterVariant(Backend backend, const Registration& added) {
   std::vector<Registration>& all = registry(backend).registered;
-  const auto place = std::find_if(all.begin(), all.end(), [&](const Registration& each) { return each.number > number; });
-  all.insert(place, {number, &variant, file, predict, copy_rows, forward_is_own});
+  all.insert(std::ranges::upper_bound(all, added.number, {}, &Registration::number), added);
 }
 
 }  // namespace flash

@@ -6,7 +6,6 @@
 #include "common/attention/tensor_table.hpp"
 #include "common/attention/variant.hpp"
 
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,14 +60,18 @@ const Variant* fastest_variant(Backend, const FullProblem&, Pass, const DeviceLi
 const Variant& choose_variant(Backend, const std::string& name, const FullProblem&, Pass, const DeviceLimits&,
                               bool deterministic = false);
 
-/// The first that knows these, too. Throws std::logic_error if none does.
-const Variant& first_that_knows(Features, std::initializer_list<const Variant*>);
+struct Registration {
+  int number;  ///< its place among the variants
+  const Variant* variant;
+  const char* file = "";
+  Predict predict = nullptr;
+  CopyRows copy_rows = nullptr;
+  std::vector<const Variant*> forward{};  ///< where a step without a forward pass of its own finds one
+};
 
 /// Adds a variant when the program starts. It is read in main() at the earliest, since it may be initialised after this.
 struct RegisterVariant {
-  RegisterVariant(Backend, int number, const Variant&, const char* file = "", Predict = nullptr, CopyRows = nullptr,
-                  bool forward_is_own = true);
-  RegisterVariant(Backend, int, Variant&&, const char* = "", Predict = nullptr, CopyRows = nullptr, bool = true) = delete;
+  RegisterVariant(Backend, const Registration&);
 };
 
 }  // namespace flash

@@ -19,12 +19,11 @@ Packing packing_of(Layout layout, Role role) {
 }
 
 Extents lse_shape(const FullProblem& p) { return {p.B, p.H, p.Nq, 1}; }
-Extents shape_of_bias(const FullProblem& p) { return bias_shape(p); }
 Extents shape_of_its_gradient(const FullProblem& p) { return p.bias_gradient ? bias_shape(p) : Extents{}; }
 
 constexpr ProblemTensor input(const char* name, const char* file, const char* copy, TensorRef Attention::*on_device,
                               HostTensor<float> Inputs::*input, int stream, std::optional<Role> role, bool backward = false) {
-  return {name, file, copy, on_device, backward, role, role ? nullptr : shape_of_bias, input, stream};
+  return {name, file, copy, on_device, backward, role, role ? nullptr : bias_shape, input, stream};
 }
 
 using A = Attention;
@@ -107,20 +106,10 @@ std::int64_t allocation_elements(const Problem& p, Role role) {
   return packing_of(p.layout, role).count * B * heads * N * d;
 }
 
-Extents bias_shape(const Problem& p) {
-  const std::int64_t batches = p.bias_per_batch ? p.B : 1;
-  const std::int64_t heads = p.bias_per_head ? p.H : 1;
-  switch (p.bias) {
-    case BiasKind::none:
-      break;
-    case BiasKind::vector:
-      return {batches, heads, 1, p.Nk};
-    case BiasKind::matrix:
-      return {batches, heads, p.Nq, p.Nk};
-    case BiasKind::alibi:
-      return {batches, heads, 1, 1};
-  }
-  return {};
+Extents bias_shape(const FullProblem& p) {
+  if (p.bias == BiasKind::none) return {};
+  return {p.bias_per_batch ? p.B : 1, p.bias_per_head ? p.H : 1, p.bias == BiasKind::matrix ? p.Nq : 1,
+          p.bias == BiasKind::alibi ? 1 : p.Nk};
 }
 
 Extents dense_strides(const Extents& shape) {

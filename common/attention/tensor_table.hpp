@@ -31,7 +31,7 @@ Placement placement_of(const Problem&, Role);
 std::int64_t allocation_elements(const Problem&, Role);
 
 /// Extents of the bias tensor; all zeros without one.
-Extents bias_shape(const Problem&);
+Extents bias_shape(const FullProblem&);
 
 /// Strides of a dense row-major tensor; an extent of 1 gets stride 0, so that it broadcasts.
 Extents dense_strides(const Extents& shape);

@@ -43,12 +43,10 @@ TEST_CASE("options: a problem handed on as arguments is the same problem, and it
   } cases[]{{"", "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 fp32 bhnd bias=none"},
             {"--heads=4", "B=1 H=4 Hkv=4 Nq=128 Nk=128 d=64 fp32 bhnd bias=none"},
             {"--batch=2 --heads=6 --kv-heads=3 --seq-q=5 --seq-k=7 --causal=true --head-dim=11 --bias=alibi --scale=-1e-7 "
-             "--dtype=bf16 "
-             "--layout=kv --seed=18446744073709551615 --input=large --window=3,-1 --softcap=0.3 --dropout=0.1 --dropout-seed=9 "
-             "--score=lorentz",
+             "--dtype=bf16 --layout=kv --seed=18446744073709551615 --input=large --window=3,-1 --softcap=0.3 --dropout=0.1 "
+             "--dropout-seed=9 --score=lorentz",
              "B=2 H=6 Hkv=3 Nq=5 Nk=7 d=11 scale=-1e-07 causal window=3,-1 softcap=0.3 dropout=0.1 dropout-seed=9 "
-             "score=lorentz bf16 kv "
-             "bias=alibi"},
+             "score=lorentz bf16 kv bias=alibi"},
             {"--lengths=9,0,4:7,0:2 --causal=true --heads=3 --score=lorentz --values=centroid",
              "B=1 H=3 Hkv=3 Nq=13 Nk=18 d=64 causal lengths=9,0,4:7,0:2 score=lorentz values=centroid fp32 bhnd bias=none"},
             {"--bias=matrix --bias-per-batch=true --bias-per-head=false --bias-gradient=true",

@@ -69,12 +69,13 @@ TEST_CASE("tensor maps: strides in bytes, and what is refused") {
 
 TEST_CASE("registry: variants are listed in the order of their numbers") {
   REQUIRE(variants(Backend::gpu).empty());
-  static const Variant a{.name = "first", .idea = "", .forward = nullptr}, b{.name = "second", .idea = "", .forward = nullptr},
-      c{.name = "tenth", .idea = "", .forward = nullptr};
-  const RegisterVariant second(Backend::gpu, 2, b), first(Backend::gpu, 1, a), tenth(Backend::gpu, 10, c);
+  const auto pass = [](const Attention&) {};
+  static const Variant a{.name = "first", .idea = "", .forward = pass}, b{.name = "second", .idea = "", .forward = pass},
+      c{.name = "tenth", .idea = "", .forward = pass};
+  const RegisterVariant second(Backend::gpu, {2, &b}), first(Backend::gpu, {1, &a}), tenth(Backend::gpu, {10, &c});
   CHECK(joined(variants(Backend::gpu), [](const Variant& v) { return v.name; }) == "first, second, tenth");
   CHECK(variants(Backend::cpu).empty());
-  const RegisterVariant third(Backend::gpu, 3, a, "3_mine.cuh");
+  const RegisterVariant third(Backend::gpu, {3, &a, "3_mine.cuh"});
   CHECK_THROWS_AS(variants(Backend::gpu), UsageError);
 }
 

@@ -4,6 +4,7 @@
 #include "common/attention/features.hpp"
 #include "common/attention/tensor.hpp"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,16 +21,16 @@ using CopyRows = void (*)(const TensorRef& from, const TensorRef& to);
 
 /// One kernel file of a stage. launch functions start kernels on this thread's stream, allocate nothing and do not wait.
 struct Variant {
-  const char* name;  ///< as in --variant
-  const char* idea;  ///< one line: what is new here
-  void (*forward)(const Attention&);
+  const char* name;                              ///< as in --variant
+  const char* idea;                              ///< one line: what is new here
+  void (*forward)(const Attention&) = nullptr;   ///< null: the one of a step after FORWARD in the stage's add_stage()
   void (*backward)(const Attention&) = nullptr;  ///< runs after forward on the same buffers; null: no backward pass here
-  /// Buffers that the pass needs, of a backward one also its forward pass's. Null: none. Callers ask workspaces_of().
+  /// Buffers that the pass needs besides those of another step's forward pass. Null: none. Callers ask workspaces_of().
   std::vector<WorkspaceSpec> (*workspace)(const Problem&, Pass) = nullptr;
   /// "" or why this variant cannot take a problem. Null: it takes what the fields below allow.
   std::string (*refuse)(const Problem&) = nullptr;
   /// The compiled tile sizes that take a problem on such a device, the default first; empty: none does. Null: nothing to choose.
-  std::vector<TileChoice> (*tiles)(const Problem&, Pass, const DeviceLimits&) = nullptr;
+  std::function<std::vector<TileChoice>(const Problem&, Pass, const DeviceLimits&)> tiles = nullptr;
   bool atomic_dQ = false;     ///< dQ is summed in the order in which blocks happen to end: its last bits differ between runs
   bool by_launches = false;   ///< but in Attention::launches launches, each of which adds to a row of dQ once, they do not
   bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
@@ -44,10 +45,10 @@ struct Variant {
   bool (*fastest)(const FullProblem&, Pass) = nullptr;
   /// A run that names no variant takes it only where it is the fastest, or where the default does not know what the problem has.
   bool only_if_fastest = false;
-  const char* file = "";         ///< path of the kernel file in the project; registration fills it in
-  Predict predict = nullptr;     ///< likewise; null: nothing is predicted
-  CopyRows copy_rows = nullptr;  ///< likewise, of the variant's backend
-  bool forward_is_own = true;    ///< likewise; false: a step of the backward pass, `forward` is another step's
+  const char* file = "";                  ///< path of the kernel file in the project; registration fills it in
+  Predict predict = nullptr;              ///< likewise; null: nothing is predicted
+  CopyRows copy_rows = nullptr;           ///< likewise, of the variant's backend
+  const Variant* forward_step = nullptr;  ///< likewise; the step whose forward pass it runs, if it has none of its own
 };
 
 }  // namespace flash

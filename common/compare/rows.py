@@ -17,7 +17,7 @@ VERDICTS = ("ok", "refused", "cannot run", *FAILED)
 
 # Fields of rows, which may lack any
 TEXTS = "stage variant pass verdict idea kernel message commit date torch cudnn".split()
-NUMBERS = "flops compulsory_bytes tflops percent_of_peak extra_memory_bytes".split()
+NUMBERS = "flops compulsory_bytes extra_memory_bytes".split()
 
 
 class Failure(Exception):
@@ -61,6 +61,15 @@ class Row(dict):
         return of["read_bytes"] + of["written_bytes"] if of else None
 
     @property
+    def tflops(self):
+        return self.flops / (self.time["median_ms"] * 1e9) if self.time else None
+
+    @property
+    def percent_of_peak(self):
+        peak = self.device.get("peak_fp32_tflops" if self.problem["dtype"] == "fp32" else "peak_tensor16_tflops")
+        return 100 * self.tflops / peak if self.time and peak else None
+
+    @property
     def key(self):
         """Rows with the same key are runs of the same thing."""
         p, tuned = self.problem, None if self.tune is None else (self.tune.get("br"), self.tune.get("bc"))
@@ -73,7 +82,7 @@ def make(values):
         row = Row((key, value) for key, value in values.items() if value not in (None, ""))
         above_0 = [row["problem"][name] for name in SIZES] + ([row.time["median_ms"]] if row.time else [])
         sum(row[name] for name in NUMBERS if name in row)  # which only numbers have
-        row["stage"], row["variant"], row.key, row.moved_bytes  # programs ask every row for these
+        row["stage"], row["variant"], row.key, row.moved_bytes, row.tflops  # programs ask every row for these
         if row["pass"] not in PASSES or row["verdict"] not in VERDICTS or min(above_0) <= 0:
             raise ValueError("its pass, verdict, sizes or time are none")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -116,8 +116,6 @@ def median_of(rounds):
     if len(rounds) == 1 or not times[-1]:
         return rounds[-1]
     medians = [one["median_ms"] for one in times]
-    for rate in {"tflops", "percent_of_peak"} & set(row):
-        row[rate] *= medians[0] / statistics.median(medians)
     smallest, largest = (pick(one[key] for one in times) for key, pick in (("min_ms", min), ("max_ms", max)))
     row["time"] = {**row.time, "rounds_ms": medians, "median_ms": statistics.median(medians), "min_ms": smallest, "max_ms": largest}
     return row

@@ -4,11 +4,11 @@ from .rows import describe, grouped, size, three_digits
 
 
 def value_at(*path, text=three_digits):
-    """A column's cell: the value at a path of keys, as text; "" if the row has none."""
+    """A column's cell: a row's value, or one at a path of keys in it, as text; "" if the row has none."""
 
     def cell(row):
-        value = row
-        for key in path:
+        value = getattr(row, path[0])
+        for key in path[1:]:
             value = value.get(key) if isinstance(value, dict) else None
         return "" if value is None else text(value)
 
@@ -36,7 +36,7 @@ COLUMNS = (
     ("extra|memory", value_at("extra_memory_bytes", text=short), False),
     ("|read", value_at("counters", "read_bytes", text=short), True),
     ("|written", value_at("counters", "written_bytes", text=short), True),
-    ("|moved", lambda row: "" if row.moved_bytes is None else short(row.moved_bytes), False),
+    ("|moved", value_at("moved_bytes", text=short), False),
     ("median|ms", value_at("time", "median_ms"), False),
     ("min|ms", value_at("time", "min_ms"), True),
     ("max|ms", value_at("time", "max_ms"), True),

@@ -201,9 +201,9 @@ class Rows(unittest.TestCase):
         return rows.make({**made, "problem": {**self.PROBLEM, **dict(problem)}})
 
     def test_of_the_same_run_the_latest_date_holds(self):
-        old, new = self.row(tflops=1.0), self.row(tflops=2.0, date="2026-01-03", problem={"scale": 0.125000001, "seed": 1})
+        old, new = self.row(flops=1.0), self.row(flops=2.0, date="2026-01-03", problem={"scale": 0.125000001, "seed": 1})
         for found in ([old, new], [new, old], [old, old, new]):
-            self.assertEqual([row.tflops for row in rows.latest(found)], [2.0])
+            self.assertEqual([row.flops for row in rows.latest(found)], [2.0])
         others = {"seq_q": 9, "causal": False, "bias": "alibi", "dtype": "fp16", "scale": 0.5, "seed": 2, "window": "3,0", "softcap": 2.0}
         for name, value in others.items():
             self.assertEqual(len(rows.latest([old, self.row(problem={name: value})])), 2, name)

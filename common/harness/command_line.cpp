@@ -96,7 +96,7 @@ void add_problem_options(CLI::App& app, Given& given) {
           ->group("Problem");
       continue;
     }
-    const std::string fallback = option.fallback != nullptr ? option.fallback : value_text(option, usual);
+    const std::string fallback = option.traits.fallback != nullptr ? option.traits.fallback : value_text(option, usual);
     app.add_option_function<std::string>(
            name, [&given, name](const std::string& value) { given[name] = value; },
            option.help + (" (default: " + fallback + ")"))

@@ -27,7 +27,7 @@ std::string without_an_option(const FullProblem& p, const Inputs& inputs, const 
   if (scaled(1.0f)) return "o and lse are right for scale = 1: the scores are not multiplied by scale";
   if (scaled(p.scale * p.scale)) return "o and lse are right for scale squared: the scores are multiplied by scale twice";
   for (const ProblemOption& option : problem_options()) {
-    if (holds<int>(option) || holds<Dtype>(option) || option.named == Named::of_inputs || !is_set(option, p)) continue;
+    if (holds<int>(option) || holds<Dtype>(option) || option.traits.named == Named::of_inputs || !is_set(option, p)) continue;
     FullProblem other = without(option, p);
     if (other.score == Score::dot) other.values = Values::tangent;
     if (solve(other)) return std::string("o and lse are right without ") + option.name + ": it is not applied";

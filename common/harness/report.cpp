@@ -49,7 +49,7 @@ Json json_of(const DeviceInfo& device) {
 Json json_of(const FullProblem& problem) {
   Json json;
   for (const ProblemOption& option : problem_options()) {
-    if (option.named == Named::if_set && !is_set(option, problem)) continue;
+    if (option.traits.named == Named::if_set && !is_set(option, problem)) continue;
     std::string key = std::string(option.name).substr(2);
     std::replace(key.begin(), key.end(), '-', '_');  // emscripten's library lacks the range's
     with_value(option, problem, [&](const auto& value) {
@@ -211,23 +211,12 @@ std::string json_of(const RunRecord& run) {
     json["threads"] = {{"passed", run.diagnosis.mistakes.empty()}};
     json["threads"].update(Json(SortedJson(run.diagnosis)));
   }
-  if (run.timing) {
-    json["time"] = SortedJson(*run.timing);
-    json["tflops"] = run.tflops();
-    json["percent_of_peak"] = run.percent_of_peak() ? Json(*run.percent_of_peak()) : Json(nullptr);
-  }
+  if (run.timing) json["time"] = SortedJson(*run.timing);
   json["predicted"] = json_of(run.predicted);
   if (run.counters) json["counters"] = json_of(*run.counters);
   if (!run.diagnosis.remark.empty()) json["remarks"] = {run.diagnosis.remark};
   if (!run.saved.empty()) json["saved"] = run.saved;
   return printed(json);
-}
-
-double RunRecord::tflops() const { return timing->median_ms > 0 ? flops(problem, pass) / (timing->median_ms * 1e9) : 0; }
-
-std::optional<double> RunRecord::percent_of_peak() const {
-  const double peak = problem.dtype == Dtype::fp32 ? device.peak_fp32_tflops : device.peak_tensor16_tflops;
-  return peak > 0 ? std::optional(100 * tflops() / peak) : std::nullopt;
 }
 
 std::string list_of(const StageInfo& stage, const std::vector<Variant>& list, const FullProblem& problem,

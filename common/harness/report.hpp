@@ -45,9 +45,6 @@ struct RunRecord {
   Prediction predicted;              ///< traffic in bytes; empty: the variant has no formula
   std::vector<std::string> saved;    ///< files of --save
 
-  double tflops() const;                          ///< with a time
-  std::optional<double> percent_of_peak() const;  ///< of the device, for the dtype; absent if that is not known
-
   /// The result is right, and no two threads race for memory; also if neither was looked at.
   bool passed() const { return (!check || check->passed) && diagnosis.mistakes.empty(); }
 };

@@ -82,13 +82,14 @@ std::string diagnosis_text(const Diagnosis& found) {
 
 std::string time_text(const RunRecord& run) {
   const Timing& time = *run.timing;
-  const std::optional<double> percent = run.percent_of_peak();
+  const double tflops = time.median_ms > 0 ? flops(run.problem, run.pass) / (time.median_ms * 1e9) : 0;
+  const double peak = run.problem.dtype == Dtype::fp32 ? run.device.peak_fp32_tflops : run.device.peak_tensor16_tflops;
   return line("time", number_text(time.median_ms, 4) + " ms (median of " + to_string(time.iterations) + "; min " +
                           number_text(time.min_ms, 4) + ", max " + number_text(time.max_ms, 4) + "; cold L2)") +
-         line("speed",
-              number_text(run.tflops()) + " TFLOP/s" +
-                  (percent ? ", " + number_text(*percent) + " % of this device's peak for " + to_string(run.problem.dtype)
-                           : ""));
+         line("speed", number_text(tflops) + " TFLOP/s" +
+                           (peak > 0 ? ", " + number_text(100 * tflops / peak) + " % of this device's peak for " +
+                                           to_string(run.problem.dtype)
+                                     : ""));
 }
 
 /// "-" for what is not predicted.

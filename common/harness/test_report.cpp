@@ -45,11 +45,9 @@ TEST_CASE("report: a timed run") {
   const RunRecord run = gpu_run();
   const Json json = Json::parse(json_of(run));
   CHECK(json.at("time").at("median_ms") == 2.0);
-  // 4 * 100 heads * 10^6 pairs * 50 = 2e10 FLOPs in 2 ms
-  CHECK(json.at("tflops").get<double>() == doctest::Approx(10));
-  CHECK(json.at("percent_of_peak").get<double>() == doctest::Approx(20));
   for (const char* key : {"tiles", "predicted"}) CHECK(json.at(key).is_null());
   CHECK(has(text_of(run), "2 ms (median of 20"));
+  CHECK(json.at("flops") == 2e10);  // 4 * 100 heads * 10^6 pairs * 50
   CHECK(has(text_of(run), "10 TFLOP/s, 20 % of"));
 }
 

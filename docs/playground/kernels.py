@@ -123,14 +123,14 @@ def of_kernel(file, text):
 def registered(page, file, text, number, name=""):
     """A source with a kernel or, if it has a name, a broken copy, of which the same is predicted."""
     source, variant = of_kernel(file, text)
-    named = f'copy.name = "{name}"; ' if name else ""
-    narrow = "copy.max_head_dim = 64; " if "compiled<" in source or "_kernel<96>" in text else ""
+    forward = "&flash::forward_step()" * (page.name in TABLES["forward"])
+    changed = f'copy.name = "{name}"; ' * bool(name) + "copy.max_head_dim = 64; " * ("compiled<" in source or "_kernel<96>" in text)
     predicted = f"[](const flash::Variant&, auto... rest) {{ return flash::{page.stage[3:]}::predicted({variant}, rest...); }}"
     return (
         f'#include "common/attention/registry.hpp"\n#include "{page.stage}/predicted.hpp"\n{source}'
-        f"static const auto copied = [] {{ auto copy = {variant}; {named}{narrow}return copy; }}();\n"
-        "namespace flash { void copy_rows_cpu(const TensorRef&, const TensorRef&); }\n"
-        f'static const flash::RegisterVariant registered(flash::Backend::cpu, {number}, copied, "{file}", {predicted}, flash::copy_rows_cpu);\n'
+        f"static const auto copied = [] {{ auto copy = {variant}; {changed}return copy; }}();\n"
+        "namespace flash { void copy_rows_cpu(const TensorRef&, const TensorRef&); const Variant& forward_step(); }\n"
+        f'static const flash::RegisterVariant made(flash::Backend::cpu, {{{number}, &copied, "{file}", {predicted}, flash::copy_rows_cpu, {{{forward}}}}});\n'
     )
 
 
@@ -147,7 +147,7 @@ def stage_sources(page):
         sources[broken.id] = registered(page, file, text, n, broken.id)
     if file := TABLES["forward"].get(page.name):
         source, variant = of_kernel(file, (ROOT / file).read_text())
-        sources["forward"] = f"{source}namespace flash::simt {{ const Variant& forward_pass(Features) {{ return {variant}; }} }}\n"
+        sources["forward"] = f"{source}namespace flash {{ const Variant& forward_step() {{ return {variant}; }} }}\n"
     return sources
 
 

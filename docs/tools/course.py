@@ -68,7 +68,7 @@ def gain(name, over):
     for row in newest(H200, "large.jsonl", "tensor_steps.jsonl", having="time"):
         p = row["problem"]
         if row.label in (name, over) and p["seq_q"] == 4096 and not p["causal"]:
-            rate[row.label, p["head_dim"]] = row["tflops"]
+            rate[row.label, p["head_dim"]] = row.tflops
     gains = [f"**{rate[name, d] / rate[over, d]:.2f}x** at d = {d}" for d in (64, 128)]
     stage, variant = over.split("/")
     of = "" if name.startswith(stage) else f" of {stage[:2]}"

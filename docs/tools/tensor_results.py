@@ -45,7 +45,7 @@ def speed(row, before=None):
     """TFLOP/s, and how many times as fast as another row."""
     if not row:
         return "–"
-    return f"{row['tflops']:.0f}" + (f" (× {row['tflops'] / before['tflops']:.2f})" if before else "")
+    return f"{row.tflops:.0f}" + (f" (× {row.tflops / before.tflops:.2f})" if before else "")
 
 
 # The front page has a row for these stages' forward and backward pass, on the problem of front.jsonl.
@@ -87,7 +87,7 @@ def front():
     lines, rows = [], []
     for (*stages, _, name, idea), of_passes in front_rates()[0]:
         folders = ", ".join(f"[{stage[:2]}]({stage})" for stage in dict.fromkeys(stages))
-        rates = (number(row["tflops"]) for row in of_passes)
+        rates = (number(row.tflops) for row in of_passes)
         io = counted(of_passes[0].label)
         lines.append([folders, f"{name}: {idea}", number(io.moved_bytes / io.compulsory_bytes), *rates])
         rows += [*of_passes, io]
@@ -110,7 +110,7 @@ def against():
         lines.append([ours, name])
         for pass_ in PASSES:
             cells = [next_to_rivals(last)[(*cell, pass_)] for cell in CELLS]
-            ratios = [cell[0]["tflops"] / cell[peer]["tflops"] for cell in cells if cell[peer]]
+            ratios = [cell[0].tflops / cell[peer].tflops for cell in cells if cell[peer]]
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             lines[-1].append(f"**{mean:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})")
     return table("our kernels | against | forward | backward", lines)
@@ -169,7 +169,7 @@ def hopper_steps(pass_):
             of = known[name].estimate
             estimate = of[d == 128] if isinstance(of, tuple) else of
             if not causal:
-                lines[-1].append(f"{estimate * before['tflops']:.0f} (× {estimate:.2f})" if before and row and estimate else "")
+                lines[-1].append(f"{estimate * before.tflops:.0f} (× {estimate:.2f})" if before and row and estimate else "")
             lines[-1].append(speed(row, before))
             used += [row] if row else []
     head = "step | over | d = 64: expected | measured | causal | d = 128: expected | measured | causal"

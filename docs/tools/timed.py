@@ -14,7 +14,7 @@ def by_problem(rows):
 
 def section_of(title, first, rows):
     """A table of times whose first column is a field of the rows."""
-    lines = [[row[first], step(row), ms(row), number(row["tflops"]), number(row.get("percent_of_peak"))] for row in rows]
+    lines = [[row[first], step(row), ms(row), number(row.tflops), number(row.percent_of_peak)] for row in rows]
     return section(title, f"{first} | variant | ms, median | TFLOP/s | % of peak", lines, rows)
 
 
@@ -41,7 +41,7 @@ def gains(stage, pass_, variant=None, before=None):
             if ours and older:
                 gain = f"× {older['time']['median_ms'] / ours['time']['median_ms']:.2g}"
                 for row, over in ((older, ""), (ours, gain)):
-                    cells = [ms(row), number(row["tflops"]), over, size(row["extra_memory_bytes"])]
+                    cells = [ms(row), number(row.tflops), over, size(row["extra_memory_bytes"])]
                     lines.append([describe(row["problem"]), f"{row['stage']} {step(row)}", *cells])
                 used += [ours, older]
     return section(pass_, "problem | kernel | ms | TFLOP/s | over the row above | extra memory", lines, used)
@@ -51,7 +51,7 @@ def steps(stage, pass_):
     """All steps of a stage on one problem, in one run, each over the step before it."""
     rows = newest(H200, "plain.jsonl", stage=stage, pass_=pass_, having="time")
     gains = [f"× {before['time']['median_ms'] / row['time']['median_ms']:.2f}" for before, row in zip(rows, rows[1:])]
-    lines = [[step(row), ms(row), number(row["tflops"]), gain] for row, gain in zip(rows, ["", *gains])]
+    lines = [[step(row), ms(row), number(row.tflops), gain] for row, gain in zip(rows, ["", *gains])]
     return section("{pass}, {problem}", "step | ms | TFLOP/s | over the row above", lines, rows)
 
 
@@ -65,7 +65,7 @@ def rungs(stage, pass_, bound):
         for before, row in zip([None, *of_problem], of_problem):
             line = lines.setdefault(step(row), [step(row)])
             line += [] if p["causal"] else [f"{ALLOWED[row.label][p['head_dim'] == 128]:.0f}"]
-            line.append(f"{row['tflops']:.1f}" + (f" (× {row['tflops'] / before['tflops']:.2f})" if before else ""))
+            line.append(f"{row.tflops:.1f}" + (f" (× {row.tflops / before.tflops:.2f})" if before else ""))
     shape = f"B·H·d = {p['batch'] * p['heads'] * p['head_dim']:,}, N = {p['seq_q']:,}"
     title = f"{pass_}, {p['dtype']}, {shape}, TFLOP/s; at most: by {bound}; ×: over the row above"
     return section(title, head, list(lines.values()), rows)

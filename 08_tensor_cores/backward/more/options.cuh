@@ -32,7 +32,6 @@
 #include "08_tensor_cores/backward/shapes.hpp"
 #include "08_tensor_cores/parts/add_to_dQ.cuh"
 #include "08_tensor_cores/parts/drop.cuh"
-#include "common/parts/forward_pass.hpp"
 
 namespace flash::tensor_cores::backward_more_options {
 namespace {
@@ -191,17 +190,10 @@ void start(Shape, const Attention& a) {
   });
 }
 
-std::vector<TileChoice> tiles(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward ? forward_pass(all_options).tiles(p, pass, limits)
-                               : choices(five_products_shapes<BackwardShape>, p, pass, limits);
-}
-
 const Variant variant = [] {
   Variant step = plain_backward_step<five_products_shapes<BackwardShape>, true>(
       "options_backward", "biases, any scale, a window, a softcap, dropout; ragged batches");
-  step.forward = [](const Attention& a) { forward_pass(all_options).forward(a); };
   step.workspace = options_workspace;
-  step.tiles = tiles;
   step.takes = general_problem | all_options;
   step.by_launches = true;
   step.only_if_fastest = true;

@@ -46,12 +46,10 @@ int best_subgroups(const Problem& p) {
   return best;
 }
 
-/// The tile sizes: for a backward pass, those that suit the problem as the blocks see it.
+/// The tile sizes that suit the problem as the blocks see it.
 template <const auto& shapes>
 auto tiles_of_subgroups(const Problem& p, Pass pass, const DeviceLimits& limits) {
-  return pass == Pass::forward
-             ? forward_pass().tiles(p, pass, limits)
-             : choices(shapes, divided(p, best_subgroups<shapes>(p)), pass, limits);
+  return choices(shapes, divided(p, best_subgroups<shapes>(p)), pass, limits);
 }
 
 /// Writes the warp's 16 rows of a partial sum, straight from accumulators: in fp32 the lanes of a

@@ -179,7 +179,7 @@ def rivals():
         found = next_to_rivals(steps)
         for direction in PASSES:
             cells = [(cell[0], found[(*cell, direction)]) for cell in CELLS]
-            ratios = [(d, rows[0]["tflops"] / rows[PEERS.index(peer) + 1]["tflops"]) for d, rows in cells]
+            ratios = [(d, rows[0].tflops / rows[PEERS.index(peer) + 1].tflops) for d, rows in cells]
             mean = geometric_mean(ratio for _, ratio in ratios)
             y += 36
             p.label(26, y + 18, direction, 18, "start")
@@ -202,10 +202,10 @@ def stages():
     found, peers = front_rates()
     ours = [(f"{'/'.join(dict.fromkeys((line[0][:2], line[1][:2])))} {line[3]}", rows) for line, rows in found]
     names = {"flash": "FlashAttention-2", "cudnn": "cuDNN", "flash3": "FlashAttention-3"}
-    theirs = sorted(((names[name], rows) for name, rows in peers.items()), key=lambda one: one[1][0]["tflops"])
+    theirs = sorted(((names[name], rows) for name, rows in peers.items()), key=lambda one: one[1][0].tflops)
     p = Picture(560, "TFLOP/s of the stages on an H200, forward and backward, next to FlashAttention-2, cuDNN and FlashAttention-3")
     left, y = 240, 64
-    scale = (p.width - left - 62) / max(row["tflops"] for _, rows in ours + theirs for row in rows)
+    scale = (p.width - left - 62) / max(row.tflops for _, rows in ours + theirs for row in rows)
     p.label(16, 32, "TFLOP/s on an H200", 20, "start", bold=True)
     for x, kind, which in ((left + 60, "c1", "forward"), (left + 185, "c2", "backward")):
         p.rect(x, 18, 16, 16, kind)
@@ -216,8 +216,8 @@ def stages():
         for name, rows in group:
             p.label(16, y + 27, name, 18, "start")
             for row, kind in zip(rows, ("c1", "c2")):
-                p.rect(left, y, scale * row["tflops"], 20, kind)
-                p.label(left + scale * row["tflops"] + 8, y + 16, number(row["tflops"]), 17, "start")
+                p.rect(left, y, scale * row.tflops, 20, kind)
+                p.label(left + scale * row.tflops + 8, y + 16, number(row.tflops), 17, "start")
                 y += 21
             y += 12
         y += 6
