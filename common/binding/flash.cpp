@@ -5,6 +5,7 @@
 #include "common/attention/registry.hpp"
 #include "common/attention/tensor_table.hpp"
 #include "common/binding/stream.hpp"
+#include "common/machine/cpu/options.hpp"
 #include "common/machine/device.hpp"
 #include "common/machine/error.hpp"
 
@@ -36,19 +37,13 @@ Device& device_of(bool on_gpu) {
   return *cpu;
 }
 
-Dtype dtype_of(int32_t dtype) {
-  if (dtype < FLASH_FP32 || dtype > FLASH_BF16) throw UsageError("dtype is none of fp32, fp16, bf16");
-  return static_cast<Dtype>(dtype);
-}
-
 /// "--causal=true\n--window=100,0" by name.
 Given options_of(const char* text) {
   Given given;
   std::istringstream lines(text == nullptr ? "" : text);
-  for (std::string name; std::getline(lines, name, '='); std::getline(lines, given[name])) {
+  for (std::string name; std::getline(lines, name, '='); std::getline(lines, given[name]))
     if (std::ranges::find(problem_options(), name, &ProblemOption::name) == problem_options().end())
       throw UsageError("a problem has no option '" + name + "'");
-  }
   return given;
 }
 
@@ -65,13 +60,16 @@ FullProblem problem_of(const flash_call& call, Pass pass) {
     given["--bias-per-head"] = bias[1] > 1 ? "true" : "false";
   }
   if (pass == Pass::backward && exists(call.dBias)) given["--bias-gradient"] = "true";
-  given["--dtype"] = to_string(dtype_of(call.dtype));
+  if (call.dtype < FLASH_FP32 || call.dtype > FLASH_BF16) throw UsageError("dtype is none of fp32, fp16, bf16");
+  given["--dtype"] = to_string(static_cast<Dtype>(call.dtype));
   return make_problem(given);
 }
 
 /// Callers see one kind of refusal, whether the problem or the GPU is the reason.
 const Variant& choose(const flash_call& call, const FullProblem& problem, Pass pass, Device& device) try {
   const std::string name = call.variant == nullptr ? "" : call.variant;
+  if (pass == Pass::backward && std::ranges::none_of(variants(device.info().kind), [](const Variant& v) { return v.backward; }))
+    throw UsageError("it has no backward pass; stages 07 and 08 have one");
   return choose_variant(device.info().kind, name, problem, pass, device.limits(), call.deterministic != 0);
 } catch (const DeviceError& refused) {
   throw UsageError(refused.what());
@@ -209,6 +207,7 @@ void run(const flash_call& call, Pass pass) {
     throw UsageError("the workspace is missing, or not aligned to 256 bytes");
   a.workspaces = block.at(call.workspace);
 
+  stop_request = &call.stop;
   launch_on(call.stream);
   launch(variant, a, pass, call);
 }

@@ -37,6 +37,7 @@ typedef struct flash_call {
   flash_tensor bias, dBias;    /* in fp32, or all zeros: [B or 1, H or 1, N or 1, Nk], or slopes [B or 1, H or 1, 1, 1]; the gradient of a
                                   bias [B or 1, H or 1, N, Nk] is dense and of its shape */
   void* workspace;             /* of the pass, aligned to 256 bytes */
+  volatile int32_t stop;       /* set to 1 by another thread: a pass on the CPU ends after the blocks that run, and fails */
 } flash_call;
 
 /* Each returns 0, or what a stage's program exits with: 1 for a kernel that does something undefined, 2 for a call that the variant does

@@ -12,16 +12,20 @@ import ctypes
 import difflib
 import functools
 import inspect
+import re
+from concurrent.futures import ThreadPoolExecutor
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 __version__ = "0.1.0"
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
+_NAMES = {"dropout": "dropout_p", "lengths": "cu_seqlens", "head-dim": "d"}  # what the programs call otherwise
 _plain = Tensor, torch.nn.Parameter
 _here = Path(__file__).resolve()
 _libraries = _here.with_name("lib") if _here.name == "__init__.py" else _here.parents[2] / "build-binding/lib"
@@ -42,6 +46,7 @@ class _Call(ctypes.Structure):  # flash_call
         ("stream", ctypes.c_void_p),
         *((name, _View) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV", "bias", "dBias")),
         ("workspace", ctypes.c_void_p),
+        ("stop", ctypes.c_int32),
     ]
 
 
@@ -59,7 +64,7 @@ def _library(stage):
     found = [path for name, path in there.items() if name.startswith(stage)]
     if len(found) != 1:
         what = f"{len(found)} libraries match" if found else "there is no library"
-        how = "there are: " + ", ".join(there) if there else "docs/howto/pytorch.md of a clone says how to build them"
+        how = f"there are: {', '.join(there) or 'none'}; docs/howto/pytorch.md of a clone says how to build more"
         raise RuntimeError(f"stage '{stage}': {what} in {_libraries}; {how}")
     library = ctypes.CDLL(str(found[0]))
     library.flash_error.restype = ctypes.c_char_p
@@ -68,8 +73,8 @@ def _library(stage):
 
 def _raise_for(code, stage):
     if code:
-        error = ValueError if code == 2 else RuntimeError
-        raise error(f"stage {stage}: {_library(stage).flash_error().decode().replace('--dropout', 'dropout_p').replace('--', '')}")
+        why = re.sub("--([a-z-]+)", lambda option: _NAMES.get(option[1], option[1]), _library(stage).flash_error().decode())
+        raise (ValueError if code == 2 else RuntimeError)(f"stage {stage}: {why}")
 
 
 def _view(x, data=None):
@@ -77,15 +82,12 @@ def _view(x, data=None):
     return _View(data, shape, stride)
 
 
-def _stream(x):
-    return torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else None
-
-
+_READ = "Q", "K", "V", "dO"  # of any strides, as those that no kernel takes are copied
 _plans = {}  # by all that a call depends on but pointers
 
 
 def _plan(backward, stage, variant, options, deterministic, given, made):
-    """The call of a pass without its pointers, the bytes of its workspace, how many of these are zero first, and its function."""
+    """The call of a pass without its pointers, the bytes of its workspace, how many of these are zero first, its function, what is copied."""
     key = backward, stage, variant, options, deterministic, len(made)
     for x in given.values():
         key += x.shape, x.stride(), x.dtype, x.device
@@ -100,48 +102,55 @@ def _plan(backward, stage, variant, options, deterministic, given, made):
             _raise_for(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)), stage)
         if len(_plans) >= 256:  # lengths of packed sequences may never come again
             _plans.clear()
-        plan = _plans[key] = call, size.value, zeroed.value, library.flash_backward if backward else library.flash_forward
+        copied = [name for name in _READ if name in given and not _fits(given[name])]
+        plan = _plans[key] = call, size.value, zeroed.value, library.flash_backward if backward else library.flash_forward, copied
     return plan
 
 
 def _run(backward, stage, variant, options, deterministic, seed, given, made, before=None):
     """A pass, in the workspace that it asks for. What is made follows from what is given in shape and strides. before: is called first,
     once the call is known to be one that a kernel takes."""
-    for name in "QKV":
-        given[name] = _readable(given[name])
-    plan, size, zeroed, function = _plan(backward, stage, variant, options, deterministic, given, made)
+    plan, size, zeroed, function, copied = _plan(backward, stage, variant, options, deterministic, given, made)
     call, q = _Call.from_buffer_copy(plan), given["Q"]  # a copy, as other threads may run the same
     if before is not None:
         before()
     for tensors in given, made:
         for name, x in tensors.items():
-            getattr(call, name).data = x.data_ptr()
-    call.stream = _stream(q)
+            data = x.data_ptr()
+            if name in copied or (data % 16 and name in _READ):
+                tensors[name] = x = x.clone(memory_format=torch.contiguous_format)
+                setattr(call, name, _view(x, x.data_ptr()))
+            else:
+                getattr(call, name).data = data
     if seed is not None:
         call.seed = seed.item()
     if size:
-        block = torch.empty(size + 255, dtype=torch.uint8, device=q.device)
+        made["workspace"] = block = torch.empty(size + 255, dtype=torch.uint8, device=q.device)
         start = -block.data_ptr() % 256
         call.workspace = block.data_ptr() + start
         if zeroed:
             block[start : start + zeroed].zero_()
-    with torch.cuda.device_of(q):
-        code = function(ctypes.byref(call))
-    _raise_for(code, stage)
+
+    def work(*_):
+        _raise_for(function(ctypes.byref(call)), stage)
+
+    if q.is_cuda:
+        with torch.cuda._DeviceGuard(q.get_device()):
+            call.stream = torch._C._cuda_getCurrentRawStream(q.get_device())
+            return work()
+    with ThreadPoolExecutor(1) as pool:  # so that Ctrl-C comes through
+        try:
+            pool.submit(work, given, made).result()  # whose memory it keeps
+        finally:
+            call.stop = 1
 
 
-@functools.lru_cache
-def _fit(shape, strides, size):
-    """Do the kernels take such strides? The rule of flash.h."""
+def _fits(x):
+    """Do the kernels take its strides? The rule of flash.h."""
+    shape, strides, size = x.shape, x.stride(), x.element_size()
     used = [stride for stride, extent in zip(strides, shape) if extent > 1]
     whole = all([stride * size % 16 == 0 for stride in used[:-1]]) or shape[3] * size % 16 != 0
     return whole and min(used, default=1) > 0 and (shape[3] == 1 or strides[3] == 1)
-
-
-def _readable(x):
-    """The tensor, or a copy where the kernels do not take it."""
-    fits = x.data_ptr() % 16 == 0 and _fit(x.shape, x.stride(), x.element_size())
-    return x if fits else x.clone(memory_format=torch.contiguous_format)
 
 
 def _require(holds, why):
@@ -162,8 +171,10 @@ def _numbers(x, name):
 def _require_tensors(dims, **given):
     """The first three have this many dimensions; others may be None."""
     for place, (name, x) in enumerate(given.items()):
-        if (x is not None or place < 3) and (not isinstance(x, Tensor) or x.layout is not torch.strided or x.is_nested):
-            raise ValueError(f"flash_steps: {name} is of type {type(x).__name__}; allowed: tensors, neither sparse nor nested")
+        dense = isinstance(x, Tensor) and x.layout is torch.strided and not x.is_nested and type(x).__name__ != "DTensor"
+        if not dense and (x is not None or place < 3):
+            instead = "nested ones go to attention_varlen(), DTensors through local_map()"
+            raise ValueError(f"flash_steps: {name} is of type {type(x).__name__}; allowed: dense tensors; {instead}")
         if place < 3 and x.dim() != dims:
             raise ValueError(f"flash_steps: {name} is {tuple(x.shape)}; allowed: {dims} dimensions")
 
@@ -173,7 +184,7 @@ def _check(q, k, v, bias, fake=False):
     _require(q.dim() == k.dim() == v.dim() == 4, "q, k and v have to be [B, H, N, d]")
     alike = q.dtype == k.dtype == v.dtype and q.dtype in DTYPES
     _require(alike, f"q, k and v are {q.dtype}, {k.dtype}, {v.dtype}; allowed: all of float32, float16 or bfloat16")
-    _require(q.device == k.device == v.device, "q, k and v have to be on one device")
+    _require(q.device == k.device == v.device, f"q, k and v are on {q.device}, {k.device}, {v.device}; allowed: one device")
     _require(fake or q.is_cpu or q.is_cuda, f"tensors are on {q.device}; allowed: cpu, cuda")
     shapes = f"as [B, H, N, d], q is {tuple(q.shape)}, k is {tuple(k.shape)} and v is {tuple(v.shape)}"
     d, d_v = k.shape[3], v.shape[3]
@@ -184,8 +195,9 @@ def _check(q, k, v, bias, fake=False):
     most = 128 if q.dtype == torch.float32 else 256
     _require(d <= most, f"d is {d}; allowed: up to 128 in fp32, and 256 in fp16 and bf16; for more, use scaled_dot_product_attention()")
     _require(k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0, f"{shapes}; H of q has to be a multiple of H of k")
-    fits = bias is None or (bias.dim() == 4 and bias.dtype == torch.float32 and bias.device == q.device)
-    _require(fits, "a bias has to be 4-dimensional, in fp32, and as alibi_slopes on the device of q")
+    if bias is not None:
+        fits = bias.dim() == 4 and bias.dtype == torch.float32 and bias.device == q.device
+        _require(fits, f"a bias, or slopes, of {bias.dim()} axes in {bias.dtype} on {bias.device}; allowed: 4 in fp32 on {q.device}, as q")
 
 
 def _check_backward(dO, q, O, L):
@@ -198,9 +210,10 @@ def _with(options, ends, q, k):
     """Lengths and seeds change from call to call. They are tensors, for which nothing is compiled anew."""
     if ends is not None:
         (a, c) = ends.tolist()
-        _require(a[0] == c[0] == 0 and a == sorted(a) and c == sorted(c), "cu_seqlens begin with 0 and never fall")
-        fit = (a[-1], c[-1]) == (q.shape[2], k.shape[2])
-        _require(fit, f"cu_seqlens end at {a[-1]} and {c[-1]}; allowed: {q.shape[2]} and {k.shape[2]}, as q and k do")
+        ok = a[0] == c[0] == 0 and a == sorted(a) and c == sorted(c)
+        _require(ok, f"cu_seqlens are {str(a)[:80]} and {str(c)[:80]}; allowed: from 0, and never less than the one before")
+        _require(a[-1] == q.shape[2], f"cu_seqlens end at {a[-1]}; allowed: {q.shape[2]}, the rows of q")
+        _require(c[-1] == k.shape[2], f"cu_seqlens of k end at {c[-1]}; allowed: {k.shape[2]}, the rows of k")
         options += "\n--lengths=" + ",".join(f"{y - x}:{w - z}" for x, y, z, w in zip(a, a[1:], c, c[1:]))
     return options.strip()
 
@@ -256,7 +269,6 @@ def _fake_forward(q, k, v, bias, *how):
 def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends, options, deterministic, stage, variant):
     """dQ, dK, dV, and the gradients of the bias and of sinks, which are empty unless asked for."""
     _check_backward(dO, q, O, L)
-    dO = _readable(dO)  # the gradient of sum() is one number for all entries
 
     def one_pass(dO, v, O):
         found = _gradients_of(q, k, v, bias, sinks, bias_gradient)
@@ -319,17 +331,28 @@ def _gradients(ctx, dO, dL, backward=_backward):
 _forward.register_autograd(_gradients, setup_context=_save)
 
 
-class _EagerBackward(torch.autograd.Function):
-    """The backward pass under create_graph and torch.func, which an operation without a formula does not take. Has no gradient itself."""
+def _no(what, instead="scaled_dot_product_attention() under sdpa_kernel(SDPBackend.MATH)"):
+    def refuse(*_):
+        raise NotImplementedError(f"flash_steps: attention has no {what}; instead {instead}")
 
+    return staticmethod(refuse)
+
+
+_no_vmap = _no("vmap", "flatten the mapped axis into B, or into S for packed sequences")
+for _operation in (_forward, _backward):
+    _operation.register_vmap(_no_vmap.__func__)
+
+
+class _EagerBackward(torch.autograd.Function):  # under create_graph and torch.func, which an operation without a formula does not take
     forward, setup_context = staticmethod(_run_backward), staticmethod(lambda *_: None)
+    backward, jvp, vmap = _no("gradient of its gradient"), _no("forward-mode gradient"), _no_vmap
 
 
 class _Eager(torch.autograd.Function):
     """The same for tensors that no compiler traces. The way through an operation takes 100 us more: longer than a short problem's kernels."""
 
-    # PyTorch reads the signature anew at each call: 40 us for all of _run_forward's.
     forward, setup_context = staticmethod(lambda *inputs: _run_forward(*inputs)), staticmethod(_save)
+    jvp, vmap = _no("forward-mode gradient"), _no_vmap
 
     @staticmethod
     def backward(ctx, dO, dL):
@@ -337,9 +360,12 @@ class _Eager(torch.autograd.Function):
         return _gradients(ctx, dO, dL, _backward if _is_traced(dO, dL) else eager)
 
 
+_apply = super(torch.autograd.Function, _Eager).apply  # without torch.func, whose apply() reads the signature at each call: 40 us
+
+
 def _is_traced(*tensors):
     """Also for a mode that watches operations, such as make_fx and selective checkpointing, and where PyTorch negates a tensor lazily."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._is_tracing():
+    if torch.compiler.is_dynamo_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._is_tracing():
         return True
     return any([x is not None and (x.is_meta or x.is_neg() or type(x) not in _plain) for x in tensors])
 
@@ -357,6 +383,16 @@ def _check_backward_pass(q, k, v, bias, sinks, seed, ends, options, deterministi
         return _check(q, k, v, bias)
     made = {"dBias": bias} if bias is not None and bias.requires_grad else {}
     _plan(1, stage, variant, _with(options, ends, q, k), deterministic, _inputs(q, k, v, bias), made)
+
+
+def _flops(products, q, k, ends):
+    """Without masks, as PyTorch counts its own attention."""
+    pairs = ends.diff().prod(0).sum().item() if type(ends) is Tensor else q.shape[2] * k.shape[2]
+    return 2 * products * q.shape[:2].numel() * pairs * q.shape[3]
+
+
+register_flop_formula(torch.ops.flash_steps.forward, get_raw=True)(lambda q, k, v, bias, sinks, seed, ends, *_, **__: _flops(2, q, k, ends))
+register_flop_formula(torch.ops.flash_steps.backward, get_raw=True)(lambda dO, dL, q, k, *more, **__: _flops(5, q, k, more[7]))
 
 
 def merge(O: Tensor, L: Tensor, part_O: Tensor, part_L: Tensor):
@@ -433,13 +469,13 @@ def _shown(function: _F, *others) -> _F:
     if at < len(given):
         renamed = {"scale", "window", "return_lse"} if "softmax_scale" in known else set()
         known |= attention.__wrapped__.__kwdefaults__.keys() - renamed
-    public = sorted(x for x in known if len(x) > 1 and x[0] != "_")
 
     @functools.wraps(function)
     def checked(*args, **options):
         for name in options:
             if name not in known:
                 near = [ours for part, ours in _INSTEAD.items() if part in name]
+                public = sorted(x for x in known if len(x) > 1 and x[0] != "_")
                 alike = [x for x in public if set(x.split("_")) & set(name.split("_"))]  # a word in common
                 near = near or difflib.get_close_matches(name, alike or public, 1, 0 if alike else 0.7)
                 raise TypeError(f"flash_steps: {function.__name__}() takes no {name}" + (f"; did you mean {near[0]}?" if near else ""))
@@ -478,8 +514,7 @@ def attention(
     _before=None,
 ):
     """softmax(scale * q k^T + bias, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
-    innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. Others are copied. The gradients come from the stage's backward
-    pass.
+    innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. Others are copied. The gradients are those of the stage.
 
     causal: aligned at the bottom right, so that the last query sees the last key. window: (left, right), as many keys before and after a
     query's own that it sees; -1 for no bound. softcap: c > 0 makes c tanh(s / c) of scaled scores. bias: added to the scores, or bool, True
@@ -487,20 +522,20 @@ def attention(
     sinks: [H], a logit per head that joins the sum of each row's softmax, with a gradient. dropout_p: weights are dropped after the softmax,
     which ones depends on seed; a random one by default. scale: 1/sqrt(d) by default. deterministic: gradients whose every bit is the same in
     each run; by default as torch.use_deterministic_algorithms() says, also where it only warns. return_lse: also returns the log-sum-exp of
-    each row, [B, H, N] in fp32. stage: by default "07" for fp32, d up to 128, and "08" for 16 bits, d up to 256. variant: a step of the stage,
-    as in --variant; by default the fastest for the problem and the GPU, or on the CPU the last that takes it. backward_variant: by default
-    the same, or with no variant the fastest. ValueError: no kernel of the stage does it.
+    each row, [B, H, N] in fp32. stage: by default "07" for fp32, d up to 128, and "08" for 16 bits, d up to 256. variant: a step of the stage;
+    by default the fastest, or on the CPU the last that takes it. backward_variant: by default the same. ValueError: no kernel does it.
     """
     _require_tensors(4, q=q, k=k, v=v, bias=bias, alibi_slopes=alibi_slopes, sinks=sinks)
-    kind = None
+    kind, device = None, q.device.type
     if alibi_slopes is not None:
-        _require(bias is None, "a bias and alibi_slopes exclude each other")
+        _require(bias is None, "a bias and alibi_slopes exclude each other; instead add them up as a bias")
+        if alibi_slopes.requires_grad and torch.is_grad_enabled():
+            raise ValueError("flash_steps: alibi_slopes have no gradient; instead detach() them, or make a bias of them, which has one")
         allowed = ((q.shape[1],), (1, q.shape[1]), (q.shape[0], q.shape[1]))
         _require(alibi_slopes.shape in allowed, f"alibi_slopes are {tuple(alibi_slopes.shape)}; allowed: [H] or [B, H]")
         bias, kind = alibi_slopes.detach().float().reshape(-1, q.shape[1], 1, 1), "alibi"
     elif bias is not None:
         bias = _bias(bias, q, k)
-    device = q.device.type
     if _before is None and device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
         q, k, v = (x.to(torch.get_autocast_dtype(device)) for x in (q, k, v))
     deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic
@@ -518,7 +553,7 @@ def attention(
     elif _before is None and _is_differentiated(q, k, v, bias, sinks):
         if any([x.requires_grad for x in (q, k, v, bias, sinks) if x is not None]):
             _check_backward_pass(*inputs, *how)
-        O, L = _Eager.apply(*inputs, *how)
+        O, L = (_Eager.apply if torch._C._are_functorch_transforms_active() else _apply)(*inputs, *how)
     else:
         O, L = _run_forward(*inputs, *how, _before)
     return (O, L) if return_lse else O
@@ -534,7 +569,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k
     slopes = options.get("alibi_slopes")
     _require_tensors(3, q=q, k=k, v=v, alibi_slopes=slopes)
     _require(slopes is None or slopes.dim() == 1, "alibi_slopes of packed sequences are [H]")
-    _require(options.get("bias") is None, "packed sequences have no bias; alibi_slopes are allowed")
+    _require(options.get("bias") is None, "packed sequences have no bias; instead pass alibi_slopes, or a padded batch to attention()")
     ends = [_numbers(x, "cu_seqlens") for x in (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)]
     S, totals = ends[0].numel() - 1, (q.shape[0], k.shape[0])
     fit = ends[0].dim() == 1 and ends[0].shape == ends[1].shape and S > 0
@@ -565,7 +600,7 @@ def _as_flash_attn(
     **options,
 ):
     """The arguments of the library flash_attn, in its order. With return_attn_probs also L and None: nobody has P."""
-    _require(block_table is None, "block_table is not supported: no cache has pages")
+    _require(block_table is None, "block_table is not supported; instead gather the pages: k[block_table].flatten(1, 2)")
     options |= {"dropout_p": dropout_p, "softcap": softcap, "alibi_slopes": alibi_slopes, "deterministic": deterministic}
     O, L = attend(*tensors, scale=softmax_scale, causal=causal, window=window_size, return_lse=True, **options)
     return (O, L, None) if return_attn_probs else O
@@ -577,10 +612,11 @@ def _attention_bnhd(q, k, v, **options):
     return O.transpose(1, 2), L
 
 
-def _thirds(qkv, axis):
-    _require_tensors(axis + 3, qkv=qkv)
-    _require(qkv.shape[axis] == 3, f"qkv is {tuple(qkv.shape)}; allowed: 3 at axis {axis}")
-    return qkv.unbind(axis)
+def _unpacked(parts, axis, **packed):
+    _require_tensors(axis + 3, **packed)
+    ((name, x),) = packed.items()
+    _require(x.shape[axis] == parts, f"{name} is {tuple(x.shape)}; allowed: {parts} at axis {axis}")
+    return x.unbind(axis)
 
 
 def _like_flash_attn(function: _F) -> _F:
@@ -596,22 +632,35 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, *args, **options):
 @_like_flash_attn
 def flash_attn_qkvpacked_func(qkv: Tensor, *args, **options):
     """flash_attn_func() of qkv [B, N, 3, H, d]."""
-    return flash_attn_func(*_thirds(qkv, 2), *args, **options)
+    return flash_attn_func(*_unpacked(3, 2, qkv=qkv), *args, **options)
+
+
+@_like_flash_attn
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *args, **options):
+    """flash_attn_func() of q [B, N, H, d] and kv [B, Nk, 2, Hkv, d]."""
+    return flash_attn_func(q, *_unpacked(2, 2, kv=kv), *args, **options)
 
 
 @_like_flash_attn
 def flash_attn_varlen_func(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options
 ):
-    """q [total, H, d], k and v [total_k, Hkv, d], packed as for attention_varlen(); returns O like q, and with return_attn_probs O,
-    L [H, total] and None. The greatest lengths are not needed."""
+    """q [total, H, d], k and v [total_k, Hkv, d], packed as for attention_varlen(); with return_attn_probs O, L [H, total] and None."""
     return _as_flash_attn(attention_varlen, (q, k, v, cu_seqlens_q, cu_seqlens_k), *args, **options)
 
 
 @_like_flash_attn
 def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens, max_seqlen=None, *args, **options):
     """flash_attn_varlen_func() of qkv [total, 3, H, d]."""
-    return flash_attn_varlen_func(*_thirds(qkv, 1), cu_seqlens, cu_seqlens, None, None, *args, **options)
+    return flash_attn_varlen_func(*_unpacked(3, 1, qkv=qkv), cu_seqlens, cu_seqlens, None, None, *args, **options)
+
+
+@_like_flash_attn
+def flash_attn_varlen_kvpacked_func(
+    q: Tensor, kv: Tensor, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options
+):
+    """flash_attn_varlen_func() of q [total, H, d] and kv [total_k, 2, Hkv, d]."""
+    return flash_attn_varlen_func(q, *_unpacked(2, 1, kv=kv), cu_seqlens_q, cu_seqlens_k, None, None, *args, **options)
 
 
 @_shown
@@ -642,9 +691,10 @@ def flash_attn_with_kvcache(
     return_softmax_lse also L [B, H, N]. Without a gradient. Where lengths differ, caches that are not contiguous are copied. num_splits is
     ignored. options: attention()'s; where a compiler traces it, only sinks, stage and variant.
     """
-    _require(block_table is None, "block_table is not supported: no cache has pages")
+    _require(block_table is None, "block_table is not supported; instead gather the pages: k_cache[block_table].flatten(1, 2)")
     plain = rotary_cos is rotary_sin is cache_batch_idx is cache_leftpad is None
-    _require(plain, "rotary_cos, rotary_sin, cache_batch_idx and cache_leftpad are not supported; rotate q and k before")
+    instead = "rotate q and k before, index k_cache, and shift its sequences to the left"
+    _require(plain, f"rotary_cos, rotary_sin, cache_batch_idx and cache_leftpad are not supported; instead {instead}")
     _require_tensors(4, q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v, alibi_slopes=alibi_slopes)
     _require((k is None) == (v is None), f"{'v' if k is None else 'k'} is given without {'k' if k is None else 'v'}")
     _require(k is None or cache_seqlens is not None, "cache_seqlens is missing: k and v are written behind so many keys of the cache")
@@ -680,7 +730,7 @@ def _run_cached(
     _require(fits, f"cache_seqlens are {known}; allowed: {B} from 0, with k up to {M}")
     _require(not uneven or alibi_slopes is None or alibi_slopes.dim() == 1, "alibi_slopes of a cache with unequal lengths are [H]")
     seen = [k_cache, v_cache] if uneven else [k_cache[:, :most], v_cache[:, :most]]
-    read = [_readable(x.contiguous() if uneven else x) for x in seen]
+    read = [x.contiguous() if uneven or x.data_ptr() % 16 or not _fits(x) else x for x in seen]
 
     def write():
         for cache, x in zip((k_cache, v_cache), new):
@@ -720,3 +770,9 @@ _cached = torch.library.custom_op(
 def _fake_cached(q, k_cache, v_cache, *_, **__):
     _check(*(x.transpose(1, 2) for x in (q, k_cache, v_cache)), None, fake=True)
     return q.new_empty(q.shape), q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
+
+
+_cached.register_vmap(_no_vmap.__func__)
+register_flop_formula(torch.ops.flash_steps.with_kvcache, get_raw=True)(
+    lambda q, K, V, k, v, n, *_, **__: 4 * q.shape[1:].numel() * (n + (0 if k is None else k.shape[1])).expand(q.shape[0]).sum().item()
+)

@@ -9,9 +9,12 @@ pass dK and dV travel with their keys, except for what a rank's own queries add 
 computes them alone, and gives the rows back.
 """
 
+import math
+
 import flash_steps
 import torch
 import torch.distributed as dist
+from torch.distributed.nn.functional import all_to_all_single
 
 
 def rows_of(lengths, rank, zigzag):
@@ -19,8 +22,7 @@ def rows_of(lengths, rank, zigzag):
     rank has an early and a late part, the late ones in reverse order, so that under a causal mask all ranks have the same work."""
     if not zigzag:
         return [(sum(lengths[:rank]), lengths[rank])]
-    early = [(n + 1) // 2 for n in lengths]
-    late = [n // 2 for n in lengths]
+    early, late = [(n + 1) // 2 for n in lengths], [n // 2 for n in lengths]
     return [(sum(early[:rank]), early[rank]), (sum(early) + sum(late[rank + 1 :]), late[rank])]
 
 
@@ -52,12 +54,9 @@ def _joined(parts):
     for rows, cols, causal in parts:
         above, left, triangle = found[-1] if found else (None, None, True)
         rectangles = not causal and not triangle
-        if rectangles and rows == above and cols.start == left.stop:
-            found[-1] = (rows, slice(left.start, cols.stop), False)
-        elif rectangles and cols == left and rows.start == above.stop:
-            found[-1] = (slice(above.start, rows.stop), cols, False)
-        else:
-            found.append((rows, cols, causal))
+        if rectangles and ((rows == above and cols.start == left.stop) or (cols == left and rows.start == above.stop)):
+            rows, cols, _ = slice(above.start, rows.stop), slice(left.start, cols.stop), found.pop()
+        found.append((rows, cols, causal))
     return found
 
 
@@ -110,9 +109,8 @@ class _Ring:
         group: a ring of ranks that all send first would wait for ever."""
         count = self.keys[self.source(step + 1)]
         received = [x.new_empty(*x.shape[:2], count, x.shape[3]) for x in tensors]
-        staged = self.staged
-        outgoing = [x.cpu() if staged else x.contiguous() for x in tensors]
-        incoming = [torch.empty_like(x, device="cpu") if staged else x for x in received]
+        outgoing = [x.cpu() if self.staged else x.contiguous() for x in tensors]
+        incoming = [torch.empty_like(x, device="cpu") if self.staged else x for x in received]
         to, of = (dist.get_global_rank(self.group, (self.rank + step) % self.world) for step in (1, -1))
         moves = [dist.P2POp(dist.isend, x, to, self.group) for x in outgoing if x.numel()]
         moves += [dist.P2POp(dist.irecv, x, of, self.group) for x in incoming if x.numel()]
@@ -121,7 +119,7 @@ class _Ring:
         def arrived():
             for work in works:
                 self.guarded(work.wait)
-            return [x.copy_(y) for x, y in zip(received, incoming)] if staged else received
+            return [x.copy_(y) for x, y in zip(received, incoming)] if self.staged else received
 
         arrived.outgoing = outgoing  # kept until they have been sent
         return arrived
@@ -191,40 +189,23 @@ def _sum(so_far, terms, places, like):
 
 def ring_attention(q, k, v, *, causal=False, zigzag=True, scale=None, group=None, stage="08", variant="", backward_variant=""):
     """softmax(scale * q k^T, masked) v, where this rank has some rows of q [B, H, n, d] and of k and v [B, Hkv, m, d], those that
-    rows_of(lengths, rank, zigzag) says; n and m may differ between ranks and be 0. Returns this rank's rows of O.
-
-    causal: aligned at the bottom right of the whole mask. group: of torch.distributed. The rest as in flash_steps.attention().
+    rows_of(lengths, rank, zigzag) says; n and m may differ between ranks and be 0. Returns this rank's rows of O. causal: aligned at the bottom right of the whole mask. group: of torch.distributed. The rest as in flash_steps.attention().
     Raises ValueError where ranks disagree, RuntimeError where one is gone.
     """
     ring = _Ring(q, k, v, causal, scale, zigzag, group)
     return _RingAttention.apply(q, k, v, ring, ring.scale, stage, variant, backward_variant or variant)
 
 
-class _Exchange(torch.autograd.Function):
+def _exchange(x, lengths, to_heads, at):
     """x [B, H, n, d], this rank's rows of all heads, as [B, H / ranks, N, d], all rows of its heads; or back."""
-
-    @staticmethod
-    def forward(ctx, x, lengths, to_heads, at):
-        ctx.how = lengths, to_heads, at
-        B, heads, _, d = x.shape
-        if to_heads:
-            outgoing = [part.contiguous() for part in x.chunk(at.world, 1)]
-            incoming = [x.new_empty(B, heads // at.world, n, d) for n in lengths]
-        else:
-            outgoing = [part.contiguous() for part in x.split(lengths, 2)]
-            incoming = [x.new_empty(B, heads, lengths[at.rank], d) for _ in lengths]
-        flat = x.new_empty(sum(part.numel() for part in incoming))
-        sizes = [[part.numel() for part in parts] for parts in (incoming, outgoing)]
-        sent = torch.cat([part.flatten() for part in outgoing])
-        there, here = (flat.cpu(), sent.cpu()) if at.staged else (flat, sent)
-        at.guarded(lambda: dist.all_to_all_single(there, here, *sizes, group=at.group))
-        parts = there.to(x.device).split(sizes[0])
-        return torch.cat([part.view_as(like) for part, like in zip(parts, incoming)], 2 if to_heads else 1)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        lengths, to_heads, at = ctx.how
-        return _Exchange.apply(gradient, lengths, not to_heads, at), None, None, None
+    B, heads, _, d = x.shape
+    outgoing = x.chunk(at.world, 1) if to_heads else x.split(lengths, 2)
+    incoming = [(B, heads // at.world, n, d) if to_heads else (B, heads, lengths[at.rank], d) for n in lengths]
+    sizes = [math.prod(shape) for shape in incoming], [part.numel() for part in outgoing]
+    sent = torch.cat([part.flatten() for part in outgoing]).to("cpu" if at.staged else x.device)
+    there = at.guarded(lambda: all_to_all_single(sent.new_empty(sum(sizes[0])), sent, *sizes, group=at.group))
+    parts = there.to(x.device).split(sizes[0])
+    return torch.cat([part.view(shape) for part, shape in zip(parts, incoming)], 2 if to_heads else 1)
 
 
 def ulysses_attention(q, k, v, *, causal=False, scale=None, group=None, **options):
@@ -232,6 +213,6 @@ def ulysses_attention(q, k, v, *, causal=False, scale=None, group=None, **option
     flash_steps.attention()."""
     at = _Ring(q, k, v, causal, scale, False, group)
     flash_steps._require(k.shape[1] % at.world == 0, f"{k.shape[1]} key heads are no multiple of {at.world} ranks")
-    q, k, v = (_Exchange.apply(x, n, True, at) for x, n in ((q, at.queries), (k, at.keys), (v, at.keys)))
+    q, k, v = (_exchange(x, n, True, at) for x, n in ((q, at.queries), (k, at.keys), (v, at.keys)))
     O = flash_steps.attention(q, k, v, causal=causal, scale=at.scale, **options)
-    return _Exchange.apply(O, at.queries, False, at)
+    return _exchange(O, at.queries, False, at)

@@ -8,7 +8,11 @@ project, in which a kernel and its reference could share a mistake.
 
 import functools
 import itertools
+import os
+import signal
 import sys
+import threading
+import time
 import unittest
 import warnings
 from pathlib import Path
@@ -20,6 +24,7 @@ try:
     import torch
     import torch._dynamo.testing
     import torch.fx.experimental.proxy_tensor
+    from torch.utils.flop_counter import FlopCounterMode
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
@@ -122,6 +127,9 @@ class OnCPU(unittest.TestCase):
         q, ends = dense[0].flatten(0, 1), [0, 4, 20]
         wanted = flash_steps.attention_varlen(q, *kv.flatten(0, 1).unbind(1), ends, **how)
         self.assertTrue(torch.equal(flash_steps.flash_attn_varlen_qkvpacked_func(qkv.flatten(0, 1), ends, 16, **how), wanted))
+        self.assertTrue(torch.equal(flash_steps.flash_attn_varlen_kvpacked_func(q, kv.flatten(0, 1), ends, ends, 16, 16, **how), wanted))
+        self.assertTrue(torch.equal(O, flash_steps.flash_attn_kvpacked_func(dense[0], kv, **how).transpose(1, 2)))
+        self.assertRaisesRegex(ValueError, r"kv is .*; allowed: 2 at axis 2", flash_steps.flash_attn_kvpacked_func, dense[0], qkv)
 
     def test_opcheck(self):
         for stage, dtype in (("07", torch.float32), ("08", torch.float16)):
@@ -246,7 +254,7 @@ class OnCPU(unittest.TestCase):
         for why, options in (
             ("from 0, with k up to 12", {"cache_seqlens": 12}),
             ("whole numbers", {"cache_seqlens": 2.5}),
-            ("block_table.* pages", {"block_table": q}),
+            ("block_table is not .*; instead gather the pages", {"block_table": q}),
             ("k is given without v", {"v": None}),
             ("cache_seqlens is missing", {"cache_seqlens": None}),
             ("Hkv, d.", {"v": q}),
@@ -302,8 +310,10 @@ class OnCPU(unittest.TestCase):
             torch.library.opcheck(torch.ops.flash_steps.forward.default, (*qkv, *how), test_utils="test_faketensor")
 
     def test_seen_by_modes(self):
-        """What make_fx and a trace record computes the same, meta tensors have a shape, torch.func has gradients."""
+        """What make_fx and a trace record computes the same, meta tensors have a shape, torch.func has gradients, autocast casts."""
         q, k, v = self.tensors(*[(1, 2, 8, 16)] * 3, dtype=torch.float16)
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            self.assertEqual(flash_steps.attention(q.float(), k.float(), v.float()).dtype, torch.bfloat16)
         warnings.simplefilter("ignore")  # trace() is old, and warns of each number that it reads
         for record in (torch.fx.experimental.proxy_tensor.make_fx, lambda f: lambda *qkv: torch.jit.trace(f, qkv, check_trace=False)):
             recorded = record(lambda *qkv: flash_steps.attention(*qkv, causal=True))(q, k, v)
@@ -325,11 +335,15 @@ class OnCPU(unittest.TestCase):
             O = flash_steps.attention(q.requires_grad_(), k, v, bias=bias.requires_grad_(), stage="07")
             self.close(O, by_formula(q, k, v, bias=bias)[0], [q, bias], dO, f"bias of {shape}")
 
-    def test_autocast_vmap(self):
-        q, k, v = self.tensors(*[(1, 2, 9, 16)] * 3)
-        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
-            self.assertEqual(flash_steps.attention(q, k, v).dtype, torch.bfloat16)
-        self.assertRaisesRegex(RuntimeError, "vmap", torch.vmap(lambda q: flash_steps.attention(q, k, v, stage="07")), q[None])
+    def test_counted(self):
+        """As PyTorch counts its own attention, with both passes; packed sequences and caches by their lengths."""
+        qkv = self.alike((2, 4, 12, 16), dtype=torch.float16)
+        q, k, v = (x.transpose(1, 2) for x in qkv)
+        with FlopCounterMode(display=False) as counter:
+            flash_steps.attention(*qkv).sum().backward()
+            flash_steps.attention_varlen(*(x.flatten(0, 1) for x in (q, k, v)), [0, 4, 24])
+            flash_steps.flash_attn_with_kvcache(q[:, :1], k, v, k[:, :1], v[:, :1], cache_seqlens=[3, 5])
+        self.assertEqual(counter.get_total_flops(), (3.5 * 2 * 12 * 12 + 4 * 4 + 20 * 20 + 4 + 6) * 4 * 4 * 16)
 
     def test_compile(self):
         """One graph without a break, forward and backward, for more than one length."""
@@ -381,19 +395,22 @@ class OnCPU(unittest.TestCase):
             ("float16, torch.float32, torch.float32; allowed", (half[0], k, v), {}),
             ("alibi_slopes are", half, {"alibi_slopes": torch.zeros(3, 2)}),
             ("a bias is bool", half, {"bias": torch.ones(8, 8, dtype=torch.long)}),
-            ("k is of type int; allowed: tensors", (q, 2, v), {}),
+            ("k is of type int; allowed: dense tensors", (q, 2, v), {}),
             ("allowed: shapes that broadcast", half, {"bias": torch.zeros(1, 1, 1, 8, 8)}),
             ("variant is 3; allowed: the name", half, {"variant": 3}),
             ("seeds are 1844.*; allowed", half, {"dropout_p": 0.5, "seed": 2**64 - 1}),
             ("one whole number", half, {"dropout_p": 0.5, "seed": torch.tensor([1, 2])}),
             ("seeds have to be whole", half, {"dropout_p": 0.5, "seed": torch.tensor(1.5)}),
-            ("neither sparse nor nested", [x.to_sparse() for x in (q, k, v)], {}),
-            ("neither sparse nor nested", [torch.nested.nested_tensor([x[0] for x in (q, k, v)], layout=torch.jagged)] * 3, {}),
+            ("allowed: dense tensors; nested ones", [x.to_sparse() for x in (q, k, v)], {}),
+            ("allowed: dense tensors; nested ones", [torch.nested.nested_tensor([x[0] for x in (q, k, v)], layout=torch.jagged)] * 3, {}),
             *[("allowed: .left, right., whole numbers", half, {"window": (x, 2)}) for x in (torch.tensor(1), True)],
             ("its dQ differs between runs", trained, {"stage": "08", "backward_variant": "lead", "deterministic": True}),
             ("there is no variant 'none'", trained, {"stage": "08", "backward_variant": "none"}),
             ("variant mma refuses this problem: it has no backward pass", trained, {"stage": "08", "variant": "mma"}),
-            ("it has no backward pass", [x.float() for x in trained], {"stage": 6}),
+            ("no backward pass; stages 07 and 08 have", [x.float() for x in trained], {"stage": 6}),
+            ("q, k and v are on cpu, meta, cpu; allowed", (q.cpu(), k.to("meta"), v.cpu()), {}),
+            ("alibi_slopes have no gradient; instead detach", half, {"alibi_slopes": torch.ones(2, requires_grad=True)}),
+            ("does not know dropout_p; stage", half, {"stage": "04", "dropout_p": 0.1}),
             *[("more of its forward pass than O and L", [x.float() for x in trained], {"stage": stage}) for stage in ("01", "05")],
             (r"sinks are \(3,\), torch.float32; allowed: .H.", (q, k, v), {"sinks": torch.zeros(3, device=self.device)}),
         ]
@@ -404,13 +421,12 @@ class OnCPU(unittest.TestCase):
                 flash_steps.attention(*tensors, **({"stage": "07"} | options))
         with self.assertRaisesRegex(RuntimeError, "stage '99': there is no library in .*; there are: 01_naive, 02_.*, 08_"):
             flash_steps.attention(q, k, v, stage="99")
-        self.assertRaises(NotImplementedError, torch.func.jvp, lambda q: flash_steps.attention(q, k, v), (q,), (q,))
         packed = [x[0].transpose(0, 1) for x in (q, k, v)]
         for why, ends, options in (
             ("cu_seqlens are None; allowed", None, {}),
             ("cu_seqlens are .*'b'.; allowed", ["a", "b"], {}),
-            ("never fall", [0, 9, 8], {}),
-            ("end at 6 and 6; allowed: 8 and 8", [0, 3, 6], {}),
+            (r"cu_seqlens are \[0, 9, 8\] and .*; allowed: from 0", [0, 9, 8], {}),
+            ("end at 6; allowed: 8, the rows of q", [0, 3, 6], {}),
             ("packed sequences are .H.", [0, 4, 8], {"alibi_slopes": torch.zeros(2, 2)}),
         ):
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
@@ -458,11 +474,34 @@ class OnCPU(unittest.TestCase):
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
                 torch.ops.flash_steps.backward(*given.values(), None, None, False, None, None, *how)
 
-    def test_no_second_gradient(self):
-        qkv = self.alike()
-        (dQ,) = torch.autograd.grad(flash_steps.attention(*qkv, stage="07").square().sum(), qkv[0], create_graph=True)
-        with self.assertRaises(NotImplementedError):
-            dQ.sum().backward()
+    def test_interrupted(self):
+        """Ctrl-C ends a pass of the simulator long before it is over, and the next call is right."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs do not have
+        qkv, began = torch.zeros(3, 16, 16, 512, 64, dtype=torch.float16), time.monotonic()
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with self.assertRaises(KeyboardInterrupt):
+            flash_steps.attention(*qkv)  # a minute
+        self.assertLess(time.monotonic() - began, 15)
+        self.agrees(*self.alike(dtype=torch.float16))
+
+    def test_transforms_are_refused(self):
+        q, k, v = self.alike()
+        (dQ,) = torch.autograd.grad(flash_steps.attention(q, k, v).square().sum(), q, create_graph=True)
+        attend = functools.partial(flash_steps.attention, k=k, v=v)
+        cached, operation = (
+            functools.partial(flash_steps.flash_attn_with_kvcache, k_cache=k, v_cache=v),
+            (k, v, *[None] * 4, "", False, *3 * [""]),
+        )
+        for why, call, args in (
+            ("gradient of its gradient; instead .*MATH", dQ.sum().backward, ()),
+            ("forward-mode gradient; instead .*MATH", torch.func.jvp, (attend, (q,), (q,))),
+            *[
+                ("vmap; instead flatten", torch.vmap(call), (q[None],))
+                for call in (attend, cached, lambda q: torch.ops.flash_steps.forward(q, *operation))
+            ],
+        ):
+            with self.subTest(why), self.assertRaisesRegex(NotImplementedError, "flash_steps: attention has no " + why):
+                call(*args)
 
 
 @unittest.skipUnless(torch.cuda.is_available(), "torch finds no GPU")

@@ -12,6 +12,7 @@
 #include "common/machine/error.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -106,13 +107,14 @@ void run_kernel(const KernelCall& kernel) {
   std::vector<std::thread> threads(workers.size());
   std::vector<std::exception_ptr> broken(workers.size());
   std::atomic<bool> stop = false;
+  const std::function stopped = [&stop, asked = stop_request] { return stop || (asked != nullptr && *asked != 0); };
   std::optional<Grid> grid;
   const std::function work = [&, format = format_of_run()](std::size_t i) {
     try {
       set_format_of_run(format);
       const SignalStack signal_stack;
       const StallTimer stall_timer(chosen.idle_seconds);
-      if (!workers[i]->run(kernel, chosen, i, workers.size(), stop, grid ? &*grid : nullptr)) stop = true;
+      if (!workers[i]->run(kernel, chosen, i, workers.size(), stopped, grid ? &*grid : nullptr)) stop = true;
     } catch (...) {
       broken[i] = std::current_exception();
       stop = true;
@@ -151,14 +153,12 @@ void run_kernel(const KernelCall& kernel) {
     if (failure == nullptr) failure = broken[i];
   }
   if (grid && grid->failure != nullptr) failure = grid->failure;
+  workers.front()->block.counters.launches = 1;
   for (std::unique_ptr<Worker>& worker : workers) {
     add_to_total(worker->block);
     give_back(std::move(worker));
   }
-  {
-    const std::lock_guard lock(machine::mutex);
-    ++total.launches;
-  }
+  if (failure == nullptr && stopped()) throw DeviceError("stopped");
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 

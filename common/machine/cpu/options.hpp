@@ -41,6 +41,9 @@ Options options_from_environment();
 Options options();
 void set_options(const Options&);
 
+/// Not 0: this thread's launches end after the blocks that run, and throw DeviceError. Null: nobody asks.
+inline thread_local const volatile std::int32_t* stop_request = nullptr;
+
 /// These options until the end of a scope, as for another GPU, or another order of threads and blocks.
 class Simulated {
  public:

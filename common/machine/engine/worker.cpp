@@ -37,7 +37,7 @@ Worker& running_worker(const char* what) {
 }
 
 bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t first, std::uint64_t step,
-                 const std::atomic<bool>& stop, Grid* grid) {
+                 const std::function<bool()>& stopped, Grid* grid) {
   if (grid != nullptr) grid->begin(first);
   const struct Turn {
     Grid* grid;
@@ -59,7 +59,7 @@ bool Worker::run(const KernelCall& kernel, const Options& options, std::uint64_t
   simt::gridDim = kernel.shape.grid;
   const std::uint64_t blocks = std::uint64_t{gridDim.x} * gridDim.y * gridDim.z;
   const auto next = [&](std::uint64_t number) { return grid != nullptr ? grid->next_block() : number; };
-  for (std::uint64_t number = next(first); number < blocks && !stop && scheduler.failure() == nullptr;) {
+  for (std::uint64_t number = next(first); number < blocks && !stopped() && scheduler.failure() == nullptr;) {
     run_block(number);
     if (grid != nullptr) grid->block_ends();
     number = next(number + step);

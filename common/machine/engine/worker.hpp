@@ -7,8 +7,8 @@
 #include "common/machine/engine/scheduler.hpp"
 #include "common/machine/error.hpp"
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,9 +32,9 @@ class Worker {
   /// The machine of this operating-system thread; null outside kernels.
   static Worker* running();
 
-  /// Runs the blocks first, first + step, ... until one fails or `stop` says so. Returns false if one failed, the last one. With a grid `first`
+  /// Runs the blocks first, first + step, ... until one fails or `stopped` says so. Returns false if one failed, the last one. With a grid `first`
   /// is the worker's number, and the grid says which blocks.
-  bool run(const KernelCall&, const Options&, std::uint64_t first, std::uint64_t step, const std::atomic<bool>& stop,
+  bool run(const KernelCall&, const Options&, std::uint64_t first, std::uint64_t step, const std::function<bool()>& stopped,
            Grid* grid);
 
   Scheduler scheduler;
