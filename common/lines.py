@@ -19,7 +19,7 @@ ROOMS = (  # its name, its limit, its paths; a file belongs to the first room th
     ("standalone.cu of the stages", 2200, r"\d\d_\w+/standalone"),
     ("kernels of the stages", 16625, r"\d\d_.*(\.cuh?|shapes\.hpp)$"),
     ("programs, tests, predictions of the stages", 3500, r"\d\d_"),
-    ("common: the simulator", 21221, r"common/machine/"),
+    ("common: the simulator", 21222, r"common/machine/"),
     ("common: parts of kernels", 899, r"common/parts/"),
     ("common: reference", 2411, r"common/reference/"),
     ("common: attention", 2098, r"common/attention/"),

@@ -5,6 +5,7 @@
 #include "common/machine/engine/worker.hpp"
 #include "common/machine/run/program.hpp"
 
+#include <atomic>
 #include <cstdarg>
 
 namespace flash::plain {
