@@ -118,7 +118,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // Write after read: this warp's share of the product has read P and V_j.
     wgmma_wait<0>(registers(O));
   }
-  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  // Write after read: the products of all four warps have read Q; O is staged in its buffer. (PTX
+  // does not promise that a warp's share reads the warp's rows alone.)
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
   write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, work.query0 + warp_row,
                shared.Q.below(warp_row));  // (8.5)

@@ -20,6 +20,7 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"
+#include "08_tensor_cores/parts/lazy_softmax.cuh"
 #include "08_tensor_cores/parts/panels_forward.cuh"
 
 namespace flash::tensor_cores::hopper_forward_7 {
@@ -50,8 +51,6 @@ struct ForwardShape {
                 registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
-constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one that was recomputed
-
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape>
 __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<Shape>& work,
@@ -77,58 +76,6 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
     shared.V[stage].load(maps.V, shared.full_V[stage], key0, work.kv_head, work.b);
   }
 }
-
-/// The softmax of a warp's 16 rows of S. Each warp decides for itself how S of tile j becomes P:
-///   exact   j >= lazy_end               mask, maximum; O and l are rescaled
-///   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
-///   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as
-///                                       for BACKOFF_TILES more tiles
-template <class Shape>
-struct LazySoftmax {
-  using Scores = Accumulators<1, Shape::KEY_FRAGMENTS>;
-  // References to variables of consume(): with m and l as members nvcc turns the mask of each
-  // element into a branch.
-  Rows<2>& m;
-  Rows<2>& l;
-  const Problem& problem;
-  int query0;                                 // the first of the rows
-  float scale_log2 = problem.scale * LOG2_E;  // c
-  // Begins as the number of tiles without a mask in these rows, and only falls.
-  int lazy_end = problem.visible_keys(query0) / Shape::Bc;
-
-  /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
-  __device__ bool try_lazy(Scores& S) {
-    Rows<2> scaled_m = m;
-    scaled_m.each([&](float& x, int) { x *= scale_log2; });
-    S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
-    const auto sum = lane_sum(S);
-    // NaN passes: recomputing would not help.
-    const bool fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
-    if (fits) l = l + sum;
-    return fits;
-  }
-
-  /// (8.1)  S = Q K^T of tile j again, of this warp's rows.
-  template <class QueryRows, class KeyTile>
-  __device__ void repair(Scores& S, const QueryRows& Q, KeyTile& K, int j) {
-    S.each([](float& s, int) { s = 0.0f; });
-    add_product(S, Q.left(), K.transposed());
-    lazy_end = j - BACKOFF_TILES;
-  }
-
-  /// (6.2), (8.2)  S of tile j becomes P with the true maximum. Returns the factor that rescales O.
-  __device__ Rows<2> exact(Scores& S, int j) {
-    mask(problem, S, query0, j * Shape::Bc);
-    const auto alpha = update_max(m, row_max(S), scale_log2);
-    exponentiate(S, m, scale_log2);
-    l = alpha * l + lane_sum(S);
-    // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum, too.
-    const bool may_stay =
-        in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE_EXPONENT; });
-    if (!may_stay) lazy_end = min(lazy_end, j - 1);
-    return alpha;
-  }
-};
 
 /// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape>

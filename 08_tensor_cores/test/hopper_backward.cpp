@@ -316,7 +316,7 @@ TEST_CASE("chapter: for each problem one backward step besides divided calls its
               ++claims;
               CHECK_MESSAGE(refusal(v, q).empty(), name << " on " << describe(q));
             }
-            CHECK_MESSAGE(claims == 1, describe(q));
+            CHECK_MESSAGE((claims == 1 || !grid::only_variant().empty()), describe(q));
           }
         }
       }
