@@ -88,7 +88,6 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   load_tile<Shape::Width>(Q_smem, Q_all.head(b, h), query0);
   typename Shape::Output O(0.0f);      // not normalised
   Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
-  const auto power = [](float x) { return expf(x); };
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
@@ -105,9 +104,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     S.each_at([&](float& s, int row, int col) {
       s = key0 + col < problem.visible_keys(query0 + row) ? problem.scale * s : -INFINITY;
     });
-    const Rows<O.ROWS> alpha = update_max(m, row_max(S), power);  // (6.2)
+    const Rows<O.ROWS> alpha = update_max(m, row_max(S), expf);  // (6.2)
     // (6.3)  S becomes P.
-    S.each([&](float& s, int r) { s = power(s - zero_if_empty(m[r])); });
+    S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });
     auto& P = S;
     l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);

@@ -99,7 +99,7 @@ __device__ void start(float (&C)[64], const unsigned (&A)[8][4], Shared& s, int 
   asm volatile("wgmma.commit_group.sync.aligned;");
 }
 
-/// Waits until only the last `Newer` products are running. The one with tile n, of C, has ended.
+/// Waits for all products but the last `Newer`, C's with tile n among them. Releases n's buffer.
 template <int Newer>
 __device__ void finish(float (&C)[64], Shared& s, int n) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Newer));
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   // A thread starts with 65536 / 384 registers, in eights 168; 24 + 2 * 240 = 3 * 168.
   if (threadIdx.x < 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    for (int n = 0; n < 2 * tiles && threadIdx.x == 0; ++n) {  // the producer
+    for (int n = 0; n < 2 * tiles && threadIdx.x == 0; ++n) {  // thread 0 alone: the producer
       // Write after read: all consumers have read what is in the buffer.
       wait(s.empty[n % BUFFERS], n / BUFFERS - 1);
       load(s.tiles[n % BUFFERS], n % 2 == 0 ? K : V, n / 2 * Bc, head, s.full[n % BUFFERS]);

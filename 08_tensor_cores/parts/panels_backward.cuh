@@ -133,13 +133,14 @@ __device__ void issue_gradient(Gradient& dV, const Weights& Pt, Tile& dO) {
 /// on.
 template <class Scores>
 __device__ void mask_transposed(Scores& St, const Problem& problem, int query0, int key0) {
-  if (key0 + Scores::HEIGHT <= problem.end_key(query0)) return;  // the first query sees all of them
+  if (key0 + Scores::HEIGHT <= problem.visible_keys(query0)) return;  // query0 sees them all
   const int lane = threadIdx.x % WARP, row = fragment::c_row(lane, 0),
             col = fragment::c_col(lane, 0);
   // How many columns, from the lane's first one on, do not see the key of its row, and of the row 8
   // below.
   int hidden[2];
   for (int half = 0; half < 2; ++half) {
+    // As problem.first_query(key), without its limit at 0, which would cost instructions.
     const int key = key0 + row + 8 * half,
               first_query = problem.causal ? key - (problem.Nk - problem.Nq) : query0;
     hidden[half] = (key < problem.Nk ? first_query - query0 : Scores::WIDTH) - col;

@@ -7,8 +7,8 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// L and D of a tile's queries in shared memory: a row each, as in HBM. Hopper's steps have
-/// L log2(e) in L's row, and ask for L_log2().
+/// L and D of a tile's queries in shared memory: a row each, as prepare() fills them in HBM. Row 0
+/// has L, or with its LInPowersOf2 L log2(e): a kernel reads one of the two, by that name.
 struct QueryStats {
   SharedMatrix<float> rows;
 

@@ -12,12 +12,7 @@
 // masked as ScoreRule says, and L is subtracted before the factor log2(e) where that product would
 // lose precision.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
-//   the maker and the runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then
-//   the producer and the adder, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
-//   written once per tile of K, and read once at the end; dQ, dK, dV once.
-// Workspace: L and D; dQ_accum.
+// Grid, block, HBM: as step 4.  Workspace: L and D; dQ_accum.
 // Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 

@@ -52,8 +52,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule_of_all, const
     Rows<O.ROWS> m(-INFINITY), l(0.0f);             // l is of this lane's columns
     Accumulators<1, Shape::KEY_FRAGMENTS> S;        // [16, Bc]
     InRegisters<T, 1, Shape::Bc / 16> P;            // of the previous tile while S is computed
-    LazySoftmax<Shape, Rule> softmax{m, l, rule, work.head,
-                                     work.query0 + static_cast<int>(threadIdx.x) / WARP * 16};
+    LazySoftmaxByRule<Shape, Rule> softmax{m, l, rule, work.head,
+                                           work.query0 + static_cast<int>(threadIdx.x) / WARP * 16};
     const auto own = work.tiles_seen_by(rule.problem, work.query0 + Q.row0, WARPGROUP_ROWS);
 
     // Tiles that only other warpgroups see are released unread: skip() of parts/panels_forward.cuh.

@@ -2,6 +2,7 @@
 // in a window, the thread that loads them, and what a consumer warpgroup does with one.
 #pragma once
 
+#include "08_tensor_cores/parts/lazy_softmax.cuh"
 #include "08_tensor_cores/parts/panels_forward.cuh"
 #include "common/parts/ragged.cuh"
 #include "common/parts/score_rule.cuh"
@@ -35,8 +36,6 @@ struct ForwardShape {
   static_assert(!MOVES_REGISTERS ||
                 registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
-
-constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one that was recomputed
 
 /// The rule of a tile of queries, which in a ragged batch enters the tile's sequence.
 template <class Rule>
@@ -100,9 +99,9 @@ __device__ void produce(Shared<T, Shape>& shared, const Rule& rule, const Maps& 
   }
 }
 
-/// The softmax of a warp's 16 rows of S, as in step 7.
+/// LazySoftmax by a rule.
 template <class Shape, class Rule>
-struct LazySoftmax {
+struct LazySoftmaxByRule {
   using Scores = Accumulators<1, Shape::KEY_FRAGMENTS>;
   Rows<2>& m;
   Rows<2>& l;
@@ -126,17 +125,7 @@ struct LazySoftmax {
     }
   }
 
-  /// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
-  __device__ bool try_lazy(Scores& S) {
-    Rows<2> scaled_m = m;
-    scaled_m.each([&](float& x, int) { x *= scale_log2; });
-    S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
-    const auto sum = lane_sum(S);
-    // NaN passes: recomputing would not help.
-    const bool fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
-    if (fits) l = l + sum;
-    return fits;
-  }
+  __device__ bool try_lazy(Scores& S) { return exponentiate_lazily(S, m, l, scale_log2); }
 
   /// (8.1)  S = Q K^T of tile j again, of this warp's rows.
   template <class QueryRows, class KeyTile>
