@@ -62,8 +62,11 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
                             const DeviceLimits& limits) {
   if (!p.sequences.empty()) {  // one after another
     Prediction sum{.tensors = {}, .sectors = {}, .barriers = 0, .warp_operations = 0};
+    FullProblem alone = p;
+    alone.sequences = {};
     for (int s = 0; s < p.sequences.count(); ++s) {
-      const Prediction one = predicted(v, FullProblem{p.sequence(s), {}, p.dropout, p.score, p.values}, pass, choice, limits);
+      static_cast<OptionsProblem&>(alone) = p.sequence(s);
+      const Prediction one = predicted(v, alone, pass, choice, limits);
       for (const auto& [name, moved] : one.tensors) {
         sum.tensors[name].read += moved.read, sum.tensors[name].written += moved.written;
       }

@@ -2,14 +2,14 @@
 # Formats C++ and CUDA by clang-format 14 and Python by ruff, and fixes what ruff can fix by itself.
 # With --check it changes nothing and names what differs (exit code 1). Other versions lay out some lines differently, so they are refused.
 set -u
-cd "$(dirname "$0")/.." || exit 1
-
 check=no
 case ${1:-} in
   "") ;;
   --check) check=yes ;;
-  *) echo "usage: common/format.sh [--check]" >&2 && exit 2 ;;
+  --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" && exit ;;
+  *) echo "format: unknown argument '$1'; allowed: --check, --help" >&2 && exit 2 ;;
 esac
+cd "$(dirname "$0")/.." || exit 1
 
 # of_version VERSION PROGRAM...: the first of these programs that has this version
 of_version() {

@@ -5,6 +5,10 @@
 #
 # For a GPU, copy *.jsonl of common/check_gpu.sh to docs/results/NAME/. Then run docs/generate.py.
 set -euo pipefail
+case ${1:-} in
+  --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" && exit ;;
+  -*) echo "save_results: '$1' is no build folder; --help says what is allowed" >&2 && exit 2 ;;
+esac
 cd "$(dirname "$0")/.."
 build=${1:-build}
 bin=$build/bin

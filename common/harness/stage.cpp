@@ -33,9 +33,10 @@ Task prepare(const StageInfo& stage, Request request) {
   Task task;
   RunRecord& run = task.run;
   run.pass = request.pass.value_or(has_own_pass(listed, Pass::forward) ? Pass::forward : Pass::backward);
-  if (run.pass == Pass::backward && std::ranges::none_of(all, [](const Variant& v) { return v.backward != nullptr; }))
-    throw UsageError("--pass is backward, but " + stage.name + " has no backward pass; allowed: forward" +
-                     (stage.backward_stage.empty() ? "" : ". " + stage.backward_stage + " has one"));
+  const bool has_backward = std::ranges::any_of(all, [](const Variant& v) { return v.backward != nullptr; });
+  const std::string lacks_backward = ", but " + stage.name + " has no backward pass" +
+                                     (stage.backward_stage.empty() ? "" : ". " + stage.backward_stage + " has one");
+  if (run.pass == Pass::backward && !has_backward) throw UsageError("--pass is backward" + lacks_backward);
   const bool load = !request.load.empty();
   if (!load) run.problem = make_problem(request.problem);
   task.device = choose_device(request);
@@ -47,7 +48,7 @@ Task prepare(const StageInfo& stage, Request request) {
     task.inputs = std::move(loaded.inputs);
   }
   if (run.pass == Pass::forward && run.problem.bias_gradient)
-    throw UsageError("--bias-gradient is given with --pass forward; allowed: --pass backward, which alone has gradients");
+    throw UsageError("--bias-gradient needs --pass backward" + (has_backward ? "" : lacks_backward));
   const DeviceLimits limits = task.device->limits();
   const Variant& variant = choose_variant(run.device.kind, request.variant, run.problem, run.pass, limits);
   run.tiles = choose_tiles(variant, run.problem, run.pass, limits, request.tiles);

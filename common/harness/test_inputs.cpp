@@ -1,6 +1,7 @@
-// Inputs: the same from the same seed, of the promised shape and distribution.
+// Inputs: the same from the same seed, of the promised shape and distribution. The runner, and what is in memory before a run.
 #include "common/attention/tensor_table.hpp"
 #include "common/harness/inputs.hpp"
+#include "common/harness/runner.hpp"
 #include "common/machine/isa/float16.hpp"
 
 #include <doctest/doctest.h>
@@ -48,11 +49,11 @@ TEST_CASE("inputs: normal has mean 0, variance 1, and the tails of a normal dist
 
 TEST_CASE("inputs: the simple kinds, and ALiBi's slopes") {
   FullProblem p = small();
-  p.bias = BiasKind::alibi;
+  p.bias = BiasKind::alibi, p.bias_per_batch = true;
   const Inputs ones = make_inputs(p, InputKind::ones, 1, Pass::backward);
   CHECK(std::ranges::all_of(ones.V.values, [](float value) { return value == 1; }));
   CHECK(ones.dO.values[0] != ones.dO.values[1]);  // random whatever the kind is
-  for (int h = 0; h < p.H; ++h) CHECK(ones.bias(0, h, 0, 0) == doctest::Approx(std::exp2(-8.0 * (h + 1) / 6)));
+  for (int i = 0; i < 12; ++i) CHECK(ones.bias(i / 6, i % 6, 0, 0) == doctest::Approx(std::exp2(-8.0 * (i % 6 + 1) / 6)));
 
   const Inputs ramp = make_inputs(p, InputKind::ramp, 1, Pass::forward);
   CHECK(ramp.V(1, 2, 7, 25) == doctest::Approx(7.025f));
@@ -60,6 +61,27 @@ TEST_CASE("inputs: the simple kinds, and ALiBi's slopes") {
   const Inputs identity = make_inputs(p, InputKind::identity, 1, Pass::forward);
   CHECK(identity.K(1, 0, 40, 0) == 1);  // 40 mod d = 0
   CHECK(identity.K(1, 0, 40, 39) == 0);
+}
+
+TEST_CASE("runner: no run finds in its outputs and workspaces what an earlier one wrote") {
+  static std::vector<float> found;  // by each run
+  Variant variant{.name = "first", .idea = "writes in its first run only"};
+  variant.workspace = [](const Problem&, Pass) { return std::vector<WorkspaceSpec>{{.name = "kept", .shape = {1, 1, 1, 1}}}; };
+  variant.forward = [](const Attention& a) {
+    float& kept = *static_cast<float*>(a.workspace("kept").data);
+    found.push_back(kept);
+    if (found.size() > 1) return;
+    std::fill_n(static_cast<float*>(a.O.data), a.O.elements(), 1.0f);
+    kept = 1;
+  };
+  const FullProblem p = small();
+  const auto device = open_cpu();
+  Runner runner(*device, variant, p, make_inputs(p, InputKind::ones, 1, Pass::forward), Pass::forward);
+  runner.run();
+  CHECK(runner.results().O.values[0] == 1);
+  runner.run();
+  CHECK(std::ranges::all_of(runner.results().O.values, [](float value) { return std::isnan(value); }));
+  CHECK((std::isnan(found.at(0)) && std::isnan(found.at(1))));
 }
 
 }  // namespace flash

@@ -48,8 +48,22 @@ class Stages(unittest.TestCase):
         self.refused("--tiles 7,9", program=TILES, says="64,")
         self.refused("--dtype fp32", program=HALF, says="fp16, bf16")
         self.refused("--pass backward", program=TILES, says="07_fa2_backward has one")
+        self.refused("--bias matrix --bias-gradient", program=TILES, says="07_fa2_backward has one")
         self.refused("--dtype bf16", program=TILES, says="stage 08")
         self.refused(["--variant", "a\nb\x1b[31m\r"], says=r"a\nb\x1b[31m\x0d")
+
+    def test_a_refusal_names_other_stages_only_if_they_take_the_problem(self):
+        safe = NAIVE.with_name("02_safe_softmax")
+        self.refused("--bias matrix", program=safe, says="07")
+        self.refused("--score lorentz --bias alibi", program=safe, says="07")
+        self.refused("--head-dim 200", program=safe, says="08")
+        for options in (
+            "--head-dim 200 --window 3,0",
+            "--score lorentz --softcap 2",
+            "--head-dim 300",
+            "--dtype fp16 --score lorentz --window 3,0",
+        ):
+            self.assertNotIn("stage", run(options, safe).stderr)
 
     def test_the_environment(self):
         for name, value in (("STEPS", "0"), ("TRAGET", "75"), ("ORDER", "a\nb")):

@@ -23,10 +23,11 @@ class Scripts(unittest.TestCase):
         self.folder = pathlib.Path(scratch.name)
 
     def test_unknown_options(self):
-        for script in ("common/setup.sh", "common/check_gpu.sh", "common/try.sh", "docs/site.sh", ".ci/run"):
-            code, out = run(script, "--hepl")
+        scripts = "setup.sh check_gpu.sh try.sh format.sh lines.py ../docs/site.sh ../docs/save_results.sh ../docs/generate.py ../.ci/run"
+        for script in scripts.split():
+            code, out = run(f"common/{script}", "--hepl")
             self.assertEqual((code, out.count("\n"), "'--hepl'" in out), (2, 1, True), out)
-            self.assertEqual(run(script, "--help")[0], 0)
+            self.assertEqual(run(f"common/{script}", "--help")[0], 0)
 
     def test_the_site_does_not_replace_a_folder_of_the_user(self):
         (self.folder / "mine").mkdir()

@@ -11,7 +11,7 @@ Saved results are docs/results/DEVICE/*.jsonl (rows of `compare --save`) and *.t
 import importlib
 import re
 
-from common.compare.rows import run
+from common.compare.rows import Failure, run
 
 from . import check_pages
 from .check_pages import ROOT
@@ -44,9 +44,11 @@ def texts():
 
 
 def main(arguments):
+    if arguments in (["--help"], ["-h"]):
+        return print(__doc__.strip())
     check = arguments == ["--check"]
     if arguments and not check:
-        raise SystemExit(__doc__)
+        raise Failure(2, f"unknown argument '{arguments[-1]}'; allowed: --check, --help")
     wrong = []
     for path, text in texts():
         before = path.read_text() if path.exists() else ""

@@ -32,7 +32,7 @@ def steps(folder):
     return [variant.name for variant in variants().values() if variant.file.rpartition("/")[0] == folder]
 
 
-def ideas(folder):
-    """What is new in each kernel of a folder of a stage: for the stage's README."""
-    shown = [variant for variant in variants().values() if variant.file.startswith(f"{folder}/")]
+def ideas(folder, only=""):
+    """What is new in each kernel of a folder of a stage, or in its steps only: for the stage's README."""
+    shown = [v for v in variants().values() if v.file.startswith(f"{folder}/") and not (only == "steps" and "/more/" in v.file)]
     return table("file | variant | new", [[f"[{Path(v.file).stem}]({v.file.partition('/')[2]})", f"`{v.name}`", v.idea] for v in shown])
