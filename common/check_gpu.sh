@@ -102,23 +102,9 @@ if part sanitizers; then
       [[ $tool$program = racecheck*hopper* ]] || echo "$tool $program 129 2 0 causal"
     done
     for stage in "$build"/bin/[0-9][0-9]_*; do
-      # Small problems that still reach every kernel, every tail and the mask, and those of the options that a variant takes.
       program=$stage
       [ $tool = racecheck ] && [ "${stage##*/}" = 08_tensor_cores ] && program=$racecheck/bin/08_tensor_cores
-      python3 -c '
-import sys
-from common.compare.programs import ask
-tool, stage, program = sys.argv[1:]
-small, dtype = "--seq-q 65 --seq-k 97 --head-dim 40 --heads 4 --kv-heads 2", "--dtype " + ask(stage)["variants"][0]["dtypes"][0]
-for problem in (f"{small} --causal {dtype}", f"--seq 33 --head-dim 59 --layout qkv --bias matrix {dtype}",
-                f"{small} --window 20,5 --softcap 2 {dtype}", f"{small} --dropout 0.3 {dtype}", f"{small} --causal --score lorentz {dtype}",
-                f"{small} --causal --score lorentz --values centroid {dtype}", f"--seq 33 --head-dim 59 --bias matrix --bias-gradient {dtype}",
-                f"--lengths 65:97,0,3:40 --head-dim 40 --heads 4 --kv-heads 2 --causal {dtype}",
-                "--seq-q 130 --seq-k 201 --head-dim 160 --heads 2 --kv-heads 1 --causal --dtype bf16"):
-    for variant in ask(stage, problem.split())["variants"]:
-        for which in variant["passes"]:
-            if not variant["refusal"] and not ("--bias-gradient" in problem and which == "forward"):
-                print(tool, program, "--device gpu --variant", variant["name"], "--pass", which, problem)' "$tool" "$stage" "$program"
+      python3 -m common.compare.sanitized "$tool" "$stage" "$program"
     done
   done | xargs -P "$(nproc)" -I '{}' bash -c 'sanitize {}' >"$output/sanitizers.txt"
   cut -d ' ' -f 1-3 "$output/sanitizers.txt" | grep '^clean\|^FAILED' | sort | uniq -c

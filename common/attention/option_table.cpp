@@ -124,10 +124,10 @@ bool from_text(const std::string& text, float& value) {  // from_chars() is too 
 }
 template <Enumeration Enum>
 bool from_text(const std::string& text, Enum& value) {
-  const auto& all = value_names<Enum>;
-  const auto found = std::ranges::find(all, text);
-  value = static_cast<Enum>(found - all.begin());
-  return found != all.end();
+  const auto& names = value_names<Enum>;
+  const auto found = std::ranges::find(names, text);
+  value = static_cast<Enum>(found - names.begin());
+  return found != names.end();
 }
 bool from_text(const std::string& text, Window& window) {
   const std::size_t comma = std::min(text.find(','), text.size());
@@ -144,10 +144,10 @@ bool from_text(const std::string& text, Sequences& sequences) {
   };
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
-    const std::string both = text.substr(at, comma - at);
-    const std::size_t colon = both.find(':');
-    if (!append(sequences.queries, both.substr(0, colon))) return false;
-    if (!append(sequences.keys, colon == std::string::npos ? both : both.substr(colon + 1))) return false;
+    const std::string lengths = text.substr(at, comma - at);
+    const std::size_t colon = lengths.find(':');
+    if (!append(sequences.queries, lengths.substr(0, colon))) return false;
+    if (!append(sequences.keys, colon == std::string::npos ? lengths : lengths.substr(colon + 1))) return false;
     at = comma + 1;
   }
   return true;

@@ -8,11 +8,11 @@
 namespace flash {
 
 OptionsProblem FullProblem::sequence(int s) const {
-  OptionsProblem one = *this;
+  OptionsProblem alone = *this;
   const auto at = static_cast<std::size_t>(s);
-  one.Nq = sequences.queries[at + 1] - sequences.queries[at];
-  one.Nk = sequences.keys[at + 1] - sequences.keys[at];
-  return one;
+  alone.Nq = sequences.queries[at + 1] - sequences.queries[at];
+  alone.Nk = sequences.keys[at + 1] - sequences.keys[at];
+  return alone;
 }
 
 FullProblem::Place FullProblem::place_of(int i) const {
@@ -24,23 +24,23 @@ FullProblem::Place FullProblem::place_of(int i) const {
 }
 
 int FullProblem::own_key(int i) const {
-  const auto [s, query, key, one] = place_of(i);
-  return key + i - query + one.Nk - one.Nq;
+  const auto [s, query, key, alone] = place_of(i);
+  return key + i - query + alone.Nk - alone.Nq;
 }
 
 float FullProblem::drop_factor(const DropMask& mask, int b, int h, int i, int j) const {
-  const auto [s, query, key, one] = place_of(i);
+  const auto [s, query, key, alone] = place_of(i);
   return mask((sequences.empty() ? b : s) * H + h, i - query, j - key);
 }
 
 int FullProblem::first_key(int i) const {
-  const auto [s, query, key, one] = place_of(i);
-  return key + one.first_key(i - query);
+  const auto [s, query, key, alone] = place_of(i);
+  return key + alone.first_key(i - query);
 }
 
 int FullProblem::end_key(int i) const {
-  const auto [s, query, key, one] = place_of(i);
-  return key + one.end_key(i - query);
+  const auto [s, query, key, alone] = place_of(i);
+  return key + alone.end_key(i - query);
 }
 
 float default_scale(int d) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))); }

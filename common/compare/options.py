@@ -62,8 +62,8 @@ def sweep(text):
 
 
 def parser():
-    of_all = Parser("compare", ABOUT, usage="compare [OPTION...]", epilog=EXIT_CODES)
-    add = of_all.add_argument
+    command = Parser("compare", ABOUT, usage="compare [OPTION...]", epilog=EXIT_CODES)
+    add = command.add_argument
     add("--only", **LIST, help="stages, such as 02,03; peer: torch's attention by each of its backends (needs "
         "torch and a GPU). Default: all stages")  # fmt: skip
     add("--variant", **LIST, help="such as loop_order,tuned; last: of each ladder the last step")
@@ -75,20 +75,20 @@ def parser():
     add("--tune", action="store_true", help="run each variant with all its compiled sizes of tiles")
     add("--time-limit", type=count, default=600, metavar="SECONDS", help="a stage that runs longer is stopped (default: 600)")
 
-    add = of_all.add_argument_group("sweep").add_argument
+    add = command.add_argument_group("sweep").add_argument
     add("--sweep", action="append", type=sweep, default=[], metavar="NAME=VALUES", help="A,B,C of seq, batch, heads or d; causal=no,yes; "
         "dtype=fp16,bf16. Several make all combinations, the first outermost")  # fmt: skip
     add("--tokens", type=count, metavar="T", help="batch T / Nq (at least 1), so that each length has as many tokens")
     add("--width", type=count, metavar="W", help="W / d heads (at least 1), so that each head dimension has as wide a model")
 
-    add = of_all.add_argument_group("output").add_argument
+    add = command.add_argument_group("output").add_argument
     add("--wide", action="store_true", help="all columns; else those that fit 80 characters")
     add("--save", type=Path, metavar="FILE", help="append each row to this file of JSON Lines as its run ends, with commit, date and hashes of the kernels. "
         "Of rows of the same run the latest holds. A file that holds anything else than rows is refused")  # fmt: skip
     add("--resume", action="store_true", help="a run whose row is in that file, of the same code, is not run again")
 
-    of_all.add_argument_group("problem", ABOUT_PROBLEM)
-    return of_all
+    command.add_argument_group("problem", ABOUT_PROBLEM)
+    return command
 
 
 def parse(arguments, folder):
@@ -98,6 +98,9 @@ def parse(arguments, folder):
     known = {"--seq", *(option["name"] for option in programs.ask(options.programs[0])["options"])}
     if unknown := {name_of(word) for word in options.given if word.startswith("--")} - known:
         raise Failure(2, f"unknown option '{min(unknown)}'; --help lists the options")
+    swept = [name for name, _ in options.sweep]
+    if twice := [name for name in swept if [*swept, *map(name_of, options.given)].count(name) > 1]:
+        raise Failure(2, f"{twice[0]} is swept and given again; allowed: one --sweep with all its values")
     if options.resume and not options.save:
         raise Failure(2, "--resume needs --save")
     if "peer" in options.only and options.device == "cpu":

@@ -98,8 +98,8 @@ def measure(problem, backend, pass_, iterations):
     backward pass counts for the latter."""
     backward = pass_ == "backward"
     make = {"device": "cuda", "dtype": DTYPES[problem["dtype"]]}
-    one = torch.ones(1, 1, device="cuda")
-    torch.matmul(one, one)  # what cuBLAS allocates once is no memory of a run
+    scratch = torch.ones(1, 1, device="cuda")
+    torch.matmul(scratch, scratch)  # what cuBLAS allocates once is no memory of a run
     torch.manual_seed(problem["seed"])
     shapes = (
         (problem["batch"], problem[f"{of}heads"], problem[n], problem["head_dim"]) for of, n in (("", "seq_q"), *[("kv_", "seq_k")] * 2)

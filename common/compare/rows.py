@@ -57,8 +57,8 @@ class Row(dict):
     @property
     def moved_bytes(self):
         """What the threads read from and write to global memory: as counted, or on a GPU as the stage predicts."""
-        of = self.counters or self.predicted
-        return of["read_bytes"] + of["written_bytes"] if of else None
+        counts = self.counters or self.predicted
+        return counts["read_bytes"] + counts["written_bytes"] if counts else None
 
     @property
     def tflops(self):
@@ -142,8 +142,8 @@ def describe(p):
     """A problem in words: all in which it differs from others."""
     heads = f"H={p['heads']}" if p["heads"] == p["kv_heads"] else f"H={p['heads']} Hkv={p['kv_heads']}"
     lengths = f"N={p['seq_q']}" if p["seq_q"] == p["seq_k"] else f"Nq={p['seq_q']} Nk={p['seq_k']}"
-    more = [f" {value}" if name == "layout" else f" {name}={value}" for name, value in unusual(p)]
-    return f"B={p['batch']} {heads} {lengths} d={p['head_dim']}{' causal' if p['causal'] else ''}{''.join(more)} {p['dtype']}"
+    options = [f" {value}" if name == "layout" else f" {name}={value}" for name, value in unusual(p)]
+    return f"B={p['batch']} {heads} {lengths} d={p['head_dim']}{' causal' if p['causal'] else ''}{''.join(options)} {p['dtype']}"
 
 
 def size(amount, digits=3):

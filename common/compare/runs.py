@@ -40,7 +40,7 @@ def choose_device(options, program):
 
 
 def tiles_of(run):
-    return next((one["choices"] for one in run.variant.get("tiles", ()) if one["pass"] == run.pass_), [])
+    return next((tiles["choices"] for tiles in run.variant.get("tiles", ()) if tiles["pass"] == run.pass_), [])
 
 
 def plan(options, peers, kind):
@@ -112,11 +112,11 @@ def make_row(known, ended):
 
 def median_of(rounds):
     """One row of a run's rounds, which count alike: the median is the median of their medians. The last is all if it has no time."""
-    row, times = rounds[0], [one.time for one in rounds]
+    row, times = rounds[0], [measured.time for measured in rounds]
     if len(rounds) == 1 or not times[-1]:
         return rounds[-1]
-    medians = [one["median_ms"] for one in times]
-    smallest, largest = (pick(one[key] for one in times) for key, pick in (("min_ms", min), ("max_ms", max)))
+    medians = [timing["median_ms"] for timing in times]
+    smallest, largest = (pick(timing[key] for timing in times) for key, pick in (("min_ms", min), ("max_ms", max)))
     row["time"] = {**row.time, "rounds_ms": medians, "median_ms": statistics.median(medians), "min_ms": smallest, "max_ms": largest}
     return row
 

@@ -171,6 +171,7 @@ class Compare(unittest.TestCase):
             with self.subTest(words):
                 self.refused("compare: ", *ON_CPU, *words.split(" "))
                 self.assertNotIn("is '--", self.errors)  # an option taken for the value of another
+        self.refused("--head-dim is swept", *ON_CPU, "--sweep", "d=64", "--sweep", "d=128")
         self.assertEqual(self.ran(program), [])
         program.write_text("#!/bin/sh\necho hello\n")
         self.refused("does not answer --list --json as a stage program does")

@@ -182,9 +182,9 @@ void check_counts(const Variant& variant, const FullProblem& problem, Pass pass,
   for (const auto& entry : both) {
     const auto& [expected, counted] = entry.second;
     const bool equal = expected == counted;
-    const std::string both_of_it =
+    const std::string values =
         what + ": " + entry.first + ": predicted " + std::to_string(expected) + ", counted " + std::to_string(counted);
-    CHECK_MESSAGE(equal, both_of_it);
+    CHECK_MESSAGE(equal, values);
   }
 }
 

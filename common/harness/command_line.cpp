@@ -57,10 +57,10 @@ std::string help_of(const CLI::App& app) {
     }
   };
   keep_lines_whole(*app.get_formatter());
-  std::string all = app.help() + "\nEnvironment:\n";
+  std::string unwrapped = app.help() + "\nEnvironment:\n";
   for (const auto& [name, values, text] : variables_read)
-    all += std::string("  ") + name + "=" + values + "\n" + std::string(help_column, ' ') + text + "\n";
-  std::istringstream lines(all);
+    unwrapped += std::string("  ") + name + "=" + values + "\n" + std::string(help_column, ' ') + text + "\n";
+  std::istringstream lines(unwrapped);
   std::string help;
   for (std::string line; std::getline(lines, line);) {
     const std::size_t indent = line.starts_with("  ") ? help_column : 0;

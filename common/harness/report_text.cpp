@@ -69,9 +69,9 @@ std::string diagnosis_text(const Diagnosis& found) {
   for (const BrokenRule& mistake : found.mistakes) mistakes.push_back(mistake.text);
   hints.resize(std::min(hints.size(), most));
   if (mistakes.size() > most) {
-    const std::string more = "and " + to_string(mistakes.size() - most) + " more pairs of lines (--json)";
+    const std::string omitted = "and " + to_string(mistakes.size() - most) + " more pairs of lines (--json)";
     mistakes.resize(most);
-    mistakes.push_back(more);
+    mistakes.push_back(omitted);
   }
   const std::string races[] = {"no race", "RACE", "RACE; one missing barrier can cause all of these: begin with the first"};
   const std::string threads = races[std::min(mistakes.size(), std::size_t{2})] +

@@ -11,7 +11,7 @@ namespace flash {
 
 std::string wrapped(const std::string& line, std::size_t indent) {
   constexpr std::size_t columns = 80;
-  std::string all, rest = line;
+  std::string lines, rest = line;
   while (rest.size() > columns) {
     // The last space that leaves no more than a line before it; else the first one of all, behind a long word.
     const std::size_t text = rest.find_first_not_of(' ');
@@ -19,10 +19,10 @@ std::string wrapped(const std::string& line, std::size_t indent) {
     if (end == std::string::npos || end < text) end = rest.find(' ', text);
     const std::size_t next = rest.find_first_not_of(' ', end);
     if (end == std::string::npos || next == std::string::npos) break;
-    all += rest.substr(0, rest.find_last_not_of(' ', end) + 1) + "\n";
+    lines += rest.substr(0, rest.find_last_not_of(' ', end) + 1) + "\n";
     rest = std::string(indent, ' ') + rest.substr(next);
   }
-  return all + rest;
+  return lines + rest;
 }
 
 std::string one_line(const std::string& text) {
@@ -42,16 +42,16 @@ std::string table(std::size_t indent, const std::vector<std::vector<std::string>
   for (const auto& row : rows) {
     for (std::size_t c = 0; c < width.size(); ++c) width[c] = std::max(width[c], row[c].size());
   }
-  std::string all;
+  std::string lines;
   for (const auto& row : rows) {
     std::string line(indent, ' ');
     for (std::size_t c = 0; c < width.size(); ++c) {
       const std::string padding(width[c] - row[c].size(), ' ');
       line += (c > 0 ? "  " : "") + (c < left ? row[c] + padding : padding + row[c]);
     }
-    all += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    lines += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
-  return all;
+  return lines;
 }
 
 std::string number_text(double value, int digits) {

@@ -55,6 +55,9 @@ def with_places(module):
 
 
 def main(command):
+    if "-o" not in command[:-1] or "-c" not in command:
+        print(__doc__.partition("\n")[0], file=sys.stderr)
+        return 2
     output = Path(command[command.index("-o") + 1])
     text = output.with_suffix(".ll")
     to_text = [str(text) if argument == str(output) else "-S" if argument == "-c" else argument for argument in command]
@@ -74,4 +77,4 @@ def main(command):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -78,6 +78,8 @@ def jobs(copy, page, text):
 
 def main(*chosen):
     failed = count = 0
+    if unknown := {*chosen} - {str(path.relative_to(ROOT)) for path in pages()}:
+        sys.exit(f"exercises: {min(unknown)} is no page; allowed: paths from the root of the project, such as 01_naive/README.md")
     with tempfile.TemporaryDirectory(prefix="flash stëps exercises.") as folder:
         copy = Copy(folder)
         copy.configure()

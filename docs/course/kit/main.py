@@ -304,8 +304,10 @@ def run():
     try:
         build.up_to_date = arguments.built is not None
         return arguments.function(arguments, (arguments.built or arguments.build).resolve())
-    except (Usage, OSError) as error:
+    except Usage as error:
         print(f"course.py: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"course.py: {error.filename or 'its output'}: {error.strerror}", file=sys.stderr)
     except KeyboardInterrupt:
         return 0
     return 2
