@@ -23,6 +23,9 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 __version__ = "0.1.0"
+__all__ = ["attention", "attention_varlen", "merge", "register_transformers", "use"]
+__all__ += ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_kvpacked_func", "flash_attn_with_kvcache"]
+__all__ += ["flash_attn_varlen_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_varlen_kvpacked_func"]
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
 _NAMES = {"dropout": "dropout_p", "lengths": "cu_seqlens", "head-dim": "d"}  # what the programs call otherwise
@@ -74,6 +77,7 @@ def _library(stage):
 def _raise_for(code, stage):
     if code:
         why = re.sub("--([a-z-]+)", lambda option: _NAMES.get(option[1], option[1]), _library(stage).flash_error().decode())
+        why += "; instead pip install . -C cmake.define.FLASH_CUDA=ON" if "no GPU code" in why else ""
         raise (ValueError if code == 2 else RuntimeError)(f"stage {stage}: {why}")
 
 
@@ -162,7 +166,7 @@ def _numbers(x, name):
     try:
         x = x if isinstance(x, Tensor) else torch.tensor(x, device="cpu")
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"flash_steps: {name} are {x!r}; allowed: whole numbers, in a list or tensor") from None
+        raise ValueError(f"flash_steps: {name} are {x!r}; allowed: whole numbers below 2**63, in a list or tensor") from None
     whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or x.is_meta)
     _require(whole, f"{name} have to be whole numbers")
     return x.to(torch.int64)
@@ -173,8 +177,10 @@ def _require_tensors(dims, **given):
     for place, (name, x) in enumerate(given.items()):
         dense = isinstance(x, Tensor) and x.layout is torch.strided and not x.is_nested and type(x).__name__ != "DTensor"
         if not dense and (x is not None or place < 3):
-            instead = "nested ones go to attention_varlen(), DTensors through local_map()"
-            raise ValueError(f"flash_steps: {name} is of type {type(x).__name__}; allowed: dense tensors; {instead}")
+            nested, kind = getattr(x, "is_nested", False), type(x).__name__
+            instead = "; instead attention_varlen()" if nested else "; instead through local_map()" if kind == "DTensor" else ""
+            kind = "nested" if nested else f"of layout {x.layout}" if kind == "Tensor" else f"of type {kind}"
+            raise ValueError(f"flash_steps: {name} is {kind}; allowed: dense tensors{instead}")
         if place < 3 and x.dim() != dims:
             raise ValueError(f"flash_steps: {name} is {tuple(x.shape)}; allowed: {dims} dimensions")
 
@@ -398,6 +404,7 @@ register_flop_formula(torch.ops.flash_steps.backward, get_raw=True)(lambda dO, d
 def merge(O: Tensor, L: Tensor, part_O: Tensor, part_L: Tensor):
     """Merges attention over some keys, part_O [B, H, N, d] and part_L [B, H, N], into O and L of other keys, which change in place (X.1). All
     but part_O are in fp32."""
+    _require(O.dtype == L.dtype == part_L.dtype == torch.float32, "O, L and part_L have to be in float32")
     _require(O.shape == part_O.shape and L.shape == part_L.shape == O.shape[:3], "the parts differ in shape")
     whole = torch.logaddexp(L, part_L)
     O.mul_(_share(L, whole)[..., None]).addcmul_(part_O, _share(part_L, whole)[..., None])
@@ -406,25 +413,32 @@ def merge(O: Tensor, L: Tensor, part_O: Tensor, part_L: Tensor):
 
 def _seed(dropout_p, seed):
     """A tensor on the CPU, as a compiler would take a number for a constant."""
-    if not dropout_p:
-        return None
-    seed = torch.randint(2**62, (), device="cpu") if seed is None else _numbers(seed, "seeds")
-    _require(seed.numel() == 1, "a seed is one whole number")
-    return seed
+    seed = seed if seed is None else _numbers(seed, "seeds")
+    _require(seed is None or seed.numel() == 1, "a seed is one whole number")
+    return None if not dropout_p else torch.randint(2**62, (), device="cpu") if seed is None else seed
 
 
 def _is(x, *types):
     return isinstance(x, types) and not isinstance(x, bool)  # a bool is an int
 
 
+def _is_flag(x):
+    return isinstance(x, bool) or (type(x) is int and x in (0, 1)) or type(x).__name__ in ("bool", "bool_")  # NumPy's
+
+
+def _is_number(x):
+    return x is None or _is(x, float, Real) or (isinstance(x, Tensor) and x.dim() == 0 and not x.requires_grad)
+
+
 def _is_window(x):
-    return isinstance(x, (tuple, list)) and len(x) == 2 and all([_is(n, int, Integral) for n in x])
+    return x is None or (isinstance(x, (tuple, list)) and len(x) == 2 and all([_is(n, int, Integral) for n in x]))
 
 
 _RULES = (  # for plain values: the arguments, what they may be, and how that is said
-    ("causal return_lse return_attn_probs return_softmax_lse", lambda x: isinstance(x, bool), "True, False"),  # "False" would be true
-    ("deterministic", lambda x: x is None or isinstance(x, bool), "True, False, None"),
-    ("scale softmax_scale softcap dropout_p", lambda x: x is None or _is(x, float, Real), "a number"),
+    ("causal rotary_interleaved", _is_flag, "True, False"),  # "False" would be true
+    ("return_lse return_attn_probs return_softmax_lse", _is_flag, "True, False"),
+    ("deterministic", lambda x: x is None or _is_flag(x), "True, False, None"),
+    ("scale softmax_scale softcap dropout_p", _is_number, "a number, with no gradient"),
     ("max_seqlen max_seqlen_q max_seqlen_k", lambda x: x is None or _is(x, int, Integral, torch.SymInt, Tensor), "a whole number, None"),
     ("window window_size", _is_window, "(left, right), whole numbers, with -1 for no bound"),
     ("variant backward_variant", lambda x: x is None or isinstance(x, str), "the name of a step"),
@@ -435,7 +449,7 @@ _RULE = {name: rule for names, *rule in _RULES for name in names.split()}
 def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, bias=None):
     """As text."""
     given = {"causal": "true" if causal else None, "scale": None if scale is None else f"{float(scale)}", "bias": bias}
-    given |= {"window": f"{window[0]},{window[1]}" if tuple(window) != (-1, -1) else None}
+    given |= {"window": f"{window[0]},{window[1]}" if window is not None and tuple(window) != (-1, -1) else None}
     given |= {"softcap": float(softcap or 0), "dropout": float(dropout_p or 0)}
     return "\n".join([f"--{name}={value}" for name, value in given.items() if value])
 
@@ -455,7 +469,13 @@ def _bias(bias, q, k):
 
 
 _F = TypeVar("_F")  # so that type checkers see through the decorator
-_INSTEAD = {"mask": "bias", "gqa": "fewer heads in k and v", "seqused": "cache_seqlens of flash_attn_with_kvcache()", "sink": "sinks"}
+_INSTEAD = {
+    "return_softmax": "return_attn_probs",
+    "mask": "bias",
+    "gqa": "fewer heads in k and v",
+    "seqused": "cache_seqlens of flash_attn_with_kvcache()",
+    "sink": "sinks",
+}
 
 
 def _shown(function: _F, *others) -> _F:
@@ -474,7 +494,7 @@ def _shown(function: _F, *others) -> _F:
     def checked(*args, **options):
         for name in options:
             if name not in known:
-                near = [ours for part, ours in _INSTEAD.items() if part in name]
+                near = [ours for part, ours in _INSTEAD.items() if part in name and (ours in known or part[:6] != "return")]
                 public = sorted(x for x in known if len(x) > 1 and x[0] != "_")
                 alike = [x for x in public if set(x.split("_")) & set(name.split("_"))]  # a word in common
                 near = near or difflib.get_close_matches(name, alike or public, 1, 0 if alike else 0.7)
@@ -512,7 +532,7 @@ def attention(
     backward_variant: str | None = None,
     _ends=None,
     _before=None,
-):
+) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale * q k^T + bias, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
     innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. Others are copied. The gradients are those of the stage.
 
@@ -538,7 +558,7 @@ def attention(
         bias = _bias(bias, q, k)
     if _before is None and device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
         q, k, v = (x.to(torch.get_autocast_dtype(device)) for x in (q, k, v))
-    deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic
+    deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else bool(deterministic)
     stage = ("07" if q.dtype == torch.float32 else "08") if stage is None else str(stage).zfill(2)
     variant, backward = variant or "", backward_variant or variant or ""
     how = _options(causal, window, softcap, dropout_p, scale, kind), deterministic, stage, variant, backward
@@ -560,7 +580,9 @@ def attention(
 
 
 @_shown
-def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k=None, *, return_lse: bool = False, **options):
+def attention_varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k=None, *, return_lse: bool = False, **options
+) -> Tensor | tuple[Tensor, Tensor]:
     """attention() of sequences of unequal lengths, packed one after another: q [total, H, d], k and v [total_k, Hkv, d]. Sequence s has the
     queries cu_seqlens_q[s] to cu_seqlens_q[s + 1], and keys likewise; without cu_seqlens_k, those of its queries. They are best lists, or
     tensors on the CPU: the CPU waits for those on a GPU. With return_lse also [H, total]. options: attention()'s, but for a bias; alibi_slopes
@@ -597,9 +619,12 @@ def _as_flash_attn(
     deterministic: bool | None = None,
     return_attn_probs: bool = False,
     block_table=None,
+    num_splits=None,
+    pack_gqa=None,
     **options,
 ):
-    """The arguments of the library flash_attn, in its order. With return_attn_probs also L and None: nobody has P."""
+    """softmax_scale, window_size: attention()'s scale and window, whose further options are taken by name. return_attn_probs: also returns L
+    and None, as no kernel stores P. num_splits and pack_gqa are ignored."""
     _require(block_table is None, "block_table is not supported; instead gather the pages: k[block_table].flatten(1, 2)")
     options |= {"dropout_p": dropout_p, "softcap": softcap, "alibi_slopes": alibi_slopes, "deterministic": deterministic}
     O, L = attend(*tensors, scale=softmax_scale, causal=causal, window=window_size, return_lse=True, **options)
@@ -620,23 +645,24 @@ def _unpacked(parts, axis, **packed):
 
 
 def _like_flash_attn(function: _F) -> _F:
+    function.__doc__ += f"\n\n    {_as_flash_attn.__doc__}"
     return _shown(function, *list(inspect.signature(_as_flash_attn).parameters.values())[2:-1])
 
 
 @_like_flash_attn
-def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, *args, **options):
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, *args, **options) -> Tensor | tuple[Tensor, Tensor, None]:
     """q [B, N, H, d], k and v [B, Nk, Hkv, d]; returns O like q, and with return_attn_probs O, L [B, H, N] and None."""
     return _as_flash_attn(_attention_bnhd, (q, k, v), *args, **options)
 
 
 @_like_flash_attn
-def flash_attn_qkvpacked_func(qkv: Tensor, *args, **options):
+def flash_attn_qkvpacked_func(qkv: Tensor, *args, **options) -> Tensor | tuple[Tensor, Tensor, None]:
     """flash_attn_func() of qkv [B, N, 3, H, d]."""
     return flash_attn_func(*_unpacked(3, 2, qkv=qkv), *args, **options)
 
 
 @_like_flash_attn
-def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *args, **options):
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *args, **options) -> Tensor | tuple[Tensor, Tensor, None]:
     """flash_attn_func() of q [B, N, H, d] and kv [B, Nk, 2, Hkv, d]."""
     return flash_attn_func(q, *_unpacked(2, 2, kv=kv), *args, **options)
 
@@ -644,13 +670,13 @@ def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *args, **options):
 @_like_flash_attn
 def flash_attn_varlen_func(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options
-):
+) -> Tensor | tuple[Tensor, Tensor, None]:
     """q [total, H, d], k and v [total_k, Hkv, d], packed as for attention_varlen(); with return_attn_probs O, L [H, total] and None."""
     return _as_flash_attn(attention_varlen, (q, k, v, cu_seqlens_q, cu_seqlens_k), *args, **options)
 
 
 @_like_flash_attn
-def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens, max_seqlen=None, *args, **options):
+def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens, max_seqlen=None, *args, **options) -> Tensor | tuple[Tensor, Tensor, None]:
     """flash_attn_varlen_func() of qkv [total, 3, H, d]."""
     return flash_attn_varlen_func(*_unpacked(3, 1, qkv=qkv), cu_seqlens, cu_seqlens, None, None, *args, **options)
 
@@ -658,7 +684,7 @@ def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens, max_seqlen=None, *
 @_like_flash_attn
 def flash_attn_varlen_kvpacked_func(
     q: Tensor, kv: Tensor, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options
-):
+) -> Tensor | tuple[Tensor, Tensor, None]:
     """flash_attn_varlen_func() of q [total, H, d] and kv [total_k, 2, Hkv, d]."""
     return flash_attn_varlen_func(q, *_unpacked(2, 1, kv=kv), cu_seqlens_q, cu_seqlens_k, None, None, *args, **options)
 
@@ -670,12 +696,12 @@ def flash_attn_with_kvcache(
     v_cache: Tensor,
     k: Tensor | None = None,
     v: Tensor | None = None,
-    rotary_cos=None,
-    rotary_sin=None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
     cache_seqlens: int | list[int] | Tensor | None = None,
-    cache_batch_idx=None,
-    cache_leftpad=None,
-    block_table=None,
+    cache_batch_idx: list[int] | Tensor | None = None,
+    cache_leftpad: list[int] | Tensor | None = None,
+    block_table: Tensor | None = None,
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int, int] = (-1, -1),
@@ -684,74 +710,121 @@ def flash_attn_with_kvcache(
     alibi_slopes: Tensor | None = None,
     num_splits: int = 0,
     return_softmax_lse: bool = False,
+    pack_gqa=None,
     **options,
-):
+) -> Tensor | tuple[Tensor, Tensor]:
     """q [B, N, H, d] sees the first cache_seqlens keys of k_cache and v_cache [B, M, Hkv, d], a number or one per sequence, best on the CPU, and
     then those of k and v [B, n, Hkv, d], which are first written into the cache, behind the others. Returns O like q, and with
-    return_softmax_lse also L [B, H, N]. Without a gradient. Where lengths differ, caches that are not contiguous are copied. num_splits is
-    ignored. options: attention()'s; where a compiler traces it, only sinks, stage and variant.
+    return_softmax_lse also L [B, H, N]. Without a gradient. num_splits and pack_gqa are ignored. options: attention()'s; where a compiler
+    traces it, only sinks, stage and variant.
+
+    rotary_cos, rotary_sin: [positions, half the rotated columns], for k and q, whose rows are at cache_seqlens and after it where causal or in
+    a window, else all at cache_seqlens. rotary_interleaved: rotates neighbouring columns, else those of two halves. cache_leftpad: how many
+    keys at the front of each sequence none sees. cache_batch_idx: the sequences of a larger cache. block_table [B, any]: the pages of each
+    sequence in caches [pages, rows of one, Hkv, d]. With either of the two each call copies what it sees of the cache, and where lengths differ
+    one that is not contiguous.
     """
-    _require(block_table is None, "block_table is not supported; instead gather the pages: k_cache[block_table].flatten(1, 2)")
-    plain = rotary_cos is rotary_sin is cache_batch_idx is cache_leftpad is None
-    instead = "rotate q and k before, index k_cache, and shift its sequences to the left"
-    _require(plain, f"rotary_cos, rotary_sin, cache_batch_idx and cache_leftpad are not supported; instead {instead}")
     _require_tensors(4, q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v, alibi_slopes=alibi_slopes)
+    _require(cache_batch_idx is None or block_table is None, "cache_batch_idx and block_table exclude each other")
     _require((k is None) == (v is None), f"{'v' if k is None else 'k'} is given without {'k' if k is None else 'v'}")
     _require(k is None or cache_seqlens is not None, "cache_seqlens is missing: k and v are written behind so many keys of the cache")
-    lengths = k_cache.shape[1] if cache_seqlens is None else cache_seqlens
+    where = {"cache_batch_idx": cache_batch_idx, "cache_leftpad": cache_leftpad, "block_table": block_table}
+    sequences, pad, pages = [x if x is None else _numbers(x, name) for name, x in where.items()]
+    pages = pages if sequences is None else sequences.reshape(-1, 1)  # each of one page
+    M = k_cache.shape[1] * (1 if pages is None else pages.shape[-1])
+    lengths = M if cache_seqlens is None else cache_seqlens
     lengths = lengths if type(lengths) is int else _numbers(lengths, "cache_seqlens")
-    how = alibi_slopes, softmax_scale, causal, window_size, softcap
+    window_size = (-1, -1) if window_size is None else window_size
+    scale, softcap = (x.item() if isinstance(x, Tensor) else x for x in (softmax_scale, softcap or 0.0))
+    how = alibi_slopes, scale, bool(causal), window_size, softcap
+    if rotary_cos is not None or rotary_sin is not None:
+        _require_tensors(2, rotary_cos=rotary_cos, rotary_sin=rotary_sin)
+        _require(k is not None and k.dim() == 4, "rotary_cos and rotary_sin need k and v, [B, n, Hkv, d]")
+        rows, follow = M + max(q.shape[1] - k.shape[1], 0), causal or tuple(window_size) != (-1, -1)
+        fits = rotary_cos.shape == rotary_sin.shape and rotary_cos.device == rotary_sin.device == q.device
+        fits = fits and rotary_cos.shape[0] >= rows and 2 * rotary_cos.shape[1] <= q.shape[3]
+        allowed = f"[{rows} or more, up to {q.shape[3] // 2}] on {q.device}, both alike"
+        _require(fits, f"rotary_cos is {tuple(rotary_cos.shape)}, rotary_sin {tuple(rotary_sin.shape)}; allowed: {allowed}")
+        known = lengths if type(lengths) is int else lengths.reshape(-1, 1).to(q.device)
+        q, k = (_rotated(x, rotary_cos, rotary_sin, rotary_interleaved, known, x is k or follow) for x in (q, k))
+    if q.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(q.device.type):
+        q, k, v = (x if x is None else x.to(k_cache.dtype) for x in (q, k, v))
     tensors = q, k_cache, v_cache, k, v
     if _is_traced(*tensors) or torch._C._are_functorch_transforms_active():
-        more = ", ".join(options.keys() - {"sinks", "stage", "variant"})
+        more = ", ".join([name for name in options if name not in ("sinks", "stage", "variant")])
         _require(not more, f"where a compiler traces it, a cache takes no {more}")
         # Without no_grad(), which would stay on if the operation raised an error.
         *tensors, sinks = [x if x is None else x.detach() for x in (*tensors, options.pop("sinks", None))]
-        O, L = _cached(*tensors, _numbers(lengths, "cache_seqlens"), *how, sinks, **options)
+        O, L = _cached(*tensors, _numbers(lengths, "cache_seqlens"), *how, sinks, pages, pad, **options)
     else:
         with torch.no_grad():
-            O, L = _run_cached(*tensors, lengths, *how, **options)
+            O, L = _run_cached(*tensors, lengths, *how, pages=pages, pad=pad, **options)
     return (O, L) if return_softmax_lse else O
 
 
-def _run_cached(
-    q, k_cache, v_cache, k, v, lengths, alibi_slopes, scale, causal, window, softcap, sinks=None, stage=None, variant=None, **options
-):
-    (B, M), N, new = k_cache.shape[:2], q.shape[1], [] if k is None else [k, v]
-    _require(B == q.shape[0], "q has to be [B, N, H, d], and caches [B, M, Hkv, d]")
+def _rotated(x, cos, sin, interleaved, known, follow=True):
+    """x [B, N, H, d], whose first columns are rotated by the angles of a row's position, behind the known ones or all there."""
+    at = (torch.arange(x.shape[1] if follow else 1, device=x.device) + known).clamp(0, cos.shape[0] - 1)  # other lengths are refused later
+    half, (cos, sin) = cos.shape[1], (angles[at].unsqueeze(-2).float() for angles in (cos, sin))
+    turned = x[..., : 2 * half].float()
+    a, b = turned.unflatten(3, (half, 2)).unbind(4) if interleaved else turned.chunk(2, 3)
+    pair = a * cos - b * sin, a * sin + b * cos
+    turned = torch.stack(pair, 4).flatten(3) if interleaved else torch.cat(pair, 3)
+    return torch.cat([turned.to(x.dtype), x[..., 2 * half :]], 3)
+
+
+def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, window, softcap, sinks=None, pages=None, pad=None, **options):
+    """pages: [B, any] of caches [any, size of a page, Hkv, d]. pad: how many keys at the front of a sequence none sees."""
+    (count, size), (B, N), new = k_cache.shape[:2], q.shape[:2], [] if k is None else [k, v]
+    _require(v_cache.shape[:2] == (count, size), "caches of k and v have to be alike")
+    fits = B == count if pages is None else pages.shape[:-1] == (B,)
+    _require(fits, f"q has {B} sequences, and the caches, or cache_batch_idx or block_table, have another number")
     for cache, x in zip((k_cache, v_cache), new):
         fits = x.dim() == 4 and x.shape == (B, k.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
         _require(fits, f"k and v have to be [{B}, n, Hkv, d], like the cache also in dtype and device")
-    known = [lengths] if type(lengths) is int else lengths.reshape(-1).tolist()
-    known = known * B if len(known) == 1 else known
-    more = k.shape[1] if new else 0
-    most, uneven = max(known, default=0) + more, len(set(known)) > 1
+    known, pads = ([x] if type(x) is int else x.reshape(-1).tolist() for x in (lengths, 0 if pad is None else pad))
+    known, pads = (x * B if len(x) == 1 else x for x in (known, pads))
+    more, M = k.shape[1] if new else 0, size if pages is None else size * pages.shape[1]
+    most, uneven = max(known, default=0) + more, len(set(known)) > 1 or any(pads)
     fits = len(known) == B and min(known, default=0) >= 0 and most <= M
-    _require(fits, f"cache_seqlens are {known}; allowed: {B} from 0, with k up to {M}")
-    _require(not uneven or alibi_slopes is None or alibi_slopes.dim() == 1, "alibi_slopes of a cache with unequal lengths are [H]")
-    seen = [k_cache, v_cache] if uneven else [k_cache[:, :most], v_cache[:, :most]]
+    _require(fits, f"cache_seqlens are {known}; allowed: {B} length{'s' * (B != 1)}, from 0, at most {M} with the new k")
+    fits = len(pads) == B and all([0 <= first <= n for first, n in zip(pads, known)])
+    _require(fits, f"cache_leftpad are {pads}; allowed: {B} from 0 to cache_seqlens, {known}")
+    _require(not uneven or slopes is None or slopes.dim() == 1, "alibi_slopes of a cache with unequal lengths are [H]")
+    _require(not uneven or options.get("bias") is None, "a cache with unequal lengths has no bias; instead pass alibi_slopes")
+    caches, at = [k_cache, v_cache], (slice(None), slice(most - more, most))
+    if pages is not None or (uneven and new):
+        ends = torch.tensor(known, device=q.device)[:, None]
+        at = own = torch.arange(B, device=q.device)[:, None], ends + torch.arange(more, device=q.device)
+    if pages is not None:
+        pages = pages.to(q.device)
+        unused = torch.arange(pages.shape[1], device=q.device) * size >= ends + more
+        _require((unused | (0 <= pages) & (pages < count)).all(), f"block_table or cache_batch_idx has others than 0 to {count - 1}")
+        at = pages.gather(1, own[1] // size), own[1] % size
+        pages = pages[:, : -(-most // size)].clamp(0, count - 1)  # unused ones may be any number
+        caches = [cache[pages, : min(size, most)].flatten(1, 2) for cache in caches]
+    seen = caches if uneven else [x[:, :most] for x in caches]
     read = [x.contiguous() if uneven or x.data_ptr() % 16 or not _fits(x) else x for x in seen]
 
     def write():
-        for cache, x in zip((k_cache, v_cache), new):
-            if uneven:
-                for s, n in enumerate(known):
-                    cache[s, n : n + more] = x[s]
-            else:
-                cache[:, most - more : most] = x
+        for cache, part, x in zip((k_cache, v_cache), seen, new):
+            cache[at] = x
+            if pages is not None:
+                part[own] = x
         for copy, x in zip(read, seen):
             if copy is not x:
                 copy.copy_(x)
 
-    options |= {"scale": scale, "causal": causal, "window": window, "softcap": softcap, "alibi_slopes": alibi_slopes, "sinks": sinks}
-    options |= {"stage": stage, "variant": variant, "return_lse": True, "_before": write}
+    options |= {"scale": scale, "causal": causal, "window": window, "softcap": softcap, "alibi_slopes": slopes, "sinks": sinks}
+    options |= {"return_lse": True, "_before": write}
     if not uneven:
         return _attention_bnhd(q, *read, **options)
     # What is left of each cache is a sequence without queries.
-    queries = [N * s + n for s in range(B) for n in (0, N)] + [N * B]
-    keys = [M * s + n for s, known_s in enumerate(known) for n in (0, known_s + more)] + [M * B]
+    M = read[0].shape[1]
+    queries = [0, *[N * s + n for s in range(B) for n in (0, N)], N * B]
+    keys = [0, *[M * s + n for s, first in enumerate(pads) for n in (first, known[s] + more)], M * B]
     # Hopper's kernels multiply what is behind a sequence, too, by 0, and an unused part of a cache may hold NaN.
-    if q.is_cuda and q.dtype != torch.float32 and stage in (None, "08") and variant is None:
+    if q.is_cuda and q.dtype != torch.float32 and options.get("stage") in (None, "08") and options.get("variant") is None:
         options["variant"] = "options"
     O, L = attention_varlen(*(x.flatten(0, 1) for x in (q, *read)), queries, keys, **options)
     return O.unflatten(0, (B, N)), L.unflatten(1, (B, N)).transpose(0, 1)
@@ -762,13 +835,14 @@ _cached = torch.library.custom_op(
     lambda *tensors, **options: tuple(x.contiguous() for x in _run_cached(*tensors, **options)),
     mutates_args=("k_cache", "v_cache"),
     schema="(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor? k, Tensor? v, Tensor lengths, Tensor? alibi_slopes, float? scale, "
-    "bool causal, SymInt[] window, float softcap, Tensor? sinks=None, str? stage=None, str? variant=None) -> (Tensor, Tensor)",
+    "bool causal, SymInt[] window, float softcap, Tensor? sinks=None, Tensor? pages=None, Tensor? pad=None, *, str? stage=None, "
+    "str? variant=None) -> (Tensor, Tensor)",
 )
 
 
 @_cached.register_fake
 def _fake_cached(q, k_cache, v_cache, *_, **__):
-    _check(*(x.transpose(1, 2) for x in (q, k_cache, v_cache)), None, fake=True)
+    _check(*(x.transpose(1, 2) for x in (q, *(x.new_empty(q.shape[0], *x.shape[1:]) for x in (k_cache, v_cache)))), None, fake=True)
     return q.new_empty(q.shape), q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
 
 
@@ -776,3 +850,31 @@ _cached.register_vmap(_no_vmap.__func__)
 register_flop_formula(torch.ops.flash_steps.with_kvcache, get_raw=True)(
     lambda q, K, V, k, v, n, *_, **__: 4 * q.shape[1:].numel() * (n + (0 if k is None else k.shape[1])).expand(q.shape[0]).sum().item()
 )
+
+
+def _in_transformers(
+    module, q, k, v, mask, scaling=None, dropout=0.0, sliding_window=None, softcap=None, s_aux=None, is_causal=None, **more
+):
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    window = (sliding_window - 1, sliding_window - 1) if sliding_window else None
+    how = {"causal": causal, "window": window, "scale": scaling, "softcap": softcap, "sinks": s_aux, "dropout_p": dropout}
+    place, ends = more.get("position_ids"), (more.get("cu_seq_lens_q"), more.get("cu_seq_lens_k"))
+    if ends[0] is None and mask is None and place is not None and place.shape == (1, q.shape[2]):
+        starts = (place[0].diff() <= 0).nonzero()[:, 0].tolist()
+        if starts:
+            _require(q.shape[2] == k.shape[2], "position_ids restart behind a cache; instead pass cu_seq_lens_q and cu_seq_lens_k")
+            ends = ([0, *[n + 1 for n in starts], q.shape[2]],) * 2
+    if ends[0] is not None:
+        return attention_varlen(*(x[0].transpose(0, 1) for x in (q, k, v)), *ends, **how)[None], None
+    if mask is not None:  # shorter than a static cache
+        k, v, mask = k[:, :, : mask.shape[-1]], v[:, :, : mask.shape[-1]], mask if mask.dim() == 4 else mask[:, None, None].bool()
+    return attention(q, k, v, bias=mask, **how).transpose(1, 2), None
+
+
+def register_transformers():
+    """After it, model.set_attn_implementation("steps") lets a model of transformers call attention(), for padded batches and for sequences
+    that are packed in a batch of 1, by cu_seq_lens_q and cu_seq_lens_k or by position_ids that restart."""
+    from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+
+    AttentionInterface.register("steps", _in_transformers)  # a name with "flash" would ask for the library flash_attn
+    AttentionMaskInterface.register("steps", masking_utils.flash_attention_mask)  # else padding is seen

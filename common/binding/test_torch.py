@@ -6,7 +6,9 @@ project, in which a kernel and its reference could share a mistake.
   test_torch.py BUILD    exits with 77 if torch or the libraries are not there
 """
 
+import ctypes
 import functools
+import importlib.util
 import itertools
 import os
 import signal
@@ -210,7 +212,8 @@ class OnCPU(unittest.TestCase):
         """Values of its own for each argument, by position."""
         q, k, v, dO = self.tensors((2, 24, 4, 16), (2, 30, 2, 16), (2, 30, 2, 16), (2, 24, 4, 16), dtype=torch.float16)
         tensors = [x.requires_grad_() for x in (q, k, v)]
-        O, L, _ = flash_steps.flash_attn_func(q, k, v, 0.0, 0.3, False, (5, 3), 2.0, None, True, True)
+        numbers = torch.tensor(0.0), torch.tensor(0.3), 0, (5, 3), 2.0, None, torch.ones(()).bool().numpy()[()], True  # of any library
+        O, L, _ = flash_steps.flash_attn_func(q, k, v, *numbers, num_splits=1, pack_gqa=True)
         wanted, L_wanted = by_formula(*(x.transpose(1, 2) for x in (q, k, v)), scale=0.3, window=(5, 3), softcap=2.0)
         self.assertTrue(torch.allclose(L.double(), L_wanted, atol=1e-2))
         self.close(O, wanted.transpose(1, 2), tensors, dO, "flash_attn")
@@ -241,20 +244,24 @@ class OnCPU(unittest.TestCase):
         for known, n, options in ((5, 1, {}), ([3, 0, 9], 1, {"window": (4, 0)}), ([2, 10, 10], 2, {"alibi_slopes": slopes})):
             q, k, v, *caches = self.tensors((3, n, 4, 16), *[(3, n, 2, 16)] * 2, *[(3, 12, 2, 16)] * 2, dtype=torch.float16)
             before = [x.clone() for x in caches]
-            how = {"causal": True, "window_size": options.get("window", (-1, -1)), "alibi_slopes": options.get("alibi_slopes")}
+            pad = [0, 0, n]  # keys that none sees
+            how = {"causal": True, "window_size": options.get("window"), "alibi_slopes": options.get("alibi_slopes"), "cache_leftpad": pad}
             O, L = flash_steps.flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=known, **how, return_softmax_lse=True)
             for s, a in enumerate(known if isinstance(known, list) else [known] * 3):
                 for cache, old, new in zip(caches, before, (k, v)):
                     self.assertTrue(torch.equal(cache[s], torch.cat([old[s, :a], new[s], old[s, a + n :]])))
-                seen = [x[s : s + 1, : a + n].transpose(1, 2) for x in (q, *caches)]
-                wanted, of_rows = by_formula(*seen, causal=True, **options)
+                seen = [x[s : s + 1, pad[s] : a + n].transpose(1, 2) for x in caches]
+                wanted, of_rows = by_formula(q[s : s + 1].transpose(1, 2), *seen, causal=True, **options)
                 self.assertLess((O[s : s + 1].transpose(1, 2) - wanted).abs().max(), 4e-3)
                 self.assertLess((L[s : s + 1] - of_rows).abs().max(), 4e-3)
         before = [x.clone() for x in caches]
         for why, options in (
-            ("from 0, with k up to 12", {"cache_seqlens": 12}),
+            ("3 lengths, from 0, at most 12 with", {"cache_seqlens": 12}),
             ("whole numbers", {"cache_seqlens": 2.5}),
-            ("block_table is not .*; instead gather the pages", {"block_table": q}),
+            ("block_table or cache_batch_idx has others than 0 to 2", {"cache_batch_idx": [0, 1, 3]}),
+            (r"rotary_cos is .12, 9., .*; allowed: .12 or more, up to 8", dict.fromkeys(["rotary_cos", "rotary_sin"], q.new_ones(12, 9))),
+            ("cache_leftpad are .4, 0, 0.; allowed", {"cache_seqlens": 3, "cache_leftpad": [4, 0, 0]}),
+            ("unequal lengths has no bias", {"cache_seqlens": [2, 3, 3], "bias": q.new_zeros(12)}),
             ("k is given without v", {"v": None}),
             ("cache_seqlens is missing", {"cache_seqlens": None}),
             ("Hkv, d.", {"v": q}),
@@ -267,6 +274,36 @@ class OnCPU(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, why):
                 flash_steps.flash_attn_with_kvcache(q, **given)
         self.assertTrue(all(torch.equal(a, b) for a, b in zip(caches, before)))
+
+    def test_cache_in_pages(self):
+        """Pages, or sequences of a larger cache, and rotated columns; also traced."""
+        q, k, v, *caches = self.tensors((2, 2, 4, 16), *[(2, 2, 2, 16)] * 2, *[(7, 4, 2, 16)] * 2, dtype=torch.float16)
+        (angles,) = self.tensors((12, 4))
+
+        def rotated(x, at, interleaved):
+            axes = (-2, -1) if interleaved else (-1, -2)
+            pairs = x[..., :8].double().unflatten(-1, (4, 2) if interleaved else (2, 4)).movedim((-2, -1), axes)
+            turned = torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones_like(angles), angles)[at][:, None]
+            return torch.cat([torch.view_as_real(turned).movedim((-2, -1), axes).flatten(-2).to(x.dtype), x[..., 8:]], -1)
+
+        cases = ([[5, 0, 3], [2, 6, 99]], [6, 1]), ([[5, -1], [2, 0]], [2, 2]), ([[6], [0]], [2, 1])
+        for (table, known), interleaved, causal in itertools.product(cases, (True, False), (True, False)):
+            where = {"cache_batch_idx": [6, 0]} if len(table[0]) == 1 else {"block_table": torch.tensor(table)}
+            where |= {"rotary_cos": angles.cos(), "rotary_sin": angles.sin(), "rotary_interleaved": interleaved}
+            mine, others = ([x.clone() for x in caches] for _ in range(2))
+            call = functools.partial(flash_steps.flash_attn_with_kvcache, k=k, v=v, cache_seqlens=known, causal=causal, **where)
+            O = call(q, *mine)
+            torch.compiler.reset()
+            traced = torch.compile(call, fullgraph=True, backend="eager")(q, *others)
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip((O, *mine), (traced, *others))))
+            for s, n in enumerate(known):
+                wanted, found = ([x[[page % 7 for page in table[s]]].flatten(0, 1) for x in some] for some in (caches, mine))
+                for x, y, new in zip(wanted, found, (rotated(k[s], [n, n + 1], interleaved), v[s])):
+                    x[[n, n + 1]] = new
+                    self.assertTrue(torch.allclose(x, y, atol=2e-3))
+                query = rotated(q[s], [n, n + causal], interleaved)[None].transpose(1, 2)
+                right, _ = by_formula(query, *(x[None, : n + 2].transpose(1, 2) for x in wanted), causal=causal)
+                self.assertLess((O[s : s + 1].transpose(1, 2) - right).abs().max(), 6e-3)
 
     def test_cache_of_any_strides(self):
         """Cut out of a longer one, heads first, sequences inside, columns outside: without what is not the cache's."""
@@ -293,7 +330,7 @@ class OnCPU(unittest.TestCase):
                 O = flash_steps.flash_attn_with_kvcache(q, *wanted, k, v, **how)
                 self.assertTrue(all(torch.equal(a, b) for a, b in zip((call(q, *mine, k, v, **how), *mine), (O, *wanted))))
             self.assertLessEqual(graphs.frame_count, 3)
-            with self.assertRaisesRegex(ValueError, "from 0, with k up to 12"):
+            with self.assertRaisesRegex(ValueError, "3 lengths, from 0, at most 12 with"):
                 call(q, *caches, k, v, cache_seqlens=12)
             self.assertTrue(torch.is_grad_enabled() and not O.requires_grad)
 
@@ -313,7 +350,9 @@ class OnCPU(unittest.TestCase):
         """What make_fx and a trace record computes the same, meta tensors have a shape, torch.func has gradients, autocast casts."""
         q, k, v = self.tensors(*[(1, 2, 8, 16)] * 3, dtype=torch.float16)
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
-            self.assertEqual(flash_steps.attention(q.float(), k.float(), v.float()).dtype, torch.bfloat16)
+            self.assertEqual(flash_steps.attention(q.float(), k.float(), v.float(), window=None).dtype, torch.bfloat16)
+            cached = flash_steps.flash_attn_with_kvcache(q.float(), k.clone(), v.clone(), k.float(), v.float(), cache_seqlens=0)
+            self.assertTrue(torch.equal(cached, flash_steps.flash_attn_with_kvcache(q, k, v)))
         warnings.simplefilter("ignore")  # trace() is old, and warns of each number that it reads
         for record in (torch.fx.experimental.proxy_tensor.make_fx, lambda f: lambda *qkv: torch.jit.trace(f, qkv, check_trace=False)):
             recorded = record(lambda *qkv: flash_steps.attention(*qkv, causal=True))(q, k, v)
@@ -323,6 +362,32 @@ class OnCPU(unittest.TestCase):
         q.requires_grad_()
         (wanted,) = torch.autograd.grad(flash_steps.attention(q, k, v).float().sum(), q)
         self.assertTrue(torch.equal(found, wanted))
+
+    def test_in_transformers(self):
+        """A model's logits as with its own attention: padded, and packed by positions that restart."""
+        if not importlib.util.find_spec("transformers"):
+            self.skipTest("transformers is not installed")
+        import transformers
+
+        flash_steps.register_transformers()
+        sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+        model = transformers.MistralForCausalLM(transformers.MistralConfig(vocab_size=9, sliding_window=4, **sizes)).to(self.device).eval()
+        tokens, place = torch.arange(14, device=self.device)[None] % 9, torch.tensor([[3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 0, 0, 1, 2]])
+        padding = torch.ones(2, 7, dtype=torch.long, device=self.device)
+        padding[1, :3] = 0
+        with torch.no_grad():
+            wanted = model(tokens.view(2, 7), attention_mask=padding).logits[padding > 0]
+            parts = zip(tokens.split((4, 6, 1, 3), 1), place.to(self.device).split((4, 6, 1, 3), 1))
+            packed = torch.cat([model(x, position_ids=at).logits for x, at in parts], 1)
+            model.set_attn_implementation("steps")
+            found = model(tokens.view(2, 7), attention_mask=padding).logits[padding > 0]
+            self.assertTrue(torch.allclose(found, wanted, atol=1e-5))
+            self.assertTrue(torch.allclose(model(tokens, position_ids=place.to(self.device)).logits, packed, atol=1e-5))
+
+    def test_library_without_gpu_code(self):
+        code = flash_steps._library("08").flash_workspace(ctypes.byref(flash_steps._Call(on_gpu=1)), 0, None, None)
+        with self.assertRaisesRegex(RuntimeError if code == 3 else ValueError, "FLASH_CUDA=ON" if code == 3 else ""):
+            flash_steps._raise_for(code, "08")
 
     def test_empty_and_broadcast(self):
         for shape in ((0, 2, 4, 16), (1, 2, 0, 16)):
@@ -395,14 +460,16 @@ class OnCPU(unittest.TestCase):
             ("float16, torch.float32, torch.float32; allowed", (half[0], k, v), {}),
             ("alibi_slopes are", half, {"alibi_slopes": torch.zeros(3, 2)}),
             ("a bias is bool", half, {"bias": torch.ones(8, 8, dtype=torch.long)}),
-            ("k is of type int; allowed: dense tensors", (q, 2, v), {}),
+            ("k is of type int; allowed: dense tensors$", (q, 2, v), {}),
             ("allowed: shapes that broadcast", half, {"bias": torch.zeros(1, 1, 1, 8, 8)}),
             ("variant is 3; allowed: the name", half, {"variant": 3}),
-            ("seeds are 1844.*; allowed", half, {"dropout_p": 0.5, "seed": 2**64 - 1}),
+            ("seeds are 1844.*; allowed: whole numbers below 2..63", half, {"seed": 2**64 - 1}),
+            ("scale is tensor.*; allowed: a number", half, {"scale": torch.tensor(1.0, requires_grad=True)}),
             ("one whole number", half, {"dropout_p": 0.5, "seed": torch.tensor([1, 2])}),
             ("seeds have to be whole", half, {"dropout_p": 0.5, "seed": torch.tensor(1.5)}),
-            ("allowed: dense tensors; nested ones", [x.to_sparse() for x in (q, k, v)], {}),
-            ("allowed: dense tensors; nested ones", [torch.nested.nested_tensor([x[0] for x in (q, k, v)], layout=torch.jagged)] * 3, {}),
+            ("q is of layout torch.sparse_coo; allowed: dense tensors$", [x.to_sparse() for x in (q, k, v)], {}),
+            ("q is nested; .*; instead attention_v", [torch.nested.nested_tensor([q[0]], layout=torch.jagged)] * 3, {}),
+            ("q is nested; .*; instead attention_v", [torch.nested.nested_tensor([q[0]], layout=torch.strided)] * 3, {}),
             *[("allowed: .left, right., whole numbers", half, {"window": (x, 2)}) for x in (torch.tensor(1), True)],
             ("its dQ differs between runs", trained, {"stage": "08", "backward_variant": "lead", "deterministic": True}),
             ("there is no variant 'none'", trained, {"stage": "08", "backward_variant": "none"}),
@@ -438,6 +505,7 @@ class OnCPU(unittest.TestCase):
         theirs = "is_causal causal attn_mask bias enable_gqa heads softmax_scale scale return_attn_probs return_lse casual causal".split()
         cases = [("attention", *names) for names in zip(theirs[::2], theirs[1::2])]
         cases += [("flash_attn_varlen_func", "seqused_k", "cache_seqlens of"), ("flash_attn_func", "learnable_sink", "sinks")]
+        cases += [("flash_attn_func", "return_softmax", "return_attn_probs"), ("flash_attn_with_kvcache", "page_table", "block_table")]
         for function in ("flash_attn_func", "flash_attn_with_kvcache"):
             cases += [(function, "scale", "softmax_scale"), (function, "window", "window_size"), (function, "return_lse", "return_.*")]
         for function, name, near in cases:
