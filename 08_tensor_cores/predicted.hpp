@@ -79,14 +79,9 @@ constexpr ForwardStep forward_steps[] = {
     {.names = "mma swizzle", .per_pair = 2, .per_seeing = -1},
     {.names = "pipeline registers powers addresses", .per_pair = 1},
     {.names = "fitted block_order key_order lazy_maximum", .per_pair = 1, .may_keep_Q = true},
-    {.names = "tma wgmma",
-     .per_pair = 1,
-     .per_tile_of_Q = 1,
-     .from_the_end = true},  // one more when the mbarriers are initialised,
-    {.names = "specialized overlap ping_pong lazy tall",
-     .per_tile_of_Q = 1,
-     .specialized = true,
-     .from_the_end = true},  // only that
+    // Per tile of Q: behind the initialisation of the mbarriers. From `specialized` on there is no other.
+    {.names = "tma wgmma", .per_pair = 1, .per_tile_of_Q = 1, .from_the_end = true},
+    {.names = "specialized overlap ping_pong lazy tall", .per_tile_of_Q = 1, .specialized = true, .from_the_end = true},
     {.names = "scheduled", .per_tile_of_Q = 1, .specialized = true, .draws = true, .from_the_end = true},
     {.names = "options_hopper", .per_tile_of_Q = 1, .specialized = true, .draws = true},
 };

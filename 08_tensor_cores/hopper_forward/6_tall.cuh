@@ -11,8 +11,8 @@
 // follows that
 // - tiles of keys are narrower, so that S leaves registers for the third warpgroup, and the rings
 //   have three stages;
-// - a warpgroup skips tiles that none of its rows sees, which are a good part of a tall tile under
-//   a causal mask or at the end;
+// - a warpgroup skips tiles that none of its rows sees: a good part of a tall tile under a causal
+//   mask, and all of them where its rows lie before the first query (Work, panels_forward.cuh);
 // - what only the epilogue needs is computed there: opaque() of common/machine/ptx.cuh stops the
 //   compiler from computing it before the loop, where it would occupy registers.
 //

@@ -41,8 +41,9 @@ struct ForwardShape {
 template <class Rule>
 using RuleOfWork = std::conditional_t<Rule::RAGGED, Rule, const Rule&>;
 
-/// A tile of queries of a head, and the tiles of keys that it visits. In a ragged batch all count
-/// from the sequence's first row, and the longest tile is numbered first.
+/// A tile of queries of a head, and the tiles of keys that it visits. Unlike Work's, tiles lie from
+/// the first query on: before it a bias has no rows, and a ragged batch has the previous sequence.
+/// There all count from the sequence's first row, and the longest tile is numbered first.
 template <class Shape>
 struct WindowedWork : Work<Shape> {
   struct Tiles {
