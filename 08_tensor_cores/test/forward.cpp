@@ -154,7 +154,7 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
       {"scheduled", 256, 1024, 64, true, {256, 64}},        {"scheduled", 8, 4096, 64, true, {128, 128}},
       {"scheduled", 2, 8192, 128, true, {64, 64}},          {"scheduled", 8, 4096, 128, false, {128, 128}},
       {"scheduled", 12, 2048, 128, false, {192, 64}},       {"scheduled", 4, 8192, 128, true, {128, 128}},
-      {"options_hopper", 48, 4096, 160, false, {128, 112}}, {"options_hopper", 40, 4096, 192, false, {128, 112}},
+      {"options_hopper", 48, 4096, 160, false, {128, 112}}, {"options_hopper", 40, 4096, 192, false, {128, 80}},
       {"lazy_maximum", 8, 4096, 64, false, {128, 64}},      {"lazy_maximum", 8, 4096, 64, true, {64, 64}},
       {"lazy_maximum", 12, 2048, 64, false, {64, 64}},      {"lazy_maximum", 64, 1024, 64, true, {128, 64}},
       {"lazy_maximum", 8, 4096, 128, true, {64, 32}},

@@ -216,7 +216,7 @@ constexpr CompiledShape shapes[] = {
     compiled<128, 192, 64, 3>("three warpgroups"),
     compiled<128, 128, 128, 2>("two warpgroups", 0.89),
     compiled<160, 128, 112, 2>("two warpgroups"),
-    compiled<192, 128, 112, 2>("two warpgroups"),
+    compiled<192, 128, 80, 2>("two warpgroups; with two tiles of Q"),
     compiled<256, 128, 64, 2>("registers hold no more of O"),
 };
 constexpr CompiledShape scale_first_shapes[] = {

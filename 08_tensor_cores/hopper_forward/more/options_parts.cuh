@@ -15,8 +15,9 @@ template <int Width_, int Br_, int Bc_, int Stages, bool ScaleFirst = false>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
-  static constexpr int Q_STAGES = Width <= 128 ? 2 : 1;                    // tiles of Q
   static constexpr int STAGES = Stages;  // of the rings of K and V
+  // Tiles of Q. At 160 shared memory has room for two, which made it a tenth slower.
+  static constexpr int Q_STAGES = Width <= 128 || Width == 192 ? 2 : 1;
   static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread. The total may not exceed the launch's: 65536 / THREADS each, rounded down
   // to a multiple of 8. With one consumer all may have 255.
