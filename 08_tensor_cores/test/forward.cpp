@@ -166,6 +166,10 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
     const Tiles chosen = choices(grid::variant_named(m.variant), p, Pass::forward).front().tiles;
     CHECK_MESSAGE(chosen == m.fastest, chosen.Br << " x " << chosen.Bc);
   }
+  // 512 queries on 4,096 keys under a mask: blocks are nearly equal, and 192 of 192 rows take two rounds, 256 of 128 rows as well.
+  FullProblem p = grid::problem_of({.B = 4, .H = 16, .Hkv = 16, .Nq = 512, .Nk = 4096, .d = 128});
+  p.causal = true;
+  CHECK(choices(grid::variant_named("scheduled"), p, Pass::forward).front().tiles == Tiles{128, 128});
 }
 
 TEST_CASE("chapter: bf16 is refused where it does not exist, and d beyond 256 everywhere") {

@@ -3,6 +3,7 @@
 #include "common/parts/grid.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 
@@ -25,8 +26,9 @@ std::vector<CompiledShape> fitting(std::span<const CompiledShape> shapes, int d,
 }
 
 /// How long the GPU is busy, in units that are the same for all shapes of a width: rows of a tile
-/// times rows of the other operand, at speed 1. With equal blocks time is counted in waves; under a
-/// mask, it is the average over the multiprocessors or the longest block, whichever is longer.
+/// times rows of the other operand, at speed 1. With equal blocks time is counted in waves. Under a
+/// mask it is the average over the multiprocessors, or the longest block, or the shortest ones where
+/// most run, whichever is longest.
 double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass,
                       int multiprocessors) {
   const bool forward = pass == Pass::forward;
@@ -36,7 +38,7 @@ double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass,
   const double start = std::max(272.0, 192 + 1.25 * step);
   const int tiles = static_cast<int>(blocks_for(forward ? p.Nq : p.Nk, rows));
   const double heads = static_cast<double>(p.B) * (forward ? p.H : p.Hkv);
-  double all = 0, longest = 0;
+  double all = 0, longest = 0, shortest = std::numeric_limits<double>::infinity();
   for (int tile = 0; tile < (p.causal ? tiles : 1); ++tile) {  // without a mask all are alike
     const std::int64_t first = std::int64_t{tile} * rows;
     const int seen =
@@ -45,8 +47,10 @@ double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass,
                    : p.Nq;
     const double loop =
         static_cast<double>(blocks_for(seen, step)) * step * (forward ? 1 : p.group_size());
-    all += heads * rows * (loop + start);
-    longest = std::max(longest, rows * (loop + start));
+    const double block = rows * (loop + start);
+    all += heads * block;
+    longest = std::max(longest, block);
+    shortest = std::min(shortest, block);
   }
   // A multiprocessor with fewer blocks than fit is slower: it hides latencies less well. Measured
   // with two and three that fit.
@@ -54,10 +58,11 @@ double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass,
   const auto speed_with = [&](int blocks) {
     return shape.speed * blocks / (blocks + 2) * (fit + 2) / fit;
   };
-  if (p.causal) return std::max(all / multiprocessors / shape.speed, longest / speed_with(1));
-  const auto blocks = static_cast<std::int64_t>(tiles * heads);
-  const auto per_multiprocessor =
-      static_cast<int>((blocks + multiprocessors - 1) / multiprocessors);
+  const int per_multiprocessor = static_cast<int>(std::ceil(tiles * heads / multiprocessors));
+  if (p.causal) {
+    const double busiest = std::max(all / multiprocessors, per_multiprocessor * shortest);
+    return std::max(busiest / shape.speed, longest / speed_with(1));
+  }
   const int rest = per_multiprocessor % fit;
   return longest *
          ((per_multiprocessor - rest) / shape.speed + (rest > 0 ? rest / speed_with(rest) : 0));
