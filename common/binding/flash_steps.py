@@ -111,6 +111,25 @@ def _plan(backward, stage, variant, options, deterministic, given, made):
     return plan
 
 
+_zeros = {}  # by device, stream and size; each launch leaves them zero
+
+
+def _workspace(q, size, zeroed):
+    """`size` bytes from the first multiple of 256 on, of which the first `zeroed` are zero."""
+    if q.is_cuda and size == zeroed:  # one for all launches of a stream: to clear it takes as long as a twentieth of a short problem
+        with torch.cuda._DeviceGuard(q.get_device()):
+            if not torch.cuda.is_current_stream_capturing():  # a graph may be replayed on several streams
+                key = q.get_device(), torch._C._cuda_getCurrentRawStream(q.get_device()), size
+                if key not in _zeros:
+                    _zeros[key] = torch.zeros(size + 255, dtype=torch.uint8, device=q.device)
+                return _zeros[key]
+    block = torch.empty(size + 255, dtype=torch.uint8, device=q.device)
+    if zeroed:
+        start = -block.data_ptr() % 256
+        block[start : start + zeroed].zero_()
+    return block
+
+
 def _run(backward, stage, variant, options, deterministic, seed, given, made, before=None):
     """A pass, in the workspace that it asks for. What is made follows from what is given in shape and strides. before: is called first,
     once the call is known to be one that a kernel takes."""
@@ -129,11 +148,8 @@ def _run(backward, stage, variant, options, deterministic, seed, given, made, be
     if seed is not None:
         call.seed = seed.item()
     if size:
-        made["workspace"] = block = torch.empty(size + 255, dtype=torch.uint8, device=q.device)
-        start = -block.data_ptr() % 256
-        call.workspace = block.data_ptr() + start
-        if zeroed:
-            block[start : start + zeroed].zero_()
+        made["workspace"] = block = _workspace(q, size, zeroed)
+        call.workspace = block.data_ptr() + -block.data_ptr() % 256
 
     def work(*_):
         _raise_for(function(ctypes.byref(call)), stage)

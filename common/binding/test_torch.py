@@ -588,6 +588,18 @@ class OnGPU(OnCPU):
             error = (O.double() - wanted).abs().max().item()  # read in this stream: the default one does not wait for it
         self.assertLess(error, TOLERANCE[torch.float16])
 
+    def test_two_streams(self):
+        """At once, each with a counter of work of its own, which one launch leaves to the next."""
+        q, k, v = (torch.randn(8, 16, 1000, 64, device="cuda", dtype=torch.float16) for _ in range(3))
+        wanted, streams = flash_steps.attention(q, k, v, causal=True), [torch.cuda.Stream(), torch.cuda.Stream()]
+        torch.cuda.synchronize()
+        outputs = []
+        for stream in streams * 20:
+            with torch.cuda.stream(stream):
+                outputs.append(flash_steps.attention(q, k, v, causal=True))
+        torch.cuda.synchronize()
+        self.assertTrue(all(torch.equal(O, wanted) for O in outputs))
+
     def test_graph(self):
         """A captured CUDA graph of both passes gives the bits of a call, and reads its inputs anew at each replay."""
         q, k, v = (x.requires_grad_() for x in self.tensors(*[(2, 8, 500, 64)] * 3, dtype=torch.float16))
