@@ -21,8 +21,7 @@
 //   read     K, V: Nk d each   Q, O: R d each    l, m: R + Nq each
 //   written  O: (Nq + R) d     l, m: Nq + R each     L: Nq
 // Shapes: d of 32 or 64; rows of another length are padded by the host. With the addresses of l and
-// m, two rows of d = 96 do not fit in 255 registers. HBM in addition to inputs and outputs: l and m
-// [B, H, Nq, 1].
+// m, two rows of d = 96 do not fit in 255 registers.
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
@@ -56,7 +55,6 @@ __device__ void accumulate(RowStats& stats, float (&PV_reg)[Width], float S,
   for (int c = 0; c < Width; ++c) PV_reg[c] = alpha * PV_reg[c] + P * v[c];
 }
 
-/// Grid: B*H. Block: Br.
 template <int Width>
 __global__ void __launch_bounds__(Br)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all,

@@ -12,16 +12,7 @@
 // once per group, not once per key. A group may reach beyond the last key: load_tile() now writes
 // zeros there, since 0 times a stale NaN is NaN.
 //
-// Grid: one block per head. Block: Br threads; each takes one of Br queries at a time.
-// Shared memory: K and V, [Bc, Width] each; Width: d. Registers: a row of Q and of P~ V.
-//
-// HBM elements per head. R counts, over all tiles of K, the rows of Q tiles that see it
-// (Nq Tc if not causal)                                                         (4.7)
-//   read     K, V: Nk d each   Q, O: R d each    l, m: R + Nq each
-//   written  O: (Nq + R) d     l, m: Nq + R each     L: Nq
-// Shapes: d of 32 or 64; rows of another length are padded by the host. With the addresses of l and
-// m, two rows of d = 96 do not fit in 255 registers. HBM in addition to inputs and outputs: l and m
-// [B, H, Nq, 1].
+// Grid, block, shared memory, registers, HBM (4.7), shapes: as step 2.
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
@@ -34,20 +25,19 @@ constexpr int Bc = 32;  // keys and values at a time
 
 /// (4.4)  O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new, for a row of O. No visible key so
 /// far: l_new = 0, O = 0.
-template <int Width>
-__device__ void merge_output(const Matrix<float>& O, int i, RowStats old_stats, RowStats tile_stats,
+template <int Width, class Output>
+__device__ void merge_output(const Output& O, int row, RowStats old_stats, RowStats tile_stats,
                              RowStats new_stats, const float4 (&PV_reg)[Width / 4]) {
   const float inverse = new_stats.l == 0.0f ? 0.0f : 1.0f / new_stats.l;
   const float old_factor = old_stats.l * expf(old_stats.m - zero_if_empty(new_stats.m)) * inverse;
   const float new_factor = expf(tile_stats.m - zero_if_empty(new_stats.m)) * inverse;
 #pragma unroll
   for (int c = 0; c < Width / 4; ++c) {
-    const float4 o = O.as<const float4>(i, 4 * c);
-    O.as<float4>(i, 4 * c) = add_scaled(scaled(old_factor, o), new_factor, PV_reg[c]);
+    const float4 o = O.template as<const float4>(row, 4 * c);
+    O.template as<float4>(row, 4 * c) = add_scaled(scaled(old_factor, o), new_factor, PV_reg[c]);
   }
 }
 
-/// Grid: B*H. Block: Br.
 template <int Width>
 __global__ void __launch_bounds__(Br)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all,

@@ -15,13 +15,7 @@
 // Grid: one block per (batch, head). Block: one thread per row of the Q tile.
 // Shared memory: tiles of K and V [Bc, Width], of Q and O [Br, Width + PAD]; Width: d, rounded up.
 // Registers: a row of P~ V.
-//
-// HBM elements per head. R counts, over all tiles of K, the rows of Q tiles that see it
-// (Nq Tc if not causal)                                                         (4.7)
-//   read     K, V: Nk d each   Q, O: R d each    l, m: R + Nq each
-//   written  O: (Nq + R) d     l, m: Nq + R each     L: Nq
-// HBM in addition to inputs and outputs: l and m [B, H, Nq, 1], which the backward pass of chapter
-// 05 reads.
+// HBM: as step 2 (4.7). The backward pass of chapter 05 reads l and m.
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"
@@ -32,21 +26,19 @@ namespace {
 
 /// (4.4)  O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new, for a row of O. No visible key so
 /// far: l_new = 0, O = 0.
-template <int Width>
-__device__ void merge_output(const SharedMatrix<float>& O_smem, int row, RowStats old_stats,
-                             RowStats tile_stats, RowStats new_stats,
-                             const float4 (&PV_reg)[Width / 4]) {
+template <int Width, class Output>
+__device__ void merge_output(const Output& O, int row, RowStats old_stats, RowStats tile_stats,
+                             RowStats new_stats, const float4 (&PV_reg)[Width / 4]) {
   const float inverse = new_stats.l == 0.0f ? 0.0f : 1.0f / new_stats.l;
   const float old_factor = old_stats.l * expf(old_stats.m - zero_if_empty(new_stats.m)) * inverse;
   const float new_factor = expf(tile_stats.m - zero_if_empty(new_stats.m)) * inverse;
 #pragma unroll
   for (int c = 0; c < Width / 4; ++c) {
-    const float4 o = O_smem.as<const float4>(row, 4 * c);
-    O_smem.as<float4>(row, 4 * c) = add_scaled(scaled(old_factor, o), new_factor, PV_reg[c]);
+    const float4 o = O.template as<const float4>(row, 4 * c);
+    O.template as<float4>(row, 4 * c) = add_scaled(scaled(old_factor, o), new_factor, PV_reg[c]);
   }
 }
 
-/// Grid: B*H. Block: Br.
 template <int Width>
 __global__ void __launch_bounds__(MAX_Br, 1)
     forward_kernel(Problem problem, Tiles tiles, Tensor<const float> Q_all,

@@ -12,16 +12,7 @@
 //   sums are independent, so that none waits for the one before it.
 // - Phases B and C take COLS columns at a time: one element of dS or P serves them all.
 //
-// Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so
-// that only this block adds to dK and dV: no atomics, and each run gives the same bits.
-// Block: Br threads. A thread owns a row of the Q tile for P, dS (phase A) and dQ (phase B), and a
-// row of the K tile for dV or dK (phase C), for which it reads a column of P or dS.
-//
-// HBM elements per query head. R counts, over all tiles j, the rows of Q tiles that see tile j
-// (Nq Tc if not causal)                                                                    (5.9)
-//   read   Q, O, dO: R d each   l, m: R each   dQ: R d     written   dQ: (Nq + R) d
-// and per key/value head: K, V read, dK, dV written, Nk d each.
-// Shared memory (5.8): 4 tiles [Bc, Width], 2 [Br, Width], 2 [Br, Bc]; 204 KiB at d = 64 on sm_90.
+// Grid, block, HBM (5.9), shared memory (5.8): as step 1.
 #pragma once
 
 #include "04_fa1_forward/thread_rows.cuh"

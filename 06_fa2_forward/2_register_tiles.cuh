@@ -15,10 +15,9 @@
 // (thread_tile.cuh) says which elements a thread holds, Rows (common/parts/rows.cuh) has a value
 // per row of the thread. standalone.cu has the same loops over plain arrays.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 x 8.
+// Grid, HBM (6.6), shapes: as step 1.
+// Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 x 8.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.
-// HBM: as step 1 (6.6).
-// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
 #include "06_fa2_forward/shapes.hpp"

@@ -12,10 +12,7 @@
 // copies need no registers, and a warp waits for HBM only at the start, or when a product ends
 // before the copy that it hides.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 x 8.
-// Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], P [Br, Bc], rows padded.
-// HBM: as step 1 (6.6).
-// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+// Grid, block, shared memory, HBM, shapes: as step 2.
 #pragma once
 
 #include "06_fa2_forward/shapes.hpp"

@@ -13,10 +13,8 @@
 // runs of four: two loads fetch all 8. K is read along its rows, where a float4 holds four steps.
 // On average, a step of an 8 x 8 product takes 4 loads for 64 multiply-adds.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 x 8.
+// Grid, block, HBM, shapes: as step 2.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
-// HBM: as step 1 (6.6).
-// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
 #include "06_fa2_forward/operands.cuh"

@@ -10,10 +10,7 @@
 // New since step 6: under a causal mask the last tiles of Q see the most keys. Their blocks start
 // first, so that no long block starts when the others have finished.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 x 8.
-// Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
-// HBM: as step 1 (6.6).
-// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+// Grid, block, shared memory, HBM, shapes: as step 6.
 #pragma once
 
 #include "06_fa2_forward/operands.cuh"

@@ -12,11 +12,8 @@
 //   128, and all of P would not fit: it goes through shared memory in chunks of 64 keys.
 // - Two to four blocks per SM where registers allow: one computes while another waits (occupancy).
 //
-// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form rows of 8 or 16.
-// Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [CHUNK, Br]; rows of K and P^T
-// padded.
-// HBM: as step 1 (6.6).
-// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+// Grid, HBM, shapes: as step 2. Block: a warp's lanes form rows of 8 or 16.
+// Shared memory: as step 6, but P^T [CHUNK, Br].
 #pragma once
 
 #include "06_fa2_forward/operands.cuh"

@@ -15,8 +15,7 @@
 // and loads fewer operands for each. P now crosses from one half to the other, which takes a
 // barrier more. Both halves compute dQ, half of the columns each.
 //
-// Grids, HBM, workspace: as step 1 (7.7). Block: 8 warps.
-// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+// Grids, HBM, workspace, shapes: as step 1 (7.7). Block: 8 warps.
 #pragma once
 
 #include "07_fa2_backward/halves.cuh"

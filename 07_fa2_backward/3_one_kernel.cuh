@@ -12,15 +12,11 @@
 // once, not twice: five products instead of seven. Blocks add in an undefined order, so the last
 // bits of dQ differ between runs.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: 8
-// warps (halves.cuh).
+// Grid: Tc*B*Hkv, as that of dK and dV in step 1. Block: 8 warps (halves.cuh).
 // HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK,
-//   dV written once per query head, which first reads the sum of the previous heads (7.7).
-//   Workspace: D.
-// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+//   dV, workspace, shapes: as step 1.
 #pragma once
 
-#include "07_fa2_backward/atomics.cuh"
 #include "07_fa2_backward/halves.cuh"
 #include "07_fa2_backward/shapes.hpp"
 

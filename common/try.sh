@@ -182,12 +182,15 @@ if [ "$targets" = "$name" ]; then
   exit 0
 fi
 
-# Full tiles, and a head of K for each of Q, hide mistakes. A causal mask shows some, and hides others at the last keys.
+# Full tiles, and a head of K for each of Q, hide mistakes. A causal mask shows some, and hides others at the last keys. The largest tiles
+# have the most warps. A block that draws work from a counter draws a second tile if there are more than multiprocessors.
 if [ $problem = default ]; then
   ran=$(sed -n '1s/.*, variant //p' "$logs/report")  # for the edges the program might choose another one
   [ -n "$variant" ] || set -- "$@" ${ran:+--variant "$ran"}
-  for edge in "" " --causal"; do
-    edge="--seq-q 70 --seq-k 101 --kv-heads 1 --head-dim 59$edge"
+  large=$("$build/bin/$name" --list | sed -n "s/^ *${variant:-$ran} .* 64[, ].*(default) *\([0-9,]\{1,\}\).*/\1/p" | head -n 1)
+  many=$(sed -n 's/^ *counter .*/--seq-q 9 --seq-k 101 --heads 133 --kv-heads 1 --head-dim 136/p' "$logs/report" | head -n 1)
+  edge="--seq-q 70 --seq-k 101 --kv-heads 1 --head-dim 59"
+  for edge in "$edge" "$edge --causal" ${large:+"$edge --heads 4 --tiles $large"} ${many:+"$many"}; do
     # shellcheck disable=SC2086  # a list
     "$build/bin/$name" "$@" $edge >"$logs/report" 2>"$logs/said"
     case $? in

@@ -15,11 +15,9 @@
 // - A kernel computes the time components q0 and k0 first, each in two floats. They come with the
 //   tiles of Q and K.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns whole rows of S and O; its lanes form rows of 8 or 16.
-// Shared memory: as tuned, and q0 [Br, 2], k0 [Bc, 2].
+// Grid, block, shapes: as tuned. Shared memory: as tuned, and q0 [Br, 2], k0 [Bc, 2].
 // HBM: as tuned. Q and K once more, q0 and k0 written once, and read as often as Q and K.
 //   Workspace: q0, k0.
-// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
 #include "06_fa2_forward/more/distances.cuh"
@@ -78,11 +76,48 @@ struct ForwardShape {
                 "whole chunks; PAD assumes rows of whole 32 banks");
 };
 
-template <class Shape>
+// ---- Where values are points, too (centroid.cuh) -----------------------------------------------
+
+/// (9.25)  o0 = alpha o0 + P v0, over this lane's columns. Nothing is subtracted from v0: its first
+/// float is enough.
+template <class Tile>
+__device__ void add_weighted_times(Rows<Tile::ROWS>& o0, const Rows<Tile::ROWS>& alpha,
+                                   const Tile& P, const SharedMatrix<float>& v0_smem) {
+  o0 = alpha * o0;
+#pragma unroll
+  for (int c = 0; c < Tile::COLS; ++c) {
+    const float v0 = time_of(v0_smem, Tile::col(c)).x;
+#pragma unroll
+    for (int r = 0; r < Tile::ROWS; ++r) o0[r] += P.elements[r][c] * v0;
+  }
+}
+
+/// (9.25), (9.27)  The sum of the weights in l becomes the Lorentz norm of the weighted sum (o0,
+/// O), in the first lane of a row, since write_output() adds up what its lanes have. The norm is at
+/// least that sum, whatever is left of a difference of rounded numbers.
+template <class Tile>
+__device__ void lorentz_norm(Rows<Tile::ROWS>& l, Rows<Tile::ROWS> o0, const Tile& O) {
+  Rows<Tile::ROWS> square(0.0f);
+  O.each([&](float o, int r) { square[r] += o * o; });
+  l = row_sum<Tile>(l), o0 = row_sum<Tile>(o0), square = row_sum<Tile>(square);
+  l.each([&](float& sum, int r) {
+    const float length = sqrtf(square[r]);
+    sum = sqrtf(fmaxf(sum * sum, (o0[r] - length) * (o0[r] + length)));
+  });
+  if (Tile::col(0) != 0) l = Rows<Tile::ROWS>(0.0f);
+}
+
+// ---- The kernel --------------------------------------------------------------------------------
+
+/// v0_all: the time components of V where values are points; else no argument, and (f(v0_all), ...)
+/// calls nothing.
+template <class Shape, class... ValueTimes>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(ScoreRule rule, Tensor<const float> Q_all, Tensor<const float> K_all,
                    Tensor<const float> V_all, Tensor<const float> q0_all,
-                   Tensor<const float> k0_all, Tensor<float> O_all, Tensor<float> L_all) {
+                   Tensor<const float> k0_all, Tensor<float> O_all, Tensor<float> L_all,
+                   ValueTimes... v0_all) {
+  constexpr bool VALUES_ARE_POINTS = sizeof...(ValueTimes) > 0;
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   // Heads vary fastest, so that all heads' longest tiles start first.
@@ -100,9 +135,11 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   const SharedMatrix<float> Pt_smem{V_smem.end(), Shape::CHUNK, Shape::Br, Shape::P_STRIDE};
   const SharedMatrix<float> q0_smem{Pt_smem.end(), Shape::Br, 2, 2};
   const SharedMatrix<float> k0_smem{q0_smem.end(), Shape::Bc, 2, 2};
+  const SharedMatrix<float> v0_smem{k0_smem.end(), Shape::Bc, 2, 2};  // if values are points
   const auto load_keys = [&](int key0) {
     load_async<Shape, Shape::Bc>(K_smem, K, key0);
     load_times<Shape, Shape::Bc>(k0_smem, k0, key0);
+    (load_times<Shape, Shape::Bc>(v0_smem, v0_all.head(b, problem.kv_head(h)), key0), ...);
   };
 
   // 1. The first tile of K and the tile of Q; O = 0, l = 0, m = -inf.
@@ -113,15 +150,15 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   }
   cp_async_commit();
   load_transposed<Shape>(Qt_smem, Q_all.head(b, h), query0);
-  typename Shape::Output O(0.0f);      // not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);  // l: over this lane's columns only
+  typename Shape::Output O(0.0f);                // not normalised
+  Rows<O.ROWS> m(-INFINITY), l(0.0f), o0(0.0f);  // l, o0 (of points): over this lane's columns
   const float scale_log2 = rule.late_scale * LOG2_E;
   const auto power = [=](float x) { return exp2_approx(x * scale_log2); };
 
   // 2. The tiles of K and V, up to the last key visible to the last row of this tile.
   for (int key0 = 0; key0 < key_end; key0 += Shape::Bc) {
     cp_async_wait<0>();
-    // Read after write: K_j, k0, Q and q0 of all threads have landed.
+    // Read after write: K_j, k0, v0, Q and q0 of all threads have landed.
     // Write after read: no warp still reads V_(j-1), and no lane P_(j-1).
     __syncthreads();
     load_async<Shape, Shape::Bc>(V_smem, V, key0);
@@ -137,11 +174,12 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     S.each([&](float& s, int r) { s = power(s - zero_if_empty(m[r])); });
     auto& P = S;
     l = alpha * l + lane_sum(P);
+    if constexpr (VALUES_ARE_POINTS) add_weighted_times(o0, alpha, P, v0_smem);
     O.scale_rows(alpha);
 
     cp_async_wait<0>();
     // Read after write: V_j of all threads has landed.
-    // Write after read: no warp still reads K_j, k0.
+    // Write after read: no warp still reads K_j, k0, v0.
     __syncthreads();
     if (key0 + Shape::Bc < key_end) load_keys(key0 + Shape::Bc);
     cp_async_commit();
@@ -159,7 +197,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     }
   }
 
-  // 3. (6.5)
+  // 3. (6.5), (9.26)
+  if constexpr (VALUES_ARE_POINTS) lorentz_norm(l, o0, O);
   write_output(O_all.head(b, h), L_all.head_vector(b, h), query0, O, m, l, rule.late_scale);
 }
 
@@ -172,16 +211,22 @@ void launch_times(const TensorRef& rows, const TensorRef& times) {
          time_kernel, view<const float>(rows), view<float>(times));
 }
 
-template <class Shape>
-void start(Shape, const Attention& a) {
+/// Launches the two kernels, or those of centroid.cuh up to v0.
+template <class Shape, class... ValueTimes>
+void launch_forward(const char* name, const Attention& a, ValueTimes... v0) {
   const Problem& p = a.problem;
   launch_times(a.Q, a.workspace("q0"));
   launch_times(a.K, a.workspace("k0"));
   const unsigned blocks = blocks_for(p.Nq, Shape::Br) * static_cast<unsigned>(p.B * p.H);
-  launch("fa2_lorentz", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-         forward_kernel<Shape>, score_rule(a), view<const float>(a.Q), view<const float>(a.K),
-         view<const float>(a.V), view<const float>(a.workspace("q0")),
-         view<const float>(a.workspace("k0")), view<float>(a.O), view<float>(a.L));
+  launch(name, {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
+         forward_kernel<Shape, ValueTimes...>, score_rule(a), view<const float>(a.Q),
+         view<const float>(a.K), view<const float>(a.V), view<const float>(a.workspace("q0")),
+         view<const float>(a.workspace("k0")), view<float>(a.O), view<float>(a.L), v0...);
+}
+
+template <class Shape>
+void start(Shape, const Attention& a) {
+  launch_forward<Shape>("fa2_lorentz", a);
 }
 
 std::vector<WorkspaceSpec> workspace(const Problem& p, Pass) {

@@ -1,12 +1,8 @@
 // 06 FlashAttention-2, forward: the options of chapter 09: a window, a softcap, ragged batches,
 // dropout.
 //
-//   for every tile i of Q (one block each), for every tile j of K, V that it sees:
-//     S = Q_i K_j^T, capped, masked                         [Br, d] x [d, Bc]     (6.1), (9.1)
-//     m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))   with c = scale log2 e     (6.2)
-//     P = 2^(c (S - m_new)),   l = alpha l + rowsum P                                   (6.3)
-//     O = alpha O + (P o Z) V_j                             [Br, Bc] x [Bc, d]    (6.4), (9.12)
-//   O = O / l,   L = scale m + ln l                                                     (6.5)
+//   S = Q_i K_j^T, capped, masked                                                 (6.1), (9.1)
+//   O = alpha O + (P o Z) V_j                                                     (6.4), (9.12)
 //
 // New since tuned, for biases, any scale and the options:
 // - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores, for which
@@ -16,12 +12,9 @@
 //   has a last tile, so the last rows, too, are copied 16 bytes at a time.
 // - Dropout multiplies P by Z once l has its sum.
 //
-// Grid: Tr*B*H, in a ragged batch one block per tile of a sequence and head. Block: warps; a warp
-// owns whole rows of S and O; its lanes form rows of 8 or 16.
-// Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [CHUNK, Br]; rows of K and P^T
-// padded.
+// Grid: as tuned, in a ragged batch one block per tile of a sequence and head.
+// Block, shared memory, shapes: as tuned.
 // HBM: as step 1 (6.6), but the bias is read for every pair of a visited tile, masked or not.
-// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
 #pragma once
 
 #include "06_fa2_forward/more/drop.cuh"

@@ -16,16 +16,11 @@
 // - The slope of the distance, and then its product with P, wait in shared memory where G will be.
 // - dQ needs the tile of Q, so the next one is loaded after it, not meanwhile.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block: 8
-// warps (parts.cuh).
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK,
-//   dV written once per query head, which first reads the sum of the previous heads (7.7). q0 and
-//   k0 of the forward pass with Q and K. Workspace: D, q0, k0.
-// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+// Grid, block, shapes: as one_kernel. HBM: as one_kernel, and q0 and k0 of the forward pass with Q
+//   and K.  Workspace: D, q0, k0.
 #pragma once
 
 #include "06_fa2_forward/more/distances.cuh"
-#include "07_fa2_backward/atomics.cuh"
 #include "07_fa2_backward/halves.cuh"
 #include "07_fa2_backward/shapes.hpp"
 #include "common/parts/score_rule.cuh"
@@ -34,7 +29,8 @@ namespace flash::fa2_backward::more_lorentz {
 namespace {
 
 using fa2_forward::add_distance_gradient, fa2_forward::add_squares, fa2_forward::distance,
-    fa2_forward::load_times, fa2_forward::slope_of_distance, fa2_forward::subtract_times;
+    fa2_forward::for_each_step, fa2_forward::load_times, fa2_forward::slope_of_distance,
+    fa2_forward::subtract_times, fa2_forward::time_of;
 
 /// With room for q0 [Br, 2] and k0 [Bc, 2].
 template <int Width, int Br, int Bc, int ScoreLanes, int KeyLanes>
@@ -62,10 +58,52 @@ __device__ void store_P_and_slope(const SharedTiles& smem, const ScoreRule& rule
   S.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
 }
 
-template <class Shape>
+// ---- Where values are points, too (centroid.cuh): smem.dO has do_sum, smem.D do_time ------------
+
+/// dP += do_time v0, of which the first float is enough.
+template <class Tile>
+__device__ void add_time_products(Tile& dP, const SharedTiles& smem,
+                                  const SharedMatrix<float>& v0) {
+  const Rows<Tile::ROWS> do_time = of_rows<Tile>(smem.D);
+#pragma unroll
+  for (int c = 0; c < Tile::COLS; ++c) {
+    const float time = time_of(v0, Tile::col(c)).x;
+#pragma unroll
+    for (int r = 0; r < Tile::ROWS; ++r) dP.elements[r][c] += do_time[r] * time;
+  }
+}
+
+/// (9.29)  dV += P^T do_sum, for this thread's rows of V. do_time, in smem.D, acts along V / v0.
+template <class Tile>
+__device__ void add_value_gradient(Tile& dV, const SharedTiles& smem,
+                                   const SharedMatrix<float>& v0) {
+  Rows<Tile::ROWS> in_time(0.0f);
+  const MnMajor P{smem.P}, do_sum{smem.dO};
+  for_each_step<Tile>(P, do_sum,
+                      [&](const float(&p)[Tile::ROWS], const float(&row)[Tile::COLS], int k) {
+                        dV.add_outer_product(p, row);
+#pragma unroll
+                        for (int r = 0; r < Tile::ROWS; ++r) in_time[r] += p[r] * smem.D[k];
+                      });
+#pragma unroll
+  for (int r = 0; r < Tile::ROWS; ++r) {
+    float mine[1][Tile::COLS];
+    MnMajor{smem.V}.load(mine, Tile::row(r), Tile::col);
+    const float factor = in_time[r] / time_of(v0, Tile::row(r)).x;
+#pragma unroll
+    for (int c = 0; c < Tile::COLS; ++c) dV.elements[r][c] += factor * mine[0][c];
+  }
+}
+
+// ---- The kernel --------------------------------------------------------------------------------
+
+/// v0_all: the time components of V where values are points; else no argument, and (f(v0_all), ...)
+/// calls nothing.
+template <class Shape, class... ValueTimes>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(ScoreRule rule, Tensors hbm, Tensor<const float> q0_all,
-                    Tensor<const float> k0_all) {
+                    Tensor<const float> k0_all, ValueTimes... v0_all) {
+  constexpr bool VALUES_ARE_POINTS = sizeof...(ValueTimes) > 0;
   // Under a causal mask the first keys are visible to the most queries: their blocks start first.
   const Problem& problem = rule.problem;
   const int heads = problem.B * problem.Hkv;
@@ -78,6 +116,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SharedMatrix<float> Q_cols = half_of_columns(smem.Q, dQ_col0);
   // Time components in two floats each: [Br, 2] and [Bc, 2].
   const SharedMatrix<float> q0{smem.D + Shape::Br, Shape::Br, 2, 2}, k0{q0.end(), Shape::Bc, 2, 2};
+  const SharedMatrix<float> v0{k0.end(), Shape::Bc, 2, 2};  // if values are points
   const auto load_tile_of_queries = [&](int h, int query0) {
     load_queries<Shape>(smem, hbm, b, h, query0);
     load_times<Shape, Shape::Br>(q0, q0_all.head(b, h), query0);
@@ -93,6 +132,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   load_async<Shape, Shape::Bc>(smem.K, hbm.K.head(b, kv_head), key0);
   load_async<Shape, Shape::Bc>(smem.V, hbm.V.head(b, kv_head), key0);
   load_times<Shape, Shape::Bc>(k0, k0_all.head(b, kv_head), key0);
+  (load_times<Shape, Shape::Bc>(v0, v0_all.head(b, kv_head), key0), ...);
   load_tile_of_queries(first_head, first_query);
   cp_async_commit();
 
@@ -114,10 +154,14 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       // Read after write: half 1 reads slope o P of half 0, and all warps of half 0 read P for dV.
       __syncthreads();
 
-      // 3. Half 1: G = slope o P o (dP - D).
+      // 3. Half 1: G = slope o P o (dP - D), where values are points with dP + do_time v0.
       if (!first_half) {
-        const auto D = of_rows<typename Shape::Scores>(smem.D);
-        S_or_dP.each([&](float& dp, int r) { dp -= D[r]; });
+        if constexpr (VALUES_ARE_POINTS) {
+          add_time_products(S_or_dP, smem, v0);
+        } else {
+          const auto D = of_rows<typename Shape::Scores>(smem.D);
+          S_or_dP.each([&](float& dp, int r) { dp -= D[r]; });
+        }
         S_or_dP.each_at([&](float dp, int row, int col) { smem.dS(row, col) *= dp; });
       }
       // Read after write: all threads read G.
@@ -125,7 +169,11 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
       // 4. Half 0: dV += P^T dO. Half 1: dK.
       if (first_half) {
-        add_product(gradient, MnMajor{smem.P}, MnMajor{smem.dO});
+        if constexpr (VALUES_ARE_POINTS) {
+          add_value_gradient(gradient, smem, v0);
+        } else {
+          add_product(gradient, MnMajor{smem.P}, MnMajor{smem.dO});
+        }
       } else {
         add_distance_gradient(gradient, MnMajor{smem.dS}, MnMajor{smem.Q}, q0, smem.K, k0);
       }
@@ -151,14 +199,20 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 }
 
+/// Launches the kernel; hbm, v0: as it takes them.
+template <class Shape, class... ValueTimes>
+void launch_backward(const char* name, const Attention& a, const Tensors& hbm, ValueTimes... v0) {
+  const Problem& p = a.problem;
+  const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
+  launch(name, {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
+         backward_kernel<Shape, ValueTimes...>, score_rule(a), hbm,
+         view<const float>(a.workspace("q0")), view<const float>(a.workspace("k0")), v0...);
+}
+
 template <class Shape>
 void start(Shape, const Attention& a) {
-  const Problem& p = a.problem;
   launch_prepare(a, /*clear_dQ=*/true);
-  const unsigned blocks = blocks_for(p.Nk, Shape::Bc) * static_cast<unsigned>(p.B * p.Hkv);
-  launch("fa2_lorentz", {dim3(blocks), dim3(Shape::THREADS), Shape::SHARED_FLOATS * sizeof(float)},
-         backward_kernel<Shape>, score_rule(a), tensors_of(a), view<const float>(a.workspace("q0")),
-         view<const float>(a.workspace("k0")));
+  launch_backward<Shape>("fa2_lorentz", a, tensors_of(a));
 }
 
 const Variant variant{

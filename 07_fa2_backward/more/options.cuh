@@ -1,13 +1,10 @@
 // 07 FlashAttention-2, backward: the options of chapter 09: a window, a softcap, ragged batches,
 // dropout.
 //
-//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
-//     S = scale Q_i K_j^T, capped, + bias, masked;   P = e^(S - L_i)                    (7.1)
-//     dP = Z o (dO_i V_j^T)                                                      (7.2), (9.13)
-//     dS = slope o P o (dP - D_i)   with D = rowsum(dO o O) from prepare_kernel  (7.3), (9.2)
-//     dV_j += (P o Z)^T dO_i                                                     (7.4), (9.12)
-//     dK_j += scale dS^T Q_i                                                            (7.5)
-//     dQ_i += scale dS K_j                                                              (7.6)
+//   S = scale Q_i K_j^T, capped, + bias, masked;   P = e^(S - L_i)                      (7.1)
+//   dP = Z o (dO_i V_j^T)                                                        (7.2), (9.13)
+//   dS = slope o P o (dP - D_i)                                                  (7.3), (9.2)
+//   dV_j += (P o Z)^T dO_i                                                       (7.4), (9.12)
 //
 // New since one_kernel, for biases, any scale and the options:
 // - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores and hides what
@@ -22,16 +19,11 @@
 // - For a deterministic pass the kernel is launched `launches` times, each time for every
 //   launches-th tile of keys, so that in one launch a row of dQ gets one addition.
 //
-// Grid: Tc*B*Hkv, in a ragged batch one block per tile of a sequence and key/value head, where a
-// block loops over all query heads that share its key/value head. Block: 8 warps (parts.cuh).
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ read and written each time; dK,
-//   dV written once per query head, which first reads the sum of the previous heads (7.7).
-//   Workspace: D.
-// Shapes: all; d is padded with zeros to 32, 64, 96 or 128.
+// Grid: as one_kernel, in a ragged batch one block per tile of a sequence and key/value head.
+// Block, HBM, workspace, shapes: as one_kernel.
 #pragma once
 
 #include "06_fa2_forward/more/drop.cuh"
-#include "07_fa2_backward/atomics.cuh"
 #include "07_fa2_backward/halves.cuh"
 #include "07_fa2_backward/shapes.hpp"
 

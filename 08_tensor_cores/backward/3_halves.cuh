@@ -16,9 +16,7 @@
 // serves two products. dS^T is the product with P^T as rounded for dV, which shared memory holds;
 // steps 1 and 2 multiply in fp32. But the halves wait for each other, at three barriers per tile.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
-// HBM, workspace: as step 2, without COLUMN_BLOCKS.
-// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// Grid, HBM, workspace, shapes: as step 2, without COLUMN_BLOCKS.
 #pragma once
 
 #include "08_tensor_cores/backward/shapes.hpp"

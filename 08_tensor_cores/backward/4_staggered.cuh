@@ -17,9 +17,7 @@
 // iteration orders everything, and while one half computes exponentials the other keeps the tensor
 // cores busy. Three tiles are in progress at a time.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head.
-// HBM, workspace: as step 2, without COLUMN_BLOCKS.
-// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// Grid, HBM, workspace, shapes: as step 3.
 #pragma once
 
 #include "08_tensor_cores/backward/shapes.hpp"

@@ -26,12 +26,11 @@
 //   tile.cuh           from step 2 on: swizzled tiles; ldmatrix.cuh, from step 6 on addresses.cuh:
 //                      what loads their operands
 //   softmax.cuh        from step 5 on: update_max(), exponentiate()
-//   launch.cuh         last: the order of blocks, what a Variant says; architectures.cuh: min_sm()
+//   launch.cuh         last: the order of blocks, what a Variant says
 #pragma once
 
 #include "08_tensor_cores/forward/shapes.hpp"
 #include "08_tensor_cores/parts/accumulators.cuh"
-#include "08_tensor_cores/parts/architectures.cuh"
 #include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/mask.cuh"
@@ -40,15 +39,15 @@ namespace flash::tensor_cores::forward_1 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks, int Pad = 8>
+template <int Width_, int Br_, int Bc_, int RowFragments, int Pad = 8>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows, per warp
   static constexpr int KEY_FRAGMENTS = Bc / 8;        // of 8 columns of S
   static constexpr int COL_FRAGMENTS = Width / 8;     // of 8 columns of O
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
-  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
-  static constexpr int PAD = Pad;        // elements at the end of each row of a tile
+  static constexpr int BLOCKS = 2;  // per SM (occupancy); they share its registers
+  static constexpr int PAD = Pad;   // elements at the end of each row of a tile
   // Q, K, V and P.
   static constexpr int SHARED_ELEMENTS = (Width + Pad) * (Br + 2 * Bc) + (Bc + Pad) * Br;
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2 && Width >= 64);

@@ -16,10 +16,7 @@
 //    are copied together, are in different banks (docs/reference/swizzles.md).
 // Its price: a lane now reads elements of P that other lanes have stored, which takes __syncwarp().
 //
-// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the
-// 4 lanes of a quad.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.
-// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// Grid, block, HBM, shapes: as step 1.
 #pragma once
 
 #include "08_tensor_cores/forward/shapes.hpp"
@@ -31,14 +28,14 @@ namespace flash::tensor_cores::forward_2 {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
-template <int Width_, int Br_, int Bc_, int RowFragments, int Blocks>
+template <int Width_, int Br_, int Bc_, int RowFragments>
 struct ForwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int ROW_FRAGMENTS = RowFragments;  // of 16 rows, per warp
   static constexpr int KEY_FRAGMENTS = Bc / 8;        // of 8 columns of S
   static constexpr int COL_FRAGMENTS = Width / 8;     // of 8 columns of O
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
-  static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
+  static constexpr int BLOCKS = 2;  // per SM (occupancy); they share its registers
   // Q, K, V and P.
   static constexpr int SHARED_ELEMENTS = Width * (Br + 2 * Bc) + Bc * Br;
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2 && Width >= 64);

@@ -9,10 +9,7 @@
 // New since step 8: the tiles that need a mask, causal or of the last keys, come first.
 // By itself this gains nothing; step 10 builds on it.
 //
-// Grid: Tr*B*H. Block: warps; a warp owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the
-// 4 lanes of a quad.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.
-// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// Grid, block, HBM, shapes: as step 1.
 #pragma once
 
 #include "08_tensor_cores/forward/shapes.hpp"

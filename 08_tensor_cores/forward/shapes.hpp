@@ -1,6 +1,6 @@
 // 08 Tensor cores, forward: the tile sizes that are compiled, why to choose them (--list), and
 // their speed relative to the first of the width, as measured with --tune on an H200 (left out: 3/4
-// of the line before). Width, Br, Bc, row fragments per warp, blocks per SM.
+// of the line before). Width, Br, Bc, row fragments per warp, from step 7 on blocks per SM.
 #pragma once
 
 #include "08_tensor_cores/parts/launch.cuh"
@@ -11,15 +11,15 @@ namespace {
 /// Steps 1 to 6.
 template <template <int...> class Shape>
 constexpr CompiledShape mma_shapes[] = {
-    compiled<Shape<32, 128, 64, 2, 2>>("32 rows a warp"),
-    compiled<Shape<64, 128, 64, 2, 2>>("32 rows a warp"),
-    compiled<Shape<64, 64, 64, 1, 2>>("twice as many blocks"),
-    compiled<Shape<96, 128, 32, 2, 2>>("32 rows a warp"),
-    compiled<Shape<96, 64, 32, 1, 2>>("little shared memory"),
-    compiled<Shape<128, 128, 32, 2, 2>>("32 rows a warp"),
-    compiled<Shape<128, 64, 32, 1, 2>>("little shared memory"),
-    compiled<Shape<256, 64, 32, 1, 2>>("16 rows a warp: more of O than that has no room"),
-    compiled<Shape<256, 32, 16, 1, 2>>("little shared memory"),
+    compiled<Shape<32, 128, 64, 2>>("32 rows a warp"),
+    compiled<Shape<64, 128, 64, 2>>("32 rows a warp"),
+    compiled<Shape<64, 64, 64, 1>>("twice as many blocks"),
+    compiled<Shape<96, 128, 32, 2>>("32 rows a warp"),
+    compiled<Shape<96, 64, 32, 1>>("little shared memory"),
+    compiled<Shape<128, 128, 32, 2>>("32 rows a warp"),
+    compiled<Shape<128, 64, 32, 1>>("little shared memory"),
+    compiled<Shape<256, 64, 32, 1>>("16 rows a warp: more of O than that has no room"),
+    compiled<Shape<256, 32, 16, 1>>("little shared memory"),
 };
 
 /// Steps 7 to 10.

@@ -17,12 +17,8 @@
 // - Two tiles of dS: a warpgroup stores one while the other warpgroup still reads the previous one
 //   for dQ. This leaves one barrier in the loop.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
-//   consumer warpgroups, each of which owns 64 keys; then the producer.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
-//   written once per tile of K, and read once at the end; dQ, dK, dV once.
-// Workspace: L log2(e), D; dQ_accum.
-// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// Grid, HBM, workspace, shapes: as step 1.
+// Block: consumer warpgroups, each of which owns 64 keys; then the producer.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"

@@ -15,12 +15,8 @@
 //   registers until the last one is issued.
 // - dQ has a ring too, in the opposite direction: consumers fill it, the adder empties it.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
-//   consumer warpgroups, each of which owns 64 keys; then the producer and the adder, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
-//   written once per tile of K, and read once at the end; dQ, dK, dV once.
-// Workspace: L log2(e), D; dQ_accum.
-// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// Grid, HBM, workspace, shapes: as step 1.
+// Block: as step 2, and an adder: a warp each for it and the producer.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"

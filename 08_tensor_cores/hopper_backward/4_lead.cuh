@@ -25,13 +25,9 @@
 // Each wait is for an earlier tile, or for the runner's part of the same one, so the waits cannot
 // form a cycle.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
-//   the maker and the runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then
-//   the producer and the adder, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
-//   written once per tile of K, and read once at the end; dQ, dK, dV once.
-// Workspace: L log2(e), D; dQ_accum.
-// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// Grid, HBM, workspace, shapes: as step 1.
+// Block: the maker and the runner, each of which owns 64 keys (a tile of 64 keys has a maker only);
+// then the producer and the adder, a warp each.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"

@@ -36,7 +36,6 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"
-#include "08_tensor_cores/parts/architectures.cuh"
 #include "08_tensor_cores/parts/panels_forward.cuh"
 
 namespace flash::tensor_cores::hopper_forward_1 {

@@ -16,9 +16,8 @@
 //   operands may be overwritten.
 // - Tiles are sized for warpgroups, one block per SM.
 //
-// Grid: Tr*B*H. Block: warpgroups; each owns 64 rows of S and O, a warp 16, 4 lanes share a row.
-// HBM: Q once, K and V once per tile of Q that sees them, O and L written once.
-// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Grid, HBM, shapes: as step 1, but needs sm_90a.
+// Block: warpgroups; each owns 64 rows of S and O, a warp 16, 4 lanes share a row.
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"

@@ -20,10 +20,8 @@
 //   consumers   wait for full_K: S = Q K_j^T, release K to empty_K, softmax; wait for full_V:
 //               O += P V_j, release V to empty_V
 //
-// Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
-// and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
-// once.
-// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Grid, HBM, shapes: as step 2.
+// Block: consumer warpgroups, each of which owns 64 rows of S and O, then one for the producer.
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"

@@ -20,10 +20,7 @@
 //   P V_(j-1)           softmax of S_j, waits for V_j     K_j released        reads V_(j-1)
 //   none                O rescaled, P_j packed            waits for K_(j+1)   V_(j-1) released
 //
-// Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
-// and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
-// once.
-// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Grid, block, HBM, shapes: as step 3.
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"

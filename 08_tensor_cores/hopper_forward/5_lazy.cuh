@@ -7,18 +7,14 @@
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
 // New since step 4, with the same tiles: the rule of the portable forward pass's last step, by
-// which most tiles need no maximum, no shuffle and no rescaling: LazySoftmax, in parts/. m may stay
-// while no lane's share of a row of P sums to more than MAX_LANE_SUM (8.7).
-// - Each warp decides for itself, not for its warpgroup.
-// - When P is too large, S is already overwritten. The warp multiplies its 16 rows of Q by K again,
-//   with mma.sync, which needs no other warp; tiles and accumulators have the same layout. K is
-//   released only after that.
-// - Masked tiles, the tile visited first, and BACKOFF_TILES tiles after a recomputed one take the
-//   maximum at once: they are likely to need it, and recomputing costs more.
-// - The price: a tile that takes the maximum computes its softmax after P V of the previous tile,
-//   no longer during it.
-// - Tiles of keys are visited from the last to the first. Under a causal mask, those with a mask
-//   then come first.
+// which most tiles need no maximum, no shuffle and no rescaling. m may stay while no lane's share
+// of a row of P sums to more than MAX_LANE_SUM (8.7). Each warp decides for itself: LazySoftmax, in
+// parts/. As there, tiles of keys go from the last to the first: those with a mask, which take the
+// maximum, come first. The price:
+// - Where P turns out too large, S is already overwritten. The warp multiplies its 16 rows of Q by
+//   K again, with mma.sync, which needs no other warp, so K is released only after that.
+// - A tile that takes the maximum computes its softmax after P V of the previous tile, no longer
+//   during it.
 //
 // A consumer in iteration j, from the last tile down:
 //   wgmma in flight     meanwhile                         K ring              V ring
@@ -27,10 +23,7 @@
 //   none                if m does not fit: P_j again      may read K_j        V_(j+1) released
 //   none                P_j packed                        K_j released        waits for V_j
 //
-// Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
-// and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
-// once.
-// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Grid, block, HBM, shapes: as step 3.
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"
@@ -88,10 +81,11 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first
   const int warp_query0 = work.query0 + warp_row;
   const auto Q = shared.Q[0].below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // in each warp [16, Width], not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);             // l is of this lane's columns
-  Accumulators<1, Shape::KEY_FRAGMENTS> S;        // [16, Bc]
-  InRegisters<T, 1, Shape::Bc / 16> P;            // of the previous tile while S is computed
+  // In each warp: O, not normalised, is [16, Width]; l is of this lane's columns.
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);
+  Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc]
+  InRegisters<T, 1, Shape::Bc / 16> P;      // of the previous tile while S is computed
   LazySoftmax<Shape> softmax{m, l, problem, warp_query0};
 
   if (work.visible_tiles > 0) {

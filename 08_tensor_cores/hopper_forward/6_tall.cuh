@@ -16,10 +16,7 @@
 // - what only the epilogue needs is computed there: opaque() of common/machine/ptx.cuh stops the
 //   compiler from computing it before the loop, where it would occupy registers.
 //
-// Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
-// and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
-// once.
-// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Grid, block, HBM, shapes: as step 3.
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"
@@ -75,10 +72,11 @@ template <class T, class Shape>
 __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
                         const Tensor<float>& L_all, const Work<Shape>& work) {
   const auto Q = shared.Q[0].below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // in each warp [16, Width], not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);             // l is of this lane's columns
-  Accumulators<1, Shape::KEY_FRAGMENTS> S;        // [16, Bc]
-  InRegisters<T, 1, Shape::Bc / 16> P;            // of the previous tile while S is computed
+  // In each warp: O, not normalised, is [16, Width]; l is of this lane's columns.
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);
+  Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc]
+  InRegisters<T, 1, Shape::Bc / 16> P;      // of the previous tile while S is computed
   LazySoftmax<Shape> softmax{m, l, problem,
                              work.query0 + static_cast<int>(threadIdx.x) / WARP * 16};
   const int own_tiles = work.tiles_visible_to(problem, work.query0 + Q.row0, WARPGROUP_ROWS);

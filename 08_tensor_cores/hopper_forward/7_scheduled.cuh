@@ -12,11 +12,8 @@
 // buffers, are loaded while the consumers finish the tile. At d = 64 a tile of Q has 256 rows, for
 // four consumers.
 //
-// Grid: one block per SM. Block: consumer warpgroups, then one for the producer. A consumer owns 64
-// rows of S and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O
-// and L once. Workspace: the counter, zero before and after, which launches that run at the same
-// time must not share.
-// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Grid: one block per SM. Block, HBM, shapes: as step 3. Workspace: the counter, zero before and
+// after, which launches that run at the same time must not share.
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"
@@ -84,10 +81,11 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
                         PanelTile<T, Shape::Br, Shape::Width>& Q_tile,
                         PipelineState<Shape::STAGES>& KV_ring) {
   const auto Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
-  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // in each warp [16, Width], not normalised
-  Rows<O.ROWS> m(-INFINITY), l(0.0f);             // l is of this lane's columns
-  Accumulators<1, Shape::KEY_FRAGMENTS> S;        // [16, Bc]
-  InRegisters<T, 1, Shape::Bc / 16> P;            // of the previous tile while S is computed
+  // In each warp: O, not normalised, is [16, Width]; l is of this lane's columns.
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);
+  Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc]
+  InRegisters<T, 1, Shape::Bc / 16> P;      // of the previous tile while S is computed
   // opaque(): computed per tile of Q. A register that keeps it through all tiles would be spilled.
   LazySoftmax<Shape> softmax{m, l, problem,
                              work.query0 + static_cast<int>(opaque(threadIdx.x)) / WARP * 16};

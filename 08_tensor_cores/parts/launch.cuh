@@ -1,4 +1,5 @@
-// 08 Tensor cores, all steps: the order of blocks, and host code.
+// 08 Tensor cores, all steps: the order of blocks, the architectures that a kernel is compiled for,
+// and host code.
 #pragma once
 
 #include "common/machine/float16.cuh"
@@ -27,6 +28,21 @@ struct BlockOrder {
   }
 };
 
+/// Of the architecture that the code is compiled for.
+#ifdef __CUDA_ARCH__
+constexpr int COMPILED_SM = __CUDA_ARCH__ / 10;
+#else
+constexpr int COMPILED_SM = 90;
+#endif
+
+/// The oldest architecture for which a kernel is compiled. A block has at most 64 KB of shared
+/// memory on sm_75, 163 KB on sm_80. On sm_75 a product also takes two instructions, for which a
+/// warp with two row fragments and 64 columns of O lacks registers.
+constexpr int min_sm(std::size_t shared_bytes, bool fills_registers) {
+  if (shared_bytes > 163 << 10) return 90;
+  return shared_bytes > 64 << 10 || fills_registers ? 80 : 75;
+}
+
 /// How many heads fit in L2 together if the blocks of a head reread so many bytes: in most of the
 /// L2 of an A100 (40 MB) or an H100 (50 MB).
 inline int heads_in_L2(int heads, std::int64_t bytes_of_head) {
@@ -47,28 +63,20 @@ void in_type_of(const Attention& a, F f) {
   run_in_16_bits(a.problem.dtype, f);
 }
 
-/// speed: as in CompiledShape.
+/// One line of a table of sizes (shapes.hpp of each folder): start() is that of the file which has
+/// the Shape. speed: as in CompiledShape.
 template <class Shape>
-constexpr CompiledShape compiled_shape(const char* why, void (*start)(const Attention&),
-                                       double speed = 0) {
+constexpr CompiledShape compiled(const char* why, double speed = 0) {
   CompiledShape shape{.width = Shape::Width,
                       .tiles = {Shape::Br, Shape::Bc},
                       .threads = Shape::THREADS,
                       .shared_bytes = 2 * std::size_t{Shape::SHARED_ELEMENTS},
                       .min_sm = Shape::MIN_SM,
                       .why = why,
-                      .start = start,
+                      .start = [](const Attention& a) { start(Shape{}, a); },
                       .speed = speed};
   if constexpr (requires { Shape::BLOCKS; }) shape.per_sm = Shape::BLOCKS;
   return shape;
-}
-
-/// One line of a table of sizes (shapes.hpp of each folder): start() is that of the file which has
-/// the Shape.
-template <class Shape>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<Shape>(
-      why, [](const Attention& a) { start(Shape{}, a); }, speed);
 }
 
 /// "" or why the grid cannot hold a problem: it has one block in x per tile of Q, batch and head,

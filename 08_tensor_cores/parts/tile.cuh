@@ -3,7 +3,6 @@
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
-#include "08_tensor_cores/parts/architectures.cuh"
 #include "08_tensor_cores/parts/mask.cuh"
 
 namespace flash::tensor_cores {

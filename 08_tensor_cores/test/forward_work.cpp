@@ -95,7 +95,7 @@ TEST_CASE("cpu: no access to a swizzled tile meets a bank twice") {
 /// Step 1 with its tiles for d = 64 and another padding of the rows.
 template <int Pad>
 Variant padded_by() {
-  using Shape = tensor_cores::forward_1::ForwardShape<64, 128, 64, 2, 2, Pad>;
+  using Shape = tensor_cores::forward_1::ForwardShape<64, 128, 64, 2, Pad>;
   Variant v = tensor_cores::forward_1::variant;
   v.forward = [](const Attention& a) { start(Shape{}, a); };
   return v;

@@ -1,13 +1,8 @@
 // 08 Tensor cores, backward: what the steps leave out: biases, any scale, the options of chapter
 // 09.
 //
-//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
-//     P^T = e^(scale K_j Q_i^T, capped, + bias - L_i), masked   [Bc, d] x [d, Br]        (8.11)
-//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = slope o P^T o (dP^T - D_i)   with D = rowsum(dO o O) from prepare_kernel    (9.2)
-//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
-//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
-//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//   P^T = e^(scale K_j Q_i^T, capped, + bias - L_i), masked                              (8.11)
+//   dS^T = slope o P^T o (dP^T - D_i)                                                    (9.2)
 //
 // New since step 2:
 // - The rule of the scores is a parameter of the kernel. OptionsRule adds a bias to scaled scores,
@@ -21,11 +16,9 @@
 // - For a deterministic pass the kernel is launched `launches` times, each time for every
 //   launches-th tile of keys, so that in one launch a row of dQ gets one addition.
 //
-// Grid: Tc*B*Hkv*COLUMN_BLOCKS, in a ragged batch COLUMN_BLOCKS blocks per tile of a sequence and
-//   key/value head, where a block loops over all query heads that share its key/value head.
-// HBM: as step 2, but only the tiles in the window are visited.  Workspace: as step 2, in a ragged
-//   batch with padding for each sequence.
-// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// Grid: as step 2, in a ragged batch COLUMN_BLOCKS blocks per tile of a sequence and key/value head.
+// HBM, shapes: as step 2, but only the tiles in the window are visited.  Workspace: as step 2, in a
+//   ragged batch with padding for each sequence.
 #pragma once
 
 #include "08_tensor_cores/backward/more/options_parts.cuh"

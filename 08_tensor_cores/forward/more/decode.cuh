@@ -41,13 +41,13 @@
 namespace flash::tensor_cores::forward_more_decode {
 namespace {
 
-/// Width: d, rounded up. Stages: tiles in the ring, of which all but one are in flight. Blocks: per
-/// SM, of whose shared memory each takes 64 KB. Busy: this many per SM are enough (measured).
-template <int Width_, int Warps, int Stages, int Blocks, int Busy>
+/// Width: d, rounded up. Stages: tiles in the ring, of which all but one are in flight. Busy: this
+/// many blocks per SM are enough (measured).
+template <int Width_, int Warps, int Stages, int Busy>
 struct DecodeShape {
   static constexpr int Width = Width_, Br = 16, WARPS = Warps, THREADS = WARPS * WARP,
                        STAGES = Stages;
-  static constexpr int BLOCKS = Blocks, BUSY = Busy;
+  static constexpr int BLOCKS = 3, BUSY = Busy;       // per SM, with 64 KB of shared memory each
   static constexpr int KEYS = 16, Bc = WARPS * KEYS;  // of a tile: per warp, per block
   static constexpr int COL_FRAGMENTS = Width / 8;     // of 8 columns of O
   static constexpr int SHARED_ELEMENTS = 2 * STAGES * Bc * Width;
@@ -182,9 +182,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 /// Calls f with the compiled sizes for a problem.
 template <class F>
 auto in_shape_for(const Problem& p, F f) {
-  if (p.d <= 64) return f(DecodeShape<64, 4, 4, 3, 2>{});
-  if (p.d <= 128) return f(DecodeShape<128, 4, 2, 3, 2>{});
-  return f(DecodeShape<256, 2, 2, 3, 3>{});
+  if (p.d <= 64) return f(DecodeShape<64, 4, 4, 2>{});
+  if (p.d <= 128) return f(DecodeShape<128, 4, 2, 2>{});
+  return f(DecodeShape<256, 2, 2, 3>{});
 }
 
 void forward(const Attention& a) {

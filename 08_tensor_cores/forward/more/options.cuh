@@ -1,11 +1,5 @@
 // 08 Tensor cores, forward: what the steps leave out: biases, any scale, the options of chapter 09.
 //
-//   S = Q_i K_j^T, capped, + bias, masked                  [Br, d] x [d, Bc]           (8.1)
-//   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
-//   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
-//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
-//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
-//
 // New since step 8, whose order it has:
 // - The rule of the scores is a parameter of the kernel. OptionsRule adds a bias to scaled scores,
 //   caps them, and hides what is outside the window.
@@ -14,10 +8,8 @@
 // - A block of a ragged batch looks up its sequence and narrows the tensors to it.
 // - Dropout multiplies P by Z once l has its sum.
 //
-// Grid: Tr*B*H, in a ragged batch one block per tile of a sequence and head. Block: warps; a warp
-// owns 16 ROW_FRAGMENTS rows of S and O; a row is shared by the 4 lanes of a quad.
-// HBM: as step 8, but only the tiles in the window are visited.
-// Shapes: all; d is padded with zeros to 32, 64, 96, 128 or 256.
+// Grid: as step 8, in a ragged batch one block per tile of a sequence and head.
+// Block, shapes: as step 8. HBM: as step 8, but only the tiles in the window are visited.
 #pragma once
 
 #include "08_tensor_cores/forward/shapes.hpp"

@@ -1,19 +1,12 @@
 // 08 Tensor cores, Hopper backward, for any bias and any scale.
 //
-//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
-//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
-//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
-//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
-//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
-//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//   P^T = e^(scale K_j Q_i^T + bias - L_i), masked                                       (8.11)
 //
 // Step 4, `lead`, with two lines of its loop replaced: scores are scaled, get the bias and are
 // masked as ScoreRule says, and L is subtracted before the factor log2(e) where that product would
 // lose precision.
 //
-// Grid, block, HBM: as step 4.  Workspace: L and D; dQ_accum.
-// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// Grid, block, HBM, shapes: as step 4.  Workspace: L and D; dQ_accum.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/lead_by_rule.cuh"

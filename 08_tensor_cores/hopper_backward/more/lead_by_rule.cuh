@@ -4,7 +4,7 @@
 //   options.cuh.
 // - Shape (lead_parts.cuh): one maker as in step 4, or two, each with a ShareOfDQ as in step 3; and
 //   buffers of dQ. turns.cuh needs both.
-// - Out: where dK and dV go. InTensors as in step 4, others in ordered.cuh and subgroups.cuh.
+// - Out: where dK and dV go. InTensors as in step 4, others in ordered.cuh and divided.cuh.
 // For the same bits in each run the host launches backward_kernel `launches` times, each time for
 // every launches-th tile of keys, so that in one launch a row of dQ gets one addition.
 #pragma once

@@ -15,7 +15,7 @@ template <int Width_, int Br_, int Bc_, int DQStages = 1, int Makers = 1>
 struct LeadShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
+  static constexpr int STAGES = 2;  // of the ring of Q and dO, by which tiles of dS go, too
   static constexpr int DQ_STAGES = DQStages, MAKERS = Makers;
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
@@ -25,9 +25,9 @@ struct LeadShape {
   static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = MAKERS == 1 ? 256 : 240,
                        RUNNER_REGISTERS = 480 - MAKER_REGISTERS;
   template <class T>
-  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
+  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, STAGES> {
     alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
-    Mbarrier full_dSt[DS_STAGES], full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
+    Mbarrier full_dSt[STAGES], full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
 
     /// Called by one thread.
     __device__ void initialize() {
@@ -35,7 +35,7 @@ struct LeadShape {
       for (Mbarrier& each : full_dSt) init_for_warps(each, CONSUMERS * 4);
       for (Mbarrier& each : full_dQ) init_for_warps(each, MAKERS * 4);
       for (Mbarrier& each : empty_dQ) mbarrier_init(each, 1);  // one arrival, by the adder
-      BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES>::initialize();
+      BackwardShared<T, Width, Br, Bc, STAGES, STAGES>::initialize();
     }
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
@@ -48,7 +48,6 @@ struct LeadShape {
                 registers_suffice(THREADS,
                                   PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
-  static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
 };
 
 // ---- Work --------------------------------------------------------------------------------------
@@ -56,10 +55,10 @@ struct LeadShape {
 /// A tile of keys of the sequence that the rule has entered, and the tiles of queries whose window
 /// has any of them, perhaps none.
 template <class Shape>
-struct WindowedWork : TilesInWindow<Shape> {
+struct WindowedKeyWork : TilesInWindow<Shape> {
   int b, kv_head, key0;
 
-  __device__ WindowedWork(const OptionsProblem& p, int head, int first_key)
+  __device__ WindowedKeyWork(const OptionsProblem& p, int head, int first_key)
       : TilesInWindow<Shape>(p, head % p.Hkv, first_key),
         b(head / p.Hkv),
         kv_head(this->group),
@@ -81,9 +80,9 @@ __device__ auto work_of_block(Rule& rule, int heads_at_once) {
   const BlockOrder order = order_of_block(rule.problem, heads_at_once);
   if constexpr (Rule::RAGGED) {
     const int key0 = rule.enter(order.tile);
-    return WindowedWork<Shape>(rule.problem, order.head, key0);
+    return WindowedKeyWork<Shape>(rule.problem, order.head, key0);
   } else if constexpr (Rule::OPTIONS) {
-    return WindowedWork<Shape>(rule.problem, order.head, order.tile * Shape::Bc);
+    return WindowedKeyWork<Shape>(rule.problem, order.head, order.tile * Shape::Bc);
   } else {
     return KeyWork<Shape>(rule.problem, order);
   }

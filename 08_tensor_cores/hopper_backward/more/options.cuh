@@ -1,12 +1,7 @@
 // 08 Tensor cores, Hopper backward, for chapter 09's window, softcap and ragged batches.
 //
-//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
-//     P^T = e^(scale K_j Q_i^T, capped, - L_i), masked       [Bc, d] x [d, Br]           (8.11)
-//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = slope o P^T o (dP^T - D_i)   with D = rowsum(dO o O) from prepare_kernel    (9.2)
-//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
-//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
-//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+//   P^T = e^(scale K_j Q_i^T, capped, - L_i), masked                                     (8.11)
+//   dS^T = slope o P^T o (dP^T - D_i)                                                    (9.2)
 //
 // New since step 4, `lead`:
 // - With a window, a tile of keys has a last query as well as a first one, and keys that no query
@@ -15,11 +10,9 @@
 // - A block of a ragged batch looks up its sequence. The tensor maps know only the whole batch, so
 //   a tile may reach into the next sequence, where scores are masked and nothing is stored.
 //
-// Grid: Tc*B*Hkv, in a ragged batch one block per tile of a sequence and key/value head, where a
-//   block loops over all query heads that share its key/value head. Block: as step 4.
-// HBM: as step 4, but only the tiles in the window are visited.  Workspace: as step 4, in a ragged
-//   batch with padding for each sequence.
-// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// Grid: as step 4, in a ragged batch one block per tile of a sequence and key/value head.
+// Block, shapes: as step 4.  HBM: as step 4, but only the tiles in the window are visited.
+// Workspace: L and D; dQ_accum; in a ragged batch with padding for each sequence.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/lead_by_rule.cuh"

@@ -1,13 +1,5 @@
 // 08 Tensor cores, Hopper backward, deterministic dQ, by blocks that take turns.
 //
-//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
-//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
-//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
-//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
-//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
-//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
-//
 // New since step 4, `lead`, where blocks add to dQ in any order, and rounding differs from run to
 // run: blocks take turns.
 // - Blocks add to a tile of dQ in the order of their keys, each once its predecessor signals that
@@ -19,13 +11,11 @@
 // - A block draws a ticket, which says what tile of keys, of which head, is its work. It waits only
 //   for smaller tickets, whose blocks run already.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
-//   consumer warpgroups, each of which owns 64 keys; then the producer and two adders, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum written once per tile of
-//   K, read once per tile but the first, and once at the end; dQ, dK, dV once.
+// Grid, shapes: as step 4. Block: consumer warpgroups, each of which owns 64 keys; then the producer
+//   and two adders, a warp each.
+// HBM: as step 4, but dQ_accum is not cleared, nor read for the first tile of K.
 // Workspace: L and D; dQ_accum; the counter and the turns, zero before and after. Launches that run
 //   at the same time must not share it: with mixed tickets an adder might wait for ever.
-// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/turns.cuh"

@@ -1,20 +1,12 @@
-// 08 Tensor cores, Hopper backward, for wide heads, warpgroups share products and hand P and dS on.
-//
-//   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
-//     P^T = e^(scale K_j Q_i^T + bias - L_i), masked         [Bc, d] x [d, Br]           (8.11)
-//     dP^T = V_j dO_i^T                                      [Bc, d] x [d, Br]           (8.12)
-//     dS^T = P^T o (dP^T - D_i)      with D = rowsum(dO o O) from prepare_kernel          (8.13)
-//     dV_j += P^T dO_i                                       [Bc, Br] x [Br, d]          (8.14)
-//     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
-//     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
+// 08 Tensor cores, Hopper backward, for wide heads: warpgroups share products and hand P and dS on.
 //
 // New since step 2, `ring`: three consumer warpgroups divide the products, not the keys. Almost
 // every line differs, so read this file by itself.
 // - The reason: dK and dV of 64 keys take d registers per thread, at d = 256 more than it has. Here
 //   a thread sums one gradient only, in d / 2 registers.
-//     dV:  S^T = K Q^T,    P^T   -> shared memory,    dV += P^T dO
-//     dK:  dP^T = V dO^T,  dS^T  -> shared memory,    dK += dS^T Q
-//     dQ:                                             dQ += dS K
+//     dV:  S^T = K Q^T,    P^T   -> shared memory,    dV += P^T dO       (8.11), (8.14)
+//     dK:  dP^T = V dO^T,  dS^T  -> shared memory,    dK += dS^T Q       (8.12), (8.13), (8.15)
+//     dQ:                                             dQ += dS K         (8.16)
 // - P^T and dS^T have two buffers each. P^T needs no layout: thread t of the dK warpgroup needs
 //   exactly the elements that thread t of the dV warpgroup has. dS therefore uses P as rounded for
 //   dV, not in fp32 as in step 2.
@@ -23,11 +15,7 @@
 // - The rule by which products become P is a parameter (general_parts.cuh), so that plain problems
 //   go without a bias in the loop.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
-//   four warpgroups, one per Role.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
-//   written once per tile of K, and read once at the end; dQ, dK, dV once.
-// Workspace: L and D; dQ_accum.
+// Grid, HBM: as step 2. Block: four warpgroups, one per Role.  Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 160, 192 or 256. Needs sm_90a.
 #pragma once
 
@@ -244,7 +232,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
@@ -266,15 +254,10 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  return compiled_shape<RelayShape<Sizes...>>(why, start<RelayShape<Sizes...>>, speed);
-}
-
 constexpr CompiledShape shapes[] = {
-    compiled<160, 64, 64>("one warpgroup per role"),
-    compiled<192, 64, 64>("one warpgroup per role"),
-    compiled<256, 64, 64>("one warpgroup per role"),
+    compiled<RelayShape<160, 64, 64>>("one warpgroup per role"),
+    compiled<RelayShape<192, 64, 64>>("one warpgroup per role"),
+    compiled<RelayShape<256, 64, 64>>("one warpgroup per role"),
 };
 
 const Variant variant = [] {

@@ -5,21 +5,21 @@
 #include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
 #include "08_tensor_cores/parts/produce.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_backward_more_relay {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_, int Bc_>
 struct RelayShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
-  static constexpr int QUERY_FRAGMENTS = Br / 8;   // of 8 columns of transposed scores
-  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of P and of dS
+  static constexpr int QUERY_FRAGMENTS = Br / 8;  // of 8 columns of transposed scores
+  static constexpr int STAGES = 2;  // of the ring of Q and dO, by which tiles of P and dS go, too
   static constexpr int DQ_COLS = Width % 128 == 0 ? 128 : 64;  // of dQ at a time
   static constexpr int THREADS = 4 * WARPGROUP;
   // Registers per thread: 2 * 192 + 104 + 24 = 512, the same total as at launch, 4 * 128.
   static constexpr int SUM_REGISTERS = 192, DQ_REGISTERS = 104, PRODUCER_REGISTERS = 24;
   template <class T>
-  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
+  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, STAGES> {
     // P^T: four registers per 16 queries and thread.
     alignas(16) unsigned Pt_elements[STAGES][Br / 16 * 4 * WARPGROUP];
     __device__ SharedMatrix<unsigned> Pt(int stage) {
@@ -34,7 +34,6 @@ struct RelayShape {
   static_assert(Bc == WARPGROUP_ROWS && Br % WARPGROUP_ROWS == 0 && Width % 32 == 0 && Width > 128,
                 "whole products");
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
-  static_assert(DS_STAGES == STAGES, "tiles of P and dS go by the stage of their Q and dO");
   static_assert(registers_suffice(THREADS, 2 * SUM_REGISTERS + DQ_REGISTERS + PRODUCER_REGISTERS));
 };
 
@@ -68,4 +67,4 @@ struct WideGradient {
 };
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_backward_more_relay

@@ -1,12 +1,6 @@
 // 08 Tensor cores, Hopper forward: step 7 for every problem: a bias, any scale, and chapter 09's
 // window, softcap and ragged batches. With wide heads.
 //
-//   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
-//   P = 2^(c S - c m)        with c = scale log2 e         [Br, Bc]                    (8.2)
-//   l = l + rowsum P                                                                   (8.3)
-//   O = O + P V_j                                          [Br, Bc] x [Bc, d]          (8.4)
-//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
-//
 // New since step 7:
 // - Only tiles in the window are loaded. A warpgroup skips those on either side of its own, and
 //   masks at both edges.
@@ -19,9 +13,7 @@
 //   whole batch, so a tile may reach into the next sequence: its keys are masked there, its values
 //   are multiplied by 0, so they have to be finite, and threads store O.
 //
-// Grid: one block per SM. Block: consumer warpgroups, then one for the producer. A consumer owns 64
-// rows of S and O, each of its warps 16. HBM: Q once, K and V once per tile of Q whose window they
-// are in, O and L once; the bias. Workspace: the counter, as in step 7.
+// Grid, block, workspace: as step 7. HBM: as step 7, but only tiles in the window; the bias.
 // Shapes: d a multiple of 8, padded with zeros to 64, 96, 128, 160, 192 or 256, with SCALE_FIRST to
 // 64, 128 or 256. Needs sm_90a.
 #pragma once
@@ -48,10 +40,11 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule_of_all, const
     const WindowedWork<Shape> work(rule, schedule, work_id);
     auto& Q_tile = shared.Q[Q_ring.stage()];
     const auto Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
-    Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);  // in each warp [16, Width], not normalised
-    Rows<O.ROWS> m(-INFINITY), l(0.0f);             // l is of this lane's columns
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;        // [16, Bc]
-    InRegisters<T, 1, Shape::Bc / 16> P;            // of the previous tile while S is computed
+    // In each warp: O, not normalised, is [16, Width]; l is of this lane's columns.
+    Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
+    Rows<O.ROWS> m(-INFINITY), l(0.0f);
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc]
+    InRegisters<T, 1, Shape::Bc / 16> P;      // of the previous tile while S is computed
     LazySoftmaxByRule<Shape, Rule> softmax{m, l, rule, work.head,
                                            work.query0 + static_cast<int>(threadIdx.x) / WARP * 16};
     const auto own = work.tiles_seen_by(rule.problem, work.query0 + Q.row0, WARPGROUP_ROWS);
@@ -191,7 +184,7 @@ void start_with(const Rule& rule, const Attention& a) {
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   // Problems without options, if they have a bias or a width that step 7 has not: kernels without
   // the work for options.
   if constexpr (Shape::SCALE_FIRST || (Shape::Width > 128 && Shape::Width < 256)) {
@@ -202,30 +195,25 @@ void start(const Attention& a) {
   start_with<Shape>(RaggedRule{rule, view<const int>(a.offsets), view<const int>(a.order), 0}, a);
 }
 
-template <int Width, int Br, int Bc, int Stages, bool ScaleFirst = false>
-constexpr CompiledShape compiled(const char* why, double speed = 0) {
-  using Shape = ForwardShape<Width, Br, Bc, Stages, ScaleFirst>;
-  return compiled_shape<Shape>(why, start<Shape>, speed);
-}
-
 // Width, Br, Bc, stages: those of step 7 that have registers to spare, and their speeds; wide ones.
 constexpr CompiledShape shapes[] = {
-    compiled<64, 192, 96, 3>("three warpgroups; a fourth would leave too few registers"),
-    compiled<64, 128, 128, 2>("two warpgroups", 0.93),
-    compiled<96, 192, 64, 3>("three warpgroups"),
-    compiled<128, 192, 64, 3>("three warpgroups"),
-    compiled<128, 128, 128, 2>("two warpgroups", 0.89),
-    compiled<160, 128, 112, 2>("two warpgroups"),
-    compiled<192, 128, 80, 2>("two warpgroups; with two tiles of Q"),
-    compiled<256, 128, 64, 2>("registers hold no more of O"),
+    compiled<ForwardShape<64, 192, 96, 3>>(
+        "three warpgroups; a fourth would leave too few registers"),
+    compiled<ForwardShape<64, 128, 128, 2>>("two warpgroups", 0.93),
+    compiled<ForwardShape<96, 192, 64, 3>>("three warpgroups"),
+    compiled<ForwardShape<128, 192, 64, 3>>("three warpgroups"),
+    compiled<ForwardShape<128, 128, 128, 2>>("two warpgroups", 0.89),
+    compiled<ForwardShape<160, 128, 112, 2>>("two warpgroups"),
+    compiled<ForwardShape<192, 128, 80, 2>>("two warpgroups; with two tiles of Q"),
+    compiled<ForwardShape<256, 128, 64, 2>>("registers hold no more of O"),
 };
 constexpr CompiledShape scale_first_shapes[] = {
-    compiled<64, 128, 64, 2, true>("a bias takes registers"),
-    compiled<64, 64, 64, 2, true>("little shared memory"),
-    compiled<128, 128, 64, 2, true>("a bias takes registers"),
-    compiled<128, 64, 64, 2, true>("little shared memory"),
-    compiled<256, 128, 32, 2, true>("a bias takes registers"),
-    compiled<256, 64, 32, 2, true>("little shared memory"),
+    compiled<ForwardShape<64, 128, 64, 2, true>>("a bias takes registers"),
+    compiled<ForwardShape<64, 64, 64, 2, true>>("little shared memory"),
+    compiled<ForwardShape<128, 128, 64, 2, true>>("a bias takes registers"),
+    compiled<ForwardShape<128, 64, 64, 2, true>>("little shared memory"),
+    compiled<ForwardShape<256, 128, 32, 2, true>>("a bias takes registers"),
+    compiled<ForwardShape<256, 64, 32, 2, true>>("little shared memory"),
 };
 
 const Variant variant = [] {

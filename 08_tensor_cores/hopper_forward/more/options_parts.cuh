@@ -7,7 +7,7 @@
 #include "common/parts/ragged.cuh"
 #include "common/parts/score_rule.cuh"
 
-namespace flash::tensor_cores {
+namespace flash::tensor_cores::hopper_forward_more_options {
 namespace {
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
@@ -159,4 +159,4 @@ struct LazySoftmaxByRule {
 };
 
 }  // namespace
-}  // namespace flash::tensor_cores
+}  // namespace flash::tensor_cores::hopper_forward_more_options

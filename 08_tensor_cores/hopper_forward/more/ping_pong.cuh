@@ -1,19 +1,11 @@
 // 08 Tensor cores, Hopper forward: step 4 in which two warpgroups take turns.
 //
-//   S = Q_i K_j^T                                          [Br, d] x [d, Bc]           (8.1)
-//   m_new = max(m, rowmax S),   alpha = 2^(c (m - m_new))  with c = scale log2 e       (6.2)
-//   P = 2^(c S - c m_new),   l = alpha l + rowsum P                                    (8.2)
-//   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
-//   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
-//
 // New since step 4: a baton. With two consumer warpgroups, a warpgroup takes it, issues its two
 // products, and passes it to the other one, so that the softmax of one runs under the products of
 // the other. A named barrier per warpgroup: its owner waits there, and the other one arrives.
 //
-// Grid: Tr*B*H. Block: consumer warpgroups, then one for the producer. A consumer owns 64 rows of S
-// and O, each of its warps 16. HBM: Q once, K and V once per tile of Q that sees them, O and L
-// once.
-// Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90a.
+// Grid, block, HBM: as step 4.
+// Shapes: d a multiple of 8, padded with zeros to 64, 128 or 256. Needs sm_90a.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_forward.cuh"
@@ -28,18 +20,16 @@ struct ForwardShape {
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
   static constexpr int STAGES = 2;  // of the rings of K and V
   static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
-  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168. With one
-  // consumer all may have 255.
-  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  // Registers per thread: 24 + 2 * 240 = 504, the same total as at launch, 3 * 168.
   static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   template <class T>
   using Shared = ForwardShared<T, Width, Br, Bc, STAGES>;
   static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
 
-  static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
-  static_assert(!MOVES_REGISTERS ||
-                registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
+  static_assert(CONSUMERS == 2 && Bc % 16 == 0 && Width % 16 == 0,
+                "two warpgroups; whole products");
+  static_assert(registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
 };
 
 /// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
@@ -62,15 +52,9 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
   }
 }
 
-/// The baton between two consumer warpgroups.
-template <class Shape>
-__device__ void take_baton() {
-  if constexpr (Shape::CONSUMERS == 2) named_barrier_sync(3 + warpgroup(), 2 * WARPGROUP);
-}
-template <class Shape>
-__device__ void pass_baton() {
-  if constexpr (Shape::CONSUMERS == 2) named_barrier_arrive(4 - warpgroup(), 2 * WARPGROUP);
-}
+/// The baton between the two consumer warpgroups.
+__device__ inline void take_baton() { named_barrier_sync(3 + warpgroup(), 2 * WARPGROUP); }
+__device__ inline void pass_baton() { named_barrier_arrive(4 - warpgroup(), 2 * WARPGROUP); }
 
 /// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape>
@@ -112,19 +96,19 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     // Read after write: V_0 has landed.
     wait_full(shared.full_V[0], 0);
     P = InRegisters<T, 1, Shape::Bc / 16>(S);
-    if (warpgroup() == 1 && work.visible_tiles > 1) pass_baton<Shape>();  // warpgroup 0 begins
+    if (warpgroup() == 1 && work.visible_tiles > 1) pass_baton();  // warpgroup 0 begins
     for (int j = 1; j < work.visible_tiles; ++j) {
       // 2. S = Q K_j^T and O += P V_(j-1) start.
       const auto previous = KV_ring;
       KV_ring.next();
       const int stage = KV_ring.stage(), parity = KV_ring.parity();
-      take_baton<Shape>();
+      take_baton();
       // Read after write: K_j has landed.
       wait_full(shared.full_K[stage], parity);
       issue_S(S, Q, shared.K[stage]);              // (8.1)
       issue_PV(O, P, shared.V[previous.stage()]);  // (6.4)
       // Not after the last tile: nobody would take it.
-      if (warpgroup() == 0 || j + 1 < work.visible_tiles) pass_baton<Shape>();
+      if (warpgroup() == 0 || j + 1 < work.visible_tiles) pass_baton();
 
       // 3. The softmax of S, while P V is in flight.
       // Read after write: S is complete, O may not be.
@@ -167,17 +151,17 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   const Work<Shape> work(problem, schedule, blockIdx.x);
   if (warpgroup() == Shape::CONSUMERS) {
-    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     // One thread.
     if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce<T>(shared, maps, work);
   } else {
-    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
+    setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
     consume<T>(shared, problem, maps, L_all, work);
   }
 }
 
 template <class Shape>
-void start(const Attention& a) {
+void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Schedule schedule = schedule_of<Shape>(a.problem);
     const auto blocks = static_cast<unsigned>(schedule.end);
@@ -188,16 +172,11 @@ void start(const Attention& a) {
   });
 }
 
-template <int... Sizes>
-constexpr CompiledShape compiled(const char* why) {
-  return compiled_shape<ForwardShape<Sizes...>>(why, start<ForwardShape<Sizes...>>);
-}
-
 // Width, Br, Bc.
 constexpr CompiledShape shapes[] = {
-    compiled<64, 128, 128>("two warpgroups take turns"),
-    compiled<128, 128, 128>("two warpgroups take turns"),
-    compiled<256, 128, 64>("two warpgroups take turns"),
+    compiled<ForwardShape<64, 128, 128>>("two warpgroups take turns"),
+    compiled<ForwardShape<128, 128, 128>>("two warpgroups take turns"),
+    compiled<ForwardShape<256, 128, 64>>("two warpgroups take turns"),
 };
 
 const Variant variant = hopper_step<shapes>(
