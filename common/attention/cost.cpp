@@ -57,12 +57,12 @@ std::vector<int> longest_first(const FullProblem& p, Pass pass, const Tiles& t) 
   const int step = forward ? t.Br : t.Bc, other = forward ? t.Bc : t.Br;
   std::vector<Work> all;
   for (int s = 0; s < p.sequences.count(); ++s) {
-    const OptionsProblem one = p.sequence(s);
-    const int rows = forward ? one.Nq : one.Nk;
+    const OptionsProblem sequence = p.sequence(s);
+    const int rows = forward ? sequence.Nq : sequence.Nk;
     for (int first = 0; first < rows; first += step) {
       const int last = std::min(first + step, rows) - 1;
-      const int begin = forward ? one.first_key(first, other) : one.first_query(first, other);
-      const int end = forward ? one.end_key(last) : one.end_query(last);
+      const int begin = forward ? sequence.first_key(first, other) : sequence.first_query(first, other);
+      const int end = forward ? sequence.end_key(last) : sequence.end_query(last);
       all.push_back({std::max(0, end - begin + other - 1) / other, s, first});
     }
   }

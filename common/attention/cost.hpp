@@ -2,8 +2,7 @@
 // simulator's counts.
 #pragma once
 
-#include "common/attention/problem.hpp"
-#include "common/attention/tiles.hpp"
+#include "common/attention/tensor.hpp"
 
 #include <cstdint>
 #include <map>

@@ -2,7 +2,7 @@
 // this table. An option's key in JSON is its name without the dashes in front and with _ for -.
 #pragma once
 
-#include "common/attention/features.hpp"
+#include "common/attention/problem.hpp"
 
 #include <map>
 #include <span>
@@ -10,15 +10,6 @@
 #include <variant>
 
 namespace flash {
-
-// The values of an enumeration on the command line and in JSON, in its order.
-constexpr auto spellings(Pass) { return std::array{"forward", "backward"}; }
-constexpr auto spellings(Dtype) { return std::array{"fp32", "fp16", "bf16"}; }
-constexpr auto spellings(Layout) { return std::array{"bhnd", "bnhd", "qkv", "kv"}; }
-constexpr auto spellings(BiasKind) { return std::array{"none", "vector", "matrix", "alibi"}; }
-constexpr auto spellings(Score) { return std::array{"dot", "lorentz"}; }
-constexpr auto spellings(Values) { return std::array{"tangent", "centroid"}; }
-constexpr auto spellings(InputKind) { return std::array{"normal", "ones", "identity", "ramp", "large"}; }
 
 template <class T>
 concept Enumeration = requires(T value) {

@@ -67,15 +67,13 @@ const Variant* best_variant(Backend backend, const FullProblem& problem, Pass pa
 std::string who_takes(const Variant& variant, const FullProblem& p, Pass pass, Backend backend, const DeviceLimits& limits) {
   const Variant* const best = best_variant(backend, p, pass, limits, /*deterministic=*/false);
   if (best != nullptr) return std::string("; variant ") + best->name + " takes it";
-  const auto within = [has = features_of(p)](Features known) { return (has & ~known) == Features::none; };
-  if (!within(variant.takes)) {  // stages 01, 06 and 07 know either of these sets, but not their union
-    const bool known =
-        within(general_problem | all_options) || within(general_problem | Features::lorentz | Features::centroid);
-    return known && p.d <= 128 ? "; stages 01, 06 and 07 take it in fp32" : "";
-  }
+  const auto only = [has = features_of(p)](Features known) { return (has & ~known) == Features::none; };
   const bool other_dtype = std::ranges::find(variant.dtypes, p.dtype) == variant.dtypes.end();
-  if (other_dtype) return p.dtype == Dtype::fp32 ? "; stage 07 takes fp32" : "; stage 08 takes fp16 and bf16";
-  return p.d > variant.max_head_dim && p.d <= 256 ? "; stage 08 takes this head dimension in fp16 and bf16" : "";
+  if (only(variant.takes) && !other_dtype && p.d <= variant.max_head_dim) return "";  // for a reason of its own
+  const bool half = p.dtype != Dtype::fp32 || p.d > 128;
+  if (half && only(p.d > 128 ? plain_problem : general_problem | all_options)) return "; stage 08 takes it in fp16 and bf16";
+  const bool known = only(general_problem | all_options) || only(general_problem | Features::lorentz | Features::centroid);
+  return known && p.d <= 128 ? "; stage 07 takes it in fp32" : "";
 }
 
 /// Gives a step without a forward pass the one of the first of `steps` that knows its problems; none knows of a gradient of the bias.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "common/attention/problem.hpp"
-#include "common/attention/tiles.hpp"
 
 #include <array>
 #include <cstdint>
@@ -12,7 +11,11 @@
 
 namespace flash {
 
-enum class Features : unsigned;  // features.hpp
+/// Br rows of Q and Bc rows of K and V, as in the FlashAttention papers.
+struct Tiles {
+  int Br = 0, Bc = 0;
+  friend bool operator==(const Tiles&, const Tiles&) = default;
+};
 
 /// A buffer that a kernel needs besides the tensors of the problem, for example S [B, H, Nq, Nk]. Row-major.
 struct WorkspaceSpec {

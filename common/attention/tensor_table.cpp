@@ -7,17 +7,6 @@
 namespace flash {
 namespace {
 
-/// Tensors in one allocation, and this one's number among them.
-struct Packing {
-  std::int64_t count = 1, position = 0;
-};
-
-Packing packing_of(Layout layout, Role role) {
-  if (layout == Layout::qkv && role != Role::o) return {3, role == Role::q ? 0 : role == Role::k ? 1 : 2};
-  if (layout == Layout::kv && (role == Role::k || role == Role::v)) return {2, role == Role::k ? 0 : 1};
-  return {};
-}
-
 Extents lse_shape(const FullProblem& p) { return {p.B, p.H, p.Nq, 1}; }
 Extents shape_of_its_gradient(const FullProblem& p) { return p.bias_gradient ? bias_shape(p) : Extents{}; }
 
@@ -65,9 +54,9 @@ Use ProblemTensor::use(Pass pass) const {
 
 TensorRef ProblemTensor::seen(const FullProblem& p) const {
   const Extents own = shape(p);
-  TensorRef tensor{nullptr, name, dtype(p), own, role ? placement_of(p, *role).stride : dense_strides(own)};
-  if (input == nullptr || role || own[3] == 0) return tensor;
-  tensor.shape = {p.B, p.H, p.bias == BiasKind::alibi ? 1 : p.Nq, own[3]};
+  TensorRef tensor = dense_tensor(name, dtype(p), own);
+  if (role) tensor.stride = placement_of(p, *role).stride;
+  if (input != nullptr && !role && own[3] != 0) tensor.shape = {p.B, p.H, p.bias == BiasKind::alibi ? 1 : p.Nq, own[3]};
   return tensor;
 }
 
@@ -94,16 +83,15 @@ Extents shape_of(const Problem& p, Role role) {
 
 Placement placement_of(const Problem& p, Role role) {
   const auto [B, heads, N, d] = shape_of(p, role);
-  if (p.layout == Layout::bhnd) return {0, {heads * N * d, N * d, d, 1}};
-  // [B, N, count, heads, d]; (B,N,H,d) is the case count = 1.
-  const Packing packing = packing_of(p.layout, role);
-  const std::int64_t row = packing.count * heads * d;
-  return {packing.position * heads * d, {N * row, d, row, 1}};
-}
-
-std::int64_t allocation_elements(const Problem& p, Role role) {
-  const auto [B, heads, N, d] = shape_of(p, role);
-  return packing_of(p.layout, role).count * B * heads * N * d;
+  Placement placement{.home = role};
+  std::int64_t packed = 1;  // tensors in the allocation
+  if (p.layout == Layout::qkv && role != Role::o) placement.home = Role::q, packed = 3;
+  if (p.layout == Layout::kv && (role == Role::k || role == Role::v)) placement.home = Role::k, packed = 2;
+  placement.elements = packed * B * heads * N * d;
+  placement.offset = (static_cast<int>(role) - static_cast<int>(placement.home)) * heads * d;
+  const std::int64_t row = packed * heads * d;  // [B, N, packed, heads, d]
+  placement.stride = p.layout == Layout::bhnd ? Extents{heads * N * d, N * d, d, 1} : Extents{N * row, d, row, 1};
+  return placement;
 }
 
 Extents bias_shape(const FullProblem& p) {
@@ -112,14 +100,14 @@ Extents bias_shape(const FullProblem& p) {
           p.bias == BiasKind::alibi ? 1 : p.Nk};
 }
 
-Extents dense_strides(const Extents& shape) {
-  Extents stride{};
+TensorRef dense_tensor(const char* name, Dtype dtype, const Extents& shape) {
+  TensorRef tensor{nullptr, name, dtype, shape, {}};
   std::int64_t step = 1;
   for (std::size_t axis = 4; axis-- > 0;) {
-    stride[axis] = shape[axis] == 1 ? 0 : step;
+    tensor.stride[axis] = shape[axis] == 1 ? 0 : step;
     step *= shape[axis];
   }
-  return stride;
+  return tensor;
 }
 
 }  // namespace flash

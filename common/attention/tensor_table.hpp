@@ -2,19 +2,77 @@
 // pointers of other languages are made from this table. A new tensor is a row here, a member of Attention, and one of InputsOf or Results.
 #pragma once
 
-#include "common/attention/host_tensor.hpp"
 #include "common/attention/tensor.hpp"
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <vector>
 
 namespace flash {
+
+/// Of the four axes of a tensor.
+using Extents = std::array<std::int64_t, 4>;
+inline std::int64_t elements_of(const Extents& e) { return e[0] * e[1] * e[2] * e[3]; }
+
+/// A dense row-major tensor [B, H, N, d] on the host, whatever the layout on the device.
+template <class T>
+struct HostTensor {
+  Extents shape{};
+  std::vector<T> values;
+
+  HostTensor() = default;
+  explicit HostTensor(const Extents& extents, T fill = T{})
+      : shape(extents), values(static_cast<std::size_t>(elements_of(extents)), fill) {}
+
+  bool empty() const { return values.empty(); }
+
+  /// Index of element (b, h, row, col). An extent of 1 is broadcast.
+  std::size_t index(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t col) const {
+    if (shape[0] == 1) b = 0;
+    if (shape[1] == 1) h = 0;
+    if (shape[2] == 1) row = 0;
+    if (shape[3] == 1) col = 0;
+    return static_cast<std::size_t>(((b * shape[1] + h) * shape[2] + row) * shape[3] + col);
+  }
+  T& operator()(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t col) { return values[index(b, h, row, col)]; }
+  const T& operator()(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t col) const {
+    return values[index(b, h, row, col)];
+  }
+};
+
+/// The inputs of a problem. dO is empty in a forward pass; bias is empty without one and else has the shape bias_shape(problem).
+template <class T>
+struct InputsOf {
+  HostTensor<T> Q, K, V, dO, bias;
+  InputKind kind{};        ///< of make_inputs()
+  std::uint64_t seed = 1;  ///< likewise
+};
+
+/// Values are floats that the problem's dtype represents exactly.
+using Inputs = InputsOf<float>;
+
+/// What a pass computes: O and L [B, H, Nq, 1] forward; dQ, dK, dV too backward (else empty), and the gradient of the bias, in its
+/// shape, if the problem asks for it.
+template <class T>
+struct Results {
+  HostTensor<T> O, L, dQ, dK, dV;
+  HostTensor<T> dBias = {};
+};
+
+/// The same to the last bit, NaN included.
+bool identical(const Results<float>&, const Results<float>&);
 
 /// The tensors that may be packed with others in one allocation.
 enum class Role { q, k, v, o };
 
-/// The place of one tensor in its allocation: offset and strides in elements.
+/// The place of one tensor in its allocation, in elements.
 struct Placement {
+  Role home;                  ///< the first of the tensors in that allocation, in most layouts the tensor itself
+  std::int64_t elements = 0;  ///< of the allocation
   std::int64_t offset = 0;
   Extents stride{};
 };
@@ -27,14 +85,11 @@ Extents shape_of(const Problem&, Role);
 /// O follows Q's order of axes and is never packed. Gradients lie like the tensors they belong to.
 Placement placement_of(const Problem&, Role);
 
-/// Elements of the allocation that holds a tensor of this role, packed neighbours included.
-std::int64_t allocation_elements(const Problem&, Role);
-
 /// Extents of the bias tensor; all zeros without one.
 Extents bias_shape(const FullProblem&);
 
-/// Strides of a dense row-major tensor; an extent of 1 gets stride 0, so that it broadcasts.
-Extents dense_strides(const Extents& shape);
+/// A dense row-major tensor without its address; an extent of 1 gets stride 0, so that it broadcasts.
+TensorRef dense_tensor(const char* name, Dtype, const Extents& shape);
 
 /// What a pass does with a tensor.
 enum class Use { none, read, written };

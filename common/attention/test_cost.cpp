@@ -18,7 +18,7 @@ TEST_CASE("cost: bounds, pairs and visited tiles agree with its definition, pair
       for (p.Nq = 1; p.Nq <= 11; p.Nq += 2) {
         for (p.Nk = 1; p.Nk <= 14; ++p.Nk) {
           CAPTURE(describe(p));
-          const OptionsProblem& one = p;
+          const OptionsProblem& base = p;
           const Tiles tiles{2, 3};
           std::int64_t pairs = 0, pairs_of_tiles = 0, seen = 0;
           for (int i = 0; i < p.Nq; ++i) {
@@ -28,7 +28,7 @@ TEST_CASE("cost: bounds, pairs and visited tiles agree with its definition, pair
               CHECK(p.visible(i, j) == sees);
               CHECK((p.lowest() <= j - i && j - i <= p.highest()) == sees);
               CHECK((p.first_key(i) <= j && j < p.end_key(i)) == sees);
-              CHECK((one.first_query(j) <= i && i < one.end_query(j)) == sees);
+              CHECK((base.first_query(j) <= i && i < base.end_query(j)) == sees);
               pairs += sees;
             }
           }

@@ -17,7 +17,7 @@ TEST_CASE("placement: it follows the order of axes that names the layout, and al
   p.B = 2, p.H = 6, p.Hkv = 3, p.Nq = 7, p.Nk = 5, p.d = 4;
   const auto lies = [&](Role role, std::int64_t offset, const Extents& stride, std::int64_t elements) {
     const Placement placement = placement_of(p, role);
-    return placement.offset == offset && placement.stride == stride && allocation_elements(p, role) == elements;
+    return placement.offset == offset && placement.stride == stride && placement.elements == elements;
   };
   CHECK(lies(Role::q, 0, {168, 28, 4, 1}, 336));  // (B,H,N,d)
   CHECK(lies(Role::k, 0, {60, 20, 4, 1}, 120));
@@ -40,7 +40,7 @@ TEST_CASE("placement: offsets beyond 32 bits stay exact") {
   FullProblem p;
   p.B = 1 << 10, p.H = p.Hkv = 128, p.Nq = p.Nk = 1 << 14, p.d = 128;
   CHECK(placement_of(p, Role::q).stride[0] == std::int64_t{1} << 28);
-  CHECK(allocation_elements(p, Role::q) == std::int64_t{1} << 38);
+  CHECK(placement_of(p, Role::q).elements == std::int64_t{1} << 38);
 }
 
 TEST_CASE("tensor maps: strides in bytes, and what is refused") {

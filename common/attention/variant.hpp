@@ -1,14 +1,30 @@
 // What a kernel file tells the harness about itself in its last lines.
 #pragma once
 
-#include "common/attention/features.hpp"
 #include "common/attention/tensor.hpp"
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
 
 namespace flash {
+
+/// What a thread holds of a matrix in registers: rows x cols numbers. `lanes` threads share a row; of neighbouring rows a thread
+/// takes row_run at a time, of columns col_run.
+struct ThreadPart {
+  const char* matrix;
+  int rows, cols, lanes, row_run, col_run;
+};
+
+/// One of the tile sizes that a kernel file has compiled.
+struct TileChoice {
+  Tiles tiles;
+  int threads = 0;                   ///< of a block
+  std::size_t shared_bytes = 0;      ///< dynamic shared memory of a block
+  std::string why;                   ///< why to choose it, in a few words
+  std::vector<ThreadPart> thread{};  ///< where a kernel says so
+};
 
 struct Variant;
 struct Prediction;  // cost.hpp

@@ -133,7 +133,7 @@ struct Block {
     add_pairs("order", order_of(variant, p, pass, limits));
     std::stable_partition(specs.begin(), specs.end(), [](const WorkspaceSpec& spec) { return spec.zeroed; });
     for (const WorkspaceSpec& spec : specs) {
-      tensors.push_back({nullptr, spec.name, spec.dtype, spec.shape, dense_strides(spec.shape)});
+      tensors.push_back(dense_tensor(spec.name, spec.dtype, spec.shape));
       offsets.push_back(bytes);
       bytes += (tensors.back().elements() * size_of(spec.dtype) + alignment - 1) / alignment * alignment;
       if (spec.zeroed) zeroed = bytes;

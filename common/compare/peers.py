@@ -128,19 +128,19 @@ def flops(problem, pass_):
 
 def not_taken(problem, variant):
     """What torch is not asked for: "" or why not."""
-    said = [f"{name} {value}" for name, value in unusual(problem) if name != "seed"]  # an option that is not known here is one
+    causes = [f"{name} {value}" for name, value in unusual(problem) if name != "seed"]  # an option that is not known here is one
     if problem["heads"] != problem["kv_heads"] and variant not in ("flash", "flash3", "cudnn"):
-        said.append(f"{problem['heads']} heads with {problem['kv_heads']} for keys and values")
+        causes.append(f"{problem['heads']} heads with {problem['kv_heads']} for keys and values")
     if problem["seq_q"] != problem["seq_k"] and (problem["causal"] or variant == "triton"):
-        said.append(f"{problem['seq_q']} queries with {problem['seq_k']} keys")
-    return f"{variant} is not timed with {', '.join(said)}" if said else ""
+        causes.append(f"{problem['seq_q']} queries with {problem['seq_k']} keys")
+    return f"{variant} is not timed with {', '.join(causes)}" if causes else ""
 
 
 def reason(error, caught):
     """Why a backend does not take the problem: torch says so in warnings, each with the place in its sources."""
-    said = [re.sub(r"\s*\(Triggered internally.*", "", str(w.message), flags=re.S).strip() for w in caught]
-    said = [text for text in said if text and not re.search(r"not used because|runtime disabled", text)]
-    return " ".join(dict.fromkeys(said)) or (str(error).strip() or type(error).__name__).splitlines()[0]
+    texts = [re.sub(r"\s*\(Triggered internally.*", "", str(w.message), flags=re.S).strip() for w in caught]
+    texts = [text for text in texts if text and not re.search(r"not used because|runtime disabled", text)]
+    return " ".join(dict.fromkeys(texts)) or (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def run(problem, variant, pass_, iterations):

@@ -101,7 +101,9 @@ def to_draw(files, takes):
 
 
 def draw(axes, title, all_rows, y):
-    """One of the panels: a line per series."""
+    """One of the panels: a line per series, of each stage the last step."""
+    last = {series(row): step(row) for row in all_rows}.values()
+    all_rows = [row for row in all_rows if step(row) in last]
     axes.set_title(title)
     axes.set_xscale("log", base=2)
     lengths = sorted({row.problem["seq_q"] for row in all_rows})
@@ -124,7 +126,7 @@ def figure(title, note, panels):
 
 
 def speed(pass_):
-    """Of each stage the last step: rates of several days are not compared."""
+    """Rates of several days are not compared."""
 
     def takes(row, batch, heads, seq_q, head_dim, dtype, **_):
         is_far_behind = row.variant in ("plain", "memory_efficient")
@@ -136,20 +138,14 @@ def speed(pass_):
     drawn, axes = figure(title, note, 4)
     for panel, (d, causal) in zip(axes.flat, ((d, causal) for d in (64, 128) for causal in (False, True))):
         part = [row for row in found if (row.problem["head_dim"], row.problem["causal"]) == (d, causal)]
-        last = {series(row): step(row) for row in part}
-        draw(
-            panel,
-            f"d = {d}, {'causal' if causal else 'no mask'}",
-            [row for row in part if step(row) in last.values()],
-            lambda row: row.tflops,
-        )
+        draw(panel, f"d = {d}, {'causal' if causal else 'no mask'}", part, lambda row: row.tflops)
     for left, _ in axes:
         left.set_ylim(0)
     return drawn, title, note
 
 
 def memory():
-    """Of each stage the last step. Zero stands below the lowest value."""
+    """Zero stands below the lowest value."""
 
     def takes(row, head_dim, causal, dtype, **_):
         return (head_dim, causal) == (64, True) and "extra_memory_bytes" in row and (dtype != "fp32" or not row.is_peer)
@@ -160,9 +156,7 @@ def memory():
 Stages 01 to 07 in fp32, all others in 16 bits. Both axes logarithmic."""
     drawn, ((*axes,),) = figure(title, note, 2)
     for panel, pass_ in zip(axes, rows.PASSES):
-        part = [row for row in found if row["pass"] == pass_]
-        last = {series(row): step(row) for row in part}
-        draw(panel, pass_, [row for row in part if step(row) in last.values()], extra_bytes_of_a_head)
+        draw(panel, pass_, [row for row in found if row["pass"] == pass_], extra_bytes_of_a_head)
     values = [value for panel in axes for line in panel.lines for value in line.get_ydata()]
     low, high = min(filter(None, values)) / 2, 2 * max(values)
     axes[0].set_yscale("symlog", base=2, linthresh=low, linscale=math.log2(high / low) / 8)
@@ -181,9 +175,8 @@ def svg(figure, title, note):
     text = buffer.getvalue().decode()
     for name, (light, *_) in COLOURS.items():  # the first is for programs without var()
         text = re.sub(f"(fill|stroke): {ink(name)}", rf"\1: {light}; \1: var(--plot-{name})", text)
-    text = re.sub(
-        r"'DejaVu Sans'(, [^;\"]*)?", "Helvetica,Arial,'DejaVu Sans',sans-serif", text
-    )  # matplotlib's is wider than the readers' fonts
+    # matplotlib's is wider than the readers' fonts
+    text = re.sub(r"'DejaVu Sans'(, [^;\"]*)?", "Helvetica,Arial,'DejaVu Sans',sans-serif", text)
     light, dark = ("".join(f"--plot-{name}:{colours[mode]};" for name, colours in COLOURS.items()) for mode in (0, 1))
     style = f"<style>:root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
     opening, rest = text[text.index("<svg") + 4 :].split(">", 1)

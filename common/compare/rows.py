@@ -186,12 +186,12 @@ def ladder_order(kernel):
 @functools.cache
 def device_code(file):
     """{path: text} of a kernel file and of all .cuh files that it includes."""
-    code, still = {}, [file]
-    while still:
-        path = still.pop()
+    code, unread = {}, [file]
+    while unread:
+        path = unread.pop()
         if path not in code and (ROOT / path).is_file():
             code[path] = (ROOT / path).read_text(errors="replace")
-            still += re.findall(r'#include "([^"]+\.cuh)"', code[path])
+            unread += re.findall(r'#include "([^"]+\.cuh)"', code[path])
     return code
 
 

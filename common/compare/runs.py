@@ -93,21 +93,21 @@ def commit_and_date():
     return {"commit": commit, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
-def make_row(known, ended):
-    """The row of a finished program. `known`: its fields whatever the program did; a report adds to them."""
+def make_row(fixed, ended):
+    """The row of a finished program. `fixed`: its fields whatever the program did; a report adds to them."""
     try:
         report = {**json.loads(ended.out)}
     except (ValueError, TypeError, RecursionError):
         report = {}
-    said = {None: "TIMED OUT", 1: "WRONG" if report else "STOPPED", 2: "refused", 3: "cannot run", 0: "ok" if report else "CRASHED"}
-    verdict = said.get(ended.code, "CRASHED")
+    verdicts = {None: "TIMED OUT", 1: "WRONG" if report else "STOPPED", 2: "refused", 3: "cannot run", 0: "ok" if report else "CRASHED"}
+    verdict = verdicts.get(ended.code, "CRASHED")
     if verdict != "WRONG" and (message := complaint(ended)):
         report["message"] = message
-    asked = {key: known[key] for key in ("stage", "variant", "pass", "idea")}
+    asked = {key: fixed[key] for key in ("stage", "variant", "pass", "idea")}
     try:
-        return saved.make({"verdict": verdict, **known, **report, **asked})
+        return saved.make({"verdict": verdict, **fixed, **report, **asked})
     except ValueError as wrong:
-        return saved.make({**known, "verdict": "CRASHED", "message": f"its report is {wrong}"})
+        return saved.make({**fixed, "verdict": "CRASHED", "message": f"its report is {wrong}"})
 
 
 def median_of(rounds):
@@ -130,7 +130,7 @@ class Runner:
     def __init__(self, options, device):
         self.options, self.device, self.when = options, device, commit_and_date()
 
-    def known(self, run):
+    def fixed_fields(self, run):
         """The fields of a row whatever its program does."""
         row = {"stage": run.stage["stage"], "variant": run.variant["name"], "pass": run.pass_, "idea": run.variant["idea"]}
         row |= {"device": self.device, "problem": run.problem, **self.when, **run.stage.get("about", {})}
@@ -141,7 +141,7 @@ class Runner:
     def all_rows(self, runs, old):
         """Rows of all runs, of which `old` ones are there already."""
         kept = {identity(row): row for row in old}
-        found = [kept.get(identity(saved.make({**self.known(run), "verdict": "ok"}))) for run in runs]
+        found = [kept.get(identity(saved.make({**self.fixed_fields(run), "verdict": "ok"}))) for run in runs]
         if self.options.resume:
             say(f"{len(found) - found.count(None)} of {len(found)} runs are saved\n")
         missing = [place for place, row in enumerate(found) if not row]
@@ -160,7 +160,7 @@ class Runner:
             first = (number - 1) * max(1, len(turn) // total) % max(1, len(turn))
             for place, made in turn[first:] + turn[:first]:
                 say(f"[{place + 1}/{len(runs)}{f', round {number}' * (total > 1)}] {runs[place].pass_} {label(runs[place])}")
-                made.append(self.run_one(runs[place], number == 1))
+                made.append(self.run_and_report(runs[place], number == 1))
                 if number == total or not made[-1].time:
                     found[place] = median_of(rounds.pop(place))
                     if self.options.save:
@@ -168,16 +168,16 @@ class Runner:
                 if runs[place].stage["stage"] == PEER and made[-1].verdict == "STOPPED":
                     raise Failure(1, f"{label(runs[place])}: {made[-1].message}; in this process torch runs nothing any more")
 
-    def run_one(self, run, is_checked):
+    def run_and_report(self, run, is_checked):
         began = time.monotonic()
         if run.stage["stage"] == PEER:
             done = run.stage["run"](run.problem, run.variant["name"], run.pass_, self.options.iterations)
-            row = saved.make({**self.known(run), **done})
+            row = saved.make({**self.fixed_fields(run), **done})
         else:
             command = [*self.command(run), *["--no-check"] * (not is_checked), *to_arguments(run.problem)]
-            row = make_row(self.known(run), start(command, self.options.time_limit))
-        said = "" if row.is_good else f", {row.verdict}" + (f": {' '.join(row.message.split())}" if row.message else "")
-        say(f", {time.monotonic() - began:.1f} s{said}\n")
+            row = make_row(self.fixed_fields(run), start(command, self.options.time_limit))
+        ending = "" if row.is_good else f", {row.verdict}" + (f": {' '.join(row.message.split())}" if row.message else "")
+        say(f", {time.monotonic() - began:.1f} s{ending}\n")
         return row
 
     def command(self, run):

@@ -87,7 +87,7 @@ class Compare(unittest.TestCase):
             )
 
     def test_how_a_run_ends_is_its_verdict(self):
-        for before, verdict, said, code in (
+        for before, verdict, part, code in (
             (f"'{BIN}/03_online_softmax' \"$@\"; exit 1", "WRONG", "", 1),
             ("echo a race >&2; exit 1", "STOPPED", "03_online_softmax/one_pass: a race", 1),
             ("kill -SEGV $$", "CRASHED", "ended by signal 11", 1),
@@ -101,7 +101,7 @@ class Compare(unittest.TestCase):
                 self.stage("03_online_softmax", before)
                 out = self.compare(*ON_CPU, "--seq", "8", "--variant", "last", "--time-limit", "3", code=code)
                 self.assertRegex(out, f"02_safe_softmax/warp_per_row .*  ok\n03_online_softmax/one_pass .*  {verdict}\n")
-                self.assertIn(said, out)
+                self.assertIn(part, out)
                 self.assertEqual("FAILED" in out, code == 1)
         self.compare(*ON_CPU, "--only", "03", code=3)
 
@@ -182,10 +182,10 @@ class Compare(unittest.TestCase):
         program = self.stage()
         self.compare(*ON_CPU, "--variant", "last", "--seq", "8", "--save", str(self.file))
         whole = self.file.read_text()
-        for text, said in (("my notes\n", ":1: "), (whole + "[1]\n", ":2: no row"),
+        for text, part in (("my notes\n", ":1: "), (whole + "[1]\n", ":2: no row"),
                            (whole.replace('"ok"', '"fine"'), "no row"), (whole.replace('"seq_q":8', '"seq_q":0'), "no row")):  # fmt: skip
             self.file.write_text(text)
-            with self.assertRaisesRegex(rows.Failure, said):
+            with self.assertRaisesRegex(rows.Failure, part):
                 rows.read(self.file)
         self.ran(program)
         self.refused("no row", *ON_CPU, "--save", str(self.file))

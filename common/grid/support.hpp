@@ -1,8 +1,8 @@
 // Shared by the tests of a stage: the device under test, checked runs, and predictions held to the simulator's exact counts.
 #pragma once
 
-#include "common/attention/host_tensor.hpp"
 #include "common/attention/registry.hpp"
+#include "common/attention/tensor_table.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/machine/cpu/options.hpp"
 #include "common/machine/device.hpp"

@@ -30,7 +30,7 @@ void check_memory(const DeviceInfo& device, const Variant& variant, const FullPr
     const double elements = static_cast<double>(elements_of(each.shape(problem)));
     on_device += elements * static_cast<double>(size_of(each.dtype(problem)));
     if (each.result != nullptr || !loaded) on_host += 4 * elements;
-    staged = std::max(staged, 4 * (each.role ? static_cast<double>(allocation_elements(problem, *each.role)) : elements));
+    staged = std::max(staged, 4 * (each.role ? static_cast<double>(placement_of(problem, *each.role).elements) : elements));
   });
   on_host += staged;
   for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass))

@@ -96,9 +96,9 @@ std::string order_that_differs(Runner& runner, const Variant& variant, const Res
     const simt::Simulated simulated(options);
     const simt::PrintsTo nowhere(nullptr);
     runner.run();
-    Results<float> other = runner.results();
-    if (variant.atomic_dQ) other.dQ = usual.dQ;
-    if (!identical(usual, other))
+    Results<float> again = runner.results();
+    if (variant.atomic_dQ) again.dQ = usual.dQ;
+    if (!identical(usual, again))
       return std::string("the result depends on the order of the threads: FLASH_SIMT_ORDER=") + name + " gives another";
   }
   return "";

@@ -20,17 +20,17 @@ constexpr float exp_overflows_beyond = 88.72f, exp_underflows_below = -87.34f;
 std::string without_an_option(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const Sample& sample) {
   const auto solve = [&](const FullProblem& other) { return Checker(other, inputs, Pass::forward, sample).check(got).passed; };
   const auto scaled = [&](float scale) {
-    FullProblem other = p;
-    other.scale = scale;
-    return p.scale != 1.0f && solve(other);
+    FullProblem rescaled = p;
+    rescaled.scale = scale;
+    return p.scale != 1.0f && solve(rescaled);
   };
   if (scaled(1.0f)) return "o and lse are right for scale = 1: the scores are not multiplied by scale";
   if (scaled(p.scale * p.scale)) return "o and lse are right for scale squared: the scores are multiplied by scale twice";
   for (const ProblemOption& option : problem_options()) {
     if (holds<int>(option) || holds<Dtype>(option) || option.traits.named == Named::of_inputs || !is_set(option, p)) continue;
-    FullProblem other = without(option, p);
-    if (other.score == Score::dot) other.values = Values::tangent;
-    if (solve(other)) return std::string("o and lse are right without ") + option.name + ": it is not applied";
+    FullProblem simpler = without(option, p);
+    if (simpler.score == Score::dot) simpler.values = Values::tangent;
+    if (solve(simpler)) return std::string("o and lse are right without ") + option.name + ": it is not applied";
   }
   return "";
 }
@@ -73,9 +73,9 @@ std::string padded_keys(const FullProblem& p, const Inputs& inputs, const Result
   constexpr double largest_tile = 1024;  // more keys than that no kernel pads; and any huge number looks whole
   double padded = 0;
   for (const auto& [b, h, i] : lse->wrong_rows) {
-    const double L = got.L(b, h, i, 0), more = std::exp(L) - std::exp(static_cast<double>(right(b, h, i, 0)));
-    if (padded == 0) padded = std::round(more);
-    const bool explains = padded >= 1 && padded <= largest_tile && std::abs(more - padded) < 0.01;
+    const double L = got.L(b, h, i, 0), extra_weight = std::exp(L) - std::exp(static_cast<double>(right(b, h, i, 0)));
+    if (padded == 0) padded = std::round(extra_weight);
+    const bool explains = padded >= 1 && padded <= largest_tile && std::abs(extra_weight - padded) < 0.01;
     if (!explains) return "";
   }
   return "lse is right for " + std::to_string(static_cast<int>(padded)) +

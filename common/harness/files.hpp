@@ -1,8 +1,8 @@
 // Inputs from a folder of .npy files (--load) and results into one (--save).
 #pragma once
 
-#include "common/attention/host_tensor.hpp"
 #include "common/attention/option_table.hpp"
+#include "common/attention/tensor_table.hpp"
 
 #include <string>
 #include <vector>

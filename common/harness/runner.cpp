@@ -17,10 +17,9 @@ namespace {
 /// Calls visit(index in the dense host tensor, element offset from the tensor's first element on the device) for all elements, heads
 /// side by side on the cores of the host.
 template <class Visit>
-void for_each_element(const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& stride, Visit&& visit) {
-  parallel_for(shape[0] * shape[1], [&](std::int64_t task) {
-    const std::int64_t b = task / shape[1], h = task % shape[1];
-    std::size_t dense = static_cast<std::size_t>(task * shape[2] * shape[3]);
+void for_each_element(const Extents& shape, const Extents& stride, Visit&& visit) {
+  parallel_for(shape[0], shape[1], [&](std::int64_t b, std::int64_t h) {
+    std::size_t dense = static_cast<std::size_t>((b * shape[1] + h) * shape[2] * shape[3]);
     for (std::int64_t row = 0; row < shape[2]; ++row) {
       const std::int64_t base = b * stride[0] + h * stride[1] + row * stride[2];
       for (std::int64_t col = 0; col < shape[3]; ++col) visit(dense++, base + col * stride[3]);
@@ -29,17 +28,6 @@ void for_each_element(const std::array<std::int64_t, 4>& shape, const std::array
 }
 
 std::size_t bytes_of(const TensorRef& tensor) { return static_cast<std::size_t>(tensor.elements() * size_of(tensor.dtype)); }
-
-TensorRef dense_tensor(const char* name, Dtype dtype, const std::array<std::int64_t, 4>& shape) {
-  return {nullptr, name, dtype, shape, dense_strides(shape)};
-}
-
-/// The tensor whose allocation holds this role's tensor: Q's for packed QKV, K's for packed KV, else its own.
-Role home_of(Layout layout, Role role) {
-  if (layout == Layout::qkv && (role == Role::k || role == Role::v)) return Role::q;
-  if (layout == Layout::kv && role == Role::v) return Role::k;
-  return role;
-}
 
 /// Where the tensor begins in the buffer, or behind its end: it lies in another one.
 std::size_t begin_in(const Buffer& buffer, const TensorRef& tensor) {
@@ -78,12 +66,10 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
       tensor.data = owners.emplace_back(device_, static_cast<std::size_t>(elements_of(each.shape(problem)) * bytes)).data();
       return;
     }
-    void*& home = homes[{is_input, home_of(problem.layout, *each.role)}];
-    if (home == nullptr) {
-      const auto size = static_cast<std::size_t>(allocation_elements(problem, *each.role) * bytes);
-      home = owners.emplace_back(device_, size).data();
-    }
-    tensor.data = static_cast<char*>(home) + placement_of(problem, *each.role).offset * bytes;
+    const Placement placement = placement_of(problem, *each.role);
+    void*& home = homes[{is_input, placement.home}];
+    if (home == nullptr) home = owners.emplace_back(device_, static_cast<std::size_t>(placement.elements * bytes)).data();
+    tensor.data = static_cast<char*>(home) + placement.offset * bytes;
   });
   attention_.workspaces = make_workspaces(device, variant, problem, pass, workspaces_, zeroed_);
 

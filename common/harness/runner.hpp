@@ -1,8 +1,8 @@
 // One variant on one problem on one device: buffers laid out and poisoned, launches run, results brought back.
 #pragma once
 
-#include "common/attention/host_tensor.hpp"
 #include "common/attention/registry.hpp"
+#include "common/attention/tensor_table.hpp"
 #include "common/machine/device.hpp"
 
 #include <map>

@@ -22,12 +22,12 @@ FullProblem small() {
 
 TEST_CASE("inputs: the seed decides, and each tensor has a stream of its own") {
   FullProblem p = small();
-  const Inputs one = make_inputs(p, InputKind::normal, 1, Pass::backward);
-  CHECK(one.Q.values != make_inputs(p, InputKind::normal, 2, Pass::backward).Q.values);
-  CHECK(one.K.values != one.V.values);
-  CHECK(one.Q.values != one.dO.values);
+  const Inputs first = make_inputs(p, InputKind::normal, 1, Pass::backward);
+  CHECK(first.Q.values != make_inputs(p, InputKind::normal, 2, Pass::backward).Q.values);
+  CHECK(first.K.values != first.V.values);
+  CHECK(first.Q.values != first.dO.values);
   p.Nq = 50;  // Q has other rows now, K has not changed
-  CHECK(make_inputs(p, InputKind::normal, 1, Pass::forward).K.values == one.K.values);
+  CHECK(make_inputs(p, InputKind::normal, 1, Pass::forward).K.values == first.K.values);
 }
 
 TEST_CASE("inputs: normal has mean 0, variance 1, and the tails of a normal distribution") {

@@ -122,7 +122,7 @@ class Stages(unittest.TestCase):
 
     def test_tiles(self):
         listed = self.report("--list --head-dim 80", TILES)["variants"][1]
-        tiles = [(of["pass"], of["head_dims"], of["choices"][0]["br"], of["choices"][0]["threads"]) for of in listed["tiles"]]
+        tiles = [(t["pass"], t["head_dims"], t["choices"][0]["br"], t["choices"][0]["threads"]) for t in listed["tiles"]]
         self.assertEqual(tiles, [("forward", [80], 32, 64)])
         problem = "--variant register_tiles --seq 40 --head-dim 8 --heads 1"
         for options, tiles, barriers in (("", (64, 32), 4), (" --tiles 128,64", (128, 64), 2)):

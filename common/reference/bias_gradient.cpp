@@ -62,7 +62,7 @@ std::vector<BiasRows> bias_rows(const FullProblem& p, Pass pass, const Sample& s
 
 template <class T>
 void exact_bias_gradient(const FullProblem& p, const InputsOf<T>& inputs, const std::vector<BiasRows>& all,
-                         const std::array<std::int64_t, 4>& shape, Exact& exact) {
+                         const Extents& shape, Exact& exact) {
   exact.results.dBias = HostTensor<double>(shape);
   exact.biases.score = exact.biases.own = HostTensor<double>({shape[0], shape[1], shape[2], 1});
   std::int64_t first = 0;
@@ -80,7 +80,7 @@ void exact_bias_gradient(const FullProblem& p, const InputsOf<T>& inputs, const 
 }
 
 HostTensor<float> naive_bias_gradient(const FullProblem& p, const Inputs& inputs, const std::vector<BiasRows>& all,
-                                      const std::array<std::int64_t, 4>& shape) {
+                                      const Extents& shape) {
   HostTensor<float> result(shape);
   float* sums = result.values.data();
   for (const BiasRows& rows : all) {
@@ -101,9 +101,9 @@ HostTensor<float> naive_bias_gradient(const FullProblem& p, const Inputs& inputs
   return result;
 }
 
-template void exact_bias_gradient(const FullProblem&, const InputsOf<float>&, const std::vector<BiasRows>&,
-                                  const std::array<std::int64_t, 4>&, Exact&);
-template void exact_bias_gradient(const FullProblem&, const InputsOf<double>&, const std::vector<BiasRows>&,
-                                  const std::array<std::int64_t, 4>&, Exact&);
+template void exact_bias_gradient(const FullProblem&, const InputsOf<float>&, const std::vector<BiasRows>&, const Extents&,
+                                  Exact&);
+template void exact_bias_gradient(const FullProblem&, const InputsOf<double>&, const std::vector<BiasRows>&, const Extents&,
+                                  Exact&);
 
 }  // namespace flash

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "common/attention/dropout.hpp"
-#include "common/attention/host_tensor.hpp"
+#include "common/attention/tensor_table.hpp"
 
 #include <Eigen/Core>
 

@@ -144,15 +144,13 @@ void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice
 
 }  // namespace
 
-Exact::Exact(Pass pass, int d, Shape query_rows, Shape key_rows) {
-  const auto zeros = [](Shape rows, int cols) { return HostTensor<double>({rows[0], rows[1], rows[2], cols}); };
-  results.O = zeros(query_rows, d);
-  results.L = queries.score = queries.P2 = queries.sum = zeros(query_rows, 1);
+Exact::Exact(Pass pass, int d, const RowShape& query_rows, const RowShape& key_rows)
+    : results(zero_results<double>(pass, d, query_rows, key_rows)) {
+  queries.score = queries.P2 = queries.sum = results.L;
   if (pass == Pass::forward) return;
-  results.dQ = results.O;
-  results.dK = results.dV = zeros(key_rows, d);
-  queries.dP = queries.dS2 = queries.D = queries.score;
-  keys.score = keys.dP = keys.P2 = keys.dS2 = keys.D = keys.sum = zeros(key_rows, 1);
+  queries.dP = queries.dS2 = queries.D = results.L;
+  keys.score = keys.dP = keys.P2 = keys.dS2 = keys.D = keys.sum =
+      HostTensor<double>({key_rows[0], key_rows[1], key_rows[2], 1});
 }
 
 template <class T>
@@ -176,13 +174,13 @@ template <class T>
 Exact exact_results(const FullProblem& p, const InputsOf<T>& inputs, Pass pass) {
   Exact whole(pass, p.d, {p.B, p.H, p.Nq}, {p.B, p.Hkv, p.Nk});
   // One task per key/value head: the query heads that add to the same dK and dV follow each other in one thread.
-  parallel_for(std::int64_t{p.B} * p.Hkv, [&](std::int64_t task) {
-    Sample::Slice slice{static_cast<int>(task / p.Hkv), 0, naive::all_rows(p.Nq), {}};
+  parallel_for(p.B, p.Hkv, [&](int b, int g) {
+    Sample::Slice slice{b, 0, naive::all_rows(p.Nq), {}};
     if (pass == Pass::backward) slice.keys = naive::all_rows(p.Nk);
-    const int g = static_cast<int>(task % p.Hkv);
+    const std::int64_t key = (std::int64_t{b} * p.Hkv + g) * p.Nk;
     for (slice.h = g * p.group_size(); slice.h < (g + 1) * p.group_size(); ++slice.h) {
-      const std::int64_t query = (std::int64_t{slice.b} * p.H + slice.h) * p.Nq;
-      add_head(exact::Head<T>(p, inputs, slice.b, slice.h), pass, slice, 1, query, task * p.Nk, whole);
+      const std::int64_t query = (std::int64_t{b} * p.H + slice.h) * p.Nq;
+      add_head(exact::Head<T>(p, inputs, b, slice.h), pass, slice, 1, query, key, whole);
     }
   });
   if (const auto rows = bias_rows(p, pass); !rows.empty()) exact_bias_gradient(p, inputs, rows, bias_shape(p), whole);

@@ -8,10 +8,20 @@
 
 namespace flash {
 
-/// Tensors [batch, heads, rows, d or 1].
+using RowShape = std::array<std::int64_t, 3>;  ///< [batch, heads, rows]
+
+/// What a pass computes for such rows of queries and of keys, all zeros; the gradient of the bias has a shape of its own.
+template <class T>
+Results<T> zero_results(Pass pass, int d, const RowShape& queries, const RowShape& keys) {
+  const auto zeros = [](const RowShape& rows, int cols) { return HostTensor<T>({rows[0], rows[1], rows[2], cols}); };
+  Results<T> results;
+  results.O = zeros(queries, d), results.L = zeros(queries, 1);
+  if (pass == Pass::backward) results.dQ = results.O, results.dK = results.dV = zeros(keys, d);
+  return results;
+}
+
 struct Exact {
-  using Shape = std::array<std::int64_t, 3>;
-  Exact(Pass, int d, Shape queries, Shape keys);
+  Exact(Pass, int d, const RowShape& queries, const RowShape& keys);
 
   Results<double> results;
   exact::Terms queries;  ///< for the rows of O, L and dQ
@@ -54,12 +64,11 @@ std::vector<BiasRows> bias_rows(const FullProblem&, Pass, const Sample& = {});
 
 /// Fills dBias and its terms in `exact`: in the bias's shape, or of a sample [1, 1, rows, Nk].
 template <class T>
-void exact_bias_gradient(const FullProblem&, const InputsOf<T>&, const std::vector<BiasRows>&,
-                         const std::array<std::int64_t, 4>& shape, Exact& exact);
+void exact_bias_gradient(const FullProblem&, const InputsOf<T>&, const std::vector<BiasRows>&, const Extents& shape,
+                         Exact& exact);
 
 /// The same in fp32, summed head by head.
-HostTensor<float> naive_bias_gradient(const FullProblem&, const Inputs&, const std::vector<BiasRows>&,
-                                      const std::array<std::int64_t, 4>& shape);
+HostTensor<float> naive_bias_gradient(const FullProblem&, const Inputs&, const std::vector<BiasRows>&, const Extents& shape);
 
 struct Measured {
   Exact exact;

@@ -252,17 +252,9 @@ std::vector<float> scores_in_fp32(const FullProblem& p, const Inputs& inputs, in
 }
 
 Results<float> naive_same_precision(const FullProblem& p, const Inputs& inputs, Pass pass) {
-  Results<float> results;
-  results.O = HostTensor<float>({p.B, p.H, p.Nq, p.d});
-  results.L = HostTensor<float>({p.B, p.H, p.Nq, 1});
-  if (pass == Pass::backward) {
-    results.dQ = HostTensor<float>({p.B, p.H, p.Nq, p.d});
-    results.dK = HostTensor<float>({p.B, p.Hkv, p.Nk, p.d});
-    results.dV = HostTensor<float>({p.B, p.Hkv, p.Nk, p.d});
-  }
+  Results<float> results = zero_results<float>(pass, p.d, {p.B, p.H, p.Nq}, {p.B, p.Hkv, p.Nk});
   // One task per key/value head, because the query heads of its group add to the same dK and dV.
-  parallel_for(std::int64_t{p.B} * p.Hkv, [&](std::int64_t task) {
-    const int b = static_cast<int>(task / p.Hkv), g = static_cast<int>(task % p.Hkv);
+  parallel_for(p.B, p.Hkv, [&](int b, int g) {
     const naive::Keys keys(p, inputs, b, g, naive::all_rows(p.Nk));
     for (int h = g * p.group_size(); h < (g + 1) * p.group_size(); ++h) {
       naive::KeyGradients head(keys);

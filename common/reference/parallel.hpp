@@ -34,4 +34,11 @@ void parallel_for(std::int64_t count, Task&& task) {
   if (error) std::rethrow_exception(error);
 }
 
+/// Likewise task(i, j) for i in [0, rows) and j in [0, cols), such as batches and heads.
+template <class Int, class Task>
+void parallel_for(Int rows, Int cols, Task&& task) {
+  parallel_for(std::int64_t{rows} * cols,
+               [&](std::int64_t n) { task(static_cast<Int>(n / cols), static_cast<Int>(n % cols)); });
+}
+
 }  // namespace flash

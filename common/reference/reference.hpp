@@ -62,7 +62,7 @@ struct CheckReport {
 /// Knows what one problem's results must be; built once, it checks any number of variants.
 class Checker {
  public:
-  /// Runs the reference and the naive implementation on the sample. Throws std::logic_error if they do not know the problem's features.
+  /// Runs the reference and the naive implementation on the sample.
   Checker(const FullProblem&, const Inputs&, Pass, const Sample&);
 
   /// Compares each row of a result with the reference under the measured tolerance:

@@ -86,14 +86,9 @@ Measured measure_sample(const FullProblem& p, const Inputs& inputs, Pass pass, S
     queries += static_cast<std::int64_t>(slice.queries.size());
     keys += static_cast<std::int64_t>(slice.keys.size());
   }
-  Measured measured{Exact(pass, p.d, {1, 1, queries}, {1, 1, keys}), {}};
+  const RowShape query_rows{1, 1, queries}, key_rows{1, 1, keys};
+  Measured measured{Exact(pass, p.d, query_rows, key_rows), zero_results<float>(pass, p.d, query_rows, key_rows)};
   Results<float>& naive = measured.naive;
-  naive.O = HostTensor<float>({1, 1, queries, p.d});
-  naive.L = HostTensor<float>({1, 1, queries, 1});
-  if (pass == Pass::backward) {
-    naive.dQ = naive.O;
-    naive.dK = naive.dV = HostTensor<float>({1, 1, keys, p.d});
-  }
   queries = keys = 0;
   for (const Sample::Slice& slice : sample.slices) {
     naive_queries(p, inputs, pass, slice, queries, naive);
@@ -118,7 +113,7 @@ Measured measure_sample(const FullProblem& p, const Inputs& inputs, Pass pass, S
     keys += static_cast<std::int64_t>(slice.keys.size());
   }
   if (const auto rows = bias_rows(p, pass, sample); !rows.empty()) {
-    const std::array<std::int64_t, 4> shape{1, 1, queries, p.Nk};
+    const Extents shape{1, 1, queries, p.Nk};
     exact_bias_gradient(p, inputs, rows, shape, measured.exact);
     naive.dBias = naive_bias_gradient(p, inputs, rows, shape);
   }

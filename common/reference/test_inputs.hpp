@@ -1,7 +1,6 @@
 // Problems and random inputs for the tests of the reference.
 #pragma once
 
-#include "common/attention/host_tensor.hpp"
 #include "common/attention/option_table.hpp"
 #include "common/attention/tensor_table.hpp"
 #include "common/machine/isa/float16.hpp"

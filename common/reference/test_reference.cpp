@@ -176,10 +176,13 @@ void check_gradients(const FullProblem& p, InputsOf<double> in, double tolerance
 }  // namespace
 
 TEST_CASE("reference: the forward pass is the definition, on every option") {
+  Features defined = plain_problem;
   for (const FullProblem& p : problems_with_options()) {
+    defined = defined | features_of(p);
     CAPTURE(describe(p));
     check_forward(p, random_inputs<double>(p, Pass::forward));
   }
+  CHECK(names_of(~defined) == "");  // a reference that ignored an option would agree with a kernel that does, too
 }
 
 TEST_CASE("reference: gradients agree with central finite differences, on every option (long)") {

@@ -58,23 +58,23 @@ class Student(WithFolder):
         self.assertNotIn("inverse;", text.split(E.begin)[1].split(E.end)[0])
         self.assertTrue((self.folder / "AGENTS.md").is_file())
         self.assertEqual((course("blank", NAME, self.folder)[0], self.file.read_text()), (2, text))
-        code, said, _ = course("check", self.folder, NAME, built=False)  # nothing is built for it
-        self.assertEqual((code, "NOT STARTED" in said), (1, True))
+        code, printed, _ = course("check", self.folder, NAME, built=False)  # nothing is built for it
+        self.assertEqual((code, "NOT STARTED" in printed), (1, True))
         for number in (1, 2, 3):
             self.assertIn(f"hint {number} of 3", course("hint", self.folder, NAME)[1])
         self.fill(SOLUTION)
-        code, said, _ = course("check", self.folder, "1")  # 01_tile_product is not there, and not asked for
+        code, printed, _ = course("check", self.folder, "1")  # 01_tile_product is not there, and not asked for
         self.assertEqual(code, 0)
-        self.assertRegex(said, f"{NAME}: RIGHT .* Next: .* blank 01_tile_product {shlex.quote(str(self.folder))}$")
+        self.assertRegex(printed, f"{NAME}: RIGHT .* Next: .* blank 01_tile_product {shlex.quote(str(self.folder))}$")
         self.assertRegex(course("progress", self.folder)[1], "right +hints 3 of 3 1 of 1 right")
 
     def test_a_wrong_line_is_named(self):
         printing = 'float l = 0.0f; printf("row %d {\\n", i);'
         self.fill(SOLUTION.replace("* inverse", "* inverse * 2.0f").replace("float l = 0.0f;", printing))
         self.file.write_text(self.file.read_text().replace("S and P written", "P and S written"))
-        code, said, _ = course("check", self.folder, NAME)
+        code, printed, _ = course("check", self.folder, NAME)
         self.assertEqual(code, 1)
-        self.assertRegex(said, r"WRONG \[o\] .* batch 0, head 0, row \d+, column \d+.* row 3 {.* Line \d+ of .* lies outside")
+        self.assertRegex(printed, r"WRONG \[o\] .* batch 0, head 0, row \d+, column \d+.* row 3 {.* Line \d+ of .* lies outside")
         self.fill(SOLUTION.replace("j < problem.Nk; ++j) l", "j <= problem.Nk; ++j) l"))
         self.assertRegex(course("check", self.folder, NAME)[1], r":(\d+) \[out_of_bounds\] .* \1 \| for \(int j")
         self.fill(SOLUTION.replace("++j) l +=", ") l +="))
@@ -99,8 +99,8 @@ class Student(WithFolder):
             ("grade-class", self.folder, "--out", self.place / "marks.csv"),
             ("slides", self.file),
         ):
-            code, _, said = course(*line)
-            self.assertEqual((code, said.count("\n"), "Errno" in said), (2, 0, False), said)
+            code, _, printed = course(*line)
+            self.assertEqual((code, printed.count("\n"), "Errno" in printed), (2, 0, False), printed)
         self.assertRegex(course("check", NAME, self.folder)[2], "the folder comes first, .*course.py check")
         self.assertEqual(((self.folder / "progress.json").read_text(), self.file.read_text()), ("[]", "no marks"))
 
@@ -111,13 +111,15 @@ class Student(WithFolder):
         pid, terminal = pty.fork()
         if pid == 0:
             os.execv(sys.executable, [*COURSE, "--built", BUILD, "watch", self.folder, "all"])
-        said = ""
+        printed = ""
         for number, key in enumerate(b"nhrbbq", 1):
-            while said.count("quit") < number:
-                said += os.read(terminal, 9999).decode()
+            while printed.count("quit") < number:
+                printed += os.read(terminal, 9999).decode()
             os.write(terminal, bytes([key]))
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
-        self.assertRegex(" ".join(said.split()), f"{NAME}: RIGHT .* 1 of 2 are .* {other.name}: RIGHT .*int 1 of 3.*: RIGHT .*NOT STARTED")
+        self.assertRegex(
+            " ".join(printed.split()), f"{NAME}: RIGHT .* 1 of 2 are .* {other.name}: RIGHT .*int 1 of 3.*: RIGHT .*NOT STARTED"
+        )
         self.assertEqual([file.read_text() for file in self.folder.glob("*.cuh.*")], [other.file_with(other.parts()[1])])
 
 
@@ -131,16 +133,16 @@ class Rules(unittest.TestCase):
         for name, old, new in ((NAME, "float l = 0.0f", "float l"), ("02_coalesced_rows", "float m = -INFINITY", "float m")):
             verdict = self.verdict(name, old, new)
             self.assertEqual((verdict.status, verdict.rule), ("wrong", "unset"))
-            self.assertRegex(verdict.told[1], rf"{name}.cuh, line \d+: .*uninitialized")
+            self.assertRegex(verdict.sentences[1], rf"{name}.cuh, line \d+: .*uninitialized")
         members = [f"__shfl_xor_sync(ALL_LANES, stats.{name}, distance)" for name in "ml"]
         member = f"RowStats other; other.m = {members[0]};"
         verdict = self.verdict("03_warp_merge", f"const RowStats other{{{members[0]},\n{' ' * 25}{members[1]}}};", member)
-        self.assertEqual(verdict.told[1].split(": ")[-1], "RowStats other;", verdict.told)
+        self.assertEqual(verdict.sentences[1].split(": ")[-1], "RowStats other;", verdict.sentences)
 
     def test_an_error_inside_a_template_names_the_student_s_line(self):
         verdict = self.verdict("07_two_halves", "KMajor{K_or_V}", "K_or_V")
         self.assertEqual(verdict.status, "does not compile")
-        self.assertRegex(verdict.told[0], r"07_two_halves.cuh, line (\d+): .*\n +\1 \| .*K_or_V.*\n.*06_fa2_forward/operands.cuh")
+        self.assertRegex(verdict.sentences[0], r"07_two_halves.cuh, line (\d+): .*\n +\1 \| .*K_or_V.*\n.*06_fa2_forward/operands.cuh")
 
 
 class Teacher(WithFolder):

@@ -9,9 +9,9 @@ class Served {
 async function ask(what, body) {
   const answer = await fetch(what, { method: "POST", body: JSON.stringify(body) }).catch(() => null);
   if (!answer) throw new Error("The server has ended. Start it again with common/try.sh, and open its new address; copy unsaved text first.");
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.error);
-  return told;
+  const reply = await answer.json();
+  if (!answer.ok) throw new Error(reply.error);
+  return reply;
 }
 
 // page.js follows in the same script: `data`, `element`, `make`, `run` and `shown` are its.

@@ -83,7 +83,7 @@ async function run() {
   const now = state(), mistake = broken();
   history.replaceState(null, "", `#${hashOf(now)}`);
   element("stop").disabled = false;
-  element("told").replaceChildren();
+  element("findings").replaceChildren();
   element("counts").replaceChildren();
   say("", "Running …", "");
   show(now.variant, mistake, new Set());
@@ -92,10 +92,10 @@ async function run() {
     const report = !data.lab && result.out.startsWith("{") ? JSON.parse(result.out) : null; // or it was stopped, and says why in words
     element("stop").disabled = true;
     window.finished = { result, report, state: now }; // for the tests
-    const told = report ? conclude(result, report) : data.lab ? concludeLab(result) : concludeStopped(result);
-    told.splice(report?.threads?.mistakes.length ? 1 : 3); // one cause has many effects
-    element("told").replaceChildren(...told, ...(mistake ? [make("p", mistake.lesson, { className: "lesson" })] : []));
-    const failed = element("verdict").className === "bad" ? element("told") : element("result"); // of a lab what it prints
+    const paragraphs = report ? conclude(result, report) : data.lab ? concludeLab(result) : concludeStopped(result);
+    paragraphs.splice(report?.threads?.mistakes.length ? 1 : 3); // one cause has many effects
+    element("findings").replaceChildren(...paragraphs, ...(mistake ? [make("p", mistake.lesson, { className: "lesson" })] : []));
+    const failed = element("verdict").className === "bad" ? element("findings") : element("result"); // of a lab what it prints
     const messages = [...failed.querySelectorAll(".message")].map(({ textContent }) => textContent).join(" ");
     show(now.variant, mistake, new Set(messages.match(PLACE)));
   } catch (error) {
@@ -149,10 +149,10 @@ function table(rows) {
   return result;
 }
 
-/** A lab prints, and its exit code says whether its claims hold; of a plain file serve.py has said it. Returns paragraphs, as the others do. */
-function concludeLab({ code, said, out, err, ms }) {
+/** A lab prints, and its exit code says whether its claims hold; of a plain file serve.py says it. Returns paragraphs, as the others do. */
+function concludeLab({ code, verdict, out, err, ms }) {
   const untrue = [...new Set(out.match(/^NOT TRUE.*/gm))];
-  say(code ? "bad" : "good", said ?? (code ? "Not all its claims hold" : "All its claims hold"), `after ${seconds({ ms })}`);
+  say(code ? "bad" : "good", verdict ?? (code ? "Not all its claims hold" : "All its claims hold"), `after ${seconds({ ms })}`);
   const printed = make("div", "", { className: "printed" });
   printed.append(...out.trimEnd().split("\n").map(withPlaces));
   element("counts").replaceChildren(printed);
@@ -161,8 +161,8 @@ function concludeLab({ code, said, out, err, ms }) {
 
 function concludeStopped(result) {
   const last = (result.err.trim().split("\n").pop() || `exit code ${result.code}`).replace(/^\d\d_\w+: /, "");
-  say("bad", result.said || (result.code === 1 ? "The simulator stopped it" : "The program refuses this"), `after ${seconds(result)}`);
-  return [withPlaces(result.said ? result.err : last)];
+  say("bad", result.verdict || (result.code === 1 ? "The simulator stopped it" : "The program refuses this"), `after ${seconds(result)}`);
+  return [withPlaces(result.verdict ? result.err : last)];
 }
 
 function conclude(result, { threads, check, predicted, counters }) {

@@ -28,12 +28,12 @@ BUILDING = {"seconds": 120, "memory": 4096, "file_size": 512}  # seconds of proc
 RUNNING = {"seconds": 8, "memory": 1536, "file_size": 32}
 ABOUT = """Saving writes the file, compiles it with the compiler of this machine and runs it on the simulator.
     A stage's tests are those of common/try.sh without --serve."""
-SAID = ("Nothing found", "Something is wrong", "It does not run here", "It failed by itself")  # by exit codes of common/run
+VERDICTS = ("Nothing found", "Something is wrong", "It does not run here", "It failed by itself")  # by exit codes of common/run
 
 
-def ended(said, err, began, code=1, out=""):
-    """A result as docs/playground/page.js takes it; `said`: its verdict, if there is no report."""
-    return {"said": said, "code": code, "out": out, "err": err, "ms": 1000 * (time.monotonic() - began)}
+def ended(verdict, err, began, code=1, out=""):
+    """A result as docs/playground/page.js takes it; `verdict`, if there is no report."""
+    return {"verdict": verdict, "code": code, "out": out, "err": err, "ms": 1000 * (time.monotonic() - began)}
 
 
 def readable(text):
@@ -103,10 +103,10 @@ class Plain(Stage):
     def run(self, _, settings):
         began = time.monotonic()
         done = limited([ROOT / "common/run", "--json", "--order", settings["FLASH_SIMT_ORDER"], *self.own], os.environ | settings, BUILDING)
-        told = json.loads(done.out or "{}")
-        parts = [*told.get("kernels", []), {"findings": told.get("host", []), "remarks": []}]
+        report = json.loads(done.out or "{}")
+        parts = [*report.get("kernels", []), {"findings": report.get("host", []), "remarks": []}]
         words = "\n".join(f"[{each['rule']}] {each['text']}" for part in parts for each in part["findings"] + part["remarks"])
-        return ended(SAID[done.code] if 0 <= done.code < 4 else "It was ended", told.get("error", words), began, done.code, done.err)
+        return ended(VERDICTS[done.code] if 0 <= done.code < 4 else "It was ended", report.get("error", words), began, done.code, done.err)
 
     def variants(self, _):
         listed = variants(Page(f"lab_{self.name}", self.own), None)
@@ -145,12 +145,12 @@ class Handler(BaseHTTPRequestHandler):
         if path not in ("save", "run"):
             return self.answer(403, {"error": "this page is from another server; open the address that try.sh has printed"})
         try:
-            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with files.lock:
                 if path == "save":
-                    answer = files.save(told["file"], str(told["text"]), told["was"])
+                    answer = files.save(request["file"], str(request["text"]), request["was"])
                 else:
-                    answer = 200, files.run(list(told["args"]), dict(told["env"]))
+                    answer = 200, files.run(list(request["args"]), dict(request["env"]))
             self.answer(*answer)
         except (ValueError, KeyError, TypeError):
             self.answer(400, {"error": "the request is not one of the page's"})

@@ -23,16 +23,16 @@ def problems_of(page, tab):
     tab.on("pageerror", lambda error: problems.append(f"script: {error}"))
     tab.on("request", lambda asked: asked.url.startswith(("file:", "data:", "blob:")) or problems.append(asked.url))
 
-    def run(fragment, verdict, told=""):
+    def run(fragment, verdict, text=""):
         tab.goto("about:blank")  # an address that differs in its hash alone would not be loaded again
         tab.goto(f"{url}#{fragment}")
         tab.wait_for_function(RESULT, timeout=300_000)
-        seen, named = tab.inner_text("#result"), tab.locator("#told .message button").count()
+        seen, named = tab.inner_text("#result"), tab.locator("#findings .message button").count()
         if named:
-            tab.evaluate("element('told').querySelector('.message button').click()")  # leads to a marked line
+            tab.evaluate("element('findings').querySelector('.message button').click()")  # leads to a marked line
         marked = tab.locator("#listing .hit").count()
-        if tab.get_attribute("#verdict", "class") != verdict or told not in seen or (named and not marked):
-            problems.append(f"#{fragment}: not {verdict}, or without '{told}', or no marked lines: {seen[:400]}")
+        if tab.get_attribute("#verdict", "class") != verdict or text not in seen or (named and not marked):
+            problems.append(f"#{fragment}: not {verdict}, or without '{text}', or no marked lines: {seen[:400]}")
 
     run("", "good")
     for name in [] if page.lab else tab.evaluate("data.variants.map(({ name }) => name)"):

@@ -84,14 +84,14 @@ class Serve(unittest.TestCase):
         text = (self.root / file).read_text()
         self.host, self.token = self.serve(self.root / file)
         race = text.replace("__syncthreads();", "", 1)
-        for saved, code, said in ((text, 0, "^$"), (race, 1, rf"^\[race\] {file}:"), ("{", 2, f"^{file}:1: ")):
+        for saved, code, pattern in ((text, 0, "^$"), (race, 1, rf"^\[race\] {file}:"), ("{", 2, f"^{file}:1: ")):
             result = self.result_of(saved, file)
-            self.assertEqual((result["code"], bool(re.search(said, result["err"]))), (code, True), result)
+            self.assertEqual((result["code"], bool(re.search(pattern, result["err"]))), (code, True), result)
 
     def test_a_run_without_an_end_is_ended(self):
         before, brace, after = self.kernel.partition("__syncthreads();")
         endless = f"{before}for (volatile int x = 0; x < 1;) {{}} {brace}{after}"
-        self.assertIn("Ended after", self.result_of(endless)["said"])
+        self.assertIn("Ended after", self.result_of(endless)["verdict"])
 
     def test_page(self):
         try:

@@ -46,8 +46,8 @@ def page(name):
             for line in difflib.unified_diff(solution, w["lines"].splitlines(), n=0, lineterm="")
             if line.rstrip() != "+" and not line.startswith(("---", "+++", "@@"))  # an empty line in place of another says nothing
         ]
-        told = f"`check` says `[{w['rule']}]`."
-        parts.append(details(w["name"][0].upper() + w["name"][1:], f"{told}\n\n{block(changed, 'diff')}\n\n{w['lesson']}"))
+        says = f"`check` says `[{w['rule']}]`."
+        parts.append(details(w["name"][0].upper() + w["name"][1:], f"{says}\n\n{block(changed, 'diff')}\n\n{w['lesson']}"))
     return "\n\n".join(parts)
 
 

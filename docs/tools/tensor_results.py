@@ -3,6 +3,8 @@ in turns, and all steps in tensor_steps.jsonl."""
 
 import math
 
+from common.compare.rows import PASSES
+
 from . import ladder
 from .formatting import number, table
 from .saved import H200, changed_since, fastest, newest, of_today, section
@@ -10,7 +12,6 @@ from .steps import PORTABLE, STAGE, STEPS
 
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in (1024, 4096, 16384) for causal in (False, True)]
 PEERS = ("flash", "cudnn", "flash3")
-PASSES = ("forward", "backward")
 TIMED = {(row["variant"], row["pass"]) for row in newest(H200, "sweep16.jsonl", stage=STAGE, having="time")}
 LAST, ON_HOPPER = (  # LAST: since Ampere; of the steps that have rows
     {pass_: [name for name in ladder.steps(f"{STAGE}/{kind}{pass_}") if (name, pass_) in TIMED][-1] for pass_ in PASSES}
@@ -137,9 +138,9 @@ def portable_steps(pass_):
     for row in newest(H200, "large.jsonl", "tensor_steps.jsonl", pass_=pass_, having="time"):
         if of_today(row) and key(row)[1:4] == (4096, False, "fp16" if row["stage"] == STAGE else "fp32"):
             rows[row.label, row["problem"]["head_dim"]] = row
-    steps = [one for one in STEPS[f"tensor_{pass_}"] if one.variant in PORTABLE[pass_]]
+    steps = [step for step in STEPS[f"tensor_{pass_}"] if step.variant in PORTABLE[pass_]]
     lines, used, before = [], [], {}
-    for count, name in enumerate([steps[0].over, *(one.name for one in steps)]):
+    for count, name in enumerate([steps[0].over, *(step.name for step in steps)]):
         file, variant, idea = ladder.variants()[name]
         lines.append([f"{count or file[:2]} [`{variant}`](../../{file})", idea if count else "in fp32, to compare"])
         for width in (64, 128):
@@ -165,7 +166,7 @@ def hopper_steps(pass_):
     for name in (name for name in known if name in (*base, *base.values(), LAST[pass_])):
         lines.append([f"`{name}`", f"`{base[name]}`" if name in base else ""])
         for d, causal in [(d, causal) for d in (64, 128) for causal in (False, True)]:
-            row, before = (rows.get((one, d, 4096, causal, "fp16")) for one in (name, base.get(name)))
+            row, before = (rows.get((variant, d, 4096, causal, "fp16")) for variant in (name, base.get(name)))
             of = known[name].estimate
             estimate = of[d == 128] if isinstance(of, tuple) else of
             if not causal:

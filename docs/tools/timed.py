@@ -4,7 +4,7 @@ from common.compare.rows import describe, grouped, size
 
 from .formatting import ms, number, step
 from .saved import H200, fastest, newest, section
-from .steps import ALLOWED, PORTABLE
+from .steps import ALLOWED, PORTABLE, STAGE
 
 
 def by_problem(rows):
@@ -21,8 +21,8 @@ def section_of(title, first, rows):
 def times(*stages):
     """The steps of these stages, on each problem that the last of them was timed on."""
     rows = [row for row in newest(H200, "compare.jsonl", having="time") if row["stage"] in stages]
-    problems = (some for some in by_problem(rows) if any(row["stage"] == stages[-1] for row in some))
-    return "\n\n".join(section_of("{pass}, {problem}", "stage", some) for some in problems)
+    problems = (group for group in by_problem(rows) if any(row["stage"] == stages[-1] for row in group))
+    return "\n\n".join(section_of("{pass}, {problem}", "stage", group) for group in problems)
 
 
 def passes(stage):
@@ -71,13 +71,12 @@ def rungs(stage, pass_, bound):
     return section(title, head, list(lines.values()), rows)
 
 
-TENSOR = "08_tensor_cores"
 PEERS = {"memory_efficient": "memory-efficient", "flash": "FlashAttention-2", "triton": "our Triton kernel", "flash3": "FlashAttention-3"}
 PEERS |= {"cudnn": "cuDNN", "plain": "plain torch"}
 STAGES = [("01_naive", "01_naive"), ("03_online_softmax", ""), ("04_fa1_forward", "05_fa1_backward"), ("06_fa2_forward", "07_fa2_backward")]
 # Type, stages of the two passes, which of their variants, and a name if it is not that of the fastest.
 KERNELS = [("fp32", stages, lambda variant, pass_: True, None) for stages in STAGES]
-KERNELS += [("fp16", (TENSOR, TENSOR), lambda v, pass_, of=of: (v in PORTABLE[pass_]) == of, None) for of in (True, False)]
+KERNELS += [("fp16", (STAGE, STAGE), lambda v, pass_, of=of: (v in PORTABLE[pass_]) == of, None) for of in (True, False)]
 KERNELS += [(t, ("peer", "peer"), lambda v, pass_, of=of: v == of, name) for of, name in PEERS.items() for t in ("fp32", "fp16")]
 
 

@@ -136,7 +136,7 @@ TEST_CASE("diagnosis: what a mistake without a race is told by") {
 }
 
 /// What the diagnosis says of the results of another problem: O and L as a plain implementation has them.
-std::string said_of(const FullProblem& p, const Inputs& inputs, const Results<float>& got) {
+std::string diagnosed(const FullProblem& p, const Inputs& inputs, const Results<float>& got) {
   const CheckReport check = Checker(p, inputs, Pass::forward, Sample{}).check(got);
   REQUIRE(!check.passed);
   return solved_instead(p, inputs, got, check, Sample{});
@@ -167,17 +167,17 @@ TEST_CASE("diagnosis: which keys were seen instead") {
   const struct {
     bool causal;
     bool (*sees)(int, int);
-    const char* said;
+    const char* expected;
   } cases[]{{true, [](int i, int j) { return j <= i + 11; }, "see one key more"},
             {true, [](int i, int j) { return j <= i + 9; }, "see one key fewer"},
             {true, [](int i, int j) { return j <= i; }, "begins at the top left"},
             {false, [](int, int j) { return j < 29; }, "o and lse are right without the last key"},
             {false, [](int, int j) { return j > 0; }, "without the first key"}};
-  for (const auto& [causal, sees, said] : cases) {
+  for (const auto& [causal, sees, expected] : cases) {
     p.causal = causal;
-    CHECK(has(said_of(p, inputs, masked(p, inputs, sees)), {said}));
+    CHECK(has(diagnosed(p, inputs, masked(p, inputs, sees)), {expected}));
   }
-  CHECK(said_of(p, inputs, masked(p, inputs, [](int i, int j) { return j != i; })) == "");
+  CHECK(diagnosed(p, inputs, masked(p, inputs, [](int i, int j) { return j != i; })) == "");
 }
 
 TEST_CASE("diagnosis: keys past the end that count as scores of 0") {
@@ -185,11 +185,11 @@ TEST_CASE("diagnosis: keys past the end that count as scores of 0") {
   const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);
   Results<float> padded = naive_same_precision(p, inputs, Pass::forward);
   for (float& L : padded.L.values) L = std::log(std::exp(L) + 14.0f);
-  CHECK(has(said_of(p, inputs, padded), {"lse is right for 14 more keys with score 0"}));
+  CHECK(has(diagnosed(p, inputs, padded), {"lse is right for 14 more keys with score 0"}));
   padded.L.values.back() += 0.1f;
-  CHECK(said_of(p, inputs, padded) == "");
+  CHECK(diagnosed(p, inputs, padded) == "");
   for (float& L : padded.L.values) L = 200.0f;
-  CHECK(said_of(p, inputs, padded) == "");
+  CHECK(diagnosed(p, inputs, padded) == "");
 }
 
 TEST_CASE("diagnosis: empty rows are named if they alone are wrong") {

@@ -118,10 +118,10 @@ def build(exercise, lines, build_folder, work, *flags):
     words += ["-fno-exceptions", "-fdiagnostics-color=never", *flags]
     done = sandbox.run(words, work, seconds=60, memory=4096, file_size=128)
     err = re.sub(r"\bflash::(\{anonymous\}::|\w+::)*", "", done.err)
-    said = Diagnostics(err.replace(str(header), exercise.student_name).replace(f"{ROOT}/", ""), exercise, lines)
+    diagnostics = Diagnostics(err.replace(str(header), exercise.student_name).replace(f"{ROOT}/", ""), exercise, lines)
     if done.code != 0 or not new_object.is_file():
-        return Built(None, "the compiler did not come to an end" if done.code == 124 else said.first_error())
-    warnings, unset = said.warnings()
+        return Built(None, "the compiler did not come to an end" if done.code == 124 else diagnostics.first_error())
+    warnings, unset = diagnostics.warnings()
     words, folder = link_command(build_folder, exercise.stage)
     program = work / "program"
     words[words.index("-o") + 1] = str(program)
@@ -154,7 +154,7 @@ class Diagnostics:
         end = min((n for n in self.messages if n > at), default=len(self.lines))
         return next((self.places[n] for n in [at, *range(at - 1, last, -1), *range(at + 1, end)] if self.places[n]), 0)
 
-    def told(self, at):
+    def message(self, at):
         """(the student's line, the message with the source below it)"""
         place, _, text = re.split(r": (?:fatal )?(error|warning): ", self.lines[at], maxsplit=1)
         if host := re.search(r"\W(cout|cuda[A-Z]\w*)\W", text):
@@ -173,15 +173,15 @@ class Diagnostics:
 
     def first_error(self):
         at = next((n for n in self.messages if "error: " in self.lines[n]), None)
-        return "the compiler stopped: " + (self.lines[-1] or "it does not say why") if at is None else self.told(at)[1]
+        return "the compiler stopped: " + (self.lines[-1] or "it does not say why") if at is None else self.message(at)[1]
 
     def warnings(self):
         """([warnings about the student's lines], the first about a variable that is read before it has a value, or "")"""
         found, unset = [], ""
         for at in (n for n in self.messages if "warning: " in self.lines[n]):
             is_unset = re.search(r"\[-W(maybe-|sometimes-|conditional-)?uninitialized\]$", self.lines[at])
-            told = f"The compiler warns: {self.told(at)[0]}"
-            if told not in found and (self.places[at] or (is_unset and self.students_line(at))):  # once per template otherwise
-                found.append(told)
-                unset = unset or (told if is_unset else "")
+            warning = f"The compiler warns: {self.message(at)[0]}"
+            if warning not in found and (self.places[at] or (is_unset and self.students_line(at))):  # once per template otherwise
+                found.append(warning)
+                unset = unset or (warning if is_unset else "")
         return found, unset

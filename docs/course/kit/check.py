@@ -30,7 +30,7 @@ COUNTED = (  # ragged tiles, full ones, and tiles that no query sees
 
 class Verdict(NamedTuple):
     status: str  # right, wasteful, unclear, wrong, does not compile, not started
-    told: list  # sentences
+    sentences: list
     printed: str = ""  # by the kernel, on the problem that the verdict is about, or on the first if it is right
     rule: str = ""  # what is broken: words.rule_of(), a count of words.COUNTS, unset or asked
 
@@ -73,21 +73,23 @@ def check_lines(exercise, lines, build_folder):
             return Verdict("does not compile", [built.message])
         verdict = run_cases(exercise, built.program, build_folder, folder, lines)
         bare = re.findall(r"^\s*(?!return\b)([\w:<>]+ \w+[^=({;]*;)", lines, re.MULTILINE)
-        if bare and not built.unset and "local variable" in " ".join(verdict.told):  # is the result another if they hold something else?
+        if (
+            bare and not built.unset and "local variable" in " ".join(verdict.sentences)
+        ):  # is the result another if they hold something else?
             other = build.build(exercise, lines, build_folder, folder / "other", "-ftrivial-auto-var-init=pattern")
-            if other.program and run_cases(exercise, other.program, build_folder, folder / "again", lines).told != verdict.told:
+            if other.program and run_cases(exercise, other.program, build_folder, folder / "again", lines).sentences != verdict.sentences:
                 built = built._replace(unset=f"The result is another if these variables hold something else at first: {' '.join(bare)}")
     if built.unset:
         wrong = verdict.status == "wrong"
-        told = [UNSET, built.unset, *(verdict.told if wrong else [])]
-        return Verdict("wrong" if wrong else "unclear", told, verdict.printed, "unset")
+        sentences = [UNSET, built.unset, *(verdict.sentences if wrong else [])]
+        return Verdict("wrong" if wrong else "unclear", sentences, verdict.printed, "unset")
     why = [exercise.withheld["why"]] if exercise.withheld else []
-    told = [*verdict.told, *(why if verdict.status == "wasteful" else built.warnings[:2])]
+    sentences = [*verdict.sentences, *(why if verdict.status == "wasteful" else built.warnings[:2])]
     if verdict.right and lacks_what_is_asked(exercise, lines):
         before = f" before {exercise.asked['before']}...)" if "before" in exercise.asked else ""
-        told = [f"Right, but without {exercise.asked['word']}{before}. {exercise.asked['why']}", *told]
-        return Verdict("wasteful", told, verdict.printed, "asked")
-    return verdict._replace(told=told)
+        sentences = [f"Right, but without {exercise.asked['word']}{before}. {exercise.asked['why']}", *sentences]
+        return Verdict("wasteful", sentences, verdict.printed, "asked")
+    return verdict._replace(sentences=sentences)
 
 
 def problems(exercise, build_folder):
@@ -114,9 +116,9 @@ def run_cases(exercise, program, build_folder, folder, lines=""):
         place = f"problem {number} of {len(cases) + len(counted)}"
         ran = measure.run(program, exercise, options, folder / f"case{number}")
         words.students_race_first(exercise, ran.report, lines)
-        told = words.of_failure(exercise, ran.done, ran.report, options, place, lines)
-        if told:
-            verdict = Verdict("wrong", told, ran.printed, words.rule_of(ran.done, ran.report))
+        sentences = words.failure_sentences(exercise, ran.done, ran.report, options, place, lines)
+        if sentences:
+            verdict = Verdict("wrong", sentences, ran.printed, words.rule_of(ran.done, ran.report))
             if number > 1 or "ramp" not in options or not ran.report or ran.report["threads"]["mistakes"]:
                 return verdict
             alike = verdict  # all scores are alike: the next problem says more, if it shows the mistake
@@ -127,8 +129,8 @@ def run_cases(exercise, program, build_folder, folder, lines=""):
         if number > len(cases) and not wasteful:
             got, wanted = measure.counts(ran.report), solution_counts(build_folder, exercise, *options)
             if name := too_much(exercise, got, wanted):
-                told = [words.of_problem(options, place)[0], *words.of_count(name, got, wanted, exercise, lines)]
-                wasteful = Verdict("wasteful", told, ran.printed, name)
+                sentences = [words.problem_sentences(options, place)[0], *words.count_sentences(name, got, wanted, exercise, lines)]
+                wasteful = Verdict("wasteful", sentences, ran.printed, name)
     return wasteful or first
 
 

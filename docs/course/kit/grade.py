@@ -72,7 +72,7 @@ def lost_by(ex, program, build_folder, seed, folder, lines):
         if ran.report is None or not all(tensor["passed"] for tensor in ran.report["check"]["tensors"].values()):
             wanted = check.solution_counts(build_folder, ex, *options)  # raises Usage where the project's kernel does not run
             kind = "a drawn problem" if number >= len(fixed) else "a problem"
-            return lost, wanted and f"wrong on {kind}: {shown}. {words.of_run(ex, ran.done, ran.report)[0]}"
+            return lost, wanted and f"wrong on {kind}: {shown}. {words.run_sentences(ex, ran.done, ran.report)[0]}"
         mistakes = (ran.report.get("threads") or {"mistakes": []})["mistakes"]
         if mistakes:
             lost.setdefault("races", f"a race on {shown}: {words.without_paths(mistakes[0]['text'], ex)}")
@@ -188,15 +188,15 @@ def grade_class(arguments, build_folder):
     with open(out, "xb", buffering=0) as table:  # a row is written at once
         table.write(row("student", "exercise", "points", "max", "reason"))
         for student in students:
-            name, told = tidy(student.name.encode(errors="replace").decode()), []
+            name, marks = tidy(student.name.encode(errors="replace").decode()), []
             for e in wanted:
                 score = grade_file(e, student, build_folder, arguments.seed)
                 points = "" if score["failed"] else points_of(score)
                 reasons = [text for _, got, most, text in score["tests"] if got < most]
                 table.write(row(name, e.name, points, sum(e.rubric.values()), "; ".join(reasons)))
-                told.append(f"{e.name} {'not graded' if score['failed'] else points}")
+                marks.append(f"{e.name} {'not graded' if score['failed'] else points}")
                 failed += score["failed"]
-            print(f"{name}: {', '.join(told)}", flush=True)
+            print(f"{name}: {', '.join(marks)}", flush=True)
     print(f"{out}: {len(students)} students")
     if failed:
         print(f"course.py: {failed} of {len(students) * len(wanted)} could not be graded; {out} says why", file=sys.stderr)

@@ -65,7 +65,7 @@ def state_of(folder):
         return {}
     try:
         saved = json.loads(path.read_text())
-        return {name: {"status": told.get("status", "not checked"), "hints": int(told.get("hints", 0))} for name, told in saved.items()}
+        return {name: {"status": entry.get("status", "not checked"), "hints": int(entry.get("hints", 0))} for name, entry in saved.items()}
     except (ValueError, AttributeError, TypeError):
         raise Usage(f"{path} is not what course.py has written; move it away to begin anew") from None
 
@@ -127,10 +127,10 @@ def verdict_on(e, folder, build_folder):
     verdict = check.check_lines(e, lines, build_folder)
     rule = f" [{verdict.rule}]" if verdict.rule else ""
     print(f"{e.name}: {verdict.status.upper()}{rule} after {time.monotonic() - began:.1f} s")
-    for sentence in verdict.told:
+    for sentence in verdict.sentences:
         print(words.wrapped(sentence) if "\n" not in sentence else "  " + sentence.replace("\n", "\n  "))
     if verdict.status == "wrong":
-        named = {int(number) for number in re.findall(rf"{re.escape(e.student_name)}(?::|, line )(\d+)", " ".join(verdict.told))}
+        named = {int(number) for number in re.findall(rf"{re.escape(e.student_name)}(?::|, line )(\d+)", " ".join(verdict.sentences))}
         print(*(f"{number:7} | {text.split(chr(10))[number - 1]}\n" for number in sorted(named)), sep="", end="")
     printed = verdict.printed.splitlines()
     if printed:
@@ -140,8 +140,8 @@ def verdict_on(e, folder, build_folder):
     if len(printed) > MOST_PRINTED:
         print(f"    and {len(printed) - MOST_PRINTED:,} more lines")
     if changed := e.changed_outside(text):
-        told = f"Line {changed} of {path.name} lies outside your blank and is not the project's. Only the lines between the marks count."
-        print(words.wrapped(told))
+        warning = f"Line {changed} of {path.name} lies outside your blank and is not the project's. Only the lines between the marks count."
+        print(words.wrapped(warning))
     remember(folder, e.name, status=verdict.status)
     if verdict.right:
         print(words.wrapped(f"Now you can {e.after}. What might have gone wrong: docs/course/exercises/{e.name}/README.md#wrong-kernels"))
@@ -255,9 +255,9 @@ def progress(arguments, _):
     state, done = state_of(folder), 0
     found = [e for e in exercise.chosen("all") if (folder / e.student_name).is_file()]
     for e in found:
-        told = state.get(e.name, {})
-        done += told.get("status") == "right"
-        print(f"{e.name:24} level {e.level}  {told.get('status', 'not checked'):16} hints {told.get('hints', 0)} of {len(e.hints)}")
+        entry = state.get(e.name, {})
+        done += entry.get("status") == "right"
+        print(f"{e.name:24} level {e.level}  {entry.get('status', 'not checked'):16} hints {entry.get('hints', 0)} of {len(e.hints)}")
     print(f"{done} of {len(found)} right")
     return 0
 
@@ -265,8 +265,8 @@ def progress(arguments, _):
 def parser():
     top = argparse.ArgumentParser(prog="course.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     usual = next((f for f in ("build", "build-course") if (exercise.ROOT / f / "CMakeCache.txt").is_file()), "build-course")
-    told = "build folder of the project (default: build, if the demo has made it, else build-course)"
-    top.add_argument("--build", type=Path, help=told, default=exercise.ROOT / usual)
+    about_build = "build folder of the project (default: build, if the demo has made it, else build-course)"
+    top.add_argument("--build", type=Path, help=about_build, default=exercise.ROOT / usual)
     top.add_argument("--built", type=Path, metavar="BUILD", help="the same; it is up to date, and nothing is built there")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 

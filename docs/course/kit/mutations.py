@@ -108,10 +108,10 @@ def verdict(e, mutant, build_folder):
     return "accepted"
 
 
-def of_exercise(e, build_folder):
+def judged_mutants(e, build_folder):
     """[(mutant, verdict)] of the first that compile."""
     judged = ((mutant, verdict(e, mutant, build_folder)) for mutant in mutants_of(e))
-    return list(itertools.islice(((mutant, said) for mutant, said in judged if said), COUNT))
+    return list(itertools.islice(((mutant, outcome) for mutant, outcome in judged if outcome), COUNT))
 
 
 def command(arguments, build_folder):
@@ -120,15 +120,15 @@ def command(arguments, build_folder):
     explained = tomllib.loads((exercise.FOLDER / "survivors.toml").read_text())
     began, survivors, holes, tried = time.monotonic(), 0, 0, 0
     with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-        for e, found in zip(wanted, pool.map(lambda e: of_exercise(e, build_folder), wanted)):
+        for e, found in zip(wanted, pool.map(lambda e: judged_mutants(e, build_folder), wanted)):
             tried += len(found)
-            print(f"{e.name}: {sum(said == 'refused' for _, said in found)} of {len(found)} changes refused", flush=True)
-            for mutant, said in found:
+            print(f"{e.name}: {sum(outcome == 'refused' for _, outcome in found)} of {len(found)} changes refused", flush=True)
+            for mutant, outcome in found:
                 reason = explained.get(e.name, {}).get(mutant.words())
-                if said == "refused":
+                if outcome == "refused":
                     continue
-                survivors += said == "accepted"
-                holes += said != "accepted" or reason is None
-                print(f"  {mutant.words()}: {said}; {reason or 'NOT EXPLAINED'}", flush=True)
+                survivors += outcome == "accepted"
+                holes += outcome != "accepted" or reason is None
+                print(f"  {mutant.words()}: {outcome}; {reason or 'NOT EXPLAINED'}", flush=True)
     print(f"{tried} changes, {survivors} survivors, {holes} of them not explained, {time.monotonic() - began:.0f} s")
     return 1 if holes else 0

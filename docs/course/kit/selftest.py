@@ -32,8 +32,8 @@ def problems_of(e, build_folder):
         yield "the blank counts as started"
 
     verdict = check.check_lines(e, solution, build_folder)
-    if not verdict.right or verdict.told:
-        yield f"the solution is {verdict.status}: {' '.join(verdict.told)}"
+    if not verdict.right or verdict.sentences:
+        yield f"the solution is {verdict.status}: {' '.join(verdict.sentences)}"
     score = grade.grade_lines(e, solution, build_folder, "1")
     if grade.points_of(score) != 100:
         yield f"the solution gets {grade.points_of(score)} points: {score}"
@@ -44,7 +44,7 @@ def problems_of_wrong(e, wrong, build_folder):
     if verdict.status in ("right", "does not compile", "not started"):
         yield f"it is {verdict.status}, so that it teaches nothing"
     if verdict.rule != wrong["rule"]:
-        yield f"the verdict is {verdict.status} by '{verdict.rule}', not by '{wrong['rule']}': {' '.join(verdict.told)}"
+        yield f"the verdict is {verdict.status} by '{verdict.rule}', not by '{wrong['rule']}': {' '.join(verdict.sentences)}"
 
 
 def found_by(function, *arguments):

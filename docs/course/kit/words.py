@@ -56,11 +56,11 @@ def rule_of(done, report):
 def students_race_first(exercise, report, lines):
     """Races that name a line of the student's come first, and the rule of the first race is the first rule."""
     threads = (report or {}).get("threads") or {"mistakes": []}
-    threads["mistakes"].sort(key=lambda mistake: bool(whose(exercise, without_paths(mistake["text"], exercise), lines)))
+    threads["mistakes"].sort(key=lambda mistake: bool(students_place(exercise, without_paths(mistake["text"], exercise), lines)))
     threads["rules"] = [*(mistake["rule"] for mistake in threads["mistakes"][:1]), *threads.get("rules", [])]
 
 
-def of_elements(report):
+def worst_element(report):
     """Which tensors are wrong, and the worst element of the first, or of the first that is not finite."""
     checks, wrong = report["check"]["tensors"], wrong_tensors(report)
     right = [name for name in checks if name not in wrong]
@@ -82,7 +82,7 @@ def of_elements(report):
     return text
 
 
-def of_problem(options, place=""):
+def problem_sentences(options, place=""):
     """[sentences] about a problem: its options, and what follows from them. `place`: which of how many it is."""
     given, facts = dict(zip(options, options[1:])), []
     rows, keys = (int(given.get(f"--seq-{of}", given.get("--seq", 0))) for of in "qk")
@@ -103,42 +103,46 @@ def of_problem(options, place=""):
     return [f"On {place + ',' if place else 'the problem'} {' '.join(options)}:", " ".join(facts)]
 
 
-def of_failure(exercise, done, report, options, place="", lines=""):
+def failure_sentences(exercise, done, report, options, place="", lines=""):
     """[sentences] about a run that failed; empty if it passed. `report`: of the stage's program, or None. `lines`: the student's."""
-    told = of_run(exercise, done, report, lines)
-    return [text for text in of_problem(options, place) + told if text] if told else []
+    sentences = run_sentences(exercise, done, report, lines)
+    return [text for text in problem_sentences(options, place) + sentences if text] if sentences else []
 
 
-def of_run(exercise, done, report, lines=""):
+def run_sentences(exercise, done, report, lines=""):
     """The same without the problem."""
     if done.code == 124:
         return ["It did not come to an end.", MEANS["endless_loop"]]
     if done.code == -signal.SIGXFSZ:
         return ["It prints more than 32 MiB."]
     if report is None:
-        said = without_paths(done.err.strip().split("\n")[-1] or f"the program ended with {done.code}", exercise)
-        said = said.removeprefix(f"{exercise.stage}: ").replace(" FLASH_SIMT_STEPS raises the limit;", "")
-        said = re.sub(r" at address 0x\w+ \(its line is unknown[^)]*\)", "", said)
-        told = [f"The simulator stopped it: {said}", *whose(exercise, said, lines), MEANS.get(rule_of(done, report), "")]
+        message = without_paths(done.err.strip().split("\n")[-1] or f"the program ended with {done.code}", exercise)
+        message = message.removeprefix(f"{exercise.stage}: ").replace(" FLASH_SIMT_STEPS raises the limit;", "")
+        message = re.sub(r" at address 0x\w+ \(its line is unknown[^)]*\)", "", message)
+        sentences = [
+            f"The simulator stopped it: {message}",
+            *students_place(exercise, message, lines),
+            MEANS.get(rule_of(done, report), ""),
+        ]
         own = enumerate(lines.split("\n"), exercise.first_line()) if rule_of(done, report) == "endless_loop" else ()
-        return told + [
+        return sentences + [
             f"A loop of yours begins in {exercise.student_name}:{n}." for n, line in own if re.match(r" *(for|while|do)\b", line)
         ]
-    told = [of_elements(report)] if wrong_tensors(report) else []
+    sentences = [worst_element(report)] if wrong_tensors(report) else []
     threads = report.get("threads") or {"mistakes": [], "hints": [], "rules": []}
-    for said in (without_paths(mistake["text"], exercise) for mistake in threads["mistakes"][:1]):
-        told += [f"The simulator found a race: {said}", *whose(exercise, said, lines)]
-    if told and not threads["mistakes"]:
-        told += [f"The simulator says: {without_paths(said, exercise)}" for said in threads["hints"][:5]]
-        told += whose(exercise, " ".join(told), lines, "they make this value, or what it is made of.")
-    return told + [MEANS[rule] for rule in threads["rules"][:1] if rule in MEANS]
+    for message in (without_paths(mistake["text"], exercise) for mistake in threads["mistakes"][:1]):
+        sentences += [f"The simulator found a race: {message}", *students_place(exercise, message, lines)]
+    if sentences and not threads["mistakes"]:
+        sentences += [f"The simulator says: {without_paths(message, exercise)}" for message in threads["hints"][:5]]
+        sentences += students_place(exercise, " ".join(sentences), lines, "they make this value, or what it is made of.")
+    return sentences + [MEANS[rule] for rule in threads["rules"][:1] if rule in MEANS]
 
 
-def whose(exercise, said, lines, what="what do they pass on, and when?"):
+def students_place(exercise, message, lines, what="what do they pass on, and when?"):
     """[where the student's lines are], if a message names places outside of them alone."""
     begin = exercise.first_line()
     mine = range(begin, begin + lines.count("\n"))
-    places = re.findall(rf"{re.escape(exercise.student_name)}:(\d+)", said)
+    places = re.findall(rf"{re.escape(exercise.student_name)}:(\d+)", message)
     outside = lines and not any(int(line) in mine for line in places)
     return [f"Your lines are {mine[0]} to {mine[-1]}: {what}"] if outside else []
 
@@ -148,10 +152,10 @@ def without_paths(text, exercise):
     return re.sub(rf"(/[^\s:]*/)?{re.escape(exercise.file)}", exercise.student_name, text)
 
 
-def of_count(name, got, wanted, exercise, lines):
+def count_sentences(name, got, wanted, exercise, lines):
     """[sentences] about a count that is higher than the project's: too much of what, and which of the student's lines may do it."""
     what, why = COUNTS[name]
-    told, named = (
+    sentence, named = (
         f"Right, but it needs {got[name]:,} {what} where {wanted[name]:,} are enough. {why}",
         r"\b\w+_(smem|tile)\b|\b[A-Z](?=\()|\belements\b",
     )
@@ -160,10 +164,10 @@ def of_count(name, got, wanted, exercise, lines):
         most, tensor, key = max(
             (n - few.get(of, {}).get(key, 0), of, key) for of, moved in tensors for key, n in moved.items() if name in key
         )
-        told += f" {tensor} is {key.split('_')[0]}, with {most:,} {name} too many."
+        sentence += f" {tensor} is {key.split('_')[0]}, with {most:,} {name} too many."
         named = rf"\b{tensor}\b" if re.search(rf"\b{tensor}\b", lines) else r"\b[A-Z]\b"  # a function's operands
     elif name != "bank_conflicts":
-        return [told]
+        return [sentence]
     found = [(n, re.search(named, line.partition("//")[0])) for n, line in enumerate(lines.split("\n"), exercise.first_line())]
     at = [f"{n} ({name[0]})" for n, name in found if name]
-    return [told, *([f"Look at {exercise.student_name}, line {', '.join(at)}."] if at else [])]
+    return [sentence, *([f"Look at {exercise.student_name}, line {', '.join(at)}."] if at else [])]
