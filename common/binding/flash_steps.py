@@ -9,14 +9,13 @@ the libraries of the stages; use(FOLDER) says where they are, if not in build-bi
 """
 
 import ctypes
-import difflib
 import functools
 import inspect
 import re
 from concurrent.futures import ThreadPoolExecutor
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -193,9 +192,8 @@ def _require_tensors(dims, **given):
     for place, (name, x) in enumerate(given.items()):
         dense = isinstance(x, Tensor) and x.layout is torch.strided and not x.is_nested and type(x).__name__ != "DTensor"
         if not dense and (x is not None or place < 3):
-            nested, kind = getattr(x, "is_nested", False), type(x).__name__
-            instead = "; instead attention_varlen()" if nested else "; instead through local_map()" if kind == "DTensor" else ""
-            kind = "nested" if nested else f"of layout {x.layout}" if kind == "Tensor" else f"of type {kind}"
+            kind = "nested" if getattr(x, "is_nested", False) else x.layout if type(x) is Tensor else type(x).__name__
+            instead = {"nested": "; instead attention_varlen()", "DTensor": "; instead through local_map()"}.get(kind, "")
             raise ValueError(f"flash_steps: {name} is {kind}; allowed: dense tensors{instead}")
         if place < 3 and x.dim() != dims:
             raise ValueError(f"flash_steps: {name} is {tuple(x.shape)}; allowed: {dims} dimensions")
@@ -209,11 +207,9 @@ def _check(q, k, v, bias, fake=False):
     _require(q.device == k.device == v.device, f"q, k and v are on {q.device}, {k.device}, {v.device}; allowed: one device")
     _require(fake or q.is_cpu or q.is_cuda, f"tensors are on {q.device}; allowed: cpu, cuda")
     shapes = f"as [B, H, N, d], q is {tuple(q.shape)}, k is {tuple(k.shape)} and v is {tuple(v.shape)}"
-    d, d_v = k.shape[3], v.shape[3]
+    d = k.shape[3]
     _require(q.shape[0] == k.shape[0] and q.shape[3] == d, f"{shapes}; B and d have to be alike")
-    _require(k.shape[:3] == v.shape[:3], f"{shapes}; k and v have to be alike")
-    wider = f"v to d = {d}, and use O[..., :{d_v}]" if d_v < d else f"q and k to d = {d_v}, with scale={d}**-0.5"
-    _require(d == d_v, f"v has d = {d_v}, and k has {d}; instead pad {wider}")
+    _require(k.shape == v.shape, f"{shapes}; k and v have to be alike")
     most = 128 if q.dtype == torch.float32 else 256
     _require(d <= most, f"d is {d}; allowed: up to 128 in fp32, and 256 in fp16 and bf16; for more, use scaled_dot_product_attention()")
     _require(k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0, f"{shapes}; H of q has to be a multiple of H of k")
@@ -233,7 +229,7 @@ def _with(options, ends, q, k):
     if ends is not None:
         (a, c) = ends.tolist()
         ok = a[0] == c[0] == 0 and a == sorted(a) and c == sorted(c)
-        _require(ok, f"cu_seqlens are {str(a)[:80]} and {str(c)[:80]}; allowed: from 0, and never less than the one before")
+        _require(ok, f"cu_seqlens are {str(a)[:80]} of q and {str(c)[:80]} of k; allowed: from 0, and never less than the one before")
         _require(a[-1] == q.shape[2], f"cu_seqlens end at {a[-1]}; allowed: {q.shape[2]}, the rows of q")
         _require(c[-1] == k.shape[2], f"cu_seqlens of k end at {c[-1]}; allowed: {k.shape[2]}, the rows of k")
         options += "\n--lengths=" + ",".join(f"{y - x}:{w - z}" for x, y, z, w in zip(a, a[1:], c, c[1:]))
@@ -451,8 +447,7 @@ def _is_window(x):
 
 
 _RULES = (  # for plain values: the arguments, what they may be, and how that is said
-    ("causal rotary_interleaved", _is_flag, "True, False"),  # "False" would be true
-    ("return_lse return_attn_probs return_softmax_lse", _is_flag, "True, False"),
+    ("causal rotary_interleaved return_lse return_attn_probs return_softmax_lse", _is_flag, "True, False"),  # "False" would be true
     ("deterministic", lambda x: x is None or _is_flag(x), "True, False, None"),
     ("scale softmax_scale softcap dropout_p", _is_number, "a number, with no gradient"),
     ("max_seqlen max_seqlen_q max_seqlen_k", lambda x: x is None or _is(x, int, Integral, torch.SymInt, Tensor), "a whole number, None"),
@@ -484,14 +479,8 @@ def _bias(bias, q, k):
     return bias.expand(-1, -1, q.shape[2], -1) if bias.requires_grad and bias.shape[2] == 1 else bias
 
 
+Result = Tensor | Any  # a tensor, unless a tuple is asked for
 _F = TypeVar("_F")  # so that type checkers see through the decorator
-_INSTEAD = {
-    "return_softmax": "return_attn_probs",
-    "mask": "bias",
-    "gqa": "fewer heads in k and v",
-    "seqused": "cache_seqlens of flash_attn_with_kvcache()",
-    "sink": "sinks",
-}
 
 
 def _shown(function: _F, *others) -> _F:
@@ -510,11 +499,8 @@ def _shown(function: _F, *others) -> _F:
     def checked(*args, **options):
         for name in options:
             if name not in known:
-                near = [ours for part, ours in _INSTEAD.items() if part in name and (ours in known or part[:6] != "return")]
-                public = sorted(x for x in known if len(x) > 1 and x[0] != "_")
-                alike = [x for x in public if set(x.split("_")) & set(name.split("_"))]  # a word in common
-                near = near or difflib.get_close_matches(name, alike or public, 1, 0 if alike else 0.7)
-                raise TypeError(f"flash_steps: {function.__name__}() takes no {name}" + (f"; did you mean {near[0]}?" if near else ""))
+                allowed = sorted([x for x in known if x[0] != "_" and x not in ("args", "options")])
+                raise TypeError(f"flash_steps: {function.__name__}() takes no {name}; allowed: {', '.join(allowed)}")
         if len(args) > len(places) or any([name in places[: len(args)] for name in options]):
             raise TypeError(f"flash_steps: {function.__name__}() takes at most these without their names, each once: {', '.join(places)}")
         for name, x in (*zip(places, args), *options.items()):
@@ -548,9 +534,9 @@ def attention(
     backward_variant: str | None = None,
     _ends=None,
     _before=None,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Result:
     """softmax(scale * q k^T + bias, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
-    innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. Others are copied. The gradients are those of the stage.
+    innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. Others are copied, as is v, or q and k, if narrower.
 
     causal: aligned at the bottom right, so that the last query sees the last key. window: (left, right), as many keys before and after a
     query's own that it sees; -1 for no bound. softcap: c > 0 makes c tanh(s / c) of scaled scores. bias: added to the scores, or bool, True
@@ -565,8 +551,8 @@ def attention(
     kind, device = None, q.device.type
     if alibi_slopes is not None:
         _require(bias is None, "a bias and alibi_slopes exclude each other; instead add them up as a bias")
-        if alibi_slopes.requires_grad and torch.is_grad_enabled():
-            raise ValueError("flash_steps: alibi_slopes have no gradient; instead detach() them, or make a bias of them, which has one")
+        wanted = alibi_slopes.requires_grad and torch.is_grad_enabled()
+        _require(not wanted, "alibi_slopes have no gradient; instead detach() them, or make a bias of them, which has one")
         allowed = ((q.shape[1],), (1, q.shape[1]), (q.shape[0], q.shape[1]))
         _require(alibi_slopes.shape in allowed, f"alibi_slopes are {tuple(alibi_slopes.shape)}; allowed: [H] or [B, H]")
         bias, kind = alibi_slopes.detach().float().reshape(-1, q.shape[1], 1, 1), "alibi"
@@ -574,6 +560,7 @@ def attention(
         bias = _bias(bias, q, k)
     if _before is None and device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
         q, k, v = (x.to(torch.get_autocast_dtype(device)) for x in (q, k, v))
+    q, k, v, d_v, scale = _of_one_width(q, k, v, scale)
     deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else bool(deterministic)
     stage = ("07" if q.dtype == torch.float32 else "08") if stage is None else str(stage).zfill(2)
     variant, backward = variant or "", backward_variant or variant or ""
@@ -592,13 +579,21 @@ def attention(
         O, L = (_Eager.apply if torch._C._are_functorch_transforms_active() else _apply)(*inputs, *how)
     else:
         O, L = _run_forward(*inputs, *how, _before)
+    O = O if O.shape[3] == d_v else O[..., :d_v]
     return (O, L) if return_lse else O
 
 
+def _of_one_width(q, k, v, scale):
+    """The narrower of v, and q with k, gets columns of zeros. Also the width of O, and the scale."""
+    d, d_v = q.shape[3], v.shape[3]
+    if d_v != d == k.shape[3] > 0:
+        q, k, v = (x if x.shape[3] >= max(d, d_v) else torch.nn.functional.pad(x, (0, max(d, d_v) - x.shape[3])) for x in (q, k, v))
+        scale = d**-0.5 if scale is None else scale
+    return q, k, v, d_v, scale
+
+
 @_shown
-def attention_varlen(
-    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k=None, *, return_lse: bool = False, **options
-) -> Tensor | tuple[Tensor, Tensor]:
+def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k=None, *, return_lse: bool = False, **options) -> Result:
     """attention() of sequences of unequal lengths, packed one after another: q [total, H, d], k and v [total_k, Hkv, d]. Sequence s has the
     queries cu_seqlens_q[s] to cu_seqlens_q[s + 1], and keys likewise; without cu_seqlens_k, those of its queries. They are best lists, or
     tensors on the CPU: the CPU waits for those on a GPU. With return_lse also [H, total]. options: attention()'s, but for a bias; alibi_slopes
@@ -641,10 +636,24 @@ def _as_flash_attn(
 ):
     """softmax_scale, window_size: attention()'s scale and window, whose further options are taken by name. return_attn_probs: also returns L
     and None, as no kernel stores P. num_splits and pack_gqa are ignored."""
-    _require(block_table is None, "block_table is not supported; instead gather the pages: k[block_table].flatten(1, 2)")
+    if block_table is not None:
+        _require(len(tensors) == 5, "block_table is an argument of packed sequences")
+        q, k, v, ends, key_ends = tensors
+        tensors = q, *_in_pages(k, v, key_ends, block_table), ends, key_ends
     options |= {"dropout_p": dropout_p, "softcap": softcap, "alibi_slopes": alibi_slopes, "deterministic": deterministic}
     O, L = attend(*tensors, scale=softmax_scale, causal=causal, window=window_size, return_lse=True, **options)
     return (O, L, None) if return_attn_probs else O
+
+
+def _in_pages(k, v, ends, pages):
+    """Packed keys and values out of those in pages [pages, rows of one, Hkv, d], of which each sequence has a row of numbers."""
+    _require(k.dim() == v.dim() == 4, "with a block_table k and v have to be [pages, rows of one, Hkv, d]")
+    pages, lengths = (_numbers(x, name).to(k.device) for x, name in ((pages, "block_table"), (ends, "cu_seqlens_k")))
+    count, size = k.shape[:2]
+    rows = (pages[..., None] * size + torch.arange(size, device=k.device)).flatten(1)
+    rows = rows[torch.arange(rows.shape[1], device=k.device) < lengths.diff()[:, None]]
+    _require(((0 <= rows) & (rows < count * size)).all(), f"block_table has others than 0 to {count - 1}")
+    return [x.flatten(0, 1)[rows] for x in (k, v)]
 
 
 def _attention_bnhd(q, k, v, **options):
@@ -666,19 +675,19 @@ def _like_flash_attn(function: _F) -> _F:
 
 
 @_like_flash_attn
-def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, *args, **options) -> Tensor | tuple[Tensor, Tensor, None]:
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, *args, **options) -> Result:
     """q [B, N, H, d], k and v [B, Nk, Hkv, d]; returns O like q, and with return_attn_probs O, L [B, H, N] and None."""
     return _as_flash_attn(_attention_bnhd, (q, k, v), *args, **options)
 
 
 @_like_flash_attn
-def flash_attn_qkvpacked_func(qkv: Tensor, *args, **options) -> Tensor | tuple[Tensor, Tensor, None]:
+def flash_attn_qkvpacked_func(qkv: Tensor, *args, **options) -> Result:
     """flash_attn_func() of qkv [B, N, 3, H, d]."""
     return flash_attn_func(*_unpacked(3, 2, qkv=qkv), *args, **options)
 
 
 @_like_flash_attn
-def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *args, **options) -> Tensor | tuple[Tensor, Tensor, None]:
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *args, **options) -> Result:
     """flash_attn_func() of q [B, N, H, d] and kv [B, Nk, 2, Hkv, d]."""
     return flash_attn_func(q, *_unpacked(2, 2, kv=kv), *args, **options)
 
@@ -686,13 +695,13 @@ def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *args, **options) -> Tensor 
 @_like_flash_attn
 def flash_attn_varlen_func(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options
-) -> Tensor | tuple[Tensor, Tensor, None]:
+) -> Result:
     """q [total, H, d], k and v [total_k, Hkv, d], packed as for attention_varlen(); with return_attn_probs O, L [H, total] and None."""
     return _as_flash_attn(attention_varlen, (q, k, v, cu_seqlens_q, cu_seqlens_k), *args, **options)
 
 
 @_like_flash_attn
-def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens, max_seqlen=None, *args, **options) -> Tensor | tuple[Tensor, Tensor, None]:
+def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens, max_seqlen=None, *args, **options) -> Result:
     """flash_attn_varlen_func() of qkv [total, 3, H, d]."""
     return flash_attn_varlen_func(*_unpacked(3, 1, qkv=qkv), cu_seqlens, cu_seqlens, None, None, *args, **options)
 
@@ -700,7 +709,7 @@ def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens, max_seqlen=None, *
 @_like_flash_attn
 def flash_attn_varlen_kvpacked_func(
     q: Tensor, kv: Tensor, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options
-) -> Tensor | tuple[Tensor, Tensor, None]:
+) -> Result:
     """flash_attn_varlen_func() of q [total, H, d] and kv [total_k, 2, Hkv, d]."""
     return flash_attn_varlen_func(q, *_unpacked(2, 1, kv=kv), cu_seqlens_q, cu_seqlens_k, None, None, *args, **options)
 
@@ -728,7 +737,7 @@ def flash_attn_with_kvcache(
     return_softmax_lse: bool = False,
     pack_gqa=None,
     **options,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Result:
     """q [B, N, H, d] sees the first cache_seqlens keys of k_cache and v_cache [B, M, Hkv, d], a number or one per sequence, best on the CPU, and
     then those of k and v [B, n, Hkv, d], which are first written into the cache, behind the others. Returns O like q, and with
     return_softmax_lse also L [B, H, N]. Without a gradient. num_splits and pack_gqa are ignored. options: attention()'s; where a compiler
@@ -806,8 +815,7 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     _require(fits, f"cache_seqlens are {known}; allowed: {B} length{'s' * (B != 1)}, from 0, at most {M} with the new k")
     fits = len(pads) == B and all([0 <= first <= n for first, n in zip(pads, known)])
     _require(fits, f"cache_leftpad are {pads}; allowed: {B} from 0 to cache_seqlens, {known}")
-    _require(not uneven or slopes is None or slopes.dim() == 1, "alibi_slopes of a cache with unequal lengths are [H]")
-    _require(not uneven or options.get("bias") is None, "a cache with unequal lengths has no bias; instead pass alibi_slopes")
+    _require(q.shape[3] == k_cache.shape[3], f"q has d = {q.shape[3]}, and k_cache {k_cache.shape[3]}; allowed: both alike")
     caches, at = [k_cache, v_cache], (slice(None), slice(most - more, most))
     if pages is not None or (uneven and new):
         ends = torch.tensor(known, device=q.device)[:, None]
@@ -820,7 +828,8 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
         pages = pages[:, : -(-most // size)].clamp(0, count - 1)  # unused ones may be any number
         caches = [cache[pages, : min(size, most)].flatten(1, 2) for cache in caches]
     seen = caches if uneven else [x[:, :most] for x in caches]
-    read = [x.contiguous() if uneven or x.data_ptr() % 16 or not _fits(x) else x for x in seen]
+    q, *read, d_v, scale = _of_one_width(q, *seen, scale)
+    read = [x.contiguous() if uneven or x.data_ptr() % 16 or not _fits(x) else x for x in read]
 
     def write():
         for cache, part, x in zip((k_cache, v_cache), seen, new):
@@ -829,12 +838,13 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
                 part[own] = x
         for copy, x in zip(read, seen):
             if copy is not x:
-                copy.copy_(x)
+                copy[..., : x.shape[3]] = x
 
     options |= {"scale": scale, "causal": causal, "window": window, "softcap": softcap, "alibi_slopes": slopes, "sinks": sinks}
     options |= {"return_lse": True, "_before": write}
     if not uneven:
-        return _attention_bnhd(q, *read, **options)
+        O, L = _attention_bnhd(q, *read, **options)
+        return O[..., :d_v], L
     # What is left of each cache is a sequence without queries.
     M = read[0].shape[1]
     queries = [0, *[N * s + n for s in range(B) for n in (0, N)], N * B]
@@ -843,7 +853,7 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     if q.is_cuda and q.dtype != torch.float32 and options.get("stage") in (None, "08") and options.get("variant") is None:
         options["variant"] = "options"
     O, L = attention_varlen(*(x.flatten(0, 1) for x in (q, *read)), queries, keys, **options)
-    return O.unflatten(0, (B, N)), L.unflatten(1, (B, N)).transpose(0, 1)
+    return O.unflatten(0, (B, N))[..., :d_v], L.unflatten(1, (B, N)).transpose(0, 1)
 
 
 _cached = torch.library.custom_op(
@@ -858,8 +868,9 @@ _cached = torch.library.custom_op(
 
 @_cached.register_fake
 def _fake_cached(q, k_cache, v_cache, *_, **__):
-    _check(*(x.transpose(1, 2) for x in (q, *(x.new_empty(q.shape[0], *x.shape[1:]) for x in (k_cache, v_cache)))), None, fake=True)
-    return q.new_empty(q.shape), q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
+    q, k, v, d_v, _ = _of_one_width(q, *(x.new_empty(q.shape[0], *x.shape[1:]) for x in (k_cache, v_cache)), None)
+    _check(*(x.transpose(1, 2) for x in (q, k, v)), None, fake=True)
+    return q.new_empty(*q.shape[:3], d_v), q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
 
 
 _cached.register_vmap(_no_vmap.__func__)
@@ -871,26 +882,72 @@ register_flop_formula(torch.ops.flash_steps.with_kvcache, get_raw=True)(
 def _in_transformers(
     module, q, k, v, mask, scaling=None, dropout=0.0, sliding_window=None, softcap=None, s_aux=None, is_causal=None, **more
 ):
+    for name in ("indices", "block_indices", "sinks"):  # of the keys that a query sees, and a logit per query
+        _require(more.get(name) is None, f"{name} of transformers are not supported; instead use another attention")
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     window = (sliding_window - 1, sliding_window - 1) if sliding_window else None
+    if mask is not None and mask.dim() == 4:  # says all
+        causal, window = False, None
+    elif mask is not None:
+        mask = mask[:, None, None].bool()
     how = {"causal": causal, "window": window, "scale": scaling, "softcap": softcap, "sinks": s_aux, "dropout_p": dropout}
-    place, ends = more.get("position_ids"), (more.get("cu_seq_lens_q"), more.get("cu_seq_lens_k"))
-    if ends[0] is None and mask is None and place is not None and place.shape == (1, q.shape[2]):
+    bias, place, ends = more.get("position_bias"), more.get("position_ids"), (more.get("cu_seq_lens_q"), more.get("cu_seq_lens_k"))
+    if mask is None and ends[0] is None and place is not None and place.shape == (1, q.shape[2]) and q.shape[2] > 1:
+        ends = (_restarts(place),) * 2
+        here = ends[0] is None or q.shape[2] == k.shape[2]
+        _require(here, "position_ids restart behind a cache; instead pass cu_seq_lens_q and cu_seq_lens_k")
+    if mask is None and ends[0] is not None:
+        return attention_varlen(*(x[0].transpose(0, 1) for x in (q, k, v)), *ends, bias=bias, **how)[None], None
+    if bias is None:
+        bias = mask
+    elif mask is not None:
+        bias = torch.where(mask, bias, -torch.inf) if mask.dtype == torch.bool else bias + mask
+    return attention(q, k, v, bias=bias, **how).transpose(1, 2), None
+
+
+def _restarts(place):
+    """cu_seqlens, if position_ids [1, N] restart. All layers share them, and only the first one waits for a GPU; a compiler sees none."""
+    if torch.compiler.is_compiling():
+        return None
+    version = None if place.is_inference() else place._version
+    known = getattr(place, "_flash_steps", (None, None))
+    if version is None or known[0] != version:
         starts = (place[0].diff() <= 0).nonzero()[:, 0].tolist()
-        if starts:
-            _require(q.shape[2] == k.shape[2], "position_ids restart behind a cache; instead pass cu_seq_lens_q and cu_seq_lens_k")
-            ends = ([0, *[n + 1 for n in starts], q.shape[2]],) * 2
-    if ends[0] is not None:
-        return attention_varlen(*(x[0].transpose(0, 1) for x in (q, k, v)), *ends, **how)[None], None
-    if mask is not None:  # shorter than a static cache
-        k, v, mask = k[:, :, : mask.shape[-1]], v[:, :, : mask.shape[-1]], mask if mask.dim() == 4 else mask[:, None, None].bool()
-    return attention(q, k, v, bias=mask, **how).transpose(1, 2), None
+        known = place._flash_steps = version, [0, *[n + 1 for n in starts], place.shape[1]] if starts else None
+    return known[1]
+
+
+def _mask_in_transformers(**given):
+    """None, or where keys are padded their mask [B, Nk], if causal and window say the rest; else the whole mask [B, 1, N, Nk]."""
+    from transformers.masking_utils import sdpa_mask
+
+    traced, places = torch.compiler.is_compiling(), given.get("cache_position")  # of older versions
+    end = given["q_offset"] + given["q_length"] if places is None else places[-1] + 1  # a tensor for a static cache
+    at_end = not (traced and isinstance(end, Tensor)) and bool(end == given["kv_offset"] + given["kv_length"])
+    if not at_end or not _is_plain(given["mask_function"], given["batch_size"] == 1 and not traced):
+        return sdpa_mask(**given | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
+    padding = given["attention_mask"]
+    padding = padding if padding is None else padding[:, -given["kv_length"] :]
+    return None if padding is None or (not traced and padding.all()) else padding
+
+
+def _is_plain(function, packed):
+    """Does a mask function of transformers say no more than causal and window, or with packed, than position_ids that restart?"""
+    if getattr(function, "__module__", None) != "transformers.masking_utils":
+        return False
+    name = function.__qualname__.split(".")[0]
+    if name == "and_masks":
+        return all([_is_plain(x, packed) for x in function.__closure__[0].cell_contents])
+    if name == "remap_positions_for_packed_sequence":
+        return packed and _is_plain(function.__closure__[0].cell_contents, packed)
+    plain = "causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay", "sliding_window_bidirectional_overlay"
+    return name in plain or (packed and name == "packed_sequence_mask_function")
 
 
 def register_transformers():
-    """After it, model.set_attn_implementation("steps") lets a model of transformers call attention(), for padded batches and for sequences
-    that are packed in a batch of 1, by cu_seq_lens_q and cu_seq_lens_k or by position_ids that restart."""
-    from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+    """After it, model.set_attn_implementation("steps") lets a model of transformers call attention(), for padded batches and for packed
+    sequences, by cu_seq_lens_q and cu_seq_lens_k in a batch of 1, or by position_ids that restart."""
+    from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register("steps", _in_transformers)  # a name with "flash" would ask for the library flash_attn
-    AttentionMaskInterface.register("steps", masking_utils.flash_attention_mask)  # else padding is seen
+    AttentionMaskInterface.register("steps", _mask_in_transformers)
