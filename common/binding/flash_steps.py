@@ -110,18 +110,18 @@ def _plan(backward, stage, variant, options, deterministic, given, made):
     return plan
 
 
-_zeros = {}  # by device, stream and size; each launch leaves them zero
+_zeros = {}  # by device and size; each launch leaves them zero
 
 
 def _workspace(q, size, zeroed):
     """`size` bytes from the first multiple of 256 on, of which the first `zeroed` are zero."""
-    if q.is_cuda and size == zeroed:  # one for all launches of a stream: to clear it takes as long as a twentieth of a short problem
-        with torch.cuda._DeviceGuard(q.get_device()):
-            if not torch.cuda.is_current_stream_capturing():  # a graph may be replayed on several streams
-                key = q.get_device(), torch._C._cuda_getCurrentRawStream(q.get_device()), size
-                if key not in _zeros:
-                    _zeros[key] = torch.zeros(size + 255, dtype=torch.uint8, device=q.device)
-                return _zeros[key]
+    if q.is_cuda and size == zeroed and torch._C._cuda_getCurrentRawStream(q.get_device()) == 0:
+        # On the default stream, whose launches never overlap and which no graph captures: one for all. To clear it takes as long as a
+        # twentieth of a short problem.
+        key = q.get_device(), size
+        if key not in _zeros:
+            _zeros[key] = torch.zeros(size + 255, dtype=torch.uint8, device=q.device)
+        return _zeros[key]
     block = torch.empty(size + 255, dtype=torch.uint8, device=q.device)
     if zeroed:
         start = -block.data_ptr() % 256

@@ -636,7 +636,7 @@ class OnGPU(OnCPU):
         self.assertLess(error, TOLERANCE[torch.float16])
 
     def test_two_streams(self):
-        """At once, each with a counter of work of its own, which one launch leaves to the next."""
+        """At once, each launch with a counter of work of its own; on the default stream one leaves its counter to the next."""
         q, k, v = (torch.randn(8, 16, 1000, 64, device="cuda", dtype=torch.float16) for _ in range(3))
         wanted, streams = flash_steps.attention(q, k, v, causal=True), [torch.cuda.Stream(), torch.cuda.Stream()]
         torch.cuda.synchronize()
