@@ -10,9 +10,9 @@
 // sees a key, if its scores are finite: no exp, no sum and no 1 / l overflows.
 //
 // Three launches, of which only the softmax is new. A thread owns a row: it reads S three times and
-// writes P once. Neighbouring threads read neighbouring rows, Nk elements apart: from 8 on each
-// load of a warp touches 32 sectors, 1,024 bytes, to use 128. L1 has the other bytes for the next
-// seven iterations, but from Nk = 32 on must look up 32 lines per load instead of one.
+// writes P once. Neighbouring threads read neighbouring rows, Nk elements apart: from Nk = 8 on
+// each load of a warp touches 32 sectors, 1,024 bytes, to use 128. L1 has the other bytes for the
+// next seven iterations, but from Nk = 32 on must look up 32 lines per load instead of one.
 //
 // HBM in addition to inputs and outputs: S and P [B, H, Nq, Nk], 8 Nq Nk bytes per head.
 #pragma once

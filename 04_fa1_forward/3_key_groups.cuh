@@ -23,21 +23,6 @@ namespace {
 constexpr int Br = 64;  // queries at a time: one thread per row
 constexpr int Bc = 32;  // keys and values at a time
 
-/// (4.4)  O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new, for a row of O. No visible key so
-/// far: l_new = 0, O = 0.
-template <int Width, class Output>
-__device__ void merge_output(const Output& O, int row, RowStats old_stats, RowStats tile_stats,
-                             RowStats new_stats, const float4 (&PV_reg)[Width / 4]) {
-  const float inverse = new_stats.l == 0.0f ? 0.0f : 1.0f / new_stats.l;
-  const float old_factor = old_stats.l * expf(old_stats.m - zero_if_empty(new_stats.m)) * inverse;
-  const float new_factor = expf(tile_stats.m - zero_if_empty(new_stats.m)) * inverse;
-#pragma unroll
-  for (int c = 0; c < Width / 4; ++c) {
-    const float4 o = O.template as<const float4>(row, 4 * c);
-    O.template as<float4>(row, 4 * c) = add_scaled(scaled(old_factor, o), new_factor, PV_reg[c]);
-  }
-}
-
 template <int Width>
 __global__ void __launch_bounds__(Br)
     forward_kernel(Problem problem, Tensor<const float> Q_all, Tensor<const float> K_all,

@@ -65,7 +65,7 @@ __device__ void load(Tile& tile, const CUtensorMap& map, int row0, int head, Mba
 }
 
 /// Starts S = Q_i K_j^T or, not transposed, O += P V_j, where K_j or V_j is tile n. A warp has 16
-/// rows of A and C, in the fragments of standalone.cu, which may not be touched before finish().
+/// rows of A and C, in the fragments of standalone.cu, not to be touched before the product ends.
 /// No "memory" here: volatile asm keeps its order, and nothing but asm touches tiles.
 template <bool Transposed>
 __device__ void start(float (&C)[64], const unsigned (&A)[8][4], Shared& s, int n) {
@@ -101,7 +101,7 @@ __device__ void start(float (&C)[64], const unsigned (&A)[8][4], Shared& s, int 
 
 /// Waits for all products but the last `Newer`, C's with tile n among them. Releases n's buffer.
 template <int Newer>
-__device__ void finish(float (&C)[64], Shared& s, int n) {
+__device__ void finish_and_release(float (&C)[64], Shared& s, int n) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Newer));
   for (float& c : C) asm volatile("" : "+f"(c));  // for the compiler: it has changed
   // Write after read: all lanes have waited, so the warp has read its share of the tile.
@@ -147,11 +147,10 @@ __global__ void __launch_bounds__(THREADS, 1)
   float S[Bc / 2], O_reg[d / 2] = {}, m[2] = {-INFINITY, -INFINITY}, l[2] = {}, alpha[2];
   for (int e = 0; e < d / 4; ++e) {
     const size_t i = y + e % 2 * 8, c = e / 4 * 16 + e % 4 / 2 * 8 + 2 * t;
-    const half* const two = &Q[(size_t(head) * N + i) * d + c];
-    Q_reg[e / 4][e % 4] = i < N ? *reinterpret_cast<const unsigned*>(two) : 0u;
+    Q_reg[e / 4][e % 4] = i < N ? *(const unsigned*)&Q[(size_t(head) * N + i) * d + c] : 0u;
   }
 
-  const auto softmax_then_pack = [&](int j) {  // S of tile j becomes P, an operand; O is rescaled
+  const auto softmax = [&](int j) {               // S of tile j becomes P, in the same registers
     const float factor = 1.44269504f / sqrtf(d);  // in powers of 2: e^(s / sqrt(d)) = 2^(factor s)
     if (j * Bc + Bc > N || (causal && j * Bc + Bc > row0))  // in other tiles all keys are visible
       for (int e = 0; e < Bc / 2; ++e) {
@@ -159,24 +158,18 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (col >= N || (causal && col > row)) S[e] = -INFINITY;
       }
     for (int r = 0; r < 2; ++r) {
-      float m_new = m[r];
+      const float m_old = m[r];
       for (int e = 0; e < Bc / 2; ++e)
-        if (e % 4 / 2 == r) m_new = fmaxf(m_new, S[e]);
+        if (e % 4 / 2 == r) m[r] = fmaxf(m[r], S[e]);
       for (int other = 1; other < 4; other *= 2)
-        m_new = fmaxf(m_new, __shfl_xor_sync(0xFFFFFFFFu, m_new, other));
-      alpha[r] = power_of_2(factor * (m[r] - m_new));  // m_new > -inf: every row sees key 0
-      m[r] = m_new;
+        m[r] = fmaxf(m[r], __shfl_xor_sync(0xFFFFFFFFu, m[r], other));
+      alpha[r] = power_of_2(factor * (m_old - m[r]));  // m > -inf: every row sees key 0
       l[r] *= alpha[r];
     }
-    for (int e = 0; e < Bc / 2; ++e) {
-      S[e] = power_of_2(factor * S[e] - factor * m[e % 4 / 2]);
-      l[e % 4 / 2] += S[e];
-    }
-    // Read after write: V_j has landed. The wait stands here as a branch, without which ptxas moves
-    // the exponentials behind the wait for P V_(j-1).
-    wait(s.full[(2 * j + 1) % BUFFERS], (2 * j + 1) / BUFFERS);
-    if (j > 0) finish<0>(O_reg, s, 2 * j - 1);
-    for (int e = 0; e < d / 2; ++e) O_reg[e] *= alpha[e % 4 / 2];
+    for (int e = 0; e < Bc / 2; ++e)
+      l[e % 4 / 2] += S[e] = power_of_2(factor * S[e] - factor * m[e % 4 / 2]);
+  };
+  const auto pack = [&] {  // P becomes an operand
     for (int e = 0; e < Bc / 4; ++e) {
       const half2 two = __floats2half2_rn(S[2 * e], S[2 * e + 1]);
       P[e / 4][e % 4] = *reinterpret_cast<const unsigned*>(&two);
@@ -185,19 +178,26 @@ __global__ void __launch_bounds__(THREADS, 1)
   // Read after write: K_0 has landed.
   wait(s.full[0], 0);
   start<true>(S, Q_reg, s, 0);
-  finish<0>(S, s, 0);
-  softmax_then_pack(0);
+  finish_and_release<0>(S, s, 0);
+  softmax(0);
+  // Read after write: V_0 has landed.
+  wait(s.full[1], 0);
+  pack();
   for (int j = 1; j < tiles; ++j) {
     // Read after write: K_j has landed.
     wait(s.full[2 * j % BUFFERS], 2 * j / BUFFERS);
     start<true>(S, Q_reg, s, 2 * j);
     start<false>(O_reg, P, s, 2 * j - 1);
-    finish<1>(S, s, 2 * j);
-    softmax_then_pack(j);
+    finish_and_release<1>(S, s, 2 * j);
+    softmax(j);  // while P V_(j-1) runs
+    // Read after write: V_j has landed. Without this branch ptxas moves the softmax behind P V.
+    wait(s.full[(2 * j + 1) % BUFFERS], (2 * j + 1) / BUFFERS);
+    finish_and_release<0>(O_reg, s, 2 * j - 1);
+    for (int e = 0; e < d / 2; ++e) O_reg[e] *= alpha[e % 4 / 2];
+    pack();
   }
   start<false>(O_reg, P, s, 2 * tiles - 1);
-  finish<0>(O_reg, s, 2 * tiles - 1);
-
+  finish_and_release<0>(O_reg, s, 2 * tiles - 1);
   for (int r = 0; r < 2; ++r)
     for (int other = 1; other < 4; other *= 2) l[r] += __shfl_xor_sync(0xFFFFFFFFu, l[r], other);
   for (int e = 0; e < d / 4; ++e) {

@@ -9,7 +9,7 @@
 #   STAGE    its number or folder (04 or 04_fa1_forward), or a program of docs/lab
 #            (lab_barrier)
 #   OPTION   of the program, for instance --causal --seq 300. If they name no problem, it
-#            runs its default problem, then two with odd lengths, one of them causal.
+#            runs its default problem, then some with odd lengths, threads in two orders.
 #            --variant NAME has only that variant tested
 #   --all    every test case, however long they take. Otherwise the shortest come
 #            first, and none goes on once 15 seconds are over in all
@@ -182,8 +182,8 @@ if [ "$targets" = "$name" ]; then
   exit 0
 fi
 
-# Full tiles, and a head of K for each of Q, hide mistakes. A causal mask shows some, and hides others at the last keys. The largest tiles
-# have the most warps. A block that draws work from a counter draws a second tile if there are more than multiprocessors.
+# Full tiles, a head of K for each of Q, and one order of threads hide mistakes. A causal mask shows some, and hides others at the last keys.
+# The largest tiles have the most warps. A block that draws work from a counter draws a second tile if there are more than multiprocessors.
 if [ $problem = default ]; then
   ran=$(sed -n '1s/.*, variant //p' "$logs/report")  # for the edges the program might choose another one
   [ -n "$variant" ] || set -- "$@" ${ran:+--variant "$ran"}
@@ -191,18 +191,19 @@ if [ $problem = default ]; then
   many=$(sed -n 's/^ *counter .*/--seq-q 9 --seq-k 101 --heads 133 --kv-heads 1 --head-dim 136/p' "$logs/report" | head -n 1)
   edge="--seq-q 70 --seq-k 101 --kv-heads 1 --head-dim 59"
   for edge in "$edge" "$edge --causal" ${large:+"$edge --heads 4 --tiles $large"} ${many:+"$many"}; do
-    # shellcheck disable=SC2086  # a list
-    "$build/bin/$name" "$@" $edge >"$logs/report" 2>"$logs/said"
-    case $? in
-      0) echo "It is right with $edge, too." ;;
-      2 | 3) ;;  # a kernel need not take it
-      *)
-        echo "That is right. This is wrong: $me $wanted ${*:+$(printf '%q ' "$@")}$edge"
-        cat "$logs/said" >&2
-        show_wrong
-        wrong "; its tests were not run"
-        ;;
-    esac
+    for order in "" FLASH_SIMT_ORDER=random:1; do
+      # shellcheck disable=SC2086  # lists
+      env $order "$build/bin/$name" "$@" $edge >"$logs/report" 2>"$logs/said"
+      case $? in
+        0) [ -z "$order" ] || echo "It is right with $edge, too." ;;
+        2 | 3) ;;  # a kernel need not take it
+        *)
+          echo "That is right. This is wrong: ${order:+$order }$me $wanted ${*:+$(printf '%q ' "$@")}$edge"
+          cat "$logs/said" >&2 && show_wrong
+          wrong "; its tests were not run"
+          ;;
+      esac
+    done
   done
 fi
 

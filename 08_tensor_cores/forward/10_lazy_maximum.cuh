@@ -55,19 +55,6 @@ __device__ auto operand_of_Q(const Tile<T, Shape::Width>& Q_rows) {
   }
 }
 
-/// S becomes P with an m that may be too small. True, and l takes the sums of P, if all rows of the
-/// warp have sums that fit.
-template <class Scores, int N>
-__device__ bool exponentiate_if_it_fits(Scores& S, Rows<N> m, Rows<N>& l, float scale_log2) {
-  m.each([&](float& x, int) { x *= scale_log2; });
-  S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - m[r]); });  // (8.2)
-  const auto sum = lane_sum(S);
-  // NaN passes: multiplying again would not help.
-  const bool fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
-  if (fits) l = l + sum;  // (8.3)
-  return fits;
-}
-
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(Problem problem, Tensor<const T> Q_all, Tensor<const T> K_all,

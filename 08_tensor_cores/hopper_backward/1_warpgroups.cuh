@@ -60,49 +60,43 @@ struct BackwardShape {
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
 };
 
+/// One thread: a tile of Q and dO, with its L and D.
 template <class T, class Shape>
-__global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
-                    BackwardTensors<T> hbm, Tensor<float> dQ_accum, int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
-  auto& shared = shared_of_block<T, Shape>();
-  const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
+__device__ void load_tiles(Shared<T, Shape>& shared, const BackwardMaps& maps,
+                           const BackwardTensors<T>& hbm, const KeyWork<Shape>& work,
+                           const QueryTile& at, int stage) {
+  shared.load_Q(stage, maps, hbm.L_and_D, work.b, at.h, at.query0);
+  shared.load_dO(stage, maps, hbm.L_and_D, work.b, at.h, at.query0);
+}
+
+/// A warpgroup: its rows of a tile of K and V.
+template <class T, class Shape>
+__device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const BackwardMaps& maps,
+                        const BackwardTensors<T>& hbm, const Tensor<float>& dQ_accum,
+                        const KeyWork<Shape>& work) {
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first row of the tile
   const int index = warpgroup();
   const auto K_rows = shared.K.below(index * WARPGROUP_ROWS),
              V_rows = shared.V.below(index * WARPGROUP_ROWS);
-  auto& dSt_smem = shared.dSt[0];
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
-  const auto load_tiles = [&](int stage, const auto& at) {  // called by one thread
-    shared.load_Q(stage, maps, hbm.L_and_D, work.b, at.h, at.query0);
-    shared.load_dO(stage, maps, hbm.L_and_D, work.b, at.h, at.query0);
-  };
-
-  // 1. K, V, and the first tiles of Q, dO.
-  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  if (threadIdx.x == 0) {
-    shared.initialize();
-    shared.load_KV(maps, work.b, work.kv_head, work.key0);
-    load_tiles(0, at);
-  }
-  // Read after write: all threads see the initialised mbarriers.
-  __syncthreads();
   // Read after write: K and V have landed.
   wait_full(shared.full_K, 0);
   wait_full(shared.full_V, 0);
-
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    // 2. The prefetch of the next tiles starts.
     const int stage = iteration % 2, parity = iteration / 2 % 2;  // of a stage: a phase per 2 tiles
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
+    auto& dSt_smem = shared.dSt[0];
+
+    // The prefetch of the next tiles starts.
     // Write after read: no warp still reads the previous tiles or dS^T.
     __syncthreads();
     if (threadIdx.x == 0 && iteration + 1 < work.iterations)
-      load_tiles(1 - stage, work.after(problem, at));
+      load_tiles(shared, maps, hbm, work, work.after(problem, at), 1 - stage);
 
-    // 3. S^T and dP^T are issued; P^T while dP^T is in flight.
+    // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
     // Read after write: Q_i and L_i have landed.
     wait_full(shared.full_Q[stage], parity);
@@ -116,7 +110,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     recompute_P_log2(St, shared.stats(stage), problem.scale);
     auto& Pt = St;  // in the same registers
 
-    // 4. dS^T, for all warps.
+    // 2. dS^T, for all warps.
     // Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
@@ -125,7 +119,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
 
-    // 5. dV += P^T dO, while other warps store dS^T; dQ = dS K; dK += dS^T Q, while dQ is added.
+    // 3. dV += P^T dO, while other warps store dS^T; dQ = dS K; dK += dS^T Q, while dQ is added.
     issue_gradient(dV, Pt_reg, dO);  // (8.14)
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
     // through the async proxy.
@@ -147,6 +141,23 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(hbm.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
   write_rows(hbm.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.K.below(warp_row));
+}
+
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(Problem problem, const __grid_constant__ BackwardMaps maps,
+                    BackwardTensors<T> hbm, Tensor<float> dQ_accum, int heads_at_once) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
+  auto& shared = shared_of_block<T, Shape>();
+  const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
+  if (threadIdx.x == 0) {
+    shared.initialize();
+    shared.load_KV(maps, work.b, work.kv_head, work.key0);
+    load_tiles(shared, maps, hbm, work, work.first(problem), /*stage=*/0);
+  }
+  // Read after write: all threads see the initialised mbarriers.
+  __syncthreads();
+  consume<T>(shared, problem, maps, hbm, dQ_accum, work);
 }
 
 template <class Shape>

@@ -11,7 +11,8 @@
 // New since step 4, `lead`, where a block of 16 tiles waits a tenth of its time at both ends:
 // - The producer's thread requests the first tiles before the block-wide barrier. K comes with the
 //   first Q, and V with the first dO, on their mbarriers: the first product waits for half as much.
-// - With its last request it prefetches K and V to L2 for the block that runs next on its SM.
+// - With its last request it prefetches K and V to L2 for the block that probably runs next on its
+//   SM.
 // - This kernel begins while prepare_kernel ends, and convert_kernel while this one ends (CUDA:
 //   programmatic dependent launch). Only what prepare_kernel writes has to wait.
 //
@@ -109,42 +110,6 @@ __device__ void produce_early(Shared<T, Shape>& shared, const BackwardMaps& maps
     tma_prefetch(maps.K, col, next.key0, next.kv_head, next.b);
     tma_prefetch(maps.V, col, next.key0, next.kv_head, next.b);
   }
-}
-
-/// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it. It may end
-/// while additions are in flight: the TMA has read shared memory, and the kernel as a whole ends
-/// only when they are complete. convert_kernel waits for that.
-template <class T, class Shape>
-__device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
-                       const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
-  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    // Read after write: dQ_i is complete.
-    wait_full(shared.full_dQ, iteration % 2);
-    const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
-    bulk_reduce_add(target, shared.dQ, BYTES);
-    bulk_commit();
-    // Write after read: the TMA has read dQ_i, whose buffer the maker fills next.
-    bulk_wait_read<0>();
-    mbarrier_arrive(shared.empty_dQ);
-  }
-}
-
-/// The end of a consumer warpgroup, number `index`: its rows of dK and dV.
-template <class T, class Shape, class Gradient>
-__device__ void write_gradients(Shared<T, Shape>& shared, const Problem& problem,
-                                const BackwardTensors<T>& hbm, int index, int heads_at_once,
-                                Gradient& dK, Gradient& dV) {
-  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
-  // finished reading.
-  named_barrier_sync(1 + index, WARPGROUP);
-  const int warp_row = threadIdx.x / WARP * 16;
-  dK.each([&](float& x, int) { x *= problem.scale; });
-  // Computed again, so that no register keeps it through the loop.
-  const KeyWork<Shape> work(problem, heads_at_once, opaque(blockIdx.x));
-  write_rows(hbm.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
-  write_rows(hbm.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.V.below(warp_row));
 }
 
 /// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the

@@ -44,7 +44,7 @@ struct SharedTiles {
   __device__ Tile<T, Shape::Br> Pt_or_dSt(int index = 0) const {  // [Bc, Br]
     return {dO(Shape::STAGES - 1).end() + index * Shape::Bc * Shape::Br, Shape::Bc};
   }
-  __device__ QueryStats stats(int stage) const {
+  __device__ QueryStats<> stats(int stage) const {
     const auto first = reinterpret_cast<float*>(Pt_or_dSt(Shape::PT_OR_DST_TILES).elements.data);
     return {{first + stage * 2 * Shape::Br, 2, Shape::Br, Shape::Br}};
   }
@@ -63,7 +63,7 @@ __device__ void load_async(const Tile<T, Width>& tile, const Matrix<const T>& M,
 
 /// Starts copying L and D of Br queries from query0 on. Br / 2 threads copy four elements each.
 template <int Br>
-__device__ void load_async(const QueryStats& stats, const Matrix<const float>& L_and_D,
+__device__ void load_async(const QueryStats<>& stats, const Matrix<const float>& L_and_D,
                            int query0) {
   const int row = threadIdx.x / (Br / 4), col = threadIdx.x % (Br / 4) * 4;
   if (row < 2) cp_async<16>(stats.rows.address(row, col), L_and_D.address(row, query0 + col));

@@ -35,7 +35,7 @@ __device__ void store_in_lane_order(const Tile<T, Width>& Pt_rows, const Left& P
 /// store_in_lane_order() has stored, rounded as for dV.
 template <class T, int Width, int RowFragments, int ColFragments>
 __device__ void softmax_backward(Accumulators<RowFragments, ColFragments>& dPt,
-                                 const Tile<T, Width>& Pt_rows, const QueryStats& stats) {
+                                 const Tile<T, Width>& Pt_rows, const QueryStats<>& stats) {
   dPt.each_at([&](float& dp, int, int query) { dp -= stats.D(query); });
   constexpr int depth = ColFragments / 2, count = RowFragments * depth;
   const SharedMatrix<const T> blocks{Pt_rows.elements.data, count, 8 * WARP, 8 * WARP};

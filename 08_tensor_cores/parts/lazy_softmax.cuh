@@ -10,19 +10,6 @@ namespace {
 
 constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one that was recomputed
 
-/// (8.2), (8.3)  S becomes P with the current m. Returns whether P fits and l includes it.
-template <class Scores>
-__device__ bool exponentiate_lazily(Scores& S, const Rows<2>& m, Rows<2>& l, float scale_log2) {
-  Rows<2> scaled_m = m;
-  scaled_m.each([&](float& x, int) { x *= scale_log2; });
-  S.each([&](float& s, int r) { s = exp2_approx(scale_log2 * s - scaled_m[r]); });
-  const auto sum = lane_sum(S);
-  // NaN passes: recomputing would not help.
-  const bool fits = in_all_rows(sum, [](float x) { return !(x > MAX_LANE_SUM); });
-  if (fits) l = l + sum;
-  return fits;
-}
-
 /// The softmax of a warp's 16 rows of S. Each warp decides for itself how S of tile j becomes P:
 ///   exact   j >= lazy_end               mask, maximum; O and l are rescaled
 ///   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
@@ -38,10 +25,11 @@ struct LazySoftmax {
   const Problem& problem;
   int query0;                                 // the first of the rows
   float scale_log2 = problem.scale * LOG2_E;  // c
-  // Begins as the number of tiles without a mask in these rows, and only falls.
+  // Begins as the number of tiles without a mask in these rows, and only falls. (In forward
+  // step 10 each exact tile sets it anew.)
   int lazy_end = problem.visible_keys(query0) / Shape::Bc;
 
-  __device__ bool try_lazy(Scores& S) { return exponentiate_lazily(S, m, l, scale_log2); }
+  __device__ bool try_lazy(Scores& S) { return exponentiate_if_it_fits(S, m, l, scale_log2); }
 
   /// (8.1)  S = Q K^T of tile j again, of this warp's rows.
   template <class QueryRows, class KeyTile>

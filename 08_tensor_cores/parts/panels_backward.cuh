@@ -54,7 +54,10 @@ struct BackwardShared {
   alignas(256) Mbarrier full_K, full_V;
   Mbarrier full_Q[Stages], full_dO[Stages], empty[Stages];
 
-  __device__ QueryStats stats(int stage) { return {{L_and_D[stage], 2, Br, Br}}; }
+  template <bool LInPowersOf2 = true>  // in all steps of the ladder
+  __device__ QueryStats<LInPowersOf2> stats(int stage) {
+    return {{L_and_D[stage], 2, Br, Br}};
+  }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of
   /// the warps that read Q and dO, which are those of all consumers except in `relay`.
@@ -154,10 +157,11 @@ __device__ void mask_transposed(Scores& St, const Problem& problem, int query0, 
   }
 }
 
-/// (8.11)  Transposed scores become P^T = e^(scale S^T - L); stats have L log2(e). Rounding both
+/// (8.11)  Transposed scores become P^T = e^(scale S^T - L). Rounding both
 /// products with log2(e) changes P by at most 2^-23 |L|, less than its 16 bits do up to |L| = 2^12.
 template <class Scores>
-__device__ void recompute_P_log2(Scores& St, const QueryStats& stats, float scale) {
+__device__ void recompute_P_log2(Scores& St, const QueryStats</*LInPowersOf2=*/true>& stats,
+                                 float scale) {
   const float scale_log2 = scale * LOG2_E;
   St.each_at([&](float& s, int, int query) {
     s = exp2_approx(fmaf(scale_log2, s, -stats.L_log2(query)));

@@ -14,7 +14,7 @@ constexpr float LARGE_L = 0x1p19f;
 
 /// Whether any of the tile's L is large. All lanes of the warp get the same answer.
 template <int Br>
-__device__ bool any_large(const QueryStats& stats) {
+__device__ bool any_large(const QueryStats<>& stats) {
   bool large = false;
 #pragma unroll
   for (int query = threadIdx.x % WARP; query < Br; query += WARP)
@@ -25,7 +25,7 @@ __device__ bool any_large(const QueryStats& stats) {
 /// (8.11)  Transposed scores become P^T = e^(late_scale S^T - L). subtract_first: L is subtracted
 /// before the factor log2(e).
 template <class Scores>
-__device__ void recompute_P(Scores& St, const QueryStats& stats, float late_scale,
+__device__ void recompute_P(Scores& St, const QueryStats<>& stats, float late_scale,
                             bool subtract_first = false) {
   const float scale_log2 = late_scale * LOG2_E;
   // The large-L rule: L is subtracted first also if any |L| of the tile exceeds LARGE_L, since

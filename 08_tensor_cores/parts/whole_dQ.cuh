@@ -1,4 +1,5 @@
-// 08 Tensor cores, Hopper backward, steps 4 and 5 and more/: dQ of one warpgroup, the maker.
+// 08 Tensor cores, Hopper backward, steps 4 and 5 and more/: dQ of one warpgroup, the maker; the
+// adder; the end of a consumer.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -42,6 +43,42 @@ struct WholeDQ {
     }
   }
 };
+
+/// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it. It may end
+/// while additions are in flight: the TMA has read shared memory, and the kernel as a whole ends
+/// only when they are complete, which convert_kernel waits for.
+template <class T, class Shape>
+__device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
+                       const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
+  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
+  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    // Read after write: dQ_i is complete.
+    wait_full(shared.full_dQ, iteration % 2);
+    const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
+    bulk_reduce_add(target, shared.dQ, BYTES);
+    bulk_commit();
+    // Write after read: the TMA has read dQ_i, whose buffer the maker fills next.
+    bulk_wait_read<0>();
+    mbarrier_arrive(shared.empty_dQ);
+  }
+}
+
+/// The end of a consumer warpgroup, number `index`: its rows of dK and dV.
+template <class T, class Shape, class Gradient>
+__device__ void write_gradients(Shared<T, Shape>& shared, const Problem& problem,
+                                const BackwardTensors<T>& hbm, int index, int heads_at_once,
+                                Gradient& dK, Gradient& dV) {
+  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
+  // finished reading.
+  named_barrier_sync(1 + index, WARPGROUP);
+  const int warp_row = threadIdx.x / WARP * 16;
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  // Computed again, so that no register keeps it through the loop.
+  const KeyWork<Shape> work(problem, heads_at_once, opaque(blockIdx.x));
+  write_rows(hbm.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
+  write_rows(hbm.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.V.below(warp_row));
+}
 
 }  // namespace
 }  // namespace flash::tensor_cores

@@ -181,13 +181,19 @@ TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that 
   for (const FullProblem& p : grid::counted(problems)) {
     const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
-    const auto run = [&](const Variant& v) { return grid::run(v, p, inputs, Pass::backward); };
-    const Results<float> of_all = run(grid::variant_named("warpgroups"));
     for (const Variant& v : backward_steps(/*for_hopper=*/true)) {
-      const Results<float> first = v.takes == plain_problem ? of_all : run(v);  // the ladder's steps sum in the same order
-      for (const Order order : {Order::random, Order::reverse}) {
-        const Simulated in_order({.order = order, .seed = 3, .os_threads = 3});
-        CHECK_MESSAGE(grid::repeats(v, checker, first, run(v)), std::string(v.name));
+      for (const TileChoice& choice : choices(v, p, Pass::backward)) {
+        const auto run = [&](const Variant& step) {
+          Runner runner(grid::device(), step, p, inputs, Pass::backward, choice.tiles);
+          runner.run();
+          return runner.results();
+        };
+        // The ladder's steps sum in the same order.
+        const Results<float> first = run(v.takes == plain_problem ? grid::variant_named("warpgroups") : v);
+        for (const Order order : {Order::random, Order::reverse}) {
+          const Simulated in_order({.order = order, .seed = 3, .os_threads = 3});
+          CHECK_MESSAGE(grid::repeats(v, checker, first, run(v)), what(v, choice.tiles, p));
+        }
       }
     }
   }

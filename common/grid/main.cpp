@@ -29,6 +29,7 @@ std::string command_for(const LastRun& run) {
   const bool gpu = device().info().kind == Backend::gpu;
   std::string command;
   if (!gpu && run.sm != device().info().simulates_sm) command += "FLASH_SIMT_TARGET=" + std::to_string(run.sm) + " ";
+  if (!gpu && run.order != device().info().order) command += "FLASH_SIMT_ORDER=" + run.order + " ";
   command += "common/try.sh " + stage + " --variant " + run.variant;
   if (run.pass == Pass::backward) command += " --pass backward";
   if (run.tiles) command += " --tiles " + to_string(*run.tiles);

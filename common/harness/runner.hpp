@@ -3,6 +3,7 @@
 
 #include "common/attention/registry.hpp"
 #include "common/attention/tensor_table.hpp"
+#include "common/machine/cpu/options.hpp"
 #include "common/machine/device.hpp"
 
 #include <map>
@@ -17,8 +18,9 @@ struct LastRun {
   std::string variant;
   FullProblem problem;
   Pass pass = Pass::forward;
-  std::optional<Tiles> tiles;  ///< of the pass; absent: the default
-  int sm = 0;                  ///< of the device's limits
+  std::optional<Tiles> tiles;                             ///< of the pass; absent: the default
+  int sm = 0;                                             ///< of the device's limits
+  std::string order = simt::order_text(simt::options());  ///< of the simulator's threads
 };
 inline std::optional<LastRun> last_run;
 

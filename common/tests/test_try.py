@@ -64,6 +64,9 @@ class Try(unittest.TestCase):
         code, out = self.edited("= plain_problem}", "= Features::none}", seconds="9")
         self.assertRegex(out, "Not tested, since variant naive does not take it: .*--seq-q unlike --seq-k.*\ntry: no mistake")
         self.assertNotIn("It is right with", out)
+        turns = "\n  __shared__ unsigned turn;\n  if (threadIdx.x == 0) turn = 0;\n  __syncthreads();\n"
+        code, out = self.edited("\n  const int", turns + "  if (atomicAdd(&turn, 1u) > threadIdx.x + 1) return;\n  const int")
+        self.assertRegex(out, "This is wrong: FLASH_SIMT_ORDER=random:1 .*try.sh 01 --device cpu --variant naive --seq-q 70 ")
         code, out = self.edited("expf(S(i, j)) * inverse", "S(i, j) * inverse")
         self.assertEqual((code, "01_naive is WRONG" in out), (1, True), out)
 

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   const Tile<T, Shape::Width> K_smem(dynamic_shared<T>(Shape::SHARED_ELEMENTS), SIDE),
       V_smem(K_smem.end(), SIDE), Q_smem(V_smem.end(), SIDE), dO_smem(Q_smem.end(), SIDE);
-  const QueryStats stats{{reinterpret_cast<float*>(dO_smem.end()), 2, SIDE, SIDE}};
+  const QueryStats<> stats{{reinterpret_cast<float*>(dO_smem.end()), 2, SIDE, SIDE}};
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first key of the tile
   const auto load = [&](const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
     Copier<T, Shape::Width, SIDE, Shape::THREADS>(M, row0).load_async(tile);

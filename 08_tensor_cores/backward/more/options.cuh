@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     if (iteration + 1 < queries.iterations)
       load_queries_of<Shape>(rule, smem, (iteration + 1) % 2, hbm, b, queries.after(at));
     const auto Q = smem.Q(iteration % 2), dO = smem.dO(iteration % 2);
-    const QueryStats stats = smem.stats(iteration % 2);
+    const QueryStats<> stats = smem.stats(iteration % 2);
 
     // 2. P^T, and dV.
     // Transposed: [16 ROW_FRAGMENTS, Br].

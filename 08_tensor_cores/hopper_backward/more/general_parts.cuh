@@ -16,18 +16,22 @@ inline bool is_of_ladder(const FullProblem& p) {
   return (features_of(p) & ~plain_problem) == Features::none;
 }
 
-/// The rule of such a problem. Its QueryStats have L log2(e), all others L.
+/// The rule of such a problem.
 struct PlainRule {
   static constexpr bool OPTIONS = false, RAGGED = false;
   Problem problem;
 };
 
+template <class Rule>
+constexpr bool L_IN_POWERS_OF_2 = std::is_same_v<Rule, PlainRule>;
+
 /// (8.11)  Products become P^T. S^T begins at query query0 of a head (over all batches) and at key
 /// key0. With options there is no bias: nvcc would spill.
 template <class Rule, class Scores, class Slopes = NoSlope>
-__device__ void recompute_P_by_rule(const Rule& rule, Scores& St, const QueryStats& stats, int head,
+__device__ void recompute_P_by_rule(const Rule& rule, Scores& St,
+                                    const QueryStats<L_IN_POWERS_OF_2<Rule>>& stats, int head,
                                     int query0, int key0, const Slopes& slopes = {}) {
-  if constexpr (std::is_same_v<Rule, PlainRule>) {
+  if constexpr (L_IN_POWERS_OF_2<Rule>) {
     mask_transposed(St, rule.problem, query0, key0);
     recompute_P_log2(St, stats, rule.problem.scale);
   } else {

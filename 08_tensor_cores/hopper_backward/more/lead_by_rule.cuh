@@ -79,8 +79,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     wgmma_wait<1>(registers(St));
     // Write after read: dS^T of two tiles before was released with this stage of Q.
     const SlopesInPanels slopes{dSt_rows};
-    recompute_P_by_rule(rule, St, shared.stats(stage), work.b * problem.H + at.h, at.query0,
-                        work.key0 + warp_row, slopes);
+    recompute_P_by_rule(rule, St, shared.template stats<L_IN_POWERS_OF_2<Rule>>(stage),
+                        work.b * problem.H + at.h, at.query0, work.key0 + warp_row, slopes);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for the maker.

@@ -47,8 +47,8 @@ __device__ auto sum_dV(Shared<T, Shape>& shared, const Rule& rule, const KeyWork
     issue_scores(St, K_rows, shared.Q[stage]);  // (8.11)
     // Read after write: S^T is complete.
     wgmma_wait<0>(registers(St));
-    recompute_P_by_rule(rule, St, shared.stats(stage), work.b * problem.H + at.h, at.query0,
-                        work.key0 + warp_row);
+    recompute_P_by_rule(rule, St, shared.template stats<L_IN_POWERS_OF_2<Rule>>(stage),
+                        work.b * problem.H + at.h, at.query0, work.key0 + warp_row);
     auto& Pt = St;  // in the same registers
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
 

@@ -127,7 +127,7 @@ struct LazySoftmaxByRule {
     }
   }
 
-  __device__ bool try_lazy(Scores& S) { return exponentiate_lazily(S, m, l, scale_log2); }
+  __device__ bool try_lazy(Scores& S) { return exponentiate_if_it_fits(S, m, l, scale_log2); }
 
   /// (8.1)  S = Q K^T of tile j again, of this warp's rows.
   template <class QueryRows, class KeyTile>

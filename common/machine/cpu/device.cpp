@@ -28,11 +28,6 @@ std::string processor_name() {
 #endif
 }
 
-std::string order_text(const Options& options) {
-  if (options.order == Order::random) return "random:" + std::to_string(options.seed);
-  return options.order == Order::reverse ? "reverse" : "forward";
-}
-
 class CpuDevice final : public Device {
  public:
   CpuDevice() {

@@ -80,6 +80,11 @@ Options options() {
   return *current;
 }
 
+std::string order_text(const Options& options) {
+  if (options.order == Order::random) return "random:" + std::to_string(options.seed);
+  return options.order == Order::reverse ? "reverse" : "forward";
+}
+
 void set_options(const Options& options) {
   const std::lock_guard lock(mutex);
   current = options;

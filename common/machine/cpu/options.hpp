@@ -39,6 +39,7 @@ struct Options {
 ///   FLASH_SIMT_STEPS=1..2^62   FLASH_SIMT_TRACE=FILE
 Options options_from_environment();
 Options options();
+std::string order_text(const Options&);  ///< as FLASH_SIMT_ORDER has it
 void set_options(const Options&);
 
 /// Not 0: this thread's launches end after the blocks that run, and throw DeviceError. Null: nobody asks.
