@@ -18,6 +18,10 @@ case ${1:-} in
   --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" && exit 0 ;;
   -*) echo "check_gpu: '$1' is no folder for the results; --help says what is allowed" >&2 && exit 2 ;;
 esac
+for part in ${FLASH_CHECK_PARTS:-}; do
+  [[ $part =~ ^(tests|comparison|tensor|sanitizers|profile|sweep)$ ]] && continue
+  echo "check_gpu: FLASH_CHECK_PARTS has '$part'; allowed: tests comparison tensor sanitizers profile sweep" >&2 && exit 2
+done
 cd "$(dirname "$0")/.." || exit 1
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || { echo "check_gpu: no GPU answers (nvidia-smi)" >&2 && exit 3; }
 output=${1:-build-gpu/report}

@@ -2,8 +2,8 @@
 """Lines of code per room of the project, of each standalone.cu and what it adds to the one before, and of what a reader of the last steps of
 stage 08 finds included, next to the most that each may have. Exit code 1: one has more.
 
-What comes in has to pay with lines that go out: shorten the room, or say in the same change why its limit is raised below. Pages, pictures
-and saved results are not code.
+What comes in has to pay with lines that go out: shorten the room, or say in the same change why its limit is raised below, to 1 % above what
+then stands, so that a small change does not edit this file. Pages, pictures and saved results are not code.
 """
 
 import re
@@ -16,25 +16,25 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = re.compile(r"\.(cuh?|[ch]pp|h|in|py|sh|cmake|txt|toml|c?js|css|html|json|ya?ml)$|^\.ci/run$")
 ROOMS = (  # its name, its limit, its paths; a file belongs to the first room that fits
     ("saved results", None, r"docs/results/"),
-    ("standalone.cu of the stages", 2200, r"\d\d_\w+/standalone"),
+    ("standalone.cu of the stages", 2230, r"\d\d_\w+/standalone"),
     ("kernels of the stages", 16050, r"\d\d_.*(\.cuh?|shapes\.hpp)$"),
     ("programs, tests, predictions of the stages", 3500, r"\d\d_"),
-    ("common: the simulator", 21220, r"common/machine/"),
-    ("common: parts of kernels", 910, r"common/parts/"),
-    ("common: reference", 2410, r"common/reference/"),
-    ("common: attention", 2050, r"common/attention/"),
-    ("common: harness", 2970, r"common/harness/"),
-    ("common: tests", 1470, r"common/(tests|grid)/"),
-    ("common: compare", 1770, r"common/compare/"),
-    ("common: binding", 2640, r"common/binding/"),
-    ("common: CMake and WebAssembly", 630, r"common/(cmake|wasm)/"),
-    ("common: scripts", 730, r"common/"),
-    ("docs: course", 3240, r"docs/course/"),
-    ("docs: playground", 1220, r"docs/playground/"),
-    ("docs: labs", 2200, r"docs/lab/"),
-    ("docs: tools", 1010, r"docs/tools/"),
-    ("docs: sources of pictures", 4250, r"docs/img/"),
-    ("docs: site, tests of pages, scripts", 790, r"docs/"),
+    ("common: the simulator", 21440, r"common/machine/"),
+    ("common: parts of kernels", 920, r"common/parts/"),
+    ("common: reference", 2430, r"common/reference/"),
+    ("common: attention", 2080, r"common/attention/"),
+    ("common: harness", 3010, r"common/harness/"),
+    ("common: tests", 1500, r"common/(tests|grid)/"),
+    ("common: compare", 1800, r"common/compare/"),
+    ("common: binding", 2670, r"common/binding/"),
+    ("common: CMake and WebAssembly", 650, r"common/(cmake|wasm)/"),
+    ("common: scripts", 750, r"common/"),
+    ("docs: course", 3280, r"docs/course/"),
+    ("docs: playground", 1240, r"docs/playground/"),
+    ("docs: labs", 2220, r"docs/lab/"),
+    ("docs: tools", 1030, r"docs/tools/"),
+    ("docs: sources of pictures", 4290, r"docs/img/"),
+    ("docs: site, tests of pages, scripts", 800, r"docs/"),
     ("root and CI", 340, r""),
 )
 STANDALONE = (  # lines that the second standalone.cu may add to the first: a reader sees the idea in their diff

@@ -13,7 +13,9 @@ cd "$(dirname "$0")/.."
 build=${1:-build}
 bin=$build/bin
 saved=docs/results/cpu
+[ -d "$bin" ] || { echo "save_results: there is no folder '$bin'; --help says what is allowed" >&2 && exit 2; }
 results=$(mktemp -d)  # the project stays as it was committed until all is there
+trap 'rm -rf "$results"' EXIT
 
 for stage in "$bin"/[0-9][0-9]_*; do
   "$stage" --device cpu >"$results/$(basename "$stage").txt"

@@ -278,7 +278,7 @@ const Variant variant{.name = "options",
                       .workspace = all_workspaces,
                       .refuse = refuse_oversized_grid,
                       .subtracts_max = false,
-                      .takes = general_problem | all_options | Features::bias_gradient |
+                      .takes = general_problem | usual_options | Features::bias_gradient |
                                Features::lorentz | Features::centroid};
 
 }  // namespace

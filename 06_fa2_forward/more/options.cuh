@@ -151,7 +151,7 @@ const Variant variant{.name = "options",
                       .refuse = refuse,
                       .tiles = choices_of<tuned_shapes<ForwardShape>>,
                       .row_multiple = 4,
-                      .takes = general_problem | all_options,
+                      .takes = general_problem | usual_options,
                       .only_if_fastest = true};
 
 }  // namespace

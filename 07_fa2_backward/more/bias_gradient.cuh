@@ -108,7 +108,7 @@ const Variant variant{
     .atomic_dQ = true,
     .by_launches = true,
     .row_multiple = 4,
-    .takes = general_problem | all_options | Features::bias_gradient,
+    .takes = general_problem | usual_options | Features::bias_gradient,
     .needs = Features::bias_gradient,
     .only_if_fastest = true};
 

@@ -208,7 +208,7 @@ const Variant variant{.name = "options",
                       .atomic_dQ = true,
                       .by_launches = true,
                       .row_multiple = 4,
-                      .takes = general_problem | all_options,
+                      .takes = general_problem | usual_options,
                       .only_if_fastest = true};
 
 }  // namespace

@@ -18,7 +18,7 @@ inline std::string refuse_wide_heads(const Problem& p) {
 /// The fastest kernel for Hopper, as measured (H200), but where blocks are few: more/divided.cuh.
 inline std::string_view which_backward(const FullProblem& p) {
   if (p.d > 128) return "relay";
-  if (!p.is_plain()) return "options_lead";
+  if (!p.is_general()) return "options_lead";
   // Under a mask the blocks of a large group drift apart, and L2 loses its heads. Turns prevent it.
   if (p.d > 64 && p.causal && p.group_size() > 6 && p.Nq <= 4096) return "ordered";
   return (features_of(p) & ~plain_problem) == Features::none ? "early" : "general";

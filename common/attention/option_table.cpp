@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -77,7 +78,9 @@ constexpr ProblemOption option_table[] = {
            {.features = {F::none, F::dropout},
             .allowed = "a probability from 0, for none, to less than 1",
             .valid = [](const P& p) { return p.dropout.probability >= 0 && p.dropout.probability < 1; }}),
-    option("--dropout-seed", &Dropout::seed, "S", "Which weights are dropped; both passes must be given the same"),
+    option("--dropout-seed", &Dropout::seed, "S", "Which weights are dropped; both passes must be given the same",
+           {.allowed = "0 without --dropout, else whole numbers from 0 to 2^64-1",
+            .valid = [](const P& p) { return p.dropout.seed == 0 || p.dropout.probability != 0; }}),
     option("--score", &P::score, "",
            "dot: scale q . k; lorentz: -scale times the distance of q and k as points of the hyperboloid",
            {.features = {F::none, F::lorentz}}),
@@ -91,8 +94,12 @@ constexpr ProblemOption option_table[] = {
            {.named = always, .features = {F::none, F::bnhd, F::packed_qkv, F::packed_kv}}),
     option("--bias", &P::bias, "", "Added to the scaled scores: per key, per query and key, or ALiBi slopes",
            {.named = always, .features = {F::none, F::vector_bias, F::matrix_bias, F::alibi}}),
-    option("--bias-per-batch", &P::bias_per_batch, "", "Each batch has a bias of its own"),
-    option("--bias-per-head", &P::bias_per_head, "", "Each query head has a bias of its own, unless this is false"),
+    option("--bias-per-batch", &P::bias_per_batch, "", "Each batch has a bias of its own",
+           {.allowed = "false without --bias, else true, false",
+            .valid = [](const P& p) { return !p.bias_per_batch || p.bias != BiasKind::none; }}),
+    option("--bias-per-head", &P::bias_per_head, "", "Each query head has a bias of its own, unless this is false",
+           {.allowed = "true without --bias, else true, false",
+            .valid = [](const P& p) { return p.bias_per_head || p.bias != BiasKind::none; }}),
     option("--bias-gradient", &P::bias_gradient, "",
            "A backward pass also computes the gradient of the bias, which must be a matrix",
            {.features = {F::none, F::bias_gradient}}),
@@ -118,9 +125,11 @@ bool from_text(const std::string& text, bool& value) {
 }
 bool from_text(const std::string& text, float& value) {  // from_chars() is too new
   char* stop = nullptr;
+  errno = 0;
   value = std::strtof(text.c_str(), &stop);
   const bool starts_with_space = text.empty() || std::isspace(static_cast<unsigned char>(text.front())) != 0;
-  return !starts_with_space && stop == text.c_str() + text.size() && std::isfinite(value);
+  const bool underflows = value == 0 && errno == ERANGE;
+  return !starts_with_space && stop == text.c_str() + text.size() && std::isfinite(value) && !underflows;
 }
 template <Enumeration Enum>
 bool from_text(const std::string& text, Enum& value) {
@@ -184,7 +193,7 @@ bool in_range(const ProblemOption& option, const P& p) {
   const std::string allowed = option.traits.allowed != nullptr ? option.traits.allowed
                               : !option.values.empty()         ? joined(option.values, std::identity())
                               : holds<int>(option)             ? "whole numbers from 1 to 2^30"
-                              : holds<float>(option)           ? "finite fp32 numbers"
+                              : holds<float>(option)           ? "numbers in the range of fp32"
                                                                : "whole numbers from 0 to 2^64-1";
   throw UsageError(std::string(option.name) + " is '" + text + "'; allowed: " + allowed);
 }
@@ -305,7 +314,7 @@ Features features_of(const FullProblem& problem) {
   return found;
 }
 
-bool FullProblem::is_plain() const { return (features_of(*this) & ~general_problem) == F::none; }
+bool FullProblem::is_general() const { return (features_of(*this) & ~general_problem) == F::none; }
 
 std::string names_of(Features features) {
   std::vector<std::string> names;

@@ -142,8 +142,8 @@ struct FullProblem : OptionsProblem {
   InputKind input = InputKind::normal;  ///< which Q, K, V, and with `seed` which random ones, it is solved for
   std::uint64_t seed = 1;
 
-  /// Without options a kernel for a Problem computes the same.
-  bool is_plain() const;
+  /// Within general_problem: a kernel for a Problem computes the same.
+  bool is_general() const;
 
   /// The attention of one sequence as a problem of its own, in which Nq or Nk may be 0.
   OptionsProblem sequence(int s) const;
@@ -214,7 +214,7 @@ constexpr Features plain_problem = Features::causal | Features::shared_heads | F
 constexpr Features general_problem = plain_problem | every_bias | Features::any_scale;
 
 /// What FullProblem adds to Problem and both passes of stages 06 and 07 know.
-constexpr Features all_options = Features::window | Features::softcap | Features::lengths | Features::dropout;
+constexpr Features usual_options = Features::window | Features::softcap | Features::lengths | Features::dropout;
 
 /// What the problem has of them.
 Features features_of(const FullProblem&);

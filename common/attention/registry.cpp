@@ -71,8 +71,8 @@ std::string who_takes(const Variant& variant, const FullProblem& p, Pass pass, B
   const bool other_dtype = std::ranges::find(variant.dtypes, p.dtype) == variant.dtypes.end();
   if (only(variant.takes) && !other_dtype && p.d <= variant.max_head_dim) return "";  // for a reason of its own
   const bool half = p.dtype != Dtype::fp32 || p.d > 128;
-  if (half && only(p.d > 128 ? plain_problem : general_problem | all_options)) return "; stage 08 takes it in fp16 and bf16";
-  const bool known = only(general_problem | all_options) || only(general_problem | Features::lorentz | Features::centroid);
+  if (half && only(p.d > 128 ? plain_problem : general_problem | usual_options)) return "; stage 08 takes it in fp16 and bf16";
+  const bool known = only(general_problem | usual_options) || only(general_problem | Features::lorentz | Features::centroid);
   return known && p.d <= 128 ? "; stage 07 takes it in fp32" : "";
 }
 

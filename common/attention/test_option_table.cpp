@@ -64,6 +64,7 @@ TEST_CASE("options: a problem handed on as arguments is the same problem, and it
 TEST_CASE("options: what is no value, or goes with no other option, is refused by name in one line") {
   std::istringstream lines(
       "--batch=0;--batch=+2;--batch=1073741825;--kv-heads=;--head-dim=257;--heads=6 --kv-heads=4;--scale=nan;--scale=1e99;"
+      "--scale=1e-50;--bias-per-batch=true;--bias-per-head=false;--dropout-seed=7;"
       "--seed=18446744073709551616;--seed=-1;--dtype=fp8;--causal=maybe;--window=-2,0;--window=1073741824,0;--window=3;"
       "--softcap=-1;--softcap=1e-40;--dropout=1;--dropout=-0.1;--lengths=5,x;--lengths=1073741824,1;--lengths=0,0:9;"
       "--lengths=5 --seq-q=6;--lengths=5 --bias=matrix;--layout=qkv --seq-q=5;--layout=qkv --heads=4 --kv-heads=2;"
@@ -99,17 +100,17 @@ TEST_CASE("features: kernels are refused what they do not say that they know, an
   Variant variant{.name = "test", .idea = "", .forward = nullptr};
   FullProblem p;
   p.window = {5, 0}, p.softcap = 30.0f, p.sequences = {{0, 128}, {0, 128}}, p.dropout = {0.1f, 1};
-  CHECK_FALSE(p.is_plain());
-  CHECK(features_of(p) == all_options);
+  CHECK_FALSE(p.is_general());
+  CHECK(features_of(p) == usual_options);
   CHECK(refusal(variant, p) == "it does not know --window, --softcap, --lengths, --dropout");
-  variant.takes = general_problem | all_options;
+  variant.takes = general_problem | usual_options;
   CHECK(refusal(variant, p) == "");
   p.bias_gradient = true, p.score = Score::lorentz, p.values = Values::centroid;  // of these only some steps know the others
   CHECK(refusal(variant, p) == "it does not know --score lorentz, --values centroid, --bias-gradient");
 
   p = {};
   p.H = 4, p.Nk = 64, p.causal = true, p.bias = BiasKind::alibi, p.layout = Layout::kv, p.scale = -2.0f;
-  CHECK(p.is_plain());
+  CHECK(p.is_general());
   CHECK(features_of(p) == (Features::causal | Features::shared_heads | Features::packed_kv | Features::alibi |
                            Features::unequal_lengths | Features::any_scale));
 

@@ -132,6 +132,8 @@ def problems(options, kind):
         asked += [f"{name}={value}" for name, value in usual.items() if name not in names]
         if options.tokens or options.width:
             p = programs.ask(options.programs[0], asked)["problem"]
-            asked += [f"--batch={max(1, options.tokens // p['seq_q'])}"] if options.tokens else []
-            asked += [f"--heads={max(1, options.width // p['head_dim'])}"] if options.width else []
+            if options.tokens:
+                asked += [f"--batch={max(1, options.tokens // p['seq_q'])}"]
+            if options.width:
+                asked += [f"--heads={max(1, options.width // p['head_dim'])}"]
         yield asked

@@ -81,7 +81,8 @@ def step(row):
 def extra_bytes_of_a_head(row):
     """Peers count L, which rows of stages count as an output. Whole bytes per row, because a counter of 4 bytes for all heads is none."""
     p = row.problem
-    return (row.extra_memory_bytes // (p["batch"] * p["heads"] * p["seq_q"]) + 4 * (not row.is_peer)) * p["seq_q"]
+    L = 0 if row.is_peer else 4
+    return (row.extra_memory_bytes // (p["batch"] * p["heads"] * p["seq_q"]) + L) * p["seq_q"]
 
 
 def to_draw(files, takes):
@@ -111,7 +112,8 @@ def draw(axes, title, all_rows, y):
     for name, line in grouped(sorted(all_rows, key=lambda row: row.problem["seq_q"]), step).items():
         kind = series(line[0])
         look = {"marker": COLOURS[kind][2], "markersize": 4.5, "color": ink(kind), "linewidth": 1.4}
-        look |= {"markerfacecolor": ink("bg"), "linestyle": (0, (4, 2))} if line[0].is_peer else {}
+        if line[0].is_peer:
+            look |= {"markerfacecolor": ink("bg"), "linestyle": (0, (4, 2))}
         axes.plot([row.problem["seq_q"] for row in line], [y(row) for row in line], label=name, **look)
     axes.legend(fontsize=7.5, loc="center left", bbox_to_anchor=(1, 0.5))
 

@@ -53,7 +53,8 @@ def profile(folder, row, details):
     command = ["ncu", "--clock-control", "none", "--cache-control", "none", "--print-units", "base", "--csv", "--page", "raw"]
     command += ["--metrics", ",".join(metrics.values()), f"{folder}/{row.stage}", "--device", "gpu", "--variant", row.variant]
     command += ["--pass", row["pass"], "--no-check", *to_arguments(row.problem)]
-    command += [f"--tiles={row.tiles['br']},{row.tiles['bc']}"] if row.tiles else []
+    if row.tiles:
+        command += [f"--tiles={row.tiles['br']},{row.tiles['bc']}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     except OSError as error:

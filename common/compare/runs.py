@@ -49,18 +49,21 @@ def plan(options, peers, kind):
     runs, left_out, known = [], {}, set()
     for given in problems(options, kind):
         first = ask(options.programs[0], given)
-        device = [f"--device={kind}"] * options.tune  # whose tiles are asked for
+        device = [f"--device={kind}"] if options.tune else []  # whose tiles are asked for
         stages = [ask(program, [*to_arguments(first["problem"]), *device]) for program in chosen(options)]
         for pass_, stage in itertools.product([options.pass_] if options.pass_ else saved.PASSES, [*stages, *peers]):
             known.update(variant["name"] for variant in stage["variants"])
             fitting, only_last = [], "last" in options.variant and stage["stage"] != PEER  # peers are no steps
             for variant in (variant for variant in stage["variants"] if pass_ in variant["passes"]):
                 run = Run(stage, variant, pass_, first["problem"])
-                why = variant.get("refusal", "") or "it has no tiles to choose from" * (options.tune and not tiles_of(run))
-                is_rare = variant.get("only_if_fastest") and (why or first["is_plain"])  # made for some problems only
+                why = variant.get("refusal", "")
+                if options.tune and not why and not tiles_of(run):
+                    why = "it has no tiles to choose from"
+                is_rare = variant.get("only_if_fastest") and (why or first["is_general"])  # made for some problems only
                 if variant["name"] in wanted or (only_last or not wanted) and not is_rare:
                     left_out.setdefault(why, {})[label(run)] = None
-                    fitting += [run] * (not why)
+                    if not why:
+                        fitting.append(run)
             if only_last:
                 fitting = [run for run in fitting if run in last_steps(fitting) or run.variant["name"] in wanted]
             for run in sorted(fitting, key=lambda run: ladder_order(run.variant["kernel"])):
@@ -69,7 +72,9 @@ def plan(options, peers, kind):
         if name not in known:
             raise Failure(2, f"--variant has '{name}'; allowed: {', '.join(sorted(known))}")
     left_out.pop("", None)
-    sentences = [f"left out: {one}{f' and {len(more)} more' * bool(more)}: {why}" for why, (one, *more) in left_out.items()]
+    sentences = []
+    for why, (one, *more) in left_out.items():
+        sentences.append(f"left out: {one} and {len(more)} more: {why}" if more else f"left out: {one}: {why}")
     if not runs:
         raise Failure(2, "; ".join(["nothing to run", *sentences]))
     if options.rounds == 1:  # else stages and peers take turns
@@ -147,7 +152,7 @@ class Runner:
         missing = [place for place, row in enumerate(found) if not row]
         described = len({describe(run.problem) for run in runs}) > 1
         for (problem, _), places in itertools.groupby(missing, lambda i: (describe(runs[i].problem), runs[i].pass_)):
-            say(f"{problem}\n" * described)
+            say(f"{problem}\n" if described else "")
             self.in_turns(places, runs, found)
         return found
 
@@ -159,7 +164,8 @@ class Runner:
             turn = [*rounds.items()]
             first = (number - 1) * max(1, len(turn) // total) % max(1, len(turn))
             for place, made in turn[first:] + turn[:first]:
-                say(f"[{place + 1}/{len(runs)}{f', round {number}' * (total > 1)}] {runs[place].pass_} {label(runs[place])}")
+                of_rounds = f", round {number}" if total > 1 else ""
+                say(f"[{place + 1}/{len(runs)}{of_rounds}] {runs[place].pass_} {label(runs[place])}")
                 made.append(self.run_and_report(runs[place], number == 1))
                 if number == total or not made[-1].time:
                     found[place] = median_of(rounds.pop(place))
@@ -174,7 +180,7 @@ class Runner:
             done = run.stage["run"](run.problem, run.variant["name"], run.pass_, self.options.iterations)
             row = saved.make({**self.fixed_fields(run), **done})
         else:
-            command = [*self.command(run), *["--no-check"] * (not is_checked), *to_arguments(run.problem)]
+            command = [*self.command(run), *([] if is_checked else ["--no-check"]), *to_arguments(run.problem)]
             row = make_row(self.fixed_fields(run), start(command, self.options.time_limit))
         ending = "" if row.is_good else f", {row.verdict}" + (f": {' '.join(row.message.split())}" if row.message else "")
         say(f", {time.monotonic() - began:.1f} s{ending}\n")

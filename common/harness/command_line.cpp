@@ -88,11 +88,7 @@ void add_problem_options(CLI::App& app, Given& given) {
     if (holds<bool>(option)) {
       app.add_flag_function(
              name, [&given, name](std::int64_t count) { given[name] = count > 0 ? "true" : "false"; }, option.help)
-          ->check(
-              [](const std::string& value) {
-                return std::string(value == "true" || value == "false" ? "" : "allowed: true, false");
-              },
-              "")
+          ->check(CLI::IsMember({"true", "false"}).description(""))
           ->group("Problem");
       continue;
     }

@@ -101,7 +101,7 @@ std::optional<float> largest_score_of(const FullProblem& p, const Inputs& inputs
 std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Results<float>& got, const CheckReport& check,
                            const Sample& sample) {
   std::string words = without_an_option(p, inputs, got, sample);
-  if (words.empty() && sample.whole && p.is_plain() && p.bias == BiasKind::none) words = other_keys(p, inputs, got, sample);
+  if (words.empty() && sample.whole && p.is_general() && p.bias == BiasKind::none) words = other_keys(p, inputs, got, sample);
   if (words.empty() && sample.whole) words = padded_keys(p, inputs, got, check);
   return words;
 }

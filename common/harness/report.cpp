@@ -225,7 +225,7 @@ std::string list_of(const StageInfo& stage, const std::vector<Variant>& list, co
             {"idea", stage.idea},
             {"options", options_json()},
             {"problem", json_of(problem)},
-            {"is_plain", problem.is_plain()},
+            {"is_general", problem.is_general()},
             {"variants", Json::array()}};
   for (const Variant& variant : list) {
     Json passes = Json::array(), dtypes = Json::array();

@@ -1,7 +1,9 @@
-// Inputs: the same from the same seed, of the promised shape and distribution. The runner, and what is in memory before a run.
+// Inputs: the same from the same seed, of the promised shape and distribution. The runner, and what is in memory before a run, or does not fit.
 #include "common/attention/tensor_table.hpp"
+#include "common/harness/choose.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
+#include "common/machine/error.hpp"
 #include "common/machine/isa/float16.hpp"
 
 #include <doctest/doctest.h>
@@ -82,6 +84,26 @@ TEST_CASE("runner: no run finds in its outputs and workspaces what an earlier on
   runner.run();
   CHECK(std::ranges::all_of(runner.results().O.values, [](float value) { return std::isnan(value); }));
   CHECK((std::isnan(found.at(0)) && std::isnan(found.at(1))));
+}
+
+TEST_CASE("memory: what fits neither a GPU nor the host is refused, and the host stages packed tensors together") {
+  const Variant variant{.name = "any", .idea = "needs nothing more", .forward = nullptr};
+  const DeviceInfo none{.kind = Backend::gpu, .name = "GPU", .memory_free = 1000};
+  CHECK_THROWS_AS(check_memory(none, variant, small(), Pass::forward, /*loaded=*/false), DeviceError);
+  FullProblem p = small();
+  p.Hkv = p.H, p.Nq = p.Nk = largest_size, p.d = largest_head_dim;  // 12 TiB for each tensor
+  const DeviceInfo endless{.kind = Backend::gpu, .name = "GPU", .memory_free = std::size_t(-1)};
+  std::string needs[2];
+  for (const Layout layout : {Layout::bhnd, Layout::qkv}) try {
+      p.layout = layout;
+      check_memory(endless, variant, p, Pass::forward, /*loaded=*/false);
+    } catch (const DeviceError& error) {
+      const std::string why = error.what();
+      needs[layout == Layout::qkv] = why.substr(0, why.find(';'));
+    }
+  CHECK(needs[0].find("main memory") != std::string::npos);
+  CHECK(needs[1].find("main memory") != std::string::npos);
+  CHECK(needs[0] != needs[1]);
 }
 
 }  // namespace flash

@@ -46,6 +46,7 @@ class Stages(unittest.TestCase):
         for option in ("--variant", "--load", "--save", "--kv-heads", "--tiles"):
             self.refused([option, ""])
         self.refused("--tiles 7,9", program=TILES, says="64,")
+        self.refused("--causal=1", says="--causal: 1 ")
         self.refused("--dtype fp32", program=HALF, says="fp16, bf16")
         self.refused("--pass backward", program=TILES, says="07_fa2_backward has one")
         self.refused("--bias matrix --bias-gradient", program=TILES, says="07_fa2_backward has one")

@@ -51,7 +51,7 @@ def mutants_of(path):
     code = NOT_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), (ROOT / path).read_text())
     for match in DELETED.finditer(code):
         statement = " ".join(match.group().split())
-        yield path, code.count("\n", 0, match.start()) + 1, *match.span(), ";" * statement.endswith(";"), statement
+        yield path, code.count("\n", 0, match.start()) + 1, *match.span(), ";" if statement.endswith(";") else "", statement
 
 
 def run(command, **options):

@@ -29,6 +29,11 @@ class Scripts(unittest.TestCase):
             self.assertEqual((code, out.count("\n"), "'--hepl'" in out), (2, 1, True), out)
             self.assertEqual(run(f"common/{script}", "--help")[0], 0)
 
+    def test_other_bad_usage(self):
+        for words in (["env", "FLASH_CHECK_PARTS=tests tenzor", "common/check_gpu.sh"], ["docs/save_results.sh", self.folder / "tenzor"]):
+            code, out = run(*words)
+            self.assertEqual((code, out.count("\n"), "tenzor" in out), (2, 1, True), out)
+
     def test_the_site_does_not_replace_a_folder_of_the_user(self):
         (self.folder / "mine").mkdir()
         (self.folder / "mine/book").write_text("words")
@@ -42,6 +47,20 @@ class Scripts(unittest.TestCase):
         shutil.copytree(ROOT / "common" / "cmake", self.folder / "common" / "cmake")
         code, out = run("cmake", ".", cwd=self.folder)
         self.assertEqual((code, "cmake --workflow --preset demo" in " ".join(out.split())), (1, True), out)
+
+    def test_cmake_refuses_a_stage_without_its_kernels(self):
+        stage = self.folder / "09_test"
+        stage.mkdir()
+        (stage / "1_no_variant.cuh").write_text("namespace flash {\n}\n")
+        for kernel in ("1_no_variant.cuh", "2_no_file.cuh"):
+            lines = (
+                f'set(PROJECT_SOURCE_DIR "{self.folder}")',
+                f'include("{ROOT}/common/cmake/stage.cmake")',
+                f"add_stage(KERNELS {kernel})",
+            )
+            (stage / "run.cmake").write_text("\n".join(lines))
+            code, out = run("cmake", "-P", "run.cmake", cwd=stage)
+            self.assertEqual((code, f"KERNELS names 09_test/{kernel}" in " ".join(out.split())), (1, True), out)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def recompute(rows):
 @table("reference/swizzles.md", "copy, 16 bytes per lane")
 def swizzles(rows):
     def wavefronts(width, place):
-        pad, wide, chunks = 8 * (place == "padded"), width % 64 == 0, width // 8
+        pad, wide, chunks = 8 if place == "padded" else 0, width % 64 == 0, width // 8
 
         def of_chunks(at):
             def word(row, chunk):

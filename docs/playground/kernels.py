@@ -58,7 +58,8 @@ class Page(NamedTuple):
         found = {}
         for file, wrong, text, state in mistakes(self):
             name = re.sub(r"\W+", "_", wrong["name"]).strip("_").lower()
-            name += "_2" if name in found else ""
+            if name in found:
+                name += "_2"
             state = USUAL | state | dict(urllib.parse.parse_qsl(PROBLEMS.get(f"{self.name} {name}", ""))) | {"break": name}
             found[name] = Break(name, wrong["name"], file, text, wrong["lesson"], state)
         return list(found.values())
@@ -123,8 +124,10 @@ def of_kernel(file, text):
 def registered(page, file, text, number, name=""):
     """A source with a kernel or, if it has a name, a broken copy, of which the same is predicted."""
     source, variant = of_kernel(file, text)
-    forward = "&flash::forward_step()" * (page.name in TABLES["forward"])
-    changed = f'copy.name = "{name}"; ' * bool(name) + "copy.max_head_dim = 64; " * ("compiled<" in source or "_kernel<96>" in text)
+    forward = "&flash::forward_step()" if page.name in TABLES["forward"] else ""
+    changed = f'copy.name = "{name}"; ' if name else ""
+    if "compiled<" in source or "_kernel<96>" in text:
+        changed += "copy.max_head_dim = 64; "
     predicted = f"[](const flash::Variant&, auto... rest) {{ return flash::{page.stage[3:]}::predicted({variant}, rest...); }}"
     return (
         f'#include "common/attention/registry.hpp"\n#include "{page.stage}/predicted.hpp"\n{source}'

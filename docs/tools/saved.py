@@ -44,6 +44,10 @@ def changed_since(rows):
 def origin(rows):
     """When rows were saved, and whether a kernel has changed since; their commits stand in the rows."""
     days = sorted({row["date"][:10] for row in rows if "date" in row})
-    text = f"Saved {f'from {days[0]} to {days[-1]}' if len(days) > 1 else f'on {days[0]}' if days else 'without a date'}."
+    text = "Saved without a date."
+    if days:
+        text = f"Saved on {days[0]}." if len(days) == 1 else f"Saved from {days[0]} to {days[-1]}."
     changed = [f"`{path}`" for path in changed_since(rows)]
-    return text + (f" **Changed since:** {', '.join(changed) if len(changed) <= 2 else f'{len(changed)} kernel files'}." if changed else "")
+    if changed:
+        text += f" **Changed since:** {', '.join(changed) if len(changed) <= 2 else f'{len(changed)} kernel files'}."
+    return text

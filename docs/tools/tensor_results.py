@@ -168,10 +168,11 @@ def hopper_steps(pass_):
         for d, causal in [(d, causal) for d in (64, 128) for causal in (False, True)]:
             row, before = (rows.get((variant, d, 4096, causal, "fp16")) for variant in (name, base.get(name)))
             of = known[name].estimate
-            estimate = of[d == 128] if isinstance(of, tuple) else of
+            estimate = of[(64, 128).index(d)] if isinstance(of, tuple) else of
             if not causal:
                 lines[-1].append(f"{estimate * before.tflops:.0f} (× {estimate:.2f})" if before and row and estimate else "")
             lines[-1].append(speed(row, before))
-            used += [row] if row else []
+            if row:
+                used += [row]
     head = "step | over | d = 64: expected | measured | causal | d = 128: expected | measured | causal"
     return section("{pass}, TFLOP/s at B = 4, N = 4,096, H·d = 2,048, fp16; ×: over the step in the second column", head, lines, used)

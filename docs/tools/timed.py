@@ -64,7 +64,8 @@ def rungs(stage, pass_, bound):
         head += ["causal"] if p["causal"] else [f"d = {p['head_dim']}: at most", "measured"]
         for before, row in zip([None, *of_problem], of_problem):
             line = lines.setdefault(step(row), [step(row)])
-            line += [] if p["causal"] else [f"{ALLOWED[row.label][p['head_dim'] == 128]:.0f}"]
+            if not p["causal"]:
+                line += [f"{ALLOWED[row.label][(64, 128).index(p['head_dim'])]:.0f}"]
             line.append(f"{row.tflops:.1f}" + (f" (× {row.tflops / before.tflops:.2f})" if before else ""))
     shape = f"B·H·d = {p['batch'] * p['heads'] * p['head_dim']:,}, N = {p['seq_q']:,}"
     title = f"{pass_}, {p['dtype']}, {shape}, TFLOP/s; at most: by {bound}; ×: over the row above"

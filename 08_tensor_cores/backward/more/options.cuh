@@ -187,7 +187,7 @@ const Variant variant = [] {
   Variant step = plain_backward_step<five_products_shapes<BackwardShape>, true>(
       "options_backward", "biases, any scale, a window, a softcap, dropout; ragged batches");
   step.workspace = options_workspace;
-  step.takes = general_problem | all_options;
+  step.takes = general_problem | usual_options;
   step.by_launches = true;
   step.only_if_fastest = true;
   return step;

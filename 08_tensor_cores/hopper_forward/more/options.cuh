@@ -188,7 +188,7 @@ void start(Shape, const Attention& a) {
   // Problems without options, if they have a bias or a width that step 7 has not: kernels without
   // the work for options.
   if constexpr (Shape::SCALE_FIRST || (Shape::Width > 128 && Shape::Width < 256)) {
-    if (a.problem.is_plain()) return start_with<Shape>(score_rule(a), a);
+    if (a.problem.is_general()) return start_with<Shape>(score_rule(a), a);
   }
   const OptionsRule rule = score_rule<OptionsRule>(a);
   if (a.problem.sequences.empty()) return start_with<Shape>(rule, a);
@@ -230,7 +230,7 @@ const Variant variant = [] {
   step.takes = general_problem | Features::window | Features::softcap | Features::lengths;
   step.fastest = [](const FullProblem& p, Pass pass) {
     const bool wide = p.d > 128 && p.d <= 192;
-    return pass == Pass::forward && (wide || scale_first(p) || !p.is_plain());
+    return pass == Pass::forward && (wide || scale_first(p) || !p.is_general());
   };
   step.only_if_fastest = true;
   step.workspace = work_counter;

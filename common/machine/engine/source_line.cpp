@@ -73,8 +73,9 @@ std::vector<Frame> frames_at(const std::vector<std::uintptr_t>& calls) {
 /// `part` of this project: "" for common/
 bool is_ours(std::string_view file, const char* part) {
   const std::string here = __FILE__;  // .../common/machine/engine/source_line.cpp
-  return file.starts_with(here.substr(0, here.rfind("machine/")) + part) && file.find("/test/") == file.npos &&
-         file.find("/examples/") == file.npos;
+  const std::string common = here.substr(0, here.rfind("machine/"));
+  return file.starts_with(common + part) && file.find("/test", common.size()) == file.npos &&
+         file.find("/examples/", common.size()) == file.npos;
 }
 bool is_simulator(const Frame& frame) { return is_ours(frame.line, ""); }
 

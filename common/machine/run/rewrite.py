@@ -126,7 +126,9 @@ class File:
                 stack.pop()
                 if not stack:
                     return k
-        until = next((self.line_of(t) for t in self.code[i:] if t.text in ("__global__", "main")), 0) * (stack[-1].text == "{")
+        until = 0
+        if stack[-1].text == "{":
+            until = next((self.line_of(t) for t in self.code[i:] if t.text in ("__global__", "main")), 0)
         self.refuse(stack[-1], f"'{stack[-1].text}' is never closed{f': count the braces before line {until}' if until else ''}")
 
     def opening(self, i):
@@ -475,7 +477,9 @@ PLAIN = TYPES | {"static", "inline", "const", "*", "&"}
 def functions_of(file, inside):
     """Those outside of classes: the name's token, the words before it, the tokens of parameters and body, and whether an #if is near."""
     code, found, start, k = file.code, [], 0, 0
-    changes = [(t.begin, 1 - 2 * (t.text == "endif")) for t in file.tokens if t.directive == t.text in ("if", "ifdef", "ifndef", "endif")]
+    changes = [
+        (t.begin, -1 if t.text == "endif" else 1) for t in file.tokens if t.directive == t.text in ("if", "ifdef", "ifndef", "endif")
+    ]
     while k < len(code):
         text = code[k].text
         if inside[k] or code[k].directive or text in ("{", "}", ";"):
@@ -563,8 +567,10 @@ def refuse_what_nvcc_does(file, inside, variables):
             if not host and name in HOST_FUNCTIONS and name not in all_words and (before != "::" or code[k - 2].text == "std"):
                 file.refuse(code[k], f"{name}() is a function of the host{HOST_FUNCTIONS[name]}")
             if not host and re.match(r"cuda(?!Grid|Trigger)[A-Z]", name) and name not in all_words:
-                why = ", where it waits for the whole kernel; __syncthreads() waits for the threads of a block" * ("Synchronize" in name)
-                file.refuse(code[k], f"{name}() is a function of the host, to be called outside of kernels{why}")
+                why = f"{name}() is a function of the host, to be called outside of kernels"
+                if "Synchronize" in name:
+                    why += ", where it waits for the whole kernel; __syncthreads() waits for the threads of a block"
+                file.refuse(code[k], why)
             called = (code[k - 1].kind != "word" or before in ("return", "else")) and before != "::" and all_words.get(name, [])
             if called and not host and all(w <= PLAIN for w in called):
                 what = "kernel" if kernel else "device function"

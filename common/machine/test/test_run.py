@@ -465,7 +465,7 @@ class Watch(unittest.TestCase):
             ("flash", 1, "l += expf(s[j] - 100);"),
             ("flash", 5, "if (tile == 0) __syncthreads();"),
         ):
-            lines = re.findall(r"\|\| (.*)", (LAB / "hints.txt").read_text())[5 * (file == "flash") :]
+            lines = re.findall(r"\|\| (.*)", (LAB / "hints.txt").read_text())[5 if file == "flash" else 0 :]
             answers = iter([*lines[: number - 1], line, *lines[number:]])
             with tempfile.TemporaryDirectory() as folder, self.subTest(line):
                 shutil.copy(LAB / "judge.hpp", folder)

@@ -223,7 +223,8 @@ def watch(arguments, build_folder):
             seen[e] = stamp_of(folder / e.student_name)
             right, current = [other for other in right if other is not e], e
             try:
-                right += [e] if verdict_on(e, folder, build_folder).right else []
+                if verdict_on(e, folder, build_folder).right:
+                    right += [e]
                 print(f"  {len(right)} of {len(wanted)} are right")
             except (Usage, OSError) as error:  # half a file, while an editor saves it
                 print(f"{e.name}: {error}")

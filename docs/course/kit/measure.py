@@ -81,8 +81,10 @@ def draw_problems(exercise, seed):
                 most = min(most, max(least, 20))
             options += ["--" + name.replace("_", "-"), most if n == 0 else draw.randint(least, most)]  # one as large as any
         options += ["--seed", draw.randint(1, 1 << 30)]
-        options += ["--causal"] if n % 2 else []
-        options += ["--input", "large"] if n == 2 and limits.get("large", True) else []
+        if n % 2:
+            options += ["--causal"]
+        if n == 2 and limits.get("large", True):
+            options += ["--input", "large"]
         if long == "seq_k":  # a few keys outweigh each of the others by far, but not all of them together
             options += ["--input", "identity", "--scale", draw.randint(10, 14)]
         problems.append([str(word) for word in options])

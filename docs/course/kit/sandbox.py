@@ -56,7 +56,7 @@ def run(argv, folder, *, env=None, seconds=8, memory=1536, file_size=32, cwd=Non
     def limit():
         for which, value in limits.items():  # those of a container may be lower
             most = resource.getrlimit(which)[1]
-            hard = value + (which == resource.RLIMIT_CPU)  # a program may ignore the soft limit's signal
+            hard = value + 1 if which == resource.RLIMIT_CPU else value  # a program may ignore the soft limit's signal
             hard = hard if most == resource.RLIM_INFINITY else min(hard, most)
             resource.setrlimit(which, (min(value, hard), hard))
 

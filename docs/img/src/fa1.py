@@ -130,7 +130,7 @@ def phases_05():
             columns = n == 2 and does == "read"
             if columns:
                 p.rect(x + THREAD * wide / bc - 3, y, 6, high[name], name.lower())
-                p.label(x + 36, y + high[name] / 2 + 6, str(own[name == "dS"]), 16)
+                p.label(x + 36, y + high[name] / 2 + 6, str(other if name == "dS" else THREAD), 16)
             elif does and does != "all":
                 for row in own[:1] if n == 2 else own:
                     p.rect(x, y + row * scale - 4, wide, 8, name.lower())

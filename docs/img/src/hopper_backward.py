@@ -36,7 +36,7 @@ def lanes_of(events):
             if product in mine:
                 mine[product][1] = event["product"]
                 continue
-            visit[warp] = visit.get(warp, -1) + (product == "S")
+            visit[warp] = visit.get(warp, -1) + (1 if product == "S" else 0)
             mine[product] = [at, event["product"], visit[warp]]
         elif what in ("wait", "wgmma wait", "sync"):
             text = {"wait": names.get(event.get("barrier"), ""), "wgmma wait": "", "sync": "dS"}[what]

@@ -1,5 +1,4 @@
-// A kernel with a mistake in it, and what the diagnosis says. Each mistake has its twin: the same kernel without one. It stands in a folder test/:
-// lines of other files of common/ are the simulator's, which no message names.
+// A kernel with a mistake in it, and what the diagnosis says. Each mistake has its twin: the same kernel without one.
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/machine/cpu/options.hpp"
