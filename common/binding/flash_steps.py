@@ -935,12 +935,16 @@ def _is_plain(function, packed):
     """Does a mask function of transformers say no more than causal and window, or with packed, than position_ids that restart?"""
     if getattr(function, "__module__", None) != "transformers.masking_utils":
         return False
+    if function.__name__ in ("causal_mask_function", "bidirectional_mask_function"):
+        return True
+    if torch.compiler.is_compiling():  # that of PyTorch 2.11 does not see what functions are made of
+        return False
     name = function.__qualname__.split(".")[0]
     if name == "and_masks":
         return all([_is_plain(x, packed) for x in function.__closure__[0].cell_contents])
     if name == "remap_positions_for_packed_sequence":
         return packed and _is_plain(function.__closure__[0].cell_contents, packed)
-    plain = "causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay", "sliding_window_bidirectional_overlay"
+    plain = "sliding_window_overlay", "sliding_window_bidirectional_overlay"
     return name in plain or (packed and name == "packed_sequence_mask_function")
 
 
