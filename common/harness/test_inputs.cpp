@@ -88,15 +88,18 @@ TEST_CASE("runner: no run finds in its outputs and workspaces what an earlier on
 
 TEST_CASE("memory: what fits neither a GPU nor the host is refused, and the host stages packed tensors together") {
   const Variant variant{.name = "any", .idea = "needs nothing more", .forward = nullptr};
-  const DeviceInfo none{.kind = Backend::gpu, .name = "GPU", .memory_free = 1000};
-  CHECK_THROWS_AS(check_memory(none, variant, small(), Pass::forward, /*loaded=*/false), DeviceError);
+  const auto gpu_with = [](std::size_t bytes) {
+    DeviceInfo gpu;
+    gpu.kind = Backend::gpu, gpu.name = "GPU", gpu.memory_free = bytes;
+    return gpu;
+  };
+  CHECK_THROWS_AS(check_memory(gpu_with(1000), variant, small(), Pass::forward, /*loaded=*/false), DeviceError);
   FullProblem p = small();
   p.Hkv = p.H, p.Nq = p.Nk = largest_size, p.d = largest_head_dim;  // 12 TiB for each tensor
-  const DeviceInfo endless{.kind = Backend::gpu, .name = "GPU", .memory_free = std::size_t(-1)};
   std::string needs[2];
   for (const Layout layout : {Layout::bhnd, Layout::qkv}) try {
       p.layout = layout;
-      check_memory(endless, variant, p, Pass::forward, /*loaded=*/false);
+      check_memory(gpu_with(std::size_t(-1)), variant, p, Pass::forward, /*loaded=*/false);
     } catch (const DeviceError& error) {
       const std::string why = error.what();
       needs[layout == Layout::qkv] = why.substr(0, why.find(';'));
