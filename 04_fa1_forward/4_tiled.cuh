@@ -9,8 +9,8 @@
 //
 // New since step 3: tiles of Q and O pass through shared memory, too. The block loads and stores
 // them like K and V, neighbouring threads neighbouring elements, and a thread's row of Q leaves
-// its registers, which makes room for d = 128. Tiles are as large as shared memory allows: (4.6),
-// in tiles.cuh. Algorithm 1 calls tiles Q_i and K_j; in the code i and j are a query and a key.
+// its registers, which makes room for d = 128. Shared memory limits the tiles: (4.6), in tiles.cuh.
+// Algorithm 1 calls tiles Q_i and K_j; in the code i and j are a query and a key.
 //
 // Grid: one block per (batch, head). Block: one thread per row of the Q tile.
 // Shared memory: tiles of K and V [Bc, Width], of Q and O [Br, Width + PAD]; Width: d, rounded up.

@@ -12,7 +12,7 @@
 // copies need no registers, and a warp waits for HBM only at the start, or when a product ends
 // before the copy that it hides.
 //
-// Grid, block, shared memory, HBM, shapes: as step 2.
+// Grid, HBM (6.6), shapes: as step 1. Block, shared memory: as step 2.
 #pragma once
 
 #include "06_fa2_forward/shapes.hpp"

@@ -11,7 +11,7 @@
 // takes eight. The scale is folded into that factor, c: S stays as the product leaves it, and m is
 // a maximum of products (the scale is positive), by which only L has to be scaled.
 //
-// Grid, block, shared memory, HBM, shapes: as step 2.
+// Grid, HBM (6.6), shapes: as step 1. Block, shared memory: as step 2.
 #pragma once
 
 #include "06_fa2_forward/shapes.hpp"

@@ -11,7 +11,7 @@
 // if it is not full. In all others the scores are compared with nothing: mask() in
 // thread_tile.cuh.
 //
-// Grid, block, shared memory, HBM, shapes: as step 2.
+// Grid, HBM (6.6), shapes: as step 1. Block, shared memory: as step 2.
 #pragma once
 
 #include "06_fa2_forward/shapes.hpp"

@@ -13,7 +13,7 @@
 // runs of four: two loads fetch all 8. K is read along its rows, where a float4 holds four steps.
 // On average, a step of an 8 x 8 product takes 4 loads for 64 multiply-adds.
 //
-// Grid, block, HBM, shapes: as step 2.
+// Grid, HBM (6.6), shapes: as step 1. Block: as step 2.
 // Shared memory: Q_i^T [Width, Br], K_j, V_j [Bc, Width], P^T [Bc, Br]; rows of K and P^T padded.
 #pragma once
 

@@ -10,7 +10,7 @@
 // New since step 6: under a causal mask the last tiles of Q see the most keys. Their blocks start
 // first, so that no long block starts when the others have finished.
 //
-// Grid, block, shared memory, HBM, shapes: as step 6.
+// Grid, HBM (6.6), shapes: as step 1. Block: as step 2. Shared memory: as step 6.
 #pragma once
 
 #include "06_fa2_forward/operands.cuh"

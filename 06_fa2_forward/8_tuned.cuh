@@ -12,7 +12,7 @@
 //   128, and all of P would not fit: it goes through shared memory in chunks of 64 keys.
 // - Two to four blocks per SM where registers allow: one computes while another waits (occupancy).
 //
-// Grid, HBM, shapes: as step 2. Block: a warp's lanes form rows of 8 or 16.
+// Grid, HBM (6.6), shapes: as step 1. Block: as step 2, but a warp's lanes form rows of 8 or 16.
 // Shared memory: as step 6, but P^T [CHUNK, Br].
 #pragma once
 

@@ -15,8 +15,8 @@
 // - A kernel computes the time components q0 and k0 first, each in two floats. They come with the
 //   tiles of Q and K.
 //
-// Grid, block, shapes: as tuned. Shared memory: as tuned, and q0 [Br, 2], k0 [Bc, 2].
-// HBM: as tuned. Q and K once more, q0 and k0 written once, and read as often as Q and K.
+// Grid, shapes: as step 1. Block: as tuned. Shared memory: as tuned, and q0 [Br, 2], k0 [Bc, 2].
+// HBM: as step 1 (6.6). Q and K once more, q0 and k0 written once, and read as often as Q and K.
 //   Workspace: q0, k0.
 #pragma once
 
@@ -211,7 +211,7 @@ void launch_times(const TensorRef& rows, const TensorRef& times) {
          time_kernel, view<const float>(rows), view<float>(times));
 }
 
-/// Launches the two kernels, or those of centroid.cuh up to v0.
+/// Launches the kernels; centroid.cuh has launched time_kernel for v0 before.
 template <class Shape, class... ValueTimes>
 void launch_forward(const char* name, const Attention& a, ValueTimes... v0) {
   const Problem& p = a.problem;

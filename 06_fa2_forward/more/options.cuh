@@ -12,8 +12,8 @@
 //   has a last tile, so the last rows, too, are copied 16 bytes at a time.
 // - Dropout multiplies P by Z once l has its sum.
 //
-// Grid: as tuned, in a ragged batch one block per tile of a sequence and head.
-// Block, shared memory, shapes: as tuned.
+// Grid: as step 1, in a ragged batch one block per tile of a sequence and head.
+// Block, shared memory: as tuned. Shapes: as step 1.
 // HBM: as step 1 (6.6), but the bias is read for every pair of a visited tile, masked or not.
 #pragma once
 

@@ -17,7 +17,7 @@
 // iteration orders everything, and while one half computes exponentials the other keeps the tensor
 // cores busy. Three tiles are in progress at a time.
 //
-// Grid, HBM, workspace, shapes: as step 3.
+// Grid, HBM, workspace, shapes: as step 2, without COLUMN_BLOCKS.
 #pragma once
 
 #include "08_tensor_cores/backward/shapes.hpp"

@@ -20,7 +20,7 @@
 //   consumers   wait for full_K: S = Q K_j^T, release K to empty_K, softmax; wait for full_V:
 //               O += P V_j, release V to empty_V
 //
-// Grid, HBM, shapes: as step 2.
+// Grid, HBM, shapes: as step 1, but needs sm_90a.
 // Block: consumer warpgroups, each of which owns 64 rows of S and O, then one for the producer.
 #pragma once
 

@@ -20,7 +20,7 @@
 //   P V_(j-1)           softmax of S_j, waits for V_j     K_j released        reads V_(j-1)
 //   none                O rescaled, P_j packed            waits for K_(j+1)   V_(j-1) released
 //
-// Grid, block, HBM, shapes: as step 3.
+// Grid, HBM, shapes: as step 1, but needs sm_90a. Block: as step 3.
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"

@@ -23,7 +23,7 @@
 //   none                if m does not fit: P_j again      may read K_j        V_(j+1) released
 //   none                P_j packed                        K_j released        waits for V_j
 //
-// Grid, block, HBM, shapes: as step 3.
+// Grid, HBM, shapes: as step 1, but needs sm_90a. Block: as step 3.
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"

@@ -16,7 +16,7 @@
 // - what only the epilogue needs is computed there: opaque() of common/machine/ptx.cuh stops the
 //   compiler from computing it before the loop, where it would occupy registers.
 //
-// Grid, block, HBM, shapes: as step 3.
+// Grid, HBM, shapes: as step 1, but needs sm_90a. Block: as step 3.
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"

@@ -12,8 +12,9 @@
 // buffers, are loaded while the consumers finish the tile. At d = 64 a tile of Q has 256 rows, for
 // four consumers.
 //
-// Grid: one block per SM. Block, HBM, shapes: as step 3. Workspace: the counter, zero before and
-// after, which launches that run at the same time must not share.
+// Grid: one block per SM. Block: as step 3. HBM, shapes: as step 1, but needs sm_90a.
+// Workspace: the counter, zero before and after, which launches that run at the same time must not
+// share.
 #pragma once
 
 #include "08_tensor_cores/hopper_forward/shapes.hpp"

@@ -6,7 +6,7 @@
 // masked as ScoreRule says, and L is subtracted before the factor log2(e) where that product would
 // lose precision.
 //
-// Grid, block, HBM, shapes: as step 4.  Workspace: L and D; dQ_accum.
+// Grid, HBM, shapes: as step 1. Block: as step 4.  Workspace: L and D; dQ_accum.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/lead_by_rule.cuh"

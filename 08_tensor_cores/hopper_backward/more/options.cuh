@@ -10,8 +10,8 @@
 // - A block of a ragged batch looks up its sequence. The tensor maps know only the whole batch, so
 //   a tile may reach into the next sequence, where scores are masked and nothing is stored.
 //
-// Grid: as step 4, in a ragged batch one block per tile of a sequence and key/value head.
-// Block, shapes: as step 4.  HBM: as step 4, but only the tiles in the window are visited.
+// Grid: as step 1, in a ragged batch one block per tile of a sequence and key/value head.
+// Block: as step 4. Shapes: as step 1.  HBM: as step 1, but only the tiles in the window are visited.
 // Workspace: L and D; dQ_accum; in a ragged batch with padding for each sequence.
 #pragma once
 

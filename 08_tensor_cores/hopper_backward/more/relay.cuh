@@ -15,7 +15,7 @@
 // - The rule by which products become P is a parameter (general_parts.cuh), so that plain problems
 //   go without a bias in the loop.
 //
-// Grid, HBM: as step 2. Block: four warpgroups, one per Role.  Workspace: L and D; dQ_accum.
+// Grid, HBM: as step 1. Block: four warpgroups, one per Role.  Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 160, 192 or 256. Needs sm_90a.
 #pragma once
 

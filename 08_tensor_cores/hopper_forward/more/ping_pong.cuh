@@ -4,7 +4,7 @@
 // products, and passes it to the other one, so that the softmax of one runs under the products of
 // the other. A named barrier per warpgroup: its owner waits there, and the other one arrives.
 //
-// Grid, block, HBM: as step 4.
+// Grid, HBM: as step 1. Block: as step 3.
 // Shapes: d a multiple of 8, padded with zeros to 64, 128 or 256. Needs sm_90a.
 #pragma once
 
