@@ -12,8 +12,8 @@
 //   and smem.D.
 // - dP and dV have a term in time. The rows of P dP sum to 0, so dP - D becomes dP.
 //
-// Grid, block, shapes: as lorentz. HBM: as lorentz, with do_sum for dO. In addition O and dO once, D
-//   once more, do_sum and do_time written once, and v0 with V. Workspace: D, then do_time in its
+// Grid, block, shapes: as lorentz. HBM: as lorentz, with do_sum for dO. In addition O and dO once,
+//   D once more, do_sum and do_time written once, and v0 with V. Workspace: D, then do_time in its
 //   place; do_sum; q0, k0, v0.
 #pragma once
 

@@ -11,7 +11,7 @@
 //   a tile may reach into the next sequence, where scores are masked and nothing is stored.
 //
 // Grid: as step 1, in a ragged batch one block per tile of a sequence and key/value head.
-// Block: as step 4. Shapes: as step 1.  HBM: as step 1, but only the tiles in the window are visited.
+// Block: as step 4.  HBM, shapes: as step 1, but only the tiles in the window are visited.
 // Workspace: L and D; dQ_accum; in a ragged batch with padding for each sequence.
 #pragma once
 

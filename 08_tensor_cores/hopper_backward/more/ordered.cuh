@@ -11,8 +11,8 @@
 // - A block draws a ticket, which says what tile of keys, of which head, is its work. It waits only
 //   for smaller tickets, whose blocks run already.
 //
-// Grid, shapes: as step 1. Block: consumer warpgroups, each of which owns 64 keys; then the producer
-//   and two adders, a warp each.
+// Grid, shapes: as step 1. Block: consumer warpgroups, each of which owns 64 keys; then the
+//   producer and two adders, a warp each.
 // HBM: as step 1, but dQ_accum is not cleared, nor read for the first tile of K.
 // Workspace: L and D; dQ_accum; the counter and the turns, zero before and after. Launches that run
 //   at the same time must not share it: with mixed tickets an adder might wait for ever.
