@@ -10,7 +10,6 @@
 #include "common/machine/error.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
@@ -102,12 +101,6 @@ TensorRef tensor_of(const flash_tensor& given, TensorRef seen, const Extents& sh
   return seen;
 }
 
-/// The order of a ragged batch's tiles; none in another one.
-std::vector<int> order_of(const Variant& variant, const FullProblem& p, Pass pass, const DeviceLimits& limits) {
-  if (p.sequences.empty() || variant.tiles == nullptr) return {};
-  return longest_first(p, pass, variant.tiles(p, pass, limits).front().tiles);
-}
-
 /// How many launches of a backward kernel give each row of dQ one sum per launch: keys of tiles so far apart share no query.
 int launches_of(const FullProblem& p, int Bc) {
   std::int64_t keys = p.sequences.empty() ? p.Nk : 0;
@@ -123,14 +116,17 @@ struct Block {
   std::vector<TensorRef> tensors;
   std::vector<std::int64_t> offsets;  ///< of each, in bytes
   std::int64_t bytes = 0, zeroed = 0;
+  std::vector<int> ends, order;  ///< what the workspaces "offsets" and "order" of a ragged batch hold
 
   Block(const Variant& variant, const FullProblem& p, Pass pass, const DeviceLimits& limits) {
     std::vector<WorkspaceSpec> specs = workspaces_of(variant, p, pass);
+    ends = offsets_of(p.sequences);
+    if (!ends.empty() && variant.tiles != nullptr) order = longest_first(p, pass, variant.tiles(p, pass, limits).front().tiles);
     const auto add_pairs = [&](const char* name, const std::vector<int>& pairs) {
       if (!pairs.empty()) specs.push_back({name, {1, 1, static_cast<std::int64_t>(pairs.size() / 2), 2}});
     };
-    add_pairs("offsets", offsets_of(p.sequences));
-    add_pairs("order", order_of(variant, p, pass, limits));
+    add_pairs("offsets", ends);
+    add_pairs("order", order);
     std::stable_partition(specs.begin(), specs.end(), [](const WorkspaceSpec& spec) { return spec.zeroed; });
     for (const WorkspaceSpec& spec : specs) {
       tensors.push_back(dense_tensor(spec.name, spec.dtype, spec.shape));
@@ -174,18 +170,17 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
   return plans.insert({key, {problem, &variant, Block(variant, problem, pass, device.limits())}}).first->second;
 }
 
-void launch(const Variant& variant, Attention a, Pass pass, const flash_call& call) {
+void launch(const Variant& variant, Attention a, Pass pass, const flash_call& call, const Block& block) {
   if (variant.tiles != nullptr) a.tiles = variant.tiles(a.problem, pass, a.limits).front().tiles;
   if (variant.by_launches && call.deterministic != 0 && pass == Pass::backward) a.launches = launches_of(a.problem, a.tiles.Bc);
   const auto put = [&](const char* name, const std::vector<int>& values, TensorRef& tensor) {
     if (values.empty()) return;
     tensor = a.workspace(name);
-    const std::size_t bytes = values.size() * sizeof(int);
-    call.on_gpu != 0 ? copy_to_gpu(tensor.data, values.data(), bytes)
-                     : static_cast<void>(std::memcpy(tensor.data, values.data(), bytes));
+    int* to = static_cast<int*>(tensor.data);
+    call.on_gpu != 0 ? write_on_gpu(to, values) : static_cast<void>(std::copy(values.begin(), values.end(), to));
   };
-  put("offsets", offsets_of(a.problem.sequences), a.offsets);
-  put("order", order_of(variant, a.problem, pass, a.limits), a.order);
+  put("offsets", block.ends, a.offsets);
+  put("order", block.order, a.order);
   launch_pass(variant, a, pass);
 }
 
@@ -209,7 +204,7 @@ void run(const flash_call& call, Pass pass) {
 
   stop_request = &call.stop;
   launch_on(call.stream);
-  launch(variant, a, pass, call);
+  launch(variant, a, pass, call, block);
 }
 
 template <class F>

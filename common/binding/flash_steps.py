@@ -89,15 +89,16 @@ _READ = "Q", "K", "V", "dO"  # of any strides, as those that no kernel takes are
 _plans = {}  # by all that a call depends on but pointers
 
 
-def _plan(backward, stage, variant, options, deterministic, given, made):
+def _plan(backward, stage, variant, options, ends, deterministic, given, made):
     """The call of a pass without its pointers, the bytes of its workspace, how many of these are zero first, its function, what is copied."""
-    key = backward, stage, variant, options, deterministic, len(made)
+    key = backward, stage, variant, options, deterministic, len(made), *(() if ends is None else ends.flatten().tolist())
     for x in given.values():
         key += x.shape, x.stride(), x.dtype, x.device
     plan = _plans.get(key)
     if plan is None:
         q, library = given["Q"], _library(stage)
         _check(q, given["K"], given["V"], given.get("bias"))
+        options = _with(options, ends, q, given["K"])
         how = {"variant": variant.encode(), "options": options.encode(), "on_gpu": q.is_cuda, "dtype": DTYPES[q.dtype]}
         call = _Call(**how, deterministic=deterministic, **{name: _view(x) for name, x in (given | made).items()})
         size, zeroed = ctypes.c_int64(), ctypes.c_int64()
@@ -129,10 +130,10 @@ def _workspace(q, size, zeroed):
     return block
 
 
-def _run(backward, stage, variant, options, deterministic, seed, given, made, before=None):
+def _run(backward, stage, variant, options, ends, deterministic, seed, given, made, before=None):
     """A pass, in the workspace that it asks for. What is made follows from what is given in shape and strides. before: is called first,
     once the call is known to be one that a kernel takes."""
-    plan, size, zeroed, function, copied = _plan(backward, stage, variant, options, deterministic, given, made)
+    plan, size, zeroed, function, copied = _plan(backward, stage, variant, options, ends, deterministic, given, made)
     call, q = _Call.from_buffer_copy(plan), given["Q"]  # a copy, as other threads may run the same
     if before is not None:
         before()
@@ -225,7 +226,7 @@ def _check_backward(dO, q, O, L):
 
 
 def _with(options, ends, q, k):
-    """Lengths and seeds change from call to call. They are tensors, for which nothing is compiled anew."""
+    """The options, with the lengths of packed sequences."""
     if ends is not None:
         (a, c) = ends.tolist()
         ok = a[0] == c[0] == 0 and a == sorted(a) and c == sorted(c)
@@ -244,7 +245,7 @@ def _run_forward(q, k, v, bias, sinks, seed, ends, options, deterministic, stage
     """O and L, the log-sum-exp of each row. options: the problem's, as flash.h has them."""
     O, L = _outputs(q)
     if q.numel() and k.numel():
-        _run(0, stage, variant, _with(options, ends, q, k), False, seed, _inputs(q, k, v, bias), {"O": O, "L": L}, before)
+        _run(0, stage, variant, options, ends, False, seed, _inputs(q, k, v, bias), {"O": O, "L": L}, before)
     else:  # no kernel takes an empty problem
         _check(q, k, v, bias)
         O.zero_(), L.fill_(-torch.inf)
@@ -294,7 +295,7 @@ def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends,
             return [x.zero_() for x in found]
         made = zip(("dQ", "dK", "dV", "dBias")[: 3 + bias_gradient], found)
         given = _inputs(q, k, v, bias) | {"O": O, "L": L, "dO": dO}
-        _run(1, stage, variant, _with(options, ends, q, k), deterministic, seed, given, dict(made))
+        _run(1, stage, variant, options, ends, deterministic, seed, given, dict(made))
         return [*found]
 
     found = one_pass(dO, v, O)
@@ -400,7 +401,7 @@ def _check_backward_pass(q, k, v, bias, sinks, seed, ends, options, deterministi
     if not q.numel() or not k.numel():
         return _check(q, k, v, bias)
     made = {"dBias": bias} if bias is not None and bias.requires_grad else {}
-    _plan(1, stage, variant, _with(options, ends, q, k), deterministic, _inputs(q, k, v, bias), made)
+    _plan(1, stage, variant, options, ends, deterministic, _inputs(q, k, v, bias), made)
 
 
 def _flops(products, q, k, ends):
@@ -603,7 +604,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k
     _require_tensors(3, q=q, k=k, v=v, alibi_slopes=slopes)
     _require(slopes is None or slopes.dim() == 1, "alibi_slopes of packed sequences are [H]")
     _require(options.get("bias") is None, "packed sequences have no bias; instead pass alibi_slopes, or a padded batch to attention()")
-    ends = [_numbers(x, "cu_seqlens") for x in (cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)]
+    ends = [_numbers(cu_seqlens_q, "cu_seqlens")]
+    ends.append(ends[0] if cu_seqlens_k is None else _numbers(cu_seqlens_k, "cu_seqlens"))
     S, totals = ends[0].numel() - 1, (q.shape[0], k.shape[0])
     fit = ends[0].dim() == 1 and ends[0].shape == ends[1].shape and S > 0
     _require(fit, "cu_seqlens have as many entries for q as for k, and two at least")

@@ -1,7 +1,7 @@
 // A caller's stream: the kernels that one thread launches go to it.
 #pragma once
 
-#include <cstddef>
+#include <span>
 
 namespace flash {
 
@@ -11,7 +11,7 @@ int current_gpu();
 /// This thread's launches go to it from now on; nullptr is the default stream.
 void launch_on(void* stream);
 
-/// Queues a copy to the GPU on that stream. What is copied may change once this returns.
-void copy_to_gpu(void* to, const void* from, std::size_t bytes);
+/// Queues a kernel on that stream that writes these numbers: unlike a copy, a CUDA graph keeps them.
+void write_on_gpu(int* to, std::span<const int> from);
 
 }  // namespace flash

@@ -648,28 +648,34 @@ class OnGPU(OnCPU):
         self.assertTrue(all(torch.equal(O, wanted) for O in outputs))
 
     def test_graph(self):
-        """A captured CUDA graph of both passes gives the bits of a call, and reads its inputs anew at each replay."""
-        q, k, v = (x.requires_grad_() for x in self.tensors(*[(2, 8, 500, 64)] * 3, dtype=torch.float16))
-        (dO,) = self.tensors(q.shape, dtype=q.dtype, seed=2)
+        """A captured CUDA graph of both passes gives the bits of a call, and reads its inputs anew at each replay. Also of more packed sequences
+        than one kernel has arguments for."""
+        ends = [*range(0, 1200, 2), 1201]
+        for shape, attend in (
+            ((2, 8, 500, 64), functools.partial(flash_steps.attention, causal=True)),
+            ((1201, 8, 64), functools.partial(flash_steps.attention_varlen, cu_seqlens_q=ends, causal=True)),
+        ):
+            q, k, v = (x.requires_grad_() for x in self.tensors(*[shape] * 3, dtype=torch.float16))
+            (dO,) = self.tensors(shape, dtype=q.dtype, seed=2)
 
-        def both(causal=True):
-            O = flash_steps.attention(q, k, v, causal=causal, deterministic=True)
-            return O, *torch.autograd.grad(O, (q, k, v), dO)
+            def both(attend=attend, inputs=(q, k, v), dO=dO):
+                O = attend(*inputs, deterministic=True)
+                return O, *torch.autograd.grad(O, inputs, dO)
 
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            both()  # before a capture, as CUDA asks
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            captured = both()
-        for seed in (1, 5):
-            with torch.no_grad():
-                q.copy_(self.tensors(q.shape, dtype=q.dtype, seed=seed)[0])
-            graph.replay()
-            torch.cuda.synchronize()
-            self.assertTrue(all(torch.equal(a, b) for a, b in zip(captured, both())))
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                both()  # before a capture, as CUDA asks
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                captured = both()
+            for seed in (1, 5):
+                with torch.no_grad():
+                    q.copy_(self.tensors(shape, dtype=q.dtype, seed=seed)[0])
+                graph.replay()
+                torch.cuda.synchronize()
+                self.assertTrue(all(torch.equal(a, b) for a, b in zip(captured, both())))
 
     def test_reduce_overhead(self):
         layer = torch.compile(lambda *qkv: flash_steps.attention(*qkv, causal=True).square(), mode="reduce-overhead", fullgraph=True)
