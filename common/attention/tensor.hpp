@@ -39,7 +39,12 @@ struct Attention {
   std::vector<TensorRef> workspaces;
   /// Of a ragged batch, else absent; ints, not fp32: the queries and keys before each sequence and after the last, [1, 1, sequences + 1, 2].
   TensorRef offsets;
-  TensorRef order;      ///< likewise, for variants with tiles: longest_first() of the pass that is launched, [1, 1, tiles, 2]
+  /// Of a cache of keys and values (Variant::reads_cache), else absent; ints, not fp32, that the host does not know: the keys that each
+  /// sequence sees, from the first to one behind the last, [1, 1, B, 2]; and if they lie in pages, each a batch of K and V, these pages,
+  /// [1, 1, B, any]. Nk is what a sequence has room for.
+  TensorRef spans, pages;
+  TensorRef
+      order;  ///< of a ragged batch, for variants with tiles: longest_first() of the pass that is launched, [1, 1, tiles, 2]
   DeviceLimits limits;  ///< of the device that the tensors lie on
   int launches = 1;     ///< launches of a backward kernel with Variant::by_launches, each for every launches-th tile of keys
   Tiles tiles;          ///< for the pass that is launched: one of Variant::tiles(), if the variant has any

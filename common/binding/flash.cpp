@@ -51,7 +51,8 @@ bool exists(const flash_tensor& tensor) { return tensor.shape[3] != 0; }
 FullProblem problem_of(const flash_call& call, Pass pass) {
   const auto& [B, H, Nq, d] = call.Q.shape;
   Given given = options_of(call.options);
-  for (const auto& [name, value] : given_sizes({B, H, call.K.shape[1], Nq, call.K.shape[2], d})) given[name] = value;
+  const std::int64_t Nk = call.K.shape[2] * (exists(call.pages) ? call.pages.shape[3] : 1);
+  for (const auto& [name, value] : given_sizes({B, H, call.K.shape[1], Nq, Nk, d})) given[name] = value;
   const auto& bias = call.bias.shape;
   if (exists(call.bias)) {
     if (given["--bias"] != "alibi") given["--bias"] = bias[2] == 1 && Nq > 1 ? "vector" : "matrix";
@@ -156,13 +157,15 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
   std::string key =
       std::string(call.variant == nullptr ? "" : call.variant) + '\n' + (call.options == nullptr ? "" : call.options);
   const auto add = [&](const auto& value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); };
-  for (const flash_tensor* tensor : {&call.Q, &call.K, &call.bias, &call.dBias}) add(tensor->shape);
+  for (const flash_tensor* tensor : {&call.Q, &call.K, &call.bias, &call.dBias, &call.spans, &call.pages}) add(tensor->shape);
   for (const int value : {static_cast<int>(pass), call.on_gpu != 0 ? current_gpu() : -1, call.dtype, call.deterministic})
     add(value);
   if (const auto known = plans.find(key); known != plans.end()) return known->second;
   if (plans.size() >= 256) plans.clear();  // lengths of packed sequences may never come again
   const FullProblem problem = problem_of(call, pass);
   const Variant& variant = choose(call, problem, pass, device);
+  if (exists(call.spans) && (!variant.reads_cache || problem.d % variant.row_multiple != 0))
+    throw UsageError(std::string(variant.name) + " reads no lengths of a cache at this d");
   if (pass == Pass::backward &&
       workspaces_of(variant, problem, Pass::forward).size() > padded_copies(variant, problem, Pass::forward).size())
     throw UsageError("the backward pass of " + std::string(variant.name) +
@@ -195,8 +198,22 @@ void run(const flash_call& call, Pass pass) {
   each_tensor(a.problem, pass, [&](const ProblemTensor& each) {
     const auto place = static_cast<std::size_t>(&each - problem_tensors().data());
     const bool repeats = each.input != nullptr && !each.role;  // a bias, by all heads
-    a.*each.on_device = tensor_of(call.*given_tensors.at(place), each.seen(a.problem), each.shape(a.problem), repeats);
+    TensorRef seen = each.seen(a.problem);
+    Extents shape = each.shape(a.problem);
+    if (exists(call.pages) && (each.on_device == &Attention::K || each.on_device == &Attention::V)) {
+      std::copy_n(call.K.shape, 4, shape.begin());
+      seen.shape = shape;
+    }
+    a.*each.on_device = tensor_of(call.*given_tensors.at(place), seen, shape, repeats);
   });
+  const auto numbers = [&](const char* name, const flash_tensor& given, std::int64_t each, TensorRef& tensor) {
+    if (!exists(given)) return;
+    if (given.shape[2] != problem.B || given.shape[3] != each) throw UsageError(std::string(name) + " has another shape");
+    tensor = dense_tensor(name, Dtype::fp32, {1, 1, problem.B, each});
+    tensor.data = given.data;
+  };
+  numbers("spans", call.spans, 2, a.spans);
+  numbers("pages", call.pages, call.pages.shape[3], a.pages);
   if (block.bytes > 0 &&
       (call.workspace == nullptr || reinterpret_cast<std::uintptr_t>(call.workspace) % Block::alignment != 0))
     throw UsageError("the workspace is missing, or not aligned to 256 bytes");

@@ -46,7 +46,7 @@ class _Call(ctypes.Structure):  # flash_call
         ("deterministic", ctypes.c_int32),
         ("seed", ctypes.c_uint64),
         ("stream", ctypes.c_void_p),
-        *((name, _View) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV", "bias", "dBias")),
+        *((name, _View) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV", "bias", "dBias", "spans", "pages")),
         ("workspace", ctypes.c_void_p),
         ("stop", ctypes.c_int32),
     ]
@@ -97,7 +97,8 @@ def _plan(backward, stage, variant, options, ends, deterministic, given, made):
     plan = _plans.get(key)
     if plan is None:
         q, library = given["Q"], _library(stage)
-        _check(q, given["K"], given["V"], given.get("bias"))
+        k, v = (x[:1].expand(q.shape[0], -1, -1, -1) if "pages" in given else x for x in (given["K"], given["V"]))
+        _check(q, k, v, given.get("bias"))
         options = _with(options, ends, q, given["K"])
         how = {"variant": variant.encode(), "options": options.encode(), "on_gpu": q.is_cuda, "dtype": DTYPES[q.dtype]}
         call = _Call(**how, deterministic=deterministic, **{name: _view(x) for name, x in (given | made).items()})
@@ -180,12 +181,26 @@ def _require(holds, why):
 
 def _numbers(x, name):
     try:
-        x = x if isinstance(x, Tensor) else torch.tensor(x, device="cpu")
+        x = x if isinstance(x, Tensor) else torch.tensor(x, dtype=torch.int64 if x in ([], ()) else None, device="cpu")
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"flash_steps: {name} are {x!r}; allowed: whole numbers below 2**63, in a list or tensor") from None
     whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or x.is_meta)
-    _require(whole, f"{name} have to be whole numbers")
+    _require(whole, f"{name} have to be whole numbers; they are {x.dtype} on {x.device}")
     return x.to(torch.int64)
+
+
+def _kept_with(x, function):
+    """function(x), kept with x until it changes: all layers share it, and only the first one waits for a GPU."""
+    version = None if x.is_inference() else x._version
+    known = getattr(x, "_flash_steps", (None, None))
+    if version is None or known[0] != version:
+        known = x._flash_steps = version, function(x)
+    return known[1]
+
+
+def _ends(x):
+    on_gpu = type(x) is Tensor and x.is_cuda
+    return _kept_with(x, lambda x: _numbers(x.to("cpu"), "cu_seqlens")) if on_gpu else _numbers(x, "cu_seqlens")
 
 
 def _require_tensors(dims, **given):
@@ -241,11 +256,11 @@ def _inputs(q, k, v, bias):
     return {"Q": q, "K": k, "V": v} if bias is None else {"Q": q, "K": k, "V": v, "bias": bias}
 
 
-def _run_forward(q, k, v, bias, sinks, seed, ends, options, deterministic, stage, variant, backward_variant, before=None):
+def _run_forward(q, k, v, bias, sinks, seed, ends, options, deterministic, stage, variant, backward_variant, before=None, cache=None):
     """O and L, the log-sum-exp of each row. options: the problem's, as flash.h has them."""
     O, L = _outputs(q)
     if q.numel() and k.numel():
-        _run(0, stage, variant, options, ends, False, seed, _inputs(q, k, v, bias), {"O": O, "L": L}, before)
+        _run(0, stage, variant, options, ends, False, seed, _inputs(q, k, v, bias) | (cache or {}), {"O": O, "L": L}, before)
     else:  # no kernel takes an empty problem
         _check(q, k, v, bias)
         O.zero_(), L.fill_(-torch.inf)
@@ -555,21 +570,19 @@ def attention(
         wanted = alibi_slopes.requires_grad and torch.is_grad_enabled()
         _require(not wanted, "alibi_slopes have no gradient; instead detach() them, or make a bias of them, which has one")
         allowed = ((q.shape[1],), (1, q.shape[1]), (q.shape[0], q.shape[1]))
-        _require(alibi_slopes.shape in allowed, f"alibi_slopes are {tuple(alibi_slopes.shape)}; allowed: [H] or [B, H]")
+        fit = alibi_slopes.shape in allowed and alibi_slopes.is_floating_point()
+        _require(fit, f"alibi_slopes are {tuple(alibi_slopes.shape)}, {alibi_slopes.dtype}; allowed: [H] or [B, H], floating point")
         bias, kind = alibi_slopes.detach().float().reshape(-1, q.shape[1], 1, 1), "alibi"
     elif bias is not None:
         bias = _bias(bias, q, k)
     if _before is None and device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
-        q, k, v = (x.to(torch.get_autocast_dtype(device)) for x in (q, k, v))
+        q, k, v = (x.to(torch.get_autocast_dtype(device)) if x.dtype in DTYPES else x for x in (q, k, v))
     q, k, v, d_v, scale = _of_one_width(q, k, v, scale)
     deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else bool(deterministic)
     stage = ("07" if q.dtype == torch.float32 else "08") if stage is None else str(stage).zfill(2)
     variant, backward = variant or "", backward_variant or variant or ""
     how = _options(causal, window, softcap, dropout_p, scale, kind), deterministic, stage, variant, backward
-    if sinks is not None:
-        fit = sinks.shape == q.shape[1:2] and sinks.is_floating_point() and sinks.device == q.device
-        _require(fit, f"sinks are {tuple(sinks.shape)}, {sinks.dtype}; allowed: [H], floating point, on the device of q")
-        sinks = sinks.float()
+    sinks = _sinks(sinks, q)
     inputs = q, k, v, bias, sinks, _seed(dropout_p, seed), _ends
     if _before is None and _is_traced(q, k, v, bias, sinks):  # nobody traces or differentiates what comes from a cache
         _check(q, k, v, bias, fake=q.is_meta)
@@ -582,6 +595,14 @@ def attention(
         O, L = _run_forward(*inputs, *how, _before)
     O = O if O.shape[3] == d_v else O[..., :d_v]
     return (O, L) if return_lse else O
+
+
+def _sinks(sinks, q):
+    if sinks is None:
+        return None
+    fit = sinks.shape == q.shape[1:2] and sinks.is_floating_point() and sinks.device == q.device
+    _require(fit, f"sinks are {tuple(sinks.shape)}, {sinks.dtype}; allowed: [H], floating point, on the device of q")
+    return sinks.float()
 
 
 def _of_one_width(q, k, v, scale):
@@ -604,12 +625,12 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k
     _require_tensors(3, q=q, k=k, v=v, alibi_slopes=slopes)
     _require(slopes is None or slopes.dim() == 1, "alibi_slopes of packed sequences are [H]")
     _require(options.get("bias") is None, "packed sequences have no bias; instead pass alibi_slopes, or a padded batch to attention()")
-    ends = [_numbers(cu_seqlens_q, "cu_seqlens")]
-    ends.append(ends[0] if cu_seqlens_k is None else _numbers(cu_seqlens_k, "cu_seqlens"))
+    ends = [_ends(cu_seqlens_q)]
+    ends.append(ends[0] if cu_seqlens_k is None else _ends(cu_seqlens_k))
     S, totals = ends[0].numel() - 1, (q.shape[0], k.shape[0])
     fit = ends[0].dim() == 1 and ends[0].shape == ends[1].shape and S > 0
     _require(fit, "cu_seqlens have as many entries for q as for k, and two at least")
-    ends = torch.stack([x.to("cpu") for x in ends])
+    ends = torch.stack(ends)
     free = not _is_traced(q, k, v) and not options.get("dropout_p")  # a traced length would be bound to multiples of S
     if free and min(totals) > 0 and totals[0] % S == totals[1] % S == 0 and S < 65536:
         if ends.tolist() == [[*range(0, n + 1, n // S)] for n in totals]:  # a batch, whose kernels are faster
@@ -673,7 +694,8 @@ def _unpacked(parts, axis, **packed):
 
 def _like_flash_attn(function: _F) -> _F:
     function.__doc__ += f"\n\n    {_as_flash_attn.__doc__}"
-    return _shown(function, *list(inspect.signature(_as_flash_attn).parameters.values())[2:-1])
+    taken = list(inspect.signature(_as_flash_attn).parameters.values())[2:-1]
+    return _shown(function, *[x for x in taken if x.name != "block_table" or "varlen" in function.__name__])
 
 
 @_like_flash_attn
@@ -740,16 +762,19 @@ def flash_attn_with_kvcache(
     pack_gqa=None,
     **options,
 ) -> Result:
-    """q [B, N, H, d] sees the first cache_seqlens keys of k_cache and v_cache [B, M, Hkv, d], a number or one per sequence, best on the CPU, and
-    then those of k and v [B, n, Hkv, d], which are first written into the cache, behind the others. Returns O like q, and with
-    return_softmax_lse also L [B, H, N]. Without a gradient. num_splits and pack_gqa are ignored. options: attention()'s; where a compiler
-    traces it, only sinks, stage and variant.
+    """q [B, N, H, d] sees the first cache_seqlens keys of k_cache and v_cache [B, M, Hkv, d], a number or one per sequence, and then those of k
+    and v [B, n, Hkv, d], which are first written into the cache, behind the others. Returns O like q, and with return_softmax_lse also L
+    [B, H, N]. Without a gradient. num_splits and pack_gqa are ignored. options: attention()'s; where a compiler traces it, only sinks, stage
+    and variant.
 
     rotary_cos, rotary_sin: [positions, half the rotated columns], for k and q, whose rows are at cache_seqlens and after it where causal or in
     a window, else all at cache_seqlens. rotary_interleaved: rotates neighbouring columns, else those of two halves. cache_leftpad: how many
     keys at the front of each sequence none sees. cache_batch_idx: the sequences of a larger cache. block_table [B, any]: the pages of each
-    sequence in caches [pages, rows of one, Hkv, d]. With either of the two each call copies what it sees of the cache, and where lengths differ
-    one that is not contiguous.
+    sequence in caches [pages, rows of one, Hkv, d].
+
+    For up to 64 rows N H / Hkv in 16 bits, with pages of 64 rows or a multiple, and with no other option than sinks, or for N = 1 a window,
+    caches are read in place. A GPU's lengths and pages then stay there: nobody checks them, and a CUDA graph reads them anew. Else the CPU
+    waits for them, and each call copies what it sees of pages, of uneven lengths, and of a cache with other strides than the kernels'.
     """
     _require_tensors(4, q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v, alibi_slopes=alibi_slopes)
     _require(cache_batch_idx is None or block_table is None, "cache_batch_idx and block_table exclude each other")
@@ -809,6 +834,13 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     for cache, x in zip((k_cache, v_cache), new):
         fits = x.dim() == 4 and x.shape == (B, k.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
         _require(fits, f"k and v have to be [{B}, n, Hkv, d], like the cache also in dtype and device")
+    _require(q.shape[3] == k_cache.shape[3], f"q has d = {q.shape[3]}, and k_cache {k_cache.shape[3]}; allowed: both alike")
+    # decode reads lengths and pages where they are, and nothing is copied.
+    few = N * q.shape[2] <= 64 * k_cache.shape[2] and (N == 1 or tuple(window) == (-1, -1))
+    more = [x for x in (pad, slopes, softcap or None, *options.values()) if x is not None]
+    in_place = few and not more and _is_for_decode(q, k_cache, v_cache, pages)
+    if in_place and isinstance(lengths, Tensor) and lengths.is_cuda:
+        return _run_in_place(q, k_cache, v_cache, new, lengths, scale, causal, window, sinks, pages)
     known, pads = ([x] if type(x) is int else x.reshape(-1).tolist() for x in (lengths, 0 if pad is None else pad))
     known, pads = (x * B if len(x) == 1 else x for x in (known, pads))
     more, M = k.shape[1] if new else 0, size if pages is None else size * pages.shape[1]
@@ -817,15 +849,17 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     _require(fits, f"cache_seqlens are {known}; allowed: {B} length{'s' * (B != 1)}, from 0, at most {M} with the new k")
     fits = len(pads) == B and all([0 <= first <= n for first, n in zip(pads, known)])
     _require(fits, f"cache_leftpad are {pads}; allowed: {B} from 0 to cache_seqlens, {known}")
-    _require(q.shape[3] == k_cache.shape[3], f"q has d = {q.shape[3]}, and k_cache {k_cache.shape[3]}; allowed: both alike")
+    if pages is not None and not (in_place and pages.is_cuda):  # for which the CPU would have to wait
+        unused = torch.arange(pages.shape[1], device=pages.device) * size >= torch.tensor(known, device=pages.device)[:, None] + more
+        _require((unused | (0 <= pages) & (pages < count)).all(), f"block_table or cache_batch_idx has others than 0 to {count - 1}")
+    if in_place and (uneven or pages is not None):
+        return _run_in_place(q, k_cache, v_cache, new, torch.tensor(known), scale, causal, window, sinks, pages)
     caches, at = [k_cache, v_cache], (slice(None), slice(most - more, most))
     if pages is not None or (uneven and new):
         ends = torch.tensor(known, device=q.device)[:, None]
         at = own = torch.arange(B, device=q.device)[:, None], ends + torch.arange(more, device=q.device)
     if pages is not None:
         pages = pages.to(q.device)
-        unused = torch.arange(pages.shape[1], device=q.device) * size >= ends + more
-        _require((unused | (0 <= pages) & (pages < count)).all(), f"block_table or cache_batch_idx has others than 0 to {count - 1}")
         at = pages.gather(1, own[1] // size), own[1] % size
         pages = pages[:, : -(-most // size)].clamp(0, count - 1)  # unused ones may be any number
         caches = [cache[pages, : min(size, most)].flatten(1, 2) for cache in caches]
@@ -856,6 +890,36 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
         options["variant"] = "options"
     O, L = attention_varlen(*(x.flatten(0, 1) for x in (q, *read)), queries, keys, **options)
     return O.unflatten(0, (B, N))[..., :d_v], L.unflatten(1, (B, N)).transpose(0, 1)
+
+
+def _is_for_decode(q, k_cache, v_cache, pages):
+    """Its tiles of 64 keys lie in one page each."""
+    fits = q.dtype == k_cache.dtype == v_cache.dtype != torch.float32 and k_cache.shape == v_cache.shape and k_cache.numel() * q.numel() > 0
+    fits = fits and q.shape[3] % 8 == 0 and q.shape[3] <= 256 and (pages is None or pages.shape[1] == 1 or k_cache.shape[1] % 64 == 0)
+    return fits and all([_fits(x.transpose(1, 2)) and x.data_ptr() % 16 == 0 for x in (k_cache, v_cache)])
+
+
+def _run_in_place(q, k_cache, v_cache, new, lengths, scale, causal, window, sinks, pages):
+    """A CUDA graph captures it: only the GPU reads lengths and pages, which are cut to what there is."""
+    (B, N), size, more = q.shape[:2], k_cache.shape[1], new[0].shape[1] if new else 0
+    known = lengths.to(q.device).reshape(-1, 1).expand(B, 1)
+    spans, own = torch.zeros(B, 2, dtype=torch.int32, device=q.device), known + torch.arange(more, device=q.device)
+    spans[:, 1:] = known + more
+    if window[0] >= 0:
+        spans[:, :1] = known + (more - 1 - window[0])
+    cache, at = {"spans": spans[None, None]}, (torch.arange(B, device=q.device)[:, None], own)
+    if pages is not None:
+        pages = pages.to(q.device)
+        cache["pages"], at = pages.to(torch.int32).contiguous()[None, None], (pages.gather(1, own // size), own % size)
+
+    def write():
+        for x, rows in zip((k_cache, v_cache), new):
+            x[at] = rows
+
+    q, *read = (x.transpose(1, 2) for x in (q, k_cache, v_cache))
+    how = _options(causal and N > 1, scale=scale), False, "08", "decode", ""
+    O, L = _run_forward(q, *read, None, _sinks(sinks, q), None, None, *how, write, cache)
+    return O.transpose(1, 2), L
 
 
 _cached = torch.library.custom_op(
@@ -908,15 +972,15 @@ def _in_transformers(
 
 
 def _restarts(place):
-    """cu_seqlens, if position_ids [1, N] restart. All layers share them, and only the first one waits for a GPU; a compiler sees none."""
+    """cu_seqlens, if position_ids [1, N] restart; a compiler sees none."""
     if torch.compiler.is_compiling():
         return None
-    version = None if place.is_inference() else place._version
-    known = getattr(place, "_flash_steps", (None, None))
-    if version is None or known[0] != version:
+
+    def ends(place):
         starts = (place[0].diff() <= 0).nonzero()[:, 0].tolist()
-        known = place._flash_steps = version, [0, *[n + 1 for n in starts], place.shape[1]] if starts else None
-    return known[1]
+        return [0, *[n + 1 for n in starts], place.shape[1]] if starts else None
+
+    return _kept_with(place, ends)
 
 
 def _mask_in_transformers(**given):

@@ -311,6 +311,43 @@ class OnCPU(unittest.TestCase):
                 right, _ = by_formula(query, *(x[None, : n + 2].transpose(1, 2) for x in wanted), causal=causal)
                 self.assertLess((O[s : s + 1].transpose(1, 2) - right).abs().max(), 6e-3)
 
+    def test_cache_in_place(self):
+        """Few queries read keys where they lie, and nothing behind them, before a window, or in other pages, which may be NaN."""
+        (sinks,) = self.tensors((4,))
+        for d, N, table, options in (
+            (64, 1, [[5, 0, 3], [2, -1, 99], [4, 1, 1]], {"window_size": (70, 0)}),
+            (128, 2, [[5, 0, 3], [2, -1, 99], [4, 1, 1]], {"causal": True, "sinks": sinks}),
+            (256, 1, None, {}),
+            (8, 3, [[1], [2], [0]], {"causal": True}),
+        ):
+            known, rows = [130, 0, 63], 192 if table is None or len(table[0]) == 1 else 64
+            q, k, v, *keys = self.tensors((3, N, 4, d), *[(3, N, 2, d)] * 2, *[(3, 192, 2, d)] * 2, dtype=torch.float16)
+            caches = [q.new_full((7, rows, 2, d) if table else (3, rows, 2, d), torch.nan) for _ in range(2)]
+            left = options.get("window_size", (192, 0))[0]
+            places = [[((table or [[0], [1], [2]])[s][j // rows], j % rows) for j in range(known[s] + N)] for s in range(3)]
+            for (cache, x), s in itertools.product(zip(caches, keys), range(3)):
+                for j in range(max(0, (known[s] + N - 1 - left) // 64 * 64), known[s]):
+                    cache[places[s][j]] = x[s, j]
+            where = {"cache_batch_idx": [row[0] for row in table]} if table and len(table[0]) == 1 else {"block_table": table}
+            for lengths in (known, torch.tensor(known, device=self.device, dtype=torch.int32)):
+                with unittest.mock.patch.object(flash_steps, "attention_varlen", None):  # which would copy
+                    O, L = flash_steps.flash_attn_with_kvcache(
+                        q, *caches, k, v, cache_seqlens=lengths, **where, **options, return_softmax_lse=True
+                    )
+                for s, n in enumerate(known):
+                    seen = [torch.stack([cache[place] for place in places[s]])[None].transpose(1, 2) for cache in caches]
+                    for x, new, old in zip(seen, (k, v), keys):
+                        self.assertTrue(torch.equal(x[0, :, n:], new[s].transpose(0, 1)))
+                        x[0, :, :n] = old[s, :n].transpose(0, 1)  # without NaN
+                    how = {
+                        "causal": options.get("causal", False),
+                        "window": options.get("window_size", (-1, -1)),
+                        "sinks": options.get("sinks"),
+                    }
+                    wanted, of_rows = by_formula(q[s : s + 1].transpose(1, 2), *seen, **how)
+                    self.assertLess((O[s : s + 1].transpose(1, 2) - wanted).abs().max(), 4e-3)
+                    self.assertLess((L[s : s + 1] - of_rows).abs().max(), 4e-3)
+
     def test_packed_keys_in_pages(self):
         q, *pages = self.tensors((6, 4, 16), *[(5, 4, 2, 16)] * 2, dtype=torch.float16)
         k, v = (torch.cat([x[[3, 0]].flatten(0, 1)[:7], x[[4, 1, 2]].flatten(0, 1)[:10]]) for x in pages)
@@ -662,20 +699,40 @@ class OnGPU(OnCPU):
                 O = attend(*inputs, deterministic=True)
                 return O, *torch.autograd.grad(O, inputs, dO)
 
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                both()  # before a capture, as CUDA asks
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                captured = both()
+            graph, captured = self.graph_of(both)
             for seed in (1, 5):
                 with torch.no_grad():
                     q.copy_(self.tensors(shape, dtype=q.dtype, seed=seed)[0])
                 graph.replay()
                 torch.cuda.synchronize()
                 self.assertTrue(all(torch.equal(a, b) for a, b in zip(captured, both())))
+
+    def graph_of(self, call):
+        """The captured call, and what each replay writes."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            call()  # before a capture, as CUDA asks
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            return graph, call()
+
+    def test_graph_of_decoding(self):
+        """A replay reads lengths and pages anew, and writes behind them."""
+        q, k, v, *caches = self.tensors((2, 1, 8, 64), *[(2, 1, 2, 64)] * 2, *[(9, 64, 2, 64)] * 2, dtype=torch.float16)
+        lengths, pages = (torch.tensor(x, dtype=torch.int32, device=self.device) for x in ([5, 150], [[0, 1, 2], [3, 4, 5]]))
+
+        def call(caches=caches):
+            return flash_steps.flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=lengths, block_table=pages, window_size=(100, 0))
+
+        graph, captured = self.graph_of(call)
+        for known, table in (([0, 191], [[6, 7, 8], [3, 4, 5]]), ([130, 64], [[8, 1, 0], [2, 7, 3]])):
+            lengths.copy_(torch.tensor(known)), pages.copy_(torch.tensor(table))
+            others = [x.clone() for x in caches]
+            graph.replay()
+            self.assertTrue(torch.equal(captured, call(others)))
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip(caches, others)))
 
     def test_reduce_overhead(self):
         layer = torch.compile(lambda *qkv: flash_steps.attention(*qkv, causal=True).square(), mode="reduce-overhead", fullgraph=True)

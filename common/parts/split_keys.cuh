@@ -67,6 +67,31 @@ struct PackedRows {
   __device__ int head(int r) const { return kv_head * group + min(first + r, rows - 1) % group; }
 };
 
+/// Where the keys of a sequence lie: in its batch of K and V, or in a cache, which alone knows how many there are.
+struct Cache {
+  Tensor<const int> spans, pages;  // Attention's; absent: nullptr
+
+  /// Sets problem.Nk to the keys of a sequence; the first that it sees.
+  __device__ int enter(Problem& problem, int b) const {
+    if (spans.data == nullptr) return 0;
+    const Matrix<const int> of_sequence = spans.head(0, 0);
+    problem.Nk = max(0, min(of_sequence(b, 1), problem.Nk));
+    return max(0, of_sequence(b, 0));
+  }
+
+  /// The rows of K or V from `key` on, up to the end of the keys or of their page.
+  template <class T>
+  __device__ Matrix<const T> below(const Tensor<const T>& all, int b, int h, int key,
+                                   int Nk) const {
+    const bool paged = pages.data != nullptr;
+    const int row = paged ? key % all.rows : key;
+    const int batch = paged ? max(0, min(pages.head(0, 0)(b, key / all.rows), all.batches - 1)) : b;
+    Matrix<const T> rows = all.head(batch, h).below(row);
+    rows.rows = min(rows.rows, Nk - key);
+    return rows;
+  }
+};
+
 /// Merges the parts of a block's warps, O_smem [Warps Br, Width] and L_smem [Warps, Br], and writes
 /// them as the part of a split.
 template <int Warps, int Br, int Width>

@@ -18,6 +18,8 @@
 // - The query heads of a group are rows of one tile, because they read the same K and V.
 // - Warps share the keys of a tile: 16 rows, the fewest that mma.sync takes, are enough for one
 //   warp only.
+// - In a cache each sequence has keys of its own, perhaps in pages, and only the GPU knows how many
+//   (Cache): the grid is for all that it has room for, and blocks beyond the last key end at once.
 // - Memory sets the pace, not products: copies are in flight all the time, and the softmax is the
 //   plain one, with a maximum in every tile.
 //
@@ -85,13 +87,14 @@ struct PackedOperand {
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    split_kernel(Problem problem, Bias bias, Tensor<const T> Q_all, Tensor<const T> K_all,
-                 Tensor<const T> V_all, Tensor<float> part_O_all, Tensor<float> part_L_all,
-                 int split_keys) {
+    split_kernel(Problem problem, Cache cache, Bias bias, Tensor<const T> Q_all,
+                 Tensor<const T> K_all, Tensor<const T> V_all, Tensor<float> part_O_all,
+                 Tensor<float> part_L_all, int split_keys) {
   const PackedRows rows(problem, Shape::Br, blockIdx.x);
-  const int split = blockIdx.y, begin = split * split_keys;
+  const int split = blockIdx.y, first_key = cache.enter(problem, rows.b);
+  const int begin = max(split * split_keys, first_key / Shape::Bc * Shape::Bc);
   // The last row sees the most keys.
-  const int end = min(begin + split_keys, problem.visible_keys(rows.query(Shape::Br - 1)));
+  const int end = min((split + 1) * split_keys, problem.visible_keys(rows.query(Shape::Br - 1)));
   const int tiles =
       end > begin ? (end - begin + Shape::Bc - 1) / Shape::Bc : 0;  // none in an empty split
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -106,12 +109,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // 1. The first tiles of K and V, one group of copies per tile; Q into registers.
   using Copy = Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>;
-  Copy copy_K(K_all.head(rows.b, rows.kv_head), begin),
-      copy_V(V_all.head(rows.b, rows.kv_head), begin);
   const auto load_tile = [&](int j) {
     if (j < tiles) {
-      copy_K.load_async(K_smem(j), Shape::Bc);
-      copy_V.load_async(V_smem(j), Shape::Bc);
+      const auto from = [&](const Tensor<const T>& all) {
+        return Copy(cache.below(all, rows.b, rows.kv_head, begin + j * Shape::Bc, problem.Nk), 0);
+      };
+      from(K_all).load_async(K_smem(j));
+      from(V_all).load_async(V_smem(j));
     }
     // At the end an empty group, so that the wait below leaves the same number of groups.
     cp_async_commit();
@@ -139,8 +143,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(S, Q, K_smem(j).below(warp * Shape::KEYS).transposed());  // (6.1)
     S.each_at([&](float& s, int row, int col) {
       const int i = rows.query(row), key = key0 + col;
-      s = key < problem.visible_keys(i) ? problem.scale * s + bias(rows.b, rows.head(row), i, key)
-                                        : -INFINITY;
+      s = first_key <= key && key < problem.visible_keys(i)
+              ? problem.scale * s + bias(rows.b, rows.head(row), i, key)
+              : -INFINITY;
     });
     const auto alpha = update_max(m, row_max(S), LOG2_E);                                   // (6.2)
     S.each([&](float& s, int r) { s = exp2_approx((s - zero_if_empty(m[r])) * LOG2_E); });  // (6.3)
@@ -196,9 +201,9 @@ void forward(const Attention& a) {
       const auto splits = static_cast<unsigned>(splits_of(p, a.tiles.Bc));
       launch("tensor_decode_split",
              {dim3(tiles, splits), dim3(Shape::THREADS), Shape::SHARED_BYTES},
-             split_kernel<T, Shape>, p, bias_of(a), view<const T>(a.Q), view<const T>(a.K),
-             view<const T>(a.V), view<float>(a.workspace("part_O")),
-             view<float>(a.workspace("part_L")), a.tiles.Bc);
+             split_kernel<T, Shape>, p, Cache{view<const int>(a.spans), view<const int>(a.pages)},
+             bias_of(a), view<const T>(a.Q), view<const T>(a.K), view<const T>(a.V),
+             view<float>(a.workspace("part_O")), view<float>(a.workspace("part_L")), a.tiles.Bc);
     });
     merge_splits<T>(a);
   });
@@ -215,6 +220,7 @@ const Variant variant = {
     .workspace = [](const Problem& p, Pass) { return split_workspace(p, 16); },
     .refuse = refuse_splits,
     .tiles = tiles,
+    .reads_cache = true,
     .dtypes = {Dtype::fp16, Dtype::bf16},
     .max_head_dim = 256,
     .row_multiple = 8,
