@@ -24,7 +24,7 @@ ROOMS = (  # its name, its limit, its paths; a file belongs to the first room th
     ("common: reference", 2430, r"common/reference/"),
     ("common: attention", 2080, r"common/attention/"),
     ("common: harness", 3010, r"common/harness/"),
-    ("common: tests", 1500, r"common/(tests|grid)/"),
+    ("common: tests", 1470, r"common/(tests|grid)/"),
     ("common: compare", 1800, r"common/compare/"),
     ("common: binding", 2810, r"common/binding/"),
     ("common: CMake and WebAssembly", 650, r"common/(cmake|wasm)/"),

@@ -1,5 +1,5 @@
 // main() of the stages' test programs: doctest with --device=cpu (the default) or --device=gpu. Without a GPU the latter exits
-// with 77, which CTest shows as skipped; so does a case that calls skip(). --variant=NAME: cases that look at all variants of the
+// with 77, which CTest shows as skipped; so do cases that run nothing here. --variant=NAME: cases that look at all variants of the
 // stage look at this one alone. For a failed case it prints the command that runs the stage on the same problem; try.sh runs it.
 #include "common/attention/option_table.hpp"
 #include "common/grid/support.hpp"
@@ -20,7 +20,7 @@ namespace {
 
 std::unique_ptr<Device> chosen_device;
 std::string chosen_variant;
-bool any_skipped = false, any_idle = false, any_worked = false;
+bool any_idle = false, any_worked = false;
 
 /// "" if the program belongs to no stage.
 std::string command_for(const LastRun& run) {
@@ -43,8 +43,7 @@ class SameProblem : public doctest::IReporter {
  public:
   explicit SameProblem(const doctest::ContextOptions&) {}
 
-  void test_case_start(const doctest::TestCaseData& test_case) override {
-    of_grid_ = std::string_view(test_case.m_name).starts_with("grid");
+  void test_case_start(const doctest::TestCaseData&) override {
     last_run.reset();
     failed_.reset();
   }
@@ -56,7 +55,7 @@ class SameProblem : public doctest::IReporter {
   }
   void test_case_exception(const doctest::TestCaseException&) override { remember(); }
   void test_case_end(const doctest::CurrentTestCaseStats& stats) override {
-    const bool idle = of_grid_ && !last_run && stats.numAssertsCurrentTest == 0;
+    const bool idle = !last_run && stats.numAssertsCurrentTest == 0;
     if (idle) std::printf("skipped: no variant of this stage takes these problems here\n");
     (idle ? any_idle : any_worked) = true;
     const std::string command = failed_ ? command_for(*failed_) : "";
@@ -76,7 +75,6 @@ class SameProblem : public doctest::IReporter {
     if (!failed_) failed_ = last_run;
   }
 
-  bool of_grid_ = false;
   std::optional<LastRun> failed_;
 };
 
@@ -90,11 +88,6 @@ Device& device() {
 }
 
 const std::string& only_variant() { return chosen_variant; }
-
-void skip(const std::string& reason) {
-  std::printf("skipped: %s\n", reason.c_str());
-  any_skipped = true;
-}
 
 }  // namespace flash::grid
 
@@ -117,5 +110,5 @@ int main(int argc, char** argv) {
     return bad_usage;
   }
   const int result = doctest::Context(argc, argv).run();
-  return result == 0 && (grid::any_skipped || (grid::any_idle && !grid::any_worked)) ? skipped : result;
+  return result == 0 && grid::any_idle && !grid::any_worked ? skipped : result;
 }

@@ -56,12 +56,7 @@ std::vector<FullProblem> lengths() {
       problems.back().causal = causal;
     }
   }
-  std::vector<FullProblem> few = affordable(problems);
-  if (one_of > 1) {  // a second tile of 64, for either
-    few.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = 65, .d = 32}));
-    few.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 65, .Nk = 1, .d = 32}));
-  }
-  return few;
+  return affordable(problems);
 }
 
 std::vector<FullProblem> head_dims() {

@@ -68,9 +68,6 @@ void check_counts(const Variant&, const FullProblem&, Pass, std::optional<Tiles>
 /// The same of a run on the simulator that nothing else needs.
 void check_prediction(const Variant&, const FullProblem&, Pass, std::optional<Tiles> = {});
 
-/// Makes the test program exit with 77, which CTest shows as skipped, unless something fails.
-void skip(const std::string& reason);
-
 using simt::Simulated;
 
 inline FullProblem causal(FullProblem p) {

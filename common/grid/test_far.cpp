@@ -1,13 +1,12 @@
 // Tensors of more than 2^32 elements: an offset in 32 bits, signed or not, reads or writes another row. On the simulator the same
 // test runs at a small size.
-#include "common/attention/cost.hpp"
 #include "common/attention/registry.hpp"
 #include "common/attention/tensor_table.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/choose.hpp"
 #include "common/harness/runner.hpp"
-#include "common/machine/host_memory.hpp"
+#include "common/machine/error.hpp"
 #include "common/machine/isa/float16.hpp"
 
 #include <doctest/doctest.h>
@@ -108,18 +107,6 @@ class FarProblem {
       checkers_.try_emplace(each, one, inputs, each, Sample{.whole = false, .slices = {slice_}});
   }
 
-  /// In GPU memory, with what the variants of the stage want besides.
-  static double bytes(const FullProblem& p, Pass pass) {
-    double workspaces = 0;
-    for (const Variant& variant : variants()) {
-      double sum = 0;
-      for (const WorkspaceSpec& spec : workspaces_of(variant, p, pass))
-        sum += static_cast<double>(TensorRef{.shape = spec.shape}.elements() * size_of(spec.dtype));
-      workspaces = std::max(workspaces, sum);
-    }
-    return compulsory_bytes(p, pass) + workspaces;
-  }
-
   /// Both passes of the variant, if it has two.
   void check(const Variant& variant) {
     Attention a;
@@ -176,10 +163,10 @@ TEST_CASE("far: many queries and few keys, then few and many, on a GPU beyond 2^
     FullProblem problem =
         problem_of({.B = 2, .H = heads, .Hkv = heads, .Nq = tall ? many : few, .Nk = tall ? few : many, .d = gpu ? 64 : 24});
     problem.layout = Layout::bnhd;
-    const double needed = FarProblem::bytes(problem, pass) + 2e9;
-    if (gpu && needed > static_cast<double>(device().info().memory_free)) {
-      skip("needs " + bytes_text(needed) + " of GPU memory, " + bytes_text(static_cast<double>(device().info().memory_free)) +
-           " are free");
+    try {
+      for (const Variant& variant : variants()) check_memory(device().info(), variant, problem, pass, /*loaded=*/true);
+    } catch (const DeviceError& error) {
+      MESSAGE(std::string(error.what()));
       return;
     }
     FarProblem far(problem, pass);

@@ -82,20 +82,14 @@ HostTensor<float> to_tensor(Source&& source, Dtype dtype, bool may_mask) {
   return tensor;
 }
 
-/// Says what the file's shape means: which kind of bias it is, and which batches and heads share it. With a single query a vector and a matrix look
-/// alike, and are.
-void settle_bias(Given& given, const Source& bias, const Source& q, const Source& k) {
-  const std::array shape{q.extent(0), q.extent(1), q.extent(2), k.extent(2)};
-  bool fits = bias.extent(3) == shape[3];
-  for (std::size_t axis = 0; axis < 3; ++axis) fits = fits && (bias.extent(axis) == shape[axis] || bias.extent(axis) == 1);
-  const auto extent = [&](std::size_t axis) { return std::to_string(shape[axis]); };
-  require(fits, bias.text() + "; allowed: (" + extent(0) + " or 1, " + extent(1) + " or 1, " + extent(2) + " or 1, " +
-                    extent(3) + ")");
+/// Says which kind of bias the file's shape means, and which batches and heads share it; load_inputs() then compares the shape with that of such a
+/// bias. With a single query a vector and a matrix look alike, and are.
+void settle_bias(Given& given, const Source& bias, const Source& q) {
   const bool asked_for_matrix = given.contains("--bias") && given.at("--bias") == "matrix";
-  const bool matrix = bias.extent(2) > 1 || (shape[2] == 1 && asked_for_matrix);
+  const bool matrix = bias.extent(2) > 1 || (q.extent(2) == 1 && asked_for_matrix);
   settle(given, "--bias", matrix ? "matrix" : "vector", bias.text());
   settle(given, "--bias-per-batch", bias.extent(0) > 1 ? "true" : "false", bias.text());
-  settle(given, "--bias-per-head", bias.extent(1) == shape[1] ? "true" : "false", bias.text());
+  settle(given, "--bias-per-head", bias.extent(1) > 1 || q.extent(1) == 1 ? "true" : "false", bias.text());
 }
 
 /// The reason why no result may be written to the file; "" if one may.
@@ -127,7 +121,7 @@ LoadedInputs load_inputs(const std::string& folder, Given given, Pass pass) {
   const bool has_bias = is_there(file_of(in, "bias"));
   if (has_bias) {
     files["bias"] = read_source(file_of(in, "bias"));
-    settle_bias(given, files["bias"], q, k);
+    settle_bias(given, files["bias"], q);
   }
 
   LoadedInputs loaded;

@@ -103,7 +103,7 @@ class Files(unittest.TestCase):
             self.put(bias=shape)
             self.assertIn(f"bias={kind}\n", " ".join(self.load().split(" ")).replace("\n               ", " "))
         self.put(bias=(2, 3, 5, 7))  # as many as key/value heads: not allowed
-        self.refused("bias.npy", "(2, 3, 5, 7)", "6 or 1")
+        self.refused("bias.npy", "(2, 3, 5, 7)", "allowed: (2, 6, 5, 7)")
         self.put(bias=(1, 1, 1, 7))
         for wrong in ("none", "matrix", "alibi"):
             self.refused("--bias is", "bias.npy", options=f"--bias {wrong}")

@@ -116,24 +116,19 @@ class Campaign:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", help="numbers or names of stages, separated by commas (default: all)")
     parser.add_argument(
         "--minutes", type=float, default=math.inf, help="begin nothing later than that; each commit begins with other files"
     )
     given = parser.parse_args()
 
     stages = stages_and_kernels()
-    wanted = given.stage.split(",") if given.stage else list(stages)
-    chosen = {name: files for name, files in stages.items() if name in wanted or name[:2] in wanted}
-    if not chosen:
-        parser.error(f"--stage {given.stage}: there are {', '.join(stages)}")
-    files = sorted(set().union(*chosen.values()))
+    files = sorted(set().union(*stages.values()))
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, check=False).stdout
     random.Random(commit).shuffle(files)
     mutants = [mutant for path in files for mutant in mutants_of(path)]
     end, verdicts = time.monotonic() + 60 * given.minutes, []
     with tempfile.TemporaryDirectory(prefix="flash_mutate_") as scratch:
-        campaign = Campaign(chosen, pathlib.Path(scratch))
+        campaign = Campaign(stages, pathlib.Path(scratch))
         for path, line, *place, statement in mutants:
             if verdicts and time.monotonic() > end:
                 break

@@ -55,6 +55,7 @@ class Scripts(unittest.TestCase):
         for kernel in ("1_no_variant.cuh", "2_no_file.cuh"):
             lines = (
                 f'set(PROJECT_SOURCE_DIR "{self.folder}")',
+                "cmake_minimum_required(VERSION 3.25)\nset(FLASH_BACKENDS cpu)",
                 f'include("{ROOT}/common/cmake/stage.cmake")',
                 f"add_stage(KERNELS {kernel})",
             )
