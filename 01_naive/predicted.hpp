@@ -116,9 +116,9 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
     if (pass == Pass::forward) {
       more("V", each, 0), more("P", 2 * scores, scores), more("O", 2 * rows * d, rows * d), more("L", rows, rows);
     } else {
-      of["do_sum"] = {of["dO"].read, rows * d};  // in place of dO
+      of["d_sum"] = {of["dO"].read, rows * d};  // in place of dO
       of["dO"].read = 2 * rows * d;
-      more("O", 2 * rows * d, 0), more("do_time", scores + each, rows);
+      more("O", 2 * rows * d, 0), more("d_time", scores + each, rows);
       more("P", each, 0), more("V", key_rows * d * (1 + d), 0), more("dV", key_rows * d, key_rows * d);
     }
     prediction.sectors = {};

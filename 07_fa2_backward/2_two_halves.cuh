@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) dq_kernel(Problem problem, 
   write_tile(hbm.dQ.head(b, h), query0, dQ_col0, dQ);
 }
 
-/// BackwardShape as a type of this file: by it the table of sizes finds the start() below.
+/// BackwardShape as a type of this file, by which shapes.hpp finds start().
 template <int... Sizes>
 struct OwnShape : BackwardShape<Sizes...> {};
 

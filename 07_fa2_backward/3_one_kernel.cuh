@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1) backward_kernel(Problem pro
   }
 }
 
-/// BackwardShape as a type of this file: by it the table of sizes finds the start() below.
+/// BackwardShape as a type of this file, by which shapes.hpp finds start().
 template <int... Sizes>
 struct OwnShape : BackwardShape<Sizes...> {};
 

@@ -66,7 +66,7 @@ inline Prediction predicted_centroid(const FullProblem& p, const TileChoice& cho
   Prediction prediction = predicted_lorentz(p, choice);
   const std::int64_t heads = std::int64_t{p.B} * p.H, elements = heads * p.Nq * p.d;
   auto& of = prediction.tensors;
-  of["do_sum"] = {of["dO"].read - elements, elements};
+  of["d_sum"] = {of["dO"].read - elements, elements};
   of["dO"].read = 2 * elements;
   of["O"].read += elements;
   of["D"] = {of["D"].read + 32 * heads * p.Nq, of["D"].written + heads * p.Nq};

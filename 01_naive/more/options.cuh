@@ -9,11 +9,12 @@
 //   centroid   O = (P V) / N,  L = L + ln N,  N the Lorentz norm of P V             (9.25), (9.26)
 //   bias       dBias = sum of P o (dP - rowsum(P o dP)) over the heads that share it    (9.16)
 //
-// New since kernel.cuh: four kernels. The scores know who sees whom and what the cap does to them;
-// all products and the softmax stay as they are. dS is multiplied by the slope of the cap, for
-// which its kernel reads S once more. Dropout multiplies P, and in the backward pass dP, by Z in
-// place. dS needs P as it was, so the backward pass runs the softmax again. The gradient of the
-// bias sums dS before the slope multiplies it.
+// New since kernel.cuh, whose products and softmax stay as they are: four kernels.
+// - scores_kernel caps the scores, adds the bias, and hides what is outside the window.
+// - slope_kernel multiplies dS by the slope of the cap, for which it reads S once more.
+// - drop_kernel multiplies P, and in the backward pass dP, by Z in place. dS needs P as it was, so
+//   the backward pass runs the softmax again.
+// - bias_gradient_kernel sums dS before the slope multiplies it.
 //
 // A ragged batch is a loop on the host: the kernels run once per sequence, on its rows alone.
 //
@@ -111,12 +112,11 @@ struct SequenceRun {
   int sequence = 0;
 };
 
-/// [B, H, Nq, .]: the gradient of the weighted sum, of its space components and of its time
-/// component.
+/// [B, H, Nq, .]: the gradient of the weighted sum of rows of V, and of its time component.
 std::vector<WorkspaceSpec> query_workspaces(const Problem& p, Pass pass) {
   if (pass == Pass::forward) return {};
-  return {{.name = "do_sum", .shape = {p.B, p.H, p.Nq, p.d}, .only_for = Features::centroid},
-          {.name = "do_time", .shape = {p.B, p.H, p.Nq, 1}, .only_for = Features::centroid}};
+  return {{.name = "d_sum", .shape = {p.B, p.H, p.Nq, p.d}, .only_for = Features::centroid},
+          {.name = "d_time", .shape = {p.B, p.H, p.Nq, 1}, .only_for = Features::centroid}};
 }
 
 /// One run per sequence if the batch is ragged, with views of the sequence's rows of all tensors
@@ -208,13 +208,13 @@ void backward_of_one(const SequenceRun& run) {
                         view<float>(a.workspace("P")), view<float>(a.L));
   // 2. dP, then Z o dP.
   const bool centroids = p.values == Values::centroid;
-  const auto dO_or_do_sum = centroids ? view<const float>(a.workspace("do_sum")) : dO;
+  const auto dO_or_d_sum = centroids ? view<const float>(a.workspace("d_sum")) : dO;
   if (centroids) {
     launch_unless_empty("sum_gradient", row_per_thread(p), centroid::sum_gradient_kernel, p, dO,
-                        view<const float>(a.O), view<float>(a.workspace("do_sum")),
-                        view<float>(a.workspace("do_time")));
-    launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), centroid::dP_kernel, p, dO_or_do_sum,
-                        view<const float>(a.workspace("do_time")), V, view<float>(dP));
+                        view<const float>(a.O), view<float>(a.workspace("d_sum")),
+                        view<float>(a.workspace("d_time")));
+    launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), centroid::dP_kernel, p, dO_or_d_sum,
+                        view<const float>(a.workspace("d_time")), V, view<float>(dP));
   } else {
     launch_unless_empty("dP", tiled(p.Nq, p.Nk, p.B * p.H), dP_kernel, p, dO, V, view<float>(dP));
   }
@@ -248,10 +248,10 @@ void backward_of_one(const SequenceRun& run) {
   // 6. P o Z again, and dV.
   drop(run, a.workspace("P"));
   launch_unless_empty("dV", tiled(p.Nk, p.d, p.B * p.Hkv), key_gradient_kernel, p, 1.0f, P,
-                      dO_or_do_sum, view<float>(a.dV));
+                      dO_or_d_sum, view<float>(a.dV));
   if (centroids) {
     launch_unless_empty("add_time", tiled(p.Nk, p.d, p.B * p.Hkv), centroid::add_time_kernel, p, P,
-                        view<const float>(a.workspace("do_time")), V, view<float>(a.dV));
+                        view<const float>(a.workspace("d_time")), V, view<float>(a.dV));
   }
 }
 

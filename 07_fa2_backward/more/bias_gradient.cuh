@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (!first_half) write_tile(dBias.head(sharing.b, sharing.h), query0, key0, sum);
 }
 
-/// BackwardShape as a type of this file: by it the table of sizes finds the start() below.
+/// BackwardShape as a type of this file, by which shapes.hpp finds start().
 template <int... Sizes>
 struct OwnShape : BackwardShape<Sizes...> {};
 

@@ -58,28 +58,28 @@ __device__ void store_P_and_slope(const SharedTiles& smem, const ScoreRule& rule
   S.each_at([&](float p, int row, int col) { smem.dS(row, col) *= p; });
 }
 
-// ---- Where values are points, too (centroid.cuh): smem.dO has do_sum, smem.D do_time ------------
+// ---- Where values are points, too (centroid.cuh): smem.dO has d_sum, smem.D d_time ------------
 
-/// dP += do_time v0, of which the first float is enough.
+/// dP += d_time v0, of which the first float is enough.
 template <class Tile>
 __device__ void add_time_products(Tile& dP, const SharedTiles& smem,
                                   const SharedMatrix<float>& v0) {
-  const Rows<Tile::ROWS> do_time = of_rows<Tile>(smem.D);
+  const Rows<Tile::ROWS> d_time = of_rows<Tile>(smem.D);
 #pragma unroll
   for (int c = 0; c < Tile::COLS; ++c) {
     const float time = time_of(v0, Tile::col(c)).x;
 #pragma unroll
-    for (int r = 0; r < Tile::ROWS; ++r) dP.elements[r][c] += do_time[r] * time;
+    for (int r = 0; r < Tile::ROWS; ++r) dP.elements[r][c] += d_time[r] * time;
   }
 }
 
-/// (9.29)  dV += P^T do_sum, for this thread's rows of V. do_time, in smem.D, acts along V / v0.
+/// (9.29)  dV += P^T d_sum, for this thread's rows of V. d_time, in smem.D, acts along V / v0.
 template <class Tile>
 __device__ void add_value_gradient(Tile& dV, const SharedTiles& smem,
                                    const SharedMatrix<float>& v0) {
   Rows<Tile::ROWS> in_time(0.0f);
-  const MnMajor P{smem.P}, do_sum{smem.dO};
-  for_each_step<Tile>(P, do_sum,
+  const MnMajor P{smem.P}, d_sum{smem.dO};
+  for_each_step<Tile>(P, d_sum,
                       [&](const float(&p)[Tile::ROWS], const float(&row)[Tile::COLS], int k) {
                         dV.add_outer_product(p, row);
 #pragma unroll
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       // Read after write: half 1 reads slope o P of half 0, and all warps of half 0 read P for dV.
       __syncthreads();
 
-      // 3. Half 1: G = slope o P o (dP - D), where values are points with dP + do_time v0.
+      // 3. Half 1: G = slope o P o (dP - D), where values are points with dP + d_time v0.
       if (!first_half) {
         if constexpr (VALUES_ARE_POINTS) {
           add_time_products(S_or_dP, smem, v0);

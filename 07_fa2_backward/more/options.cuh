@@ -73,11 +73,11 @@ __device__ void store_P_and_weights(const SharedTiles& smem, const Rule& rule, T
   }
 }
 
-/// (9.2)  dS = slope o P o (dP - D), to shared memory. `from`: the data of the tile with P, or with
-/// a softcap slope o P.
+/// (9.2)  dS = slope o P o (dP - D), to shared memory. weights_data: of smem.P or smem.dS, where the
+/// weights are.
 template <class Tile>
-__device__ void store_dS(const SharedTiles& smem, Tile& dP, float* from) {
-  const SharedMatrix<float> weights{from, smem.P.rows, smem.P.cols, smem.P.stride};
+__device__ void store_dS(const SharedTiles& smem, Tile& dP, float* weights_data) {
+  const SharedMatrix<float> weights{weights_data, smem.P.rows, smem.P.cols, smem.P.stride};
   const Rows<Tile::ROWS> D = of_rows<Tile>(smem.D);
   dP.each([&](float& dp, int r) { dp -= D[r]; });
   dP.each_at([&](float difference, int row, int col) {
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 }
 
-/// BackwardShape as a type of this file: by it the table of sizes finds the start() below.
+/// BackwardShape as a type of this file, by which shapes.hpp finds start().
 template <int... Sizes>
 struct OwnShape : BackwardShape<Sizes...> {};
 

@@ -60,15 +60,6 @@ struct BackwardShape {
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
 };
 
-/// One thread: a tile of Q and dO, with its L and D.
-template <class T, class Shape>
-__device__ void load_tiles(Shared<T, Shape>& shared, const BackwardMaps& maps,
-                           const BackwardTensors<T>& hbm, const KeyWork<Shape>& work,
-                           const QueryTile& at, int stage) {
-  shared.load_Q(stage, maps, hbm.L_and_D, work.b, at.h, at.query0);
-  shared.load_dO(stage, maps, hbm.L_and_D, work.b, at.h, at.query0);
-}
-
 /// A warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const BackwardMaps& maps,
@@ -86,7 +77,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
   wait_full(shared.full_V, 0);
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    const int stage = iteration % 2, parity = iteration / 2 % 2;  // of a stage: a phase per 2 tiles
+    // The mbarriers of a stage change phase with each tile that lands there.
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[0];
 
@@ -94,7 +86,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     // Write after read: no warp still reads the previous tiles or dS^T.
     __syncthreads();
     if (threadIdx.x == 0 && iteration + 1 < work.iterations)
-      load_tiles(shared, maps, hbm, work, work.after(problem, at), 1 - stage);
+      shared.load_queries(1 - stage, maps, hbm.L_and_D, work.b, work.after(problem, at));
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
@@ -153,7 +145,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (threadIdx.x == 0) {
     shared.initialize();
     shared.load_KV(maps, work.b, work.kv_head, work.key0);
-    load_tiles(shared, maps, hbm, work, work.first(problem), /*stage=*/0);
+    shared.load_queries(/*stage=*/0, maps, hbm.L_and_D, work.b, work.first(problem));
   }
   // Read after write: all threads see the initialised mbarriers.
   __syncthreads();

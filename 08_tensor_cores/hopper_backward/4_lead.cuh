@@ -86,7 +86,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
   wait_full(shared.full_V, 0);
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    // From iteration: no register for a state.
+    // The mbarriers of a stage change phase with each tile that lands there.
     const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[stage];
@@ -141,7 +141,14 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     wgmma_wait<0>(registers(dV), registers(dK));
     release(shared.empty[stage]);
   }
-  write_gradients<T, Shape>(shared, problem, hbm, index, heads_at_once, dK, dV);
+  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
+  // finished reading.
+  named_barrier_sync(1 + index, WARPGROUP);
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  // The block's place again, so that no register keeps it through the loop.
+  const KeyWork<Shape> end(problem, heads_at_once, opaque(blockIdx.x));
+  write_rows(hbm.dV.head(end.b, end.kv_head), end.key0 + warp_row, dV, shared.V.below(warp_row));
+  write_rows(hbm.dK.head(end.b, end.kv_head), end.key0 + warp_row, dK, shared.V.below(warp_row));
 }
 
 template <class T, class Shape>

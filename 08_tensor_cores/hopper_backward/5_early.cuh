@@ -16,13 +16,7 @@
 // - This kernel begins while prepare_kernel ends, and convert_kernel while this one ends (CUDA:
 //   programmatic dependent launch). Only what prepare_kernel writes has to wait.
 //
-// Grid: Tc*B*Hkv, where a block loops over all query heads that share its key/value head. Block:
-//   the maker and the runner, each of which owns 64 keys (a tile of 64 keys has a maker only); then
-//   the producer and the adder, a warp each.
-// HBM: K, V once; Q, dO, L, D once per tile of K that they see; dQ_accum cleared once, read and
-//   written once per tile of K, and read once at the end; dQ, dK, dV once.
-// Workspace: L log2(e), D; dQ_accum.
-// Shapes: d up to 128, padded with zeros to 32, 64, 96 or 128. Needs sm_90a.
+// Grid, HBM, workspace, shapes: as step 1. Block: as step 4.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
@@ -127,7 +121,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
 
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    // From iteration: no register for a state.
+    // The mbarriers of a stage change phase with each tile that lands there.
     const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[stage];
@@ -182,7 +176,14 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     wgmma_wait<0>(registers(dV), registers(dK));
     release(shared.empty[stage]);
   }
-  write_gradients<T, Shape>(shared, problem, hbm, index, heads_at_once, dK, dV);
+  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
+  // finished reading.
+  named_barrier_sync(1 + index, WARPGROUP);
+  dK.each([&](float& x, int) { x *= problem.scale; });
+  // The block's place again, so that no register keeps it through the loop.
+  const KeyWork<Shape> end(problem, heads_at_once, opaque(blockIdx.x));
+  write_rows(hbm.dV.head(end.b, end.kv_head), end.key0 + warp_row, dV, shared.V.below(warp_row));
+  write_rows(hbm.dK.head(end.b, end.kv_head), end.key0 + warp_row, dK, shared.V.below(warp_row));
 }
 
 template <class T, class Shape>
@@ -246,14 +247,8 @@ void start(Shape, const Attention& a) {
   });
 }
 
-const Variant variant = [] {
-  Variant step = hopper_backward_step<warpgroup_shapes<BackwardShape>>(
-      "early", "the first tiles are requested early");
-  step.fastest = [](const FullProblem& p, Pass pass) {
-    return pass == Pass::backward && which_backward(p) == "early";
-  };
-  return step;
-}();
+const Variant variant = hopper_backward_step<warpgroup_shapes<BackwardShape>>(
+    "early", "the first tiles are requested early", is_fastest<BackwardKernel::early>);
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_5

@@ -49,9 +49,9 @@ struct Operand {
   }
 };
 
-/// One thread's share of copying consecutive tiles of Height rows from a matrix to
-/// shared memory, one 16-byte chunk at a time. The matrix's rows are 16-byte aligned; tiles get
-/// zeros beyond its last row and column.
+/// One thread's share of copying consecutive tiles of Height rows from a matrix to shared memory,
+/// one 16-byte chunk at a time. The matrix's rows are 16-byte aligned; tiles get zeros beyond its
+/// last row and column.
 template <class T, int Width, int Height, int Threads>
 struct Copier {
   static constexpr int CHUNKS = Width / 8, FIT = Threads / CHUNKS;

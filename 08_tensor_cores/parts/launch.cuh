@@ -28,7 +28,7 @@ struct BlockOrder {
   }
 };
 
-/// Of the architecture that the code is compiled for.
+/// The compute capability that the code is compiled for: 80 for 8.0.
 #ifdef __CUDA_ARCH__
 constexpr int COMPILED_SM = __CUDA_ARCH__ / 10;
 #else

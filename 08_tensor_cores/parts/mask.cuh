@@ -1,5 +1,5 @@
-// 08 Tensor cores, all steps but those of Hopper backward: the mask of a warp's scores. A lane has
-// two keys there, so that mask_transposed() needs two bounds, not visible_keys() of each element.
+// 08 Tensor cores, all steps but those of Hopper backward, which have mask_transposed(): the mask of
+// a warp's scores.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"

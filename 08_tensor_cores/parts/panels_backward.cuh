@@ -80,19 +80,22 @@ struct BackwardShared {
     mbarrier_arrive_expect_tx(full_V, V.BYTES);
     V.load(maps.V, full_V, key0, kv_head, b);
   }
-  __device__ void load_Q(int stage, const BackwardMaps& maps,
-                         const Tensor<const float>& L_and_D_all, int b, int h, int query0) {
-    Mbarrier& full = full_Q[stage];
-    mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Br);
-    Q[stage].load(maps.Q, full, query0, h, b);
-    bulk_load(L_and_D[stage], L_and_D_all.head(b, h).address(0, query0), 4 * Br, full);
+  /// Tiles of Q and dO, and L and D, which in a ragged batch begin at another row, stats0.
+  __device__ void load_queries(int stage, const BackwardMaps& maps,
+                               const Tensor<const float>& L_and_D_all, int b, const QueryTile& at,
+                               int stats0) {
+    constexpr int BYTES = 4 * Br;  // of L, and of D
+    mbarrier_arrive_expect_tx(full_Q[stage], QTile::BYTES + BYTES);
+    Q[stage].load(maps.Q, full_Q[stage], at.query0, at.h, b);
+    bulk_load(L_and_D[stage], L_and_D_all.head(b, at.h).address(0, stats0), BYTES, full_Q[stage]);
+    mbarrier_arrive_expect_tx(full_dO[stage], QTile::BYTES + BYTES);
+    dO[stage].load(maps.dO, full_dO[stage], at.query0, at.h, b);
+    bulk_load(L_and_D[stage] + Br, L_and_D_all.head(b, at.h).address(1, stats0), BYTES,
+              full_dO[stage]);
   }
-  __device__ void load_dO(int stage, const BackwardMaps& maps,
-                          const Tensor<const float>& L_and_D_all, int b, int h, int query0) {
-    Mbarrier& full = full_dO[stage];
-    mbarrier_arrive_expect_tx(full, QTile::BYTES + 4 * Br);
-    dO[stage].load(maps.dO, full, query0, h, b);
-    bulk_load(L_and_D[stage] + Br, L_and_D_all.head(b, h).address(1, query0), 4 * Br, full);
+  __device__ void load_queries(int stage, const BackwardMaps& maps,
+                               const Tensor<const float>& L_and_D_all, int b, const QueryTile& at) {
+    load_queries(stage, maps, L_and_D_all, b, at, at.query0);
   }
 };
 
@@ -133,7 +136,7 @@ __device__ void issue_gradient(Gradient& dV, const Weights& Pt, Tile& dO) {
 // ---- P -----------------------------------------------------------------------------------------
 
 /// Masks transposed scores: a warp's 16 keys from key0 on, and all queries of the tile from query0
-/// on.
+/// on. A lane has two keys, so that two bounds replace visible_keys() of each element in mask().
 template <class Scores>
 __device__ void mask_transposed(Scores& St, const Problem& problem, int query0, int key0) {
   if (key0 + Scores::HEIGHT <= problem.visible_keys(query0)) return;  // query0 sees them all
@@ -157,8 +160,8 @@ __device__ void mask_transposed(Scores& St, const Problem& problem, int query0, 
   }
 }
 
-/// (8.11)  Transposed scores become P^T = e^(scale S^T - L). Rounding both
-/// products with log2(e) changes P by at most 2^-23 |L|, less than its 16 bits do up to |L| = 2^12.
+/// (8.11)  Transposed scores become P^T = e^(scale S^T - L). Rounding both products with log2(e)
+/// changes P by at most 2^-23 |L|, less than its 16 bits do up to |L| = 2^12.
 template <class Scores>
 __device__ void recompute_P_log2(Scores& St, const QueryStats</*LInPowersOf2=*/true>& stats,
                                  float scale) {

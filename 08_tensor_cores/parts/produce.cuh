@@ -18,8 +18,7 @@ __device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, cons
        ++iteration, at = work.after(problem, at), state.next()) {
     // Write after read: no consumer still reads the previous tiles.
     wait_empty(shared.empty[state.stage()], state.parity());
-    shared.load_Q(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
-    shared.load_dO(state.stage(), maps, L_and_D, work.b, at.h, at.query0);
+    shared.load_queries(state.stage(), maps, L_and_D, work.b, at);
   }
 }
 

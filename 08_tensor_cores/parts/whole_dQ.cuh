@@ -1,5 +1,5 @@
 // 08 Tensor cores, Hopper backward, steps 4 and 5 and more/: dQ of one warpgroup, the maker; the
-// adder; the end of a consumer.
+// adder.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -62,22 +62,6 @@ __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
     bulk_wait_read<0>();
     mbarrier_arrive(shared.empty_dQ);
   }
-}
-
-/// The end of a consumer warpgroup, number `index`: its rows of dK and dV.
-template <class T, class Shape, class Gradient>
-__device__ void write_gradients(Shared<T, Shape>& shared, const Problem& problem,
-                                const BackwardTensors<T>& hbm, int index, int heads_at_once,
-                                Gradient& dK, Gradient& dV) {
-  // Write after read: the gradients are staged in the warp's rows of V, which the warpgroup has
-  // finished reading.
-  named_barrier_sync(1 + index, WARPGROUP);
-  const int warp_row = threadIdx.x / WARP * 16;
-  dK.each([&](float& x, int) { x *= problem.scale; });
-  // Computed again, so that no register keeps it through the loop.
-  const KeyWork<Shape> work(problem, heads_at_once, opaque(blockIdx.x));
-  write_rows(hbm.dV.head(work.b, work.kv_head), work.key0 + warp_row, dV, shared.V.below(warp_row));
-  write_rows(hbm.dK.head(work.b, work.kv_head), work.key0 + warp_row, dK, shared.V.below(warp_row));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What every kernel needs: CUDA, or its twin on the CPU, the problem, two things about exponents.
+// What every kernel needs: CUDA, or its twin on the CPU, the problem, LOG2_E, zero_if_empty().
 // Of this folder's other headers kernels of the steps include rows.cuh alone; the rest is for hosts
 // and for kernels in more/.
 #pragma once

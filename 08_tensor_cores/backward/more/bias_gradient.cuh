@@ -41,8 +41,7 @@ struct BiasShape {
 template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     bias_gradient_kernel(Rule rule, BackwardTensors<T> hbm, Tensor<float> dBias_all) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM)
-    return __trap();  // this architecture is too old: never launched
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
   constexpr int SIDE = Shape::SIDE;
   const OptionsProblem& problem = rule.problem;
   const int key_tiles = (problem.Nk - 1) / SIDE + 1, query_tiles = (problem.Nq - 1) / SIDE + 1;
@@ -54,9 +53,6 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       V_smem(K_smem.end(), SIDE), Q_smem(V_smem.end(), SIDE), dO_smem(Q_smem.end(), SIDE);
   const QueryStats<> stats{{reinterpret_cast<float*>(dO_smem.end()), 2, SIDE, SIDE}};
   const int warp_row = threadIdx.x / WARP * 16;  // the warp's first key of the tile
-  const auto load = [&](const Tile<T, Shape::Width>& tile, const Matrix<const T>& M, int row0) {
-    Copier<T, Shape::Width, SIDE, Shape::THREADS>(M, row0).load_async(tile);
-  };
 
   const bool seen = !rule.hides(query0, SIDE, key0, SIDE);
   // Transposed: [16, SIDE]. It stays 0 where no query of the tile sees a key of it.
@@ -65,10 +61,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     for (int h = sharing.first_h; h < sharing.end_h; ++h) {
       // Write after read: no warp still reads the previous head's tiles.
       __syncthreads();
-      load(K_smem, hbm.K.head(b, problem.kv_head(h)), key0);
-      load(V_smem, hbm.V.head(b, problem.kv_head(h)), key0);
-      load(Q_smem, hbm.Q.head(b, h), query0);
-      load(dO_smem, hbm.dO.head(b, h), query0);
+      load_async<Shape::THREADS, SIDE>(K_smem, hbm.K.head(b, problem.kv_head(h)), key0);
+      load_async<Shape::THREADS, SIDE>(V_smem, hbm.V.head(b, problem.kv_head(h)), key0);
+      load_async<Shape::THREADS, SIDE>(Q_smem, hbm.Q.head(b, h), query0);
+      load_async<Shape::THREADS, SIDE>(dO_smem, hbm.dO.head(b, h), query0);
       load_async<SIDE>(stats, hbm.L_and_D.head(b, h), query0);
       cp_async_wait_all();
       // Read after write: the tiles of all threads have landed.

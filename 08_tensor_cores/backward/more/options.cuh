@@ -64,8 +64,7 @@ template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     backward_kernel(Rule rule, BackwardTensors<T> hbm, Tensor<float> dQ_accum, int heads_at_once,
                     int launch_index, int launches) {
-  if constexpr (Shape::MIN_SM > COMPILED_SM)
-    return __trap();  // this architecture is too old: never launched
+  if constexpr (Shape::MIN_SM > COMPILED_SM) return __trap();  // too old: never launched
   const OptionsProblem& problem = rule.problem;
   // The first keys, visible to the most queries under a causal mask, start first.
   const int heads = problem.B * problem.Hkv;
@@ -105,7 +104,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // Write after read: no warp still reads the previous ones, nor dS^T.
     __syncthreads();
     if (iteration + 1 < queries.iterations)
-      load_queries_of<Shape>(rule, smem, (iteration + 1) % 2, hbm, b, queries.after(at));
+      load_queries_of<Shape>(rule, smem, (iteration + 1) % 2, hbm, b, queries.after(problem, at));
     const auto Q = smem.Q(iteration % 2), dO = smem.dO(iteration % 2);
     const QueryStats<> stats = smem.stats(iteration % 2);
 
@@ -139,7 +138,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // opaque(): else nvcc spills 4 bytes per thread at Width 64 in a ragged batch.
     add_to_dQ<Shape>(dQ_accum.head(b, at.h), row_of(rule, at.query0), smem.Pt_or_dSt(), smem.K,
                      col0, opaque(threadIdx.x));
-    if (iteration + 1 < queries.iterations) at = queries.after(at);
+    if (iteration + 1 < queries.iterations) at = queries.after(problem, at);
   }
   // Write after read: the gradients are staged in the tiles of V and K, which all warps have
   // finished reading.
@@ -184,7 +183,7 @@ void start(Shape, const Attention& a) {
 }
 
 const Variant variant = [] {
-  Variant step = plain_backward_step<five_products_shapes<BackwardShape>, true>(
+  Variant step = plain_backward_step<five_products_shapes<BackwardShape>, /*SumsInHbm=*/true>(
       "options_backward", "biases, any scale, a window, a softcap, dropout; ragged batches");
   step.workspace = options_workspace;
   step.takes = general_problem | usual_options;

@@ -47,7 +47,7 @@ struct TilesInWindow {
   __device__ QueryTile first(const Problem& p) const {
     return {group * p.group_size(), first_query};
   }
-  __device__ QueryTile after(QueryTile at) const {
+  __device__ QueryTile after(const Problem&, QueryTile at) const {
     return at.query0 + Shape::Br < end_query ? QueryTile{at.h, at.query0 + Shape::Br}
                                              : QueryTile{at.h + 1, first_query};
   }

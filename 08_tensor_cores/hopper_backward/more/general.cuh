@@ -25,9 +25,7 @@ void start(Shape, const Attention& a) {
 }
 
 const Variant variant = general_hopper_backward_step<warpgroup_shapes<BackwardShape>>(
-    "general", "lead with a bias, for any scale", [](const FullProblem& p, Pass pass) {
-      return pass == Pass::backward && which_backward(p) == "general";
-    });
+    "general", "lead with a bias, for any scale", is_fastest<BackwardKernel::general>);
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_more_general

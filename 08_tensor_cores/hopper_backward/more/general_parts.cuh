@@ -11,12 +11,7 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// Whether the steps of the ladder take it: no bias and a scale above 0.
-inline bool is_of_ladder(const FullProblem& p) {
-  return (features_of(p) & ~plain_problem) == Features::none;
-}
-
-/// The rule of such a problem.
+/// The rule of a problem that the steps of the ladder take.
 struct PlainRule {
   static constexpr bool OPTIONS = false, RAGGED = false;
   Problem problem;
@@ -49,9 +44,8 @@ __device__ void recompute_P_by_rule(const Rule& rule, Scores& St,
 template <const auto& shapes>
 Variant general_hopper_backward_step(const char* name, const char* idea,
                                      bool (*fastest)(const FullProblem&, Pass)) {
-  Variant step = hopper_backward_step<shapes>(name, idea);
+  Variant step = hopper_backward_step<shapes>(name, idea, fastest);
   step.takes = general_problem;
-  step.fastest = fastest;
   step.only_if_fastest = true;
   return step;
 }

@@ -60,8 +60,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
   }
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    const int stage = iteration % Shape::STAGES,
-              parity = iteration / Shape::STAGES % 2;  // from iteration: no register for a state
+    // The mbarriers of a stage change phase with each tile that lands there.
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[stage];
     // opaque(): no register keeps the addresses from one tile to the next.
@@ -154,8 +154,7 @@ template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> hbm,
                     Tensor<float> dQ_accum, int heads_at_once, int launch_index, int launches) {
-  if constexpr (!COMPILED_WITH_WGMMA)
-    return __trap();  // no wgmma on this architecture: never launched
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   auto& shared = shared_of_block<T, Shape>();
   const auto work = work_of_block<Shape>(rule, heads_at_once);
   if (work.key0 / Shape::Bc % launches != launch_index) return;  // another launch's

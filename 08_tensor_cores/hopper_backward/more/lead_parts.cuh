@@ -63,9 +63,6 @@ struct WindowedKeyWork : TilesInWindow<Shape> {
         b(head / p.Hkv),
         kv_head(this->group),
         key0(first_key) {}
-  __device__ QueryTile after(const Problem&, QueryTile at) const {
-    return TilesInWindow<Shape>::after(at);
-  }
 };
 
 /// This block's place. opaque(): no register keeps it through the loop, if it is asked for again.
@@ -102,18 +99,10 @@ __device__ void produce_by_rule(Shared<T, Shape>& shared, const BackwardMaps& ma
   auto at = work.first(rule.problem);
   for (int iteration = 0; iteration < work.iterations;
        ++iteration, at = work.after(rule.problem, at), state.next()) {
-    const int stage = state.stage(), row = first_query + at.query0, stats = row_of(rule, at.query0);
-    constexpr int BYTES = 4 * Shape::Br;  // of L, and of D
-    Mbarrier &full_Q = shared.full_Q[stage], &full_dO = shared.full_dO[stage];
+    const int row = first_query + at.query0, stats0 = row_of(rule, at.query0);
     // Write after read: no consumer still reads the previous tiles.
-    wait_empty(shared.empty[stage], state.parity());
-    mbarrier_arrive_expect_tx(full_Q, shared.Q[stage].BYTES + BYTES);
-    shared.Q[stage].load(maps.Q, full_Q, row, at.h, work.b);
-    bulk_load(shared.L_and_D[stage], L_and_D.head(work.b, at.h).address(0, stats), BYTES, full_Q);
-    mbarrier_arrive_expect_tx(full_dO, shared.dO[stage].BYTES + BYTES);
-    shared.dO[stage].load(maps.dO, full_dO, row, at.h, work.b);
-    bulk_load(shared.L_and_D[stage] + Shape::Br, L_and_D.head(work.b, at.h).address(1, stats),
-              BYTES, full_dO);
+    wait_empty(shared.empty[state.stage()], state.parity());
+    shared.load_queries(state.stage(), maps, L_and_D, work.b, {at.h, row}, stats0);
   }
 }
 

@@ -36,9 +36,7 @@ void start(Shape, const Attention& a) {
 const Variant variant = [] {
   Variant step = general_hopper_backward_step<warpgroup_shapes<BackwardShape>>(
       "options_lead", "lead with a window, a softcap; ragged batches",
-      [](const FullProblem& p, Pass pass) {
-        return pass == Pass::backward && which_backward(p) == "options_lead";
-      });
+      is_fastest<BackwardKernel::options_lead>);
   step.workspace = options_workspace;
   step.by_launches = true;
   step.takes = plain_problem | Features::any_scale | Features::window | Features::softcap |

@@ -51,9 +51,7 @@ void start(Shape, const Attention& a) {
 const Variant variant = [] {
   Variant step = general_hopper_backward_step<warpgroup_shapes<BackwardShape>>(
       "ordered", "blocks take turns at dQ: the same bits in each run",
-      [](const FullProblem& p, Pass pass) {
-        return pass == Pass::backward && which_backward(p) == "ordered";
-      });
+      is_fastest<BackwardKernel::ordered>);
   step.workspace = workspace_of_turns;
   step.atomic_dQ = false;
   return step;

@@ -182,8 +182,7 @@ template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> hbm,
                     Tensor<float> dQ_accum, int heads_at_once) {
-  if constexpr (!COMPILED_WITH_WGMMA)
-    return __trap();  // no wgmma on this architecture: never launched
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   auto& shared = shared_of_block<T, Shape>();
   const KeyWork<Shape> work(rule.problem, heads_at_once, blockIdx.x);
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16;
@@ -263,9 +262,7 @@ constexpr CompiledShape shapes[] = {
 const Variant variant = [] {
   Variant step = general_hopper_backward_step<shapes>(
       "relay", "warpgroups share products, not keys, and hand P and dS on: for wide heads",
-      [](const FullProblem& p, Pass pass) {
-        return pass == Pass::backward && which_backward(p) == "relay";
-      });
+      is_fastest<BackwardKernel::relay>);
   step.refuse = [](const Problem& p) { return refuse_backward_with_sum(p, relay_width(p.d)); };
   step.workspace = [](const Problem& p, Pass pass) {
     return workspace_with_sum(p, pass, relay_width(p.d));
