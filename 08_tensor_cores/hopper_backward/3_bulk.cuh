@@ -95,10 +95,11 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
   // Read after write: K and V have landed.
   wait_full(shared.full_K, 0);
   wait_full(shared.full_V, 0);
+  PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    // The mbarriers of a stage change phase with each tile that lands there.
-    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
+  for (int iteration = 0; iteration < work.iterations;
+       ++iteration, at = work.after(problem, at), state.next()) {
+    const int stage = state.stage(), parity = state.parity();
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[stage];
 
