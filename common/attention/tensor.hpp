@@ -37,14 +37,13 @@ struct Attention {
   TensorRef dQ, dK, dV;  ///< outputs of the backward pass
   TensorRef dBias;       ///< likewise; exists() only with FullProblem::bias_gradient, [B or 1, H or 1, Nq, Nk] in fp32
   std::vector<TensorRef> workspaces;
-  /// Of a ragged batch, else absent; ints, not fp32: the queries and keys before each sequence and after the last, [1, 1, sequences + 1, 2].
-  TensorRef offsets;
-  /// Of a cache of keys and values (Variant::reads_cache), else absent; ints, not fp32, that the host does not know: the keys that each
-  /// sequence sees, from the first to one behind the last, [1, 1, B, 2]; and if they lie in pages, each a batch of K and V, these pages,
-  /// [1, 1, B, any]. Nk is what a sequence has room for.
-  TensorRef spans, pages;
-  TensorRef
-      order;  ///< of a ragged batch, for variants with tiles: longest_first() of the pass that is launched, [1, 1, tiles, 2]
+  /// Of a ragged batch, else absent; ints, not fp32: the queries and keys before each sequence and after the last, [1, 1, sequences + 1, 2];
+  /// and for variants with tiles longest_first() of the pass that is launched, [1, 1, tiles, 2].
+  TensorRef offsets, order;
+  /// Of a cache of keys and values (Variant::reads_cache), else absent; ints that the host does not know: how many keys each sequence has, of
+  /// the Nk that it has room for, and, if not all, the first that it sees, [1, 1, B, 1]; and if they lie in pages, each a batch of K and V,
+  /// these pages, [1, 1, B, any].
+  TensorRef ends, firsts, pages;
   DeviceLimits limits;  ///< of the device that the tensors lie on
   int launches = 1;     ///< launches of a backward kernel with Variant::by_launches, each for every launches-th tile of keys
   Tiles tiles;          ///< for the pass that is launched: one of Variant::tiles(), if the variant has any

@@ -50,7 +50,7 @@ struct Variant {
   bool atomic_dQ = false;     ///< dQ is summed in the order in which blocks happen to end: its last bits differ between runs
   bool by_launches = false;   ///< but in Attention::launches launches, each of which adds to a row of dQ once, they do not
   bool subtracts_max = true;  ///< false: large scores overflow, and the report says so
-  bool reads_cache = false;   ///< knows Attention::spans and pages
+  bool reads_cache = false;   ///< knows Attention::ends, firsts and pages
   std::vector<Dtype> dtypes = {Dtype::fp32};  ///< what the kernels take; a run without --dtype takes the first
   int max_head_dim = 128;                     ///< the largest d that the kernels take
   int row_multiple = 1;                       ///< kernels get tensors whose d is a multiple of it: others are padded

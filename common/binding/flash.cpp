@@ -157,14 +157,15 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
   std::string key =
       std::string(call.variant == nullptr ? "" : call.variant) + '\n' + (call.options == nullptr ? "" : call.options);
   const auto add = [&](const auto& value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); };
-  for (const flash_tensor* tensor : {&call.Q, &call.K, &call.bias, &call.dBias, &call.spans, &call.pages}) add(tensor->shape);
+  for (const flash_tensor* tensor : {&call.Q, &call.K, &call.bias, &call.dBias, &call.ends, &call.firsts, &call.pages})
+    add(tensor->shape);
   for (const int value : {static_cast<int>(pass), call.on_gpu != 0 ? current_gpu() : -1, call.dtype, call.deterministic})
     add(value);
   if (const auto known = plans.find(key); known != plans.end()) return known->second;
   if (plans.size() >= 256) plans.clear();  // lengths of packed sequences may never come again
   const FullProblem problem = problem_of(call, pass);
   const Variant& variant = choose(call, problem, pass, device);
-  if (exists(call.spans) && (!variant.reads_cache || problem.d % variant.row_multiple != 0))
+  if (exists(call.ends) && (!variant.reads_cache || problem.d % variant.row_multiple != 0))
     throw UsageError(std::string(variant.name) + " reads no lengths of a cache at this d");
   if (pass == Pass::backward &&
       workspaces_of(variant, problem, Pass::forward).size() > padded_copies(variant, problem, Pass::forward).size())
@@ -212,7 +213,8 @@ void run(const flash_call& call, Pass pass) {
     tensor = dense_tensor(name, Dtype::fp32, {1, 1, problem.B, each});
     tensor.data = given.data;
   };
-  numbers("spans", call.spans, 2, a.spans);
+  numbers("ends", call.ends, 1, a.ends);
+  numbers("firsts", call.firsts, 1, a.firsts);
   numbers("pages", call.pages, call.pages.shape[3], a.pages);
   if (block.bytes > 0 &&
       (call.workspace == nullptr || reinterpret_cast<std::uintptr_t>(call.workspace) % Block::alignment != 0))

@@ -36,9 +36,9 @@ typedef struct flash_call {
   flash_tensor dO, dQ, dK, dV; /* of the backward pass */
   flash_tensor bias, dBias;    /* in fp32, or all zeros: [B or 1, H or 1, N or 1, Nk], or slopes [B or 1, H or 1, 1, 1]; the gradient of a
                                   bias [B or 1, H or 1, N, Nk] is dense and of its shape */
-  flash_tensor spans, pages;   /* of a forward pass over a cache, or all zeros; int32, that only the kernel reads, so that a CUDA graph may change
-                                  them: the first key that each sequence sees, and one behind the last, [1, 1, B, 2], dense; and the pages in
-                                  which keys lie, [1, 1, B, any], dense, if K and V are [pages, Hkv, rows of one, d] */
+  flash_tensor ends, firsts;   /* of a forward pass over a cache, or all zeros; dense int32 that only the kernel reads, so that a CUDA graph
+                                  may change it, [1, 1, B, 1]: how many keys each sequence has, and, if not all, the first that it sees */
+  flash_tensor pages;          /* likewise, [1, 1, B, any], if keys lie in pages: which. K and V are [all pages, Hkv, rows of one, d] */
   void* workspace;             /* of the pass, aligned to 256 bytes */
   volatile int32_t stop;       /* set to 1 by another thread: a pass on the CPU ends after the blocks that run, and fails */
 } flash_call;

@@ -67,26 +67,31 @@ struct PackedRows {
   __device__ int head(int r) const { return kv_head * group + min(first + r, rows - 1) % group; }
 };
 
-/// Where the keys of a sequence lie: in its batch of K and V, or in a cache, which alone knows how many there are.
+/// Where the keys of a sequence lie: in its batch of K and V, or in a cache, which alone knows how
+/// many there are.
 struct Cache {
-  Tensor<const int> spans, pages;  // Attention's; absent: nullptr
+  Tensor<const int> ends, firsts, pages;  // Attention's; nullptr where absent
+
+  __device__ bool in_pages() const { return pages.data != nullptr; }
 
   /// Sets problem.Nk to the keys of a sequence; the first that it sees.
   __device__ int enter(Problem& problem, int b) const {
-    if (spans.data == nullptr) return 0;
-    const Matrix<const int> of_sequence = spans.head(0, 0);
-    problem.Nk = max(0, min(of_sequence(b, 1), problem.Nk));
-    return max(0, of_sequence(b, 0));
+    if (ends.data != nullptr) problem.Nk = max(0, min(ends.head_vector(0, 0)(b), problem.Nk));
+    return firsts.data != nullptr ? max(0, firsts.head_vector(0, 0)(b)) : 0;
   }
 
-  /// The rows of K or V from `key` on, up to the end of the keys or of their page.
+  /// The rows of K or V from `key` on, up to the last of Nk keys or of their page.
   template <class T>
   __device__ Matrix<const T> below(const Tensor<const T>& all, int b, int h, int key,
                                    int Nk) const {
-    const bool paged = pages.data != nullptr;
-    const int row = paged ? key % all.rows : key;
-    const int batch = paged ? max(0, min(pages.head(0, 0)(b, key / all.rows), all.batches - 1)) : b;
-    Matrix<const T> rows = all.head(batch, h).below(row);
+    int row = key;
+    if (in_pages()) {
+      const Matrix<const int> of_sequences = pages.head(0, 0);
+      const int page = of_sequences(b, min(key / all.rows, of_sequences.cols - 1));
+      b = max(0, min(page, all.batches - 1));
+      row = key % all.rows;
+    }
+    Matrix<const T> rows = all.head(b, h).below(row);
     rows.rows = min(rows.rows, Nk - key);
     return rows;
   }
@@ -214,6 +219,10 @@ inline std::string refuse_splits(const Problem& p) {
 /// Is a problem one for which splitting pays: few rows, and keys enough to split?
 inline bool is_decode(const FullProblem& p, Pass pass) {
   return pass == Pass::forward && std::int64_t{p.group_size()} * p.Nq <= 16 && p.Nk >= 256;
+}
+
+inline Cache cache_of(const Attention& a) {
+  return {view<const int>(a.ends), view<const int>(a.firsts), view<const int>(a.pages)};
 }
 
 /// Starts the second kernel.

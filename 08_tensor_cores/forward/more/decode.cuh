@@ -109,13 +109,16 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // 1. The first tiles of K and V, one group of copies per tile; Q into registers.
   using Copy = Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>;
+  const auto from_tile = [&](const Tensor<const T>& all, int j) {
+    return Copy(cache.below(all, rows.b, rows.kv_head, begin + j * Shape::Bc, problem.Nk), 0);
+  };
+  Copy copy_K = from_tile(K_all, 0), copy_V = from_tile(V_all, 0);
   const auto load_tile = [&](int j) {
     if (j < tiles) {
-      const auto from = [&](const Tensor<const T>& all) {
-        return Copy(cache.below(all, rows.b, rows.kv_head, begin + j * Shape::Bc, problem.Nk), 0);
-      };
-      from(K_all).load_async(K_smem(j));
-      from(V_all).load_async(V_smem(j));
+      // A page ends with a tile.
+      if (cache.in_pages()) copy_K = from_tile(K_all, j), copy_V = from_tile(V_all, j);
+      copy_K.load_async(K_smem(j), Shape::Bc);
+      copy_V.load_async(V_smem(j), Shape::Bc);
     }
     // At the end an empty group, so that the wait below leaves the same number of groups.
     cp_async_commit();
@@ -201,9 +204,9 @@ void forward(const Attention& a) {
       const auto splits = static_cast<unsigned>(splits_of(p, a.tiles.Bc));
       launch("tensor_decode_split",
              {dim3(tiles, splits), dim3(Shape::THREADS), Shape::SHARED_BYTES},
-             split_kernel<T, Shape>, p, Cache{view<const int>(a.spans), view<const int>(a.pages)},
-             bias_of(a), view<const T>(a.Q), view<const T>(a.K), view<const T>(a.V),
-             view<float>(a.workspace("part_O")), view<float>(a.workspace("part_L")), a.tiles.Bc);
+             split_kernel<T, Shape>, p, cache_of(a), bias_of(a), view<const T>(a.Q),
+             view<const T>(a.K), view<const T>(a.V), view<float>(a.workspace("part_O")),
+             view<float>(a.workspace("part_L")), a.tiles.Bc);
     });
     merge_splits<T>(a);
   });
