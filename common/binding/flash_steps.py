@@ -11,6 +11,7 @@ the libraries of the stages; use(FOLDER) says where they are, if not in build-bi
 import ctypes
 import functools
 import inspect
+import itertools
 import re
 from concurrent.futures import ThreadPoolExecutor
 from numbers import Integral, Real
@@ -607,9 +608,9 @@ def _sinks(sinks, q):
 
 def _of_one_width(q, k, v, scale):
     """The narrower of v, and q with k, gets columns of zeros. Also the width of O, and the scale."""
-    d, d_v = q.shape[3], v.shape[3]
-    if d_v != d == k.shape[3] > 0:
-        q, k, v = (x if x.shape[3] >= max(d, d_v) else torch.nn.functional.pad(x, (0, max(d, d_v) - x.shape[3])) for x in (q, k, v))
+    d, d_v = q.shape[-1], v.shape[-1]
+    if d_v != d == k.shape[-1] > 0:
+        q, k, v = (x if x.shape[-1] >= max(d, d_v) else torch.nn.functional.pad(x, (0, max(d, d_v) - x.shape[-1])) for x in (q, k, v))
         scale = d**-0.5 if scale is None else scale
     return q, k, v, d_v, scale
 
@@ -662,21 +663,20 @@ def _as_flash_attn(
     if block_table is not None:
         _require(len(tensors) == 5, "block_table is an argument of packed sequences")
         q, k, v, ends, key_ends = tensors
-        tensors = q, *_in_pages(k, v, key_ends, block_table), ends, key_ends
+        tensors = q, *_unpaged(k, v, key_ends, block_table), ends, key_ends
     options |= {"dropout_p": dropout_p, "softcap": softcap, "alibi_slopes": alibi_slopes, "deterministic": deterministic}
     O, L = attend(*tensors, scale=softmax_scale, causal=causal, window=window_size, return_lse=True, **options)
     return (O, L, None) if return_attn_probs else O
 
 
-def _in_pages(k, v, ends, pages):
+def _unpaged(k, v, ends, pages):
     """Packed keys and values out of those in pages [pages, rows of one, Hkv, d], of which each sequence has a row of numbers."""
     _require(k.dim() == v.dim() == 4, "with a block_table k and v have to be [pages, rows of one, Hkv, d]")
-    pages, lengths = (_numbers(x, name).to(k.device) for x, name in ((pages, "block_table"), (ends, "cu_seqlens_k")))
-    count, size = k.shape[:2]
-    rows = (pages[..., None] * size + torch.arange(size, device=k.device)).flatten(1)
-    rows = rows[torch.arange(rows.shape[1], device=k.device) < lengths.diff()[:, None]]
-    _require(((0 <= rows) & (rows < count * size)).all(), f"block_table has others than 0 to {count - 1}")
-    return [x.flatten(0, 1)[rows] for x in (k, v)]
+    pages, ends = (_numbers(x, name).to(k.device) for x, name in ((pages, "block_table"), (ends, "cu_seqlens_k")))
+    _check_pages(pages, ends.diff(), k)
+    rows = torch.arange(pages.shape[1] * k.shape[1], device=k.device)
+    at = _in_pages(*(rows < ends.diff()[:, None]).nonzero(as_tuple=True), pages, k.shape[1])
+    return k[at], v[at]
 
 
 def _attention_bnhd(q, k, v, **options):
@@ -784,8 +784,7 @@ def flash_attn_with_kvcache(
     sequences, pad, pages = [x if x is None else _numbers(x, name) for name, x in where.items()]
     pages = pages if sequences is None else sequences.reshape(-1, 1)  # each of one page
     M = k_cache.shape[1] * (1 if pages is None else pages.shape[-1])
-    lengths = M if cache_seqlens is None else cache_seqlens
-    lengths = lengths if type(lengths) is int else _numbers(lengths, "cache_seqlens")
+    lengths = _numbers(M if cache_seqlens is None else cache_seqlens, "cache_seqlens")
     window_size = (-1, -1) if window_size is None else window_size
     scale, softcap = (x.item() if isinstance(x, Tensor) else x for x in (softmax_scale, softcap or 0.0))
     how = alibi_slopes, scale, bool(causal), window_size, softcap
@@ -797,7 +796,7 @@ def flash_attn_with_kvcache(
         fits = fits and rotary_cos.shape[0] >= rows and 2 * rotary_cos.shape[1] <= q.shape[3]
         allowed = f"[{rows} or more, up to {q.shape[3] // 2}] on {q.device}, both alike"
         _require(fits, f"rotary_cos is {tuple(rotary_cos.shape)}, rotary_sin {tuple(rotary_sin.shape)}; allowed: {allowed}")
-        known = lengths if type(lengths) is int else lengths.reshape(-1, 1).to(q.device)
+        known = lengths.reshape(-1, 1).to(q.device)
         q, k = (_rotated(x, rotary_cos, rotary_sin, rotary_interleaved, known, x is k or follow) for x in (q, k))
     if q.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(q.device.type):
         q, k, v = (x if x is None else x.to(k_cache.dtype) for x in (q, k, v))
@@ -807,7 +806,7 @@ def flash_attn_with_kvcache(
         _require(not more, f"where a compiler traces it, a cache takes no {more}")
         # Without no_grad(), which would stay on if the operation raised an error.
         *tensors, sinks = [x if x is None else x.detach() for x in (*tensors, options.pop("sinks", None))]
-        O, L = _cached(*tensors, _numbers(lengths, "cache_seqlens"), *how, sinks, pages, pad, **options)
+        O, L = _cached(*tensors, lengths, *how, sinks, pages, pad, **options)
     else:
         with torch.no_grad():
             O, L = _run_cached(*tensors, lengths, *how, pages=pages, pad=pad, **options)
@@ -827,98 +826,100 @@ def _rotated(x, cos, sin, interleaved, known, follow=True):
 
 def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, window, softcap, sinks=None, pages=None, pad=None, **options):
     """pages: [B, any] of caches [any, size of a page, Hkv, d]. pad: how many keys at the front of a sequence none sees."""
-    (count, size), (B, N), new = k_cache.shape[:2], q.shape[:2], [] if k is None else [k, v]
+    (count, size), (B, N), caches, new = k_cache.shape[:2], q.shape[:2], (k_cache, v_cache), () if k is None else (k, v)
     _require(v_cache.shape[:2] == (count, size), "caches of k and v have to be alike")
     fits = B == count if pages is None else pages.shape[:-1] == (B,)
     _require(fits, f"q has {B} sequences, and the caches, or cache_batch_idx or block_table, have another number")
-    for cache, x in zip((k_cache, v_cache), new):
+    for cache, x in zip(caches, new):
         fits = x.dim() == 4 and x.shape == (B, k.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
         _require(fits, f"k and v have to be [{B}, n, Hkv, d], like the cache also in dtype and device")
     _require(q.shape[3] == k_cache.shape[3], f"q has d = {q.shape[3]}, and k_cache {k_cache.shape[3]}; allowed: both alike")
-    # decode reads lengths and pages where they are, and nothing is copied.
-    few = N * q.shape[2] <= 64 * k_cache.shape[2] and (N == 1 or tuple(window) == (-1, -1))
-    more = [x for x in (pad, slopes, softcap or None, *options.values()) if x is not None]
-    in_place = few and not more and _is_for_decode(q, k_cache, v_cache, pages)
-    if in_place and isinstance(lengths, Tensor) and lengths.is_cuda:
-        return _run_in_place(q, k_cache, v_cache, new, lengths, scale, causal, window, sinks, pages)
-    known, pads = ([x] if type(x) is int else x.reshape(-1).tolist() for x in (lengths, 0 if pad is None else pad))
+    others = [x for x in (pad, slopes, softcap or None, *options.values()) if x is not None]
+    in_place = not others and _is_for_decode(q, k_cache, v_cache, window, pages)
+    if in_place and lengths.is_cuda:
+        return _run_in_place(q, caches, new, lengths, scale, causal, window, sinks, pages)
+    known, pads = ([0] if x is None else x.reshape(-1).tolist() for x in (lengths, pad))
     known, pads = (x * B if len(x) == 1 else x for x in (known, pads))
     more, M = k.shape[1] if new else 0, size if pages is None else size * pages.shape[1]
-    most, uneven = max(known, default=0) + more, len(set(known)) > 1 or any(pads)
+    ends = [n + more for n in known]
+    most, uneven = max(ends, default=more), len(set(known)) > 1 or any(pads)
     fits = len(known) == B and min(known, default=0) >= 0 and most <= M
     _require(fits, f"cache_seqlens are {known}; allowed: {B} length{'s' * (B != 1)}, from 0, at most {M} with the new k")
     fits = len(pads) == B and all([0 <= first <= n for first, n in zip(pads, known)])
     _require(fits, f"cache_leftpad are {pads}; allowed: {B} from 0 to cache_seqlens, {known}")
     if pages is not None and not (in_place and pages.is_cuda):  # for which the CPU would have to wait
-        unused = torch.arange(pages.shape[1], device=pages.device) * size >= torch.tensor(known, device=pages.device)[:, None] + more
-        _require((unused | (0 <= pages) & (pages < count)).all(), f"block_table or cache_batch_idx has others than 0 to {count - 1}")
+        _check_pages(pages, torch.tensor(ends, device=pages.device), k_cache)
     if in_place and (uneven or pages is not None):
-        return _run_in_place(q, k_cache, v_cache, new, torch.tensor(known), scale, causal, window, sinks, pages)
-    caches, at = [k_cache, v_cache], (slice(None), slice(most - more, most))
-    if pages is not None or (uneven and new):
-        ends = torch.tensor(known, device=q.device)[:, None]
-        at = own = torch.arange(B, device=q.device)[:, None], ends + torch.arange(more, device=q.device)
-    if pages is not None:
-        pages = pages.to(q.device)
-        at = pages.gather(1, own[1] // size), own[1] % size
-        pages = pages[:, : -(-most // size)].clamp(0, count - 1)  # unused ones may be any number
-        caches = [cache[pages, : min(size, most)].flatten(1, 2) for cache in caches]
-    seen = caches if uneven else [x[:, :most] for x in caches]
-    q, *read, d_v, scale = _of_one_width(q, *seen, scale)
-    read = [x.contiguous() if uneven or x.data_ptr() % 16 or not _fits(x) else x for x in read]
+        return _run_in_place(q, caches, new, lengths, scale, causal, window, sinks, pages)
+    at, d_v, read, seen = (slice(None), slice(most - more, most)), v_cache.shape[3], [x[:, :most] for x in caches], None
+    if uneven or pages is not None or d_v != q.shape[3]:  # packs what is seen
+        first, known, end = (torch.tensor(x, device=q.device)[:, None] for x in (pads, known, ends))
+        at, rows = _new_rows(known, more, pages, size), torch.arange(most, device=q.device)
+        seen = _in_pages(*((first <= rows) & (rows < end)).nonzero(as_tuple=True), pages, size)
+        q, *read, d_v, scale = _of_one_width(q, *(x.new_empty(len(seen[0]), *x.shape[2:]) for x in caches), scale)
 
     def write():
-        for cache, part, x in zip((k_cache, v_cache), seen, new):
+        for cache, x in zip(caches, new):
             cache[at] = x
-            if pages is not None:
-                part[own] = x
-        for copy, x in zip(read, seen):
-            if copy is not x:
-                copy[..., : x.shape[3]] = x
+        for part, cache in zip(read, caches if seen else ()):
+            part[..., : cache.shape[3]] = cache[seen]
 
     options |= {"scale": scale, "causal": causal, "window": window, "softcap": softcap, "alibi_slopes": slopes, "sinks": sinks}
     options |= {"return_lse": True, "_before": write}
-    if not uneven:
-        O, L = _attention_bnhd(q, *read, **options)
-        return O[..., :d_v], L
-    # What is left of each cache is a sequence without queries.
-    M = read[0].shape[1]
-    queries = [0, *[N * s + n for s in range(B) for n in (0, N)], N * B]
-    keys = [0, *[M * s + n for s, first in enumerate(pads) for n in (first, known[s] + more)], M * B]
-    # Hopper's kernels multiply what is behind a sequence, too, by 0, and an unused part of a cache may hold NaN.
-    if q.is_cuda and q.dtype != torch.float32 and options.get("stage") in (None, "08") and options.get("variant") is None:
-        options["variant"] = "options"
-    O, L = attention_varlen(*(x.flatten(0, 1) for x in (q, *read)), queries, keys, **options)
-    return O.unflatten(0, (B, N))[..., :d_v], L.unflatten(1, (B, N)).transpose(0, 1)
+    if uneven:
+        keys = [0, *itertools.accumulate(end - first for first, end in zip(pads, ends))]
+        O, L = attention_varlen(q.flatten(0, 1), *read, range(0, B * N + 1, N), keys, **options)
+        O, L = O.unflatten(0, (B, N)), L.unflatten(1, (B, N)).transpose(0, 1)
+    else:
+        O, L = _attention_bnhd(q, *(x.view(B, most, *x.shape[-2:]) if seen else x for x in read), **options)
+    return O[..., :d_v], L
 
 
-def _is_for_decode(q, k_cache, v_cache, pages):
-    """Its tiles of 64 keys lie in one page each."""
+def _in_pages(sequence, row, pages, size):
+    """Where rows of sequences are in a cache."""
+    return (sequence, row) if pages is None else (pages.to(row.device)[sequence, row // size], row % size)
+
+
+def _new_rows(known, more, pages, size):
+    """Where the rows behind the known ones [B, 1] are."""
+    count = torch.arange(len(known), device=known.device)[:, None]
+    return _in_pages(count, known + torch.arange(more, device=known.device), pages, size)
+
+
+def _check_pages(pages, lengths, cache):
+    """Those behind a sequence may be any number."""
+    count, size = cache.shape[:2]
+    unused = torch.arange(pages.shape[-1], device=pages.device) * size >= lengths[:, None]
+    _require((unused | (0 <= pages) & (pages < count)).all(), f"block_table or cache_batch_idx has others than 0 to {count - 1}")
+
+
+def _is_for_decode(q, k_cache, v_cache, window, pages):
+    """Few queries, and tiles of 64 keys that lie in one page each."""
     fits = q.dtype == k_cache.dtype == v_cache.dtype != torch.float32 and k_cache.shape == v_cache.shape and k_cache.numel() * q.numel() > 0
+    fits = fits and q.shape[1] * q.shape[2] <= 64 * k_cache.shape[2] and (q.shape[1] == 1 or tuple(window) == (-1, -1))
     fits = fits and q.shape[3] % 8 == 0 and q.shape[3] <= 256 and (pages is None or pages.shape[1] == 1 or k_cache.shape[1] % 64 == 0)
     return fits and all([_fits(x.transpose(1, 2)) and x.data_ptr() % 16 == 0 for x in (k_cache, v_cache)])
 
 
-def _run_in_place(q, k_cache, v_cache, new, lengths, scale, causal, window, sinks, pages):
+def _run_in_place(q, caches, new, lengths, scale, causal, window, sinks, pages):
     """A CUDA graph captures it: only the GPU reads lengths and pages, which are cut to what there is."""
-    (B, N), size, more = q.shape[:2], k_cache.shape[1], new[0].shape[1] if new else 0
+    B, N, more = *q.shape[:2], new[0].shape[1] if new else 0
     known = lengths.to(q.device).reshape(-1, 1).expand(B, 1)
-    spans, own = torch.zeros(B, 2, dtype=torch.int32, device=q.device), known + torch.arange(more, device=q.device)
+    spans = torch.zeros(B, 2, dtype=torch.int32, device=q.device)
     spans[:, 1:] = known + more
     if window[0] >= 0:
         spans[:, :1] = known + (more - 1 - window[0])
-    cache, at = {"spans": spans[None, None]}, (torch.arange(B, device=q.device)[:, None], own)
+    at, places = _new_rows(known, more, pages, caches[0].shape[1]), {"spans": spans[None, None]}
     if pages is not None:
-        pages = pages.to(q.device)
-        cache["pages"], at = pages.to(torch.int32).contiguous()[None, None], (pages.gather(1, own // size), own % size)
+        places["pages"] = pages.to(q.device, torch.int32).contiguous()[None, None]
 
     def write():
-        for x, rows in zip((k_cache, v_cache), new):
-            x[at] = rows
+        for cache, x in zip(caches, new):
+            cache[at] = x
 
-    q, *read = (x.transpose(1, 2) for x in (q, k_cache, v_cache))
+    q, k, v = (x.transpose(1, 2) for x in (q, *caches))
     how = _options(causal and N > 1, scale=scale), False, "08", "decode", ""
-    O, L = _run_forward(q, *read, None, _sinks(sinks, q), None, None, *how, write, cache)
+    O, L = _run_forward(q, k, v, None, _sinks(sinks, q), None, None, *how, write, places)
     return O.transpose(1, 2), L
 
 

@@ -31,7 +31,6 @@ except ImportError as error:
     sys.exit(77)
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-NAMES = ("O", "dQ", "dK", "dV")
 
 
 def by_formula(q, k, v, *, causal=False, window=(-1, -1), softcap=0.0, bias=None, alibi_slopes=None, sinks=None, scale=None, kept=1.0):
@@ -65,6 +64,12 @@ def passes(attend, tensors, dO):
     return O.detach(), *torch.autograd.grad(O, tensors, dO.to(O.dtype))
 
 
+def too_far(found, wanted, dtype):
+    """How far O and gradients are from those in fp64, by place, where that is too far."""
+    errors = [((a - b).abs().max().item(), max(1, b.abs().max().item())) for a, b in zip(found, wanted) if b.numel()]
+    return [(n, error) for n, (error, most) in enumerate(errors) if not error < TOLERANCE[dtype] * most]
+
+
 class OnCPU(unittest.TestCase):
     device, times = "cpu", 1
 
@@ -88,14 +93,7 @@ class OnCPU(unittest.TestCase):
         self.assertEqual(found.shape, wanted.shape)
         mine = found, *torch.autograd.grad(found, tensors, dO.to(found.dtype))
         theirs = wanted, *torch.autograd.grad(wanted, tensors, dO.double())
-        for a, b in zip(mine, theirs):
-            error = (a.double() - b.double()).abs().max().item()
-            self.assertLess(error, TOLERANCE[found.dtype] * max(1, b.abs().max().item()), name)
-
-    def test_both_passes(self):
-        """By another step than the forward pass; Hopper's fastest have workspaces that are zero when they begin."""
-        for variant, backward in (("mma", "seven_products"), ("scheduled", "early")):
-            self.agrees(*self.alike((1, 1, 16, 16), dtype=torch.float16), variant=variant, backward_variant=backward)
+        self.assertEqual(too_far(mine, theirs, found.dtype), [], name)
 
     def test_every_step_of_stage_08(self):
         """Those without a backward pass forward only."""
@@ -113,9 +111,7 @@ class OnCPU(unittest.TestCase):
                 except ValueError as error:  # not every GPU can run every step
                     self.assertNotEqual(self.device, "cpu", error)
                     continue
-                for name, mine, right in zip(NAMES, found, wanted):
-                    error = (mine - right).abs().max().item()
-                    self.assertLess(error, TOLERANCE[dtype] * max(1, right.abs().max().item()), f"{step}, {name} of {shapes}")
+                self.assertEqual(too_far(found, wanted, dtype), [], f"{step} of {shapes}")
 
     def test_layouts(self):
         """Contiguous tensors, packed QKV and packed KV give the same bits, also as flash_attn calls them, and as packed sequences."""
@@ -161,7 +157,7 @@ class OnCPU(unittest.TestCase):
             shapes = (B, Nq, H, d), (B, Nk, Hkv, d), (B, Nk, Hkv, d_v), (B, H, Nq, d_v + 1)
             *qkv, dO = self.tensors(*shapes, dtype=dtype, seed=number)
             (sinks,) = self.tensors((H,), dtype=dtype, seed=number)
-            of_bias = *(random.choice([1, n]) for n in (B, H, Nq)), Nk
+            of_bias = *(random.choice([1, n]) for n in (B, H, Nq)), Nk if number % 4 else 1
             slopes, bias = self.tensors((H,) if packed else (random.choice([1, B]), H), of_bias[random.randint(0, 3) :], seed=number)
             added = [("alibi_slopes", slopes.abs()), ("bias", bias > -1), ("bias", bias.requires_grad_())]
             window = random.randint(-1, Nk), random.randint(-1, Nk)
@@ -239,27 +235,39 @@ class OnCPU(unittest.TestCase):
                 first, second = (torch.autograd.grad(O, tensors, dO.reshape(O.shape)) for O in (call(), call()))
                 self.assertTrue(all(torch.equal(a, b) for a, b in zip(first, second)))
 
+    def cached(self, q, k, v, caches, known, table=None, rotate=lambda x, at: x, turned=True, **options):
+        """flash_attn_with_kvcache() on copies of the caches, against each sequence alone. What none sees may be NaN. rotate(x, places): of k
+        and q, whose places differ if turned. Returns O and these copies."""
+        mine, right, rows = [x.clone() for x in caches], [x.clone() for x in caches], caches[0].shape[1]
+        O, L = flash_steps.flash_attn_with_kvcache(q, *mine, k, v, cache_seqlens=known, return_softmax_lse=True, **options)
+        known = known.tolist() if isinstance(known, torch.Tensor) else known if isinstance(known, list) else [known] * len(q)
+        pages, places = table or [[s] for s in range(len(q))], [torch.arange(n, n + k.shape[1]) for n in known]
+        for (s, at), j in itertools.product(enumerate(places), range(k.shape[1])):
+            for x, new in zip(right, (rotate(k[s], at), v[s])):
+                x[pages[s][at[j] // rows], at[j] % rows] = new[j]
+        self.assertTrue(all(torch.allclose(x, y, atol=2e-3, equal_nan=True) for x, y in zip(mine, right)))
+        how = {name: options[name] for name in ("causal", "alibi_slopes", "sinks") if name in options}
+        for s, at in enumerate(places):
+            first = options.get("cache_leftpad", [0] * len(q))[s]
+            seen = [x[[n % len(x) for n in pages[s]]].flatten(0, 1)[None, first : at[-1] + 1].nan_to_num().transpose(1, 2) for x in right]
+            query = rotate(q[s], at if turned else at[:1])[None].transpose(1, 2)
+            wanted, of_rows = by_formula(query, *seen, window=options.get("window_size", (-1, -1)), **how)
+            self.assertLess((O[s : s + 1].transpose(1, 2) - wanted).abs().max(), 6e-3)
+            self.assertLess((L[s : s + 1] - of_rows).abs().max(), 6e-3)
+        return O, *mine
+
     def test_cache(self):
         """Each sequence sees its part of the cache and what is appended there, whether the parts are of one length or not."""
         slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625], device=self.device)
         for known, n, d_v, options in (
             (5, 1, 8, {}),
-            ([3, 0, 9], 1, 24, {"window": (4, 0)}),
-            ([2, 10, 10], 2, 16, {"alibi_slopes": slopes}),
+            (5, 1, 16, {}),
+            ([3, 0, 9], 1, 24, {"window_size": (4, 0)}),
+            ([2, 10, 10], 2, 16, {"alibi_slopes": slopes, "cache_leftpad": [0, 0, 2]}),
         ):
             shapes = [(3, rows, 2, d) for rows in (n, 12) for d in (16, d_v)]
             q, k, v, *caches = self.tensors((3, n, 4, 16), *shapes, dtype=torch.float16)
-            before = [x.clone() for x in caches]
-            pad = [0, 0, n]  # keys that none sees
-            how = {"causal": True, "window_size": options.get("window"), "alibi_slopes": options.get("alibi_slopes"), "cache_leftpad": pad}
-            O, L = flash_steps.flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=known, **how, return_softmax_lse=True)
-            for s, a in enumerate(known if isinstance(known, list) else [known] * 3):
-                for cache, old, new in zip(caches, before, (k, v)):
-                    self.assertTrue(torch.equal(cache[s], torch.cat([old[s, :a], new[s], old[s, a + n :]])))
-                seen = [x[s : s + 1, pad[s] : a + n].transpose(1, 2) for x in caches]
-                wanted, of_rows = by_formula(q[s : s + 1].transpose(1, 2), *seen, causal=True, **options)
-                self.assertLess((O[s : s + 1].transpose(1, 2) - wanted).abs().max(), 4e-3)
-                self.assertLess((L[s : s + 1] - of_rows).abs().max(), 4e-3)
+            self.cached(q, k, v, caches, known, causal=True, **options)
         before = [x.clone() for x in caches]
         for why, options in (
             ("3 lengths, from 0, at most 12 with", {"cache_seqlens": 12}),
@@ -296,57 +304,33 @@ class OnCPU(unittest.TestCase):
         for (table, known), interleaved, causal in itertools.product(cases, (True, False), (True, False)):
             where = {"cache_batch_idx": [6, 0]} if len(table[0]) == 1 else {"block_table": torch.tensor(table)}
             where |= {"rotary_cos": angles.cos(), "rotary_sin": angles.sin(), "rotary_interleaved": interleaved}
-            mine, others = ([x.clone() for x in caches] for _ in range(2))
-            call = functools.partial(flash_steps.flash_attn_with_kvcache, k=k, v=v, cache_seqlens=known, causal=causal, **where)
-            O = call(q, *mine)
+            rotate = functools.partial(rotated, interleaved=interleaved)
+            found = self.cached(q, k, v, caches, known, table, rotate, causal, causal=causal, **where)
             torch.compiler.reset()
+            others = [x.clone() for x in caches]
+            call = functools.partial(flash_steps.flash_attn_with_kvcache, k=k, v=v, cache_seqlens=known, causal=causal, **where)
             traced = torch.compile(call, fullgraph=True, backend="eager")(q, *others)
-            self.assertTrue(all(torch.equal(a, b) for a, b in zip((O, *mine), (traced, *others))))
-            for s, n in enumerate(known):
-                wanted, found = ([x[[page % 7 for page in table[s]]].flatten(0, 1) for x in some] for some in (caches, mine))
-                for x, y, new in zip(wanted, found, (rotated(k[s], [n, n + 1], interleaved), v[s])):
-                    x[[n, n + 1]] = new
-                    self.assertTrue(torch.allclose(x, y, atol=2e-3))
-                query = rotated(q[s], [n, n + causal], interleaved)[None].transpose(1, 2)
-                right, _ = by_formula(query, *(x[None, : n + 2].transpose(1, 2) for x in wanted), causal=causal)
-                self.assertLess((O[s : s + 1].transpose(1, 2) - right).abs().max(), 6e-3)
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, (traced, *others))))
 
     def test_cache_in_place(self):
         """Few queries read keys where they lie, and nothing behind them, before a window, or in other pages, which may be NaN."""
-        (sinks,) = self.tensors((4,))
+        (sinks,), known, pages = self.tensors((4,)), [130, 0, 63], [[5, 0, 3], [2, -1, 99], [4, 1, 1]]
         for d, N, table, options in (
-            (64, 1, [[5, 0, 3], [2, -1, 99], [4, 1, 1]], {"window_size": (70, 0)}),
-            (128, 2, [[5, 0, 3], [2, -1, 99], [4, 1, 1]], {"causal": True, "sinks": sinks}),
+            (64, 1, pages, {"block_table": pages, "window_size": (70, 0)}),
+            (128, 2, pages, {"block_table": pages, "causal": True, "sinks": sinks}),
             (256, 1, None, {}),
-            (8, 3, [[1], [2], [0]], {"causal": True}),
+            (8, 3, [[1], [2], [0]], {"cache_batch_idx": [1, 2, 0], "causal": True}),
         ):
-            known, rows = [130, 0, 63], 192 if table is None or len(table[0]) == 1 else 64
+            rows = 64 if table is pages else 192
             q, k, v, *keys = self.tensors((3, N, 4, d), *[(3, N, 2, d)] * 2, *[(3, 192, 2, d)] * 2, dtype=torch.float16)
-            caches = [q.new_full((7, rows, 2, d) if table else (3, rows, 2, d), torch.nan) for _ in range(2)]
-            left = options.get("window_size", (192, 0))[0]
-            places = [[((table or [[0], [1], [2]])[s][j // rows], j % rows) for j in range(known[s] + N)] for s in range(3)]
+            caches = [q.new_full((7 if table else 3, rows, 2, d), torch.nan) for _ in range(2)]
+            first = [max(0, n + N - 1 - options.get("window_size", (192, 0))[0]) // 64 * 64 for n in known]
             for (cache, x), s in itertools.product(zip(caches, keys), range(3)):
-                for j in range(max(0, (known[s] + N - 1 - left) // 64 * 64), known[s]):
-                    cache[places[s][j]] = x[s, j]
-            where = {"cache_batch_idx": [row[0] for row in table]} if table and len(table[0]) == 1 else {"block_table": table}
+                for j in range(first[s], known[s]):
+                    cache[table[s][j // rows] if table else s, j % rows] = x[s, j]
             for lengths in (known, torch.tensor(known, device=self.device, dtype=torch.int32)):
-                with unittest.mock.patch.object(flash_steps, "attention_varlen", None):  # which would copy
-                    O, L = flash_steps.flash_attn_with_kvcache(
-                        q, *caches, k, v, cache_seqlens=lengths, **where, **options, return_softmax_lse=True
-                    )
-                for s, n in enumerate(known):
-                    seen = [torch.stack([cache[place] for place in places[s]])[None].transpose(1, 2) for cache in caches]
-                    for x, new, old in zip(seen, (k, v), keys):
-                        self.assertTrue(torch.equal(x[0, :, n:], new[s].transpose(0, 1)))
-                        x[0, :, :n] = old[s, :n].transpose(0, 1)  # without NaN
-                    how = {
-                        "causal": options.get("causal", False),
-                        "window": options.get("window_size", (-1, -1)),
-                        "sinks": options.get("sinks"),
-                    }
-                    wanted, of_rows = by_formula(q[s : s + 1].transpose(1, 2), *seen, **how)
-                    self.assertLess((O[s : s + 1].transpose(1, 2) - wanted).abs().max(), 4e-3)
-                    self.assertLess((L[s : s + 1] - of_rows).abs().max(), 4e-3)
+                with unittest.mock.patch.object(flash_steps, "attention", None):  # which would copy
+                    self.cached(q, k, v, caches, lengths, table, **options)
 
     def test_packed_keys_in_pages(self):
         q, *pages = self.tensors((6, 4, 16), *[(5, 4, 2, 16)] * 2, dtype=torch.float16)
@@ -423,14 +407,8 @@ class OnCPU(unittest.TestCase):
         sizes = {"vocab_size": 9, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
         sizes |= {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 4, "pad_token_id": 0, "initializer_range": 0.5}
         sizes |= {"attention_chunk_size": 4, "intermediate_size_mlp": 32, "num_local_experts": 2, "no_rope_layer_interval": 2}  # Llama 4
-        sizes |= {
-            "q_lora_rank": 8,
-            "kv_lora_rank": 8,
-            "qk_rope_head_dim": 8,
-            "qk_nope_head_dim": 8,
-            "v_head_dim": 8,
-            "first_k_dense_replace": 2,
-        }
+        sizes |= dict.fromkeys(["q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"], 8)  # DeepSeek-V3
+        sizes["first_k_dense_replace"] = 2
         sizes |= {"local_attention": 6, "global_attn_every_n_layers": 2, "cls_token_id": 0, "sep_token_id": 0}  # ModernBERT
         t5 = {"vocab_size": 9, "d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
         tokens, (mask,) = torch.arange(24, device=self.device).view(2, 12) % 9, self.tensors((2, 1, 12, 12))
@@ -482,16 +460,11 @@ class OnCPU(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError if code == 3 else ValueError, "FLASH_CUDA=ON" if code == 3 else ""):
             flash_steps._raise_for(code, "08")
 
-    def test_empty_and_broadcast(self):
+    def test_empty(self):
         for shape in ((0, 2, 4, 16), (1, 2, 0, 16)):
             qkv = self.alike(shape, dtype=torch.float16)
             flash_steps.attention(*qkv).sum().backward()
             self.assertEqual(qkv[0].grad.shape, shape)
-        q, k, v, dO = self.tensors(*[(1, 2, 9, 16)] * 4)
-        for shape in ((), (9, 1), (1, 1), (1, 2, 9, 1)):
-            (bias,) = self.tensors(shape)
-            O = flash_steps.attention(q.requires_grad_(), k, v, bias=bias.requires_grad_(), stage="07")
-            self.close(O, by_formula(q, k, v, bias=bias)[0], [q, bias], dO, f"bias of {shape}")
 
     def test_counted(self):
         """As PyTorch counts its own attention, with both passes; packed sequences and caches by their lengths."""
@@ -504,32 +477,28 @@ class OnCPU(unittest.TestCase):
         self.assertEqual(counter.get_total_flops(), (3.5 * 2 * 12 * 12 + 4 * 4 + 20 * 20 + 4 + 6) * 4 * 4 * 16)
 
     def test_compile(self):
-        """One graph without a break, forward and backward, for more than one length."""
+        """One graph without a break, forward and backward; other seeds and lengths compile nothing anew."""
+        backend = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
 
-        def layer(q, k, v):
-            return flash_steps.attention(2 * q, k, v, causal=True, scale=q.shape[-1] ** -0.5, stage="07").square()
+        def layer(q, k, v, seed):
+            how = {"causal": True, "scale": q.shape[-1] ** -0.5, "dropout_p": 0.3, "stage": "07"}
+            return flash_steps.attention(2 * q, k, v, seed=seed, **how).square()
 
-        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
-        for n in (8, 12):
+        compiled = torch.compile(layer, fullgraph=True, backend=backend, dynamic=True)
+        frames = []
+        for n in (6, 12):
             qkv = self.alike((1, 2, n, 8))
             (dO,) = self.tensors(qkv[0].shape, seed=2)
-            for mine, wanted in zip(passes(compiled, qkv, dO), passes(layer, qkv, dO)):
-                self.assertTrue(torch.allclose(mine, wanted, atol=1e-6))
-
-    def test_compile_once(self):
-        """Other seeds and other lengths compile nothing anew."""
-        backend = torch._dynamo.testing.CompileCounter()
-        q, k, v = self.tensors(*[(1, 2, 12, 16)] * 3, dtype=torch.float16)
-        dropped = torch.compile(lambda *qkv, seed: flash_steps.attention(*qkv, dropout_p=0.3, seed=seed), fullgraph=True, backend=backend)
-        for seed in range(4):
-            wanted = flash_steps.attention(q, k, v, dropout_p=0.3, seed=seed)
-            self.assertTrue(torch.equal(dropped(q, k, v, seed=torch.tensor(seed)), wanted))
-        packed = [x[0].transpose(0, 1) for x in (q, k, v)]
+            mine, wanted = (passes(functools.partial(call, seed=torch.tensor(n)), qkv, dO) for call in (compiled, layer))
+            self.assertTrue(all(torch.allclose(a, b, atol=1e-6) for a, b in zip(mine, wanted)))
+            frames.append(backend.frame_count)
+        packed = self.tensors(*[(12, 2, 16)] * 3, dtype=torch.float16)
         varlen = torch.compile(flash_steps.attention_varlen, fullgraph=True, backend=backend)
         for end in (1, 5, 9, 12):
             ends = torch.tensor([0, end, 12])
             self.assertTrue(torch.equal(varlen(*packed, ends), flash_steps.attention_varlen(*packed, ends)))
-        self.assertEqual(backend.frame_count, 2)
+            frames.append(backend.frame_count)
+        self.assertEqual(len({*frames}), 2, frames)
         module = torch.nn.Module()
         module.forward = lambda q, k, v, ends: flash_steps.attention_varlen(q, k, v, ends)
         exported = torch.export.export(module, (*packed, ends), dynamic_shapes=[{0: torch.export.Dim("total")}] * 3 + [None])
@@ -545,11 +514,8 @@ class OnCPU(unittest.TestCase):
             ("window is .3,.; allowed: .left, right.", half, {"stage": "08", "window": (3,)}),
             (r"broadcast to \(1, 2, 8, 8\)", half, {"stage": "08", "bias": torch.zeros(3, 8, device=self.device)}),
             ("exclude each other", half, {"bias": torch.zeros(8, 8, device=self.device), "alibi_slopes": torch.zeros(2)}),
-            (": dropout_p is '1.5'; allowed", half, {"stage": "08", "dropout_p": 1.5}),
-            ("does not know softcap; stage 08 takes it in fp16", half, {"stage": "04", "softcap": 1.0}),
+            ("does not know dropout_p; stage 08 takes it in fp16", half, {"stage": "04", "dropout_p": 0.1}),
             ("d is 129; allowed: up to 128 in fp32, and 256.*scaled_dot", self.tensors(*[(1, 1, 2, 129)] * 3), {}),
-            ("B and d have to be alike", (q, k[..., :4], v), {}),
-            ("float16, torch.float32, torch.float32; allowed", (half[0], k, v), {}),
             ("alibi_slopes are", half, {"alibi_slopes": torch.zeros(3, 2)}),
             ("a bias is bool", half, {"bias": torch.ones(8, 8, dtype=torch.long)}),
             ("k is int; allowed: dense tensors$", (q, 2, v), {}),
@@ -568,7 +534,6 @@ class OnCPU(unittest.TestCase):
             ("no backward pass; stages 07 and 08 have", [x.float() for x in trained], {"stage": 6}),
             ("q, k and v are on cpu, meta, cpu; allowed", (q.cpu(), k.to("meta"), v.cpu()), {}),
             ("alibi_slopes have no gradient; instead detach", half, {"alibi_slopes": torch.ones(2, requires_grad=True)}),
-            ("does not know dropout_p; stage", half, {"stage": "04", "dropout_p": 0.1}),
             *[("more of its forward pass than O and L", [x.float() for x in trained], {"stage": stage}) for stage in ("01", "05")],
             (r"sinks are \(3,\), torch.float32; allowed: .H.", (q, k, v), {"sinks": torch.zeros(3, device=self.device)}),
         ]
