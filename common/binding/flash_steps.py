@@ -47,7 +47,7 @@ class _Call(ctypes.Structure):  # flash_call
         ("deterministic", ctypes.c_int32),
         ("seed", ctypes.c_uint64),
         ("stream", ctypes.c_void_p),
-        *((name, _View) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV", "bias", "dBias", "spans", "pages")),
+        *((name, _View) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV", "bias", "dBias", "ends", "firsts", "pages")),
         ("workspace", ctypes.c_void_p),
         ("stop", ctypes.c_int32),
     ]
@@ -849,7 +849,7 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     _require(fits, f"cache_leftpad are {pads}; allowed: {B} from 0 to cache_seqlens, {known}")
     if pages is not None and not (in_place and pages.is_cuda):  # for which the CPU would have to wait
         _check_pages(pages, torch.tensor(ends, device=pages.device), k_cache)
-    if in_place and (uneven or pages is not None):
+    if in_place and (uneven or pages is not None or window[0] >= 0):
         return _run_in_place(q, caches, new, lengths, scale, causal, window, sinks, pages)
     at, d_v, read, seen = (slice(None), slice(most - more, most)), v_cache.shape[3], [x[:, :most] for x in caches], None
     if uneven or pages is not None or d_v != q.shape[3]:  # packs what is seen
@@ -883,7 +883,7 @@ def _in_pages(sequence, row, pages, size):
 def _new_rows(known, more, pages, size):
     """Where the rows behind the known ones [B, 1] are."""
     count = torch.arange(len(known), device=known.device)[:, None]
-    return _in_pages(count, known + torch.arange(more, device=known.device), pages, size)
+    return _in_pages(count, known if more == 1 else known + torch.arange(more, device=known.device), pages, size)
 
 
 def _check_pages(pages, lengths, cache):
@@ -905,13 +905,10 @@ def _run_in_place(q, caches, new, lengths, scale, causal, window, sinks, pages):
     """A CUDA graph captures it: only the GPU reads lengths and pages, which are cut to what there is."""
     B, N, more = *q.shape[:2], new[0].shape[1] if new else 0
     known = lengths.to(q.device).reshape(-1, 1).expand(B, 1)
-    spans = torch.zeros(B, 2, dtype=torch.int32, device=q.device)
-    spans[:, 1:] = known + more
-    if window[0] >= 0:
-        spans[:, :1] = known + (more - 1 - window[0])
-    at, places = _new_rows(known, more, pages, caches[0].shape[1]), {"spans": spans[None, None]}
-    if pages is not None:
-        places["pages"] = pages.to(q.device, torch.int32).contiguous()[None, None]
+    ends = known + more
+    places = {"ends": ends, "firsts": ends - 1 - window[0] if window[0] >= 0 else None, "pages": pages}
+    places = {name: x.to(q.device, torch.int32).contiguous()[None, None] for name, x in places.items() if x is not None}
+    at = _new_rows(known, more, pages, caches[0].shape[1])
 
     def write():
         for cache, x in zip(caches, new):
