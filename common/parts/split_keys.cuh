@@ -67,28 +67,34 @@ struct PackedRows {
   __device__ int head(int r) const { return kv_head * group + min(first + r, rows - 1) % group; }
 };
 
-/// Where the keys of a sequence lie: in its batch of K and V, or in a cache, which alone knows how
-/// many there are.
+/// The keys of a sequence are its batch of K and V.
+struct OfBatch {
+  /// Sets problem.Nk to the keys of a sequence; the first that it sees.
+  __device__ int enter(Problem&, int) const { return 0; }
+
+  /// The rows of K or V from `key` on.
+  template <class T>
+  __device__ Matrix<const T> below(const Tensor<const T>& all, int b, int h, int key, int) const {
+    return all.head(b, h).below(key);
+  }
+};
+
+/// They are in a cache, which alone knows how many there are.
 struct Cache {
   Tensor<const int> ends, firsts, pages;  // Attention's; nullptr where absent
 
-  __device__ bool in_pages() const { return pages.data != nullptr; }
-
-  /// Sets problem.Nk to the keys of a sequence; the first that it sees.
   __device__ int enter(Problem& problem, int b) const {
-    if (ends.data != nullptr) problem.Nk = max(0, min(ends.head_vector(0, 0)(b), problem.Nk));
+    problem.Nk = max(0, min(ends.head_vector(0, 0)(b), problem.Nk));
     return firsts.data != nullptr ? max(0, firsts.head_vector(0, 0)(b)) : 0;
   }
 
-  /// The rows of K or V from `key` on, up to the last of Nk keys or of their page.
+  /// Up to the last of Nk keys or of their page.
   template <class T>
   __device__ Matrix<const T> below(const Tensor<const T>& all, int b, int h, int key,
                                    int Nk) const {
     int row = key;
-    if (in_pages()) {
-      const Matrix<const int> of_sequences = pages.head(0, 0);
-      const int page = of_sequences(b, min(key / all.rows, of_sequences.cols - 1));
-      b = max(0, min(page, all.batches - 1));
+    if (pages.data != nullptr) {
+      b = max(0, min(pages.head(0, 0)(b, key / all.rows), all.batches - 1));
       row = key % all.rows;
     }
     Matrix<const T> rows = all.head(b, h).below(row);

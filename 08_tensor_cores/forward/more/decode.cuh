@@ -85,13 +85,14 @@ struct PackedOperand {
   }
 };
 
-template <class T, class Shape>
+/// Keys: OfBatch or Cache.
+template <class T, class Shape, class Keys>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
-    split_kernel(Problem problem, Cache cache, Bias bias, Tensor<const T> Q_all,
+    split_kernel(Problem problem, Keys keys, Bias bias, Tensor<const T> Q_all,
                  Tensor<const T> K_all, Tensor<const T> V_all, Tensor<float> part_O_all,
                  Tensor<float> part_L_all, int split_keys) {
   const PackedRows rows(problem, Shape::Br, blockIdx.x);
-  const int split = blockIdx.y, first_key = cache.enter(problem, rows.b);
+  const int split = blockIdx.y, first_key = keys.enter(problem, rows.b);
   const int begin = max(split * split_keys, first_key / Shape::Bc * Shape::Bc);
   // The last row sees the most keys.
   const int end = min((split + 1) * split_keys, problem.visible_keys(rows.query(Shape::Br - 1)));
@@ -109,16 +110,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   // 1. The first tiles of K and V, one group of copies per tile; Q into registers.
   using Copy = Copier<T, Shape::Width, Shape::Bc, Shape::THREADS>;
-  const auto from_tile = [&](const Tensor<const T>& all, int j) {
-    return Copy(cache.below(all, rows.b, rows.kv_head, begin + j * Shape::Bc, problem.Nk), 0);
-  };
-  Copy copy_K = from_tile(K_all, 0), copy_V = from_tile(V_all, 0);
   const auto load_tile = [&](int j) {
     if (j < tiles) {
-      // A page ends with a tile.
-      if (cache.in_pages()) copy_K = from_tile(K_all, j), copy_V = from_tile(V_all, j);
-      copy_K.load_async(K_smem(j), Shape::Bc);
-      copy_V.load_async(V_smem(j), Shape::Bc);
+      const auto from = [&](const Tensor<const T>& all) {
+        return Copy(keys.below(all, rows.b, rows.kv_head, begin + j * Shape::Bc, problem.Nk), 0);
+      };
+      from(K_all).load_async(K_smem(j));
+      from(V_all).load_async(V_smem(j));
     }
     // At the end an empty group, so that the wait below leaves the same number of groups.
     cp_async_commit();
@@ -202,11 +200,14 @@ void forward(const Attention& a) {
       const unsigned tiles =
           blocks_for(rows_of_group(p), Shape::Br) * static_cast<unsigned>(p.B * p.Hkv);
       const auto splits = static_cast<unsigned>(splits_of(p, a.tiles.Bc));
-      launch("tensor_decode_split",
-             {dim3(tiles, splits), dim3(Shape::THREADS), Shape::SHARED_BYTES},
-             split_kernel<T, Shape>, p, cache_of(a), bias_of(a), view<const T>(a.Q),
-             view<const T>(a.K), view<const T>(a.V), view<float>(a.workspace("part_O")),
-             view<float>(a.workspace("part_L")), a.tiles.Bc);
+      const auto start = [&]<class Keys>(Keys keys) {
+        launch("tensor_decode_split",
+               {dim3(tiles, splits), dim3(Shape::THREADS), Shape::SHARED_BYTES},
+               split_kernel<T, Shape, Keys>, p, keys, bias_of(a), view<const T>(a.Q),
+               view<const T>(a.K), view<const T>(a.V), view<float>(a.workspace("part_O")),
+               view<float>(a.workspace("part_L")), a.tiles.Bc);
+      };
+      a.ends.exists() ? start(cache_of(a)) : start(OfBatch{});
     });
     merge_splits<T>(a);
   });
