@@ -42,9 +42,7 @@ class _Call(ctypes.Structure):  # flash_call
     _fields_ = [
         ("variant", ctypes.c_char_p),
         ("options", ctypes.c_char_p),
-        ("on_gpu", ctypes.c_int32),
-        ("dtype", ctypes.c_int32),
-        ("deterministic", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in ("on_gpu", "dtype", "deterministic")),
         ("seed", ctypes.c_uint64),
         ("stream", ctypes.c_void_p),
         *((name, _View) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV", "bias", "dBias", "ends", "firsts", "pages")),
@@ -91,16 +89,18 @@ _plans = {}  # by all that a call depends on but pointers
 
 
 def _plan(backward, stage, variant, options, ends, deterministic, given, made):
-    """The call of a pass without its pointers, the bytes of its workspace, how many of these are zero first, its function, what is copied."""
+    """The call of a pass without its pointers, the bytes of its workspace, how many of these are zero first, its function, what is copied; None
+    for an empty problem, which no kernel takes."""
     key = backward, stage, variant, options, deterministic, len(made), *(() if ends is None else ends.flatten().tolist())
     for x in given.values():
         key += x.shape, x.stride(), x.dtype, x.device
     plan = _plans.get(key)
     if plan is None:
-        q, library = given["Q"], _library(stage)
-        k, v = (x[:1].expand(q.shape[0], -1, -1, -1) if "pages" in given else x for x in (given["K"], given["V"]))
-        _check(q, k, v, given.get("bias"))
-        options = _with(options, ends, q, given["K"])
+        q, k, v = (given[name] for name in "QKV")
+        _check(q, *(x[:1].expand(q.shape[0], -1, -1, -1) if "pages" in given else x for x in (k, v)), given.get("bias"))
+        if not q.numel() or not k.numel():
+            return None
+        options, library = _with(options, ends, q, k), _library(stage)
         how = {"variant": variant.encode(), "options": options.encode(), "on_gpu": q.is_cuda, "dtype": DTYPES[q.dtype]}
         call = _Call(**how, deterministic=deterministic, **{name: _view(x) for name, x in (given | made).items()})
         size, zeroed = ctypes.c_int64(), ctypes.c_int64()
@@ -113,7 +113,10 @@ def _plan(backward, stage, variant, options, ends, deterministic, given, made):
     return plan
 
 
-_zeros = {}  # by device and size; each launch leaves them zero
+@functools.cache
+def _zeros(gpu, size):
+    """Each launch leaves them zero."""
+    return torch.zeros(size + 255, dtype=torch.uint8, device=gpu)
 
 
 def _workspace(q, size, zeroed):
@@ -121,10 +124,7 @@ def _workspace(q, size, zeroed):
     if q.is_cuda and size == zeroed and torch._C._cuda_getCurrentRawStream(q.get_device()) == 0:
         # On the default stream, whose launches never overlap and which no graph captures: one for all. To clear it takes as long as a
         # twentieth of a short problem.
-        key = q.get_device(), size
-        if key not in _zeros:
-            _zeros[key] = torch.zeros(size + 255, dtype=torch.uint8, device=q.device)
-        return _zeros[key]
+        return _zeros(q.get_device(), size)
     block = torch.empty(size + 255, dtype=torch.uint8, device=q.device)
     if zeroed:
         start = -block.data_ptr() % 256
@@ -135,10 +135,15 @@ def _workspace(q, size, zeroed):
 def _run(backward, stage, variant, options, ends, deterministic, seed, given, made, before=None):
     """A pass, in the workspace that it asks for. What is made follows from what is given in shape and strides. before: is called first,
     once the call is known to be one that a kernel takes."""
-    plan, size, zeroed, function, copied = _plan(backward, stage, variant, options, ends, deterministic, given, made)
-    call, q = _Call.from_buffer_copy(plan), given["Q"]  # a copy, as other threads may run the same
+    plan = _plan(backward, stage, variant, options, ends, deterministic, given, made)
     if before is not None:
         before()
+    if plan is None:
+        for name, x in made.items():
+            x.fill_(-torch.inf if name == "L" else 0)
+        return
+    known, size, zeroed, function, copied = plan
+    call, q = _Call.from_buffer_copy(known), given["Q"]  # a copy, as other threads may run the same
     for tensors in given, made:
         for name, x in tensors.items():
             data = x.data_ptr()
@@ -223,13 +228,11 @@ def _check(q, k, v, bias, fake=False):
     _require(alike, f"q, k and v are {q.dtype}, {k.dtype}, {v.dtype}; allowed: all of float32, float16 or bfloat16")
     _require(q.device == k.device == v.device, f"q, k and v are on {q.device}, {k.device}, {v.device}; allowed: one device")
     _require(fake or q.is_cpu or q.is_cuda, f"tensors are on {q.device}; allowed: cpu, cuda")
+    fits = q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3] and k.shape == v.shape and k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0
     shapes = f"as [B, H, N, d], q is {tuple(q.shape)}, k is {tuple(k.shape)} and v is {tuple(v.shape)}"
-    d = k.shape[3]
-    _require(q.shape[0] == k.shape[0] and q.shape[3] == d, f"{shapes}; B and d have to be alike")
-    _require(k.shape == v.shape, f"{shapes}; k and v have to be alike")
-    most = 128 if q.dtype == torch.float32 else 256
+    _require(fits, f"{shapes}; B and d have to be alike, k and v, too, and H of q has to be a multiple of H of k")
+    d, most = q.shape[3], 128 if q.dtype == torch.float32 else 256
     _require(d <= most, f"d is {d}; allowed: up to 128 in fp32, and 256 in fp16 and bf16; for more, use scaled_dot_product_attention()")
-    _require(k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0, f"{shapes}; H of q has to be a multiple of H of k")
     if bias is not None:
         fits = bias.dim() == 4 and bias.dtype == torch.float32 and bias.device == q.device
         _require(fits, f"a bias, or slopes, of {bias.dim()} axes in {bias.dtype} on {bias.device}; allowed: 4 in fp32 on {q.device}, as q")
@@ -260,11 +263,7 @@ def _inputs(q, k, v, bias):
 def _run_forward(q, k, v, bias, sinks, seed, ends, options, deterministic, stage, variant, backward_variant, before=None, cache=None):
     """O and L, the log-sum-exp of each row. options: the problem's, as flash.h has them."""
     O, L = _outputs(q)
-    if q.numel() and k.numel():
-        _run(0, stage, variant, options, ends, False, seed, _inputs(q, k, v, bias) | (cache or {}), {"O": O, "L": L}, before)
-    else:  # no kernel takes an empty problem
-        _check(q, k, v, bias)
-        O.zero_(), L.fill_(-torch.inf)
+    _run(0, stage, variant, options, ends, False, seed, _inputs(q, k, v, bias) | (cache or {}), {"O": O, "L": L}, before)
     if sinks is not None:  # one more term of each row's sum, after the kernel
         seen, L = L, torch.logaddexp(L, sinks[:, None])
         O.mul_(_share(seen, L)[..., None])
@@ -307,8 +306,6 @@ def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends,
 
     def one_pass(dO, v, O):
         found = _gradients_of(q, k, v, bias, sinks, bias_gradient)
-        if not q.numel() or not k.numel():
-            return [x.zero_() for x in found]
         made = zip(("dQ", "dK", "dV", "dBias")[: 3 + bias_gradient], found)
         given = _inputs(q, k, v, bias) | {"O": O, "L": L, "dO": dO}
         _run(1, stage, variant, options, ends, deterministic, seed, given, dict(made))
@@ -414,8 +411,6 @@ def _is_differentiated(*tensors):
 
 def _check_backward_pass(q, k, v, bias, sinks, seed, ends, options, deterministic, stage, _, variant):
     """So that a call is refused, instead of its gradient later."""
-    if not q.numel() or not k.numel():
-        return _check(q, k, v, bias)
     made = {"dBias": bias} if bias is not None and bias.requires_grad else {}
     _plan(1, stage, variant, options, ends, deterministic, _inputs(q, k, v, bias), made)
 
@@ -438,13 +433,6 @@ def merge(O: Tensor, L: Tensor, part_O: Tensor, part_L: Tensor):
     whole = torch.logaddexp(L, part_L)
     O.mul_(_share(L, whole)[..., None]).addcmul_(part_O, _share(part_L, whole)[..., None])
     L.copy_(whole)
-
-
-def _seed(dropout_p, seed):
-    """A tensor on the CPU, as a compiler would take a number for a constant."""
-    seed = seed if seed is None else _numbers(seed, "seeds")
-    _require(seed is None or seed.numel() == 1, "a seed is one whole number")
-    return None if not dropout_p else torch.randint(2**62, (), device="cpu") if seed is None else seed
 
 
 def _is(x, *types):
@@ -511,15 +499,15 @@ def _shown(function: _F, *others) -> _F:
     if at < len(given):
         renamed = {"scale", "window", "return_lse"} if "softmax_scale" in known else set()
         known |= attention.__wrapped__.__kwdefaults__.keys() - renamed
+    named = [x for x in known - {*places, "args", "options"} if x[0] != "_"]
 
     @functools.wraps(function)
     def checked(*args, **options):
-        for name in options:
-            if name not in known:
-                allowed = sorted([x for x in known if x[0] != "_" and x not in ("args", "options")])
-                raise TypeError(f"flash_steps: {function.__name__}() takes no {name}; allowed: {', '.join(allowed)}")
-        if len(args) > len(places) or any([name in places[: len(args)] for name in options]):
-            raise TypeError(f"flash_steps: {function.__name__}() takes at most these without their names, each once: {', '.join(places)}")
+        wrong = [name for name in options if name not in known or name in places[: len(args)]]
+        if wrong or len(args) > len(places):
+            wrong = ", ".join(wrong) or f"{len(args)} arguments by their places"
+            allowed = f"each once, without their names {', '.join(places)}; with them, also {', '.join(sorted(named))}"
+            raise TypeError(f"flash_steps: {function.__name__}() takes no {wrong}; allowed: {allowed}")
         for name, x in (*zip(places, args), *options.items()):
             if name in _RULE and not _RULE[name][0](x):
                 raise ValueError(f"flash_steps: {name} is {x!r}; allowed: {_RULE[name][1]}")
@@ -583,8 +571,10 @@ def attention(
     stage = ("07" if q.dtype == torch.float32 else "08") if stage is None else str(stage).zfill(2)
     variant, backward = variant or "", backward_variant or variant or ""
     how = _options(causal, window, softcap, dropout_p, scale, kind), deterministic, stage, variant, backward
-    sinks = _sinks(sinks, q)
-    inputs = q, k, v, bias, sinks, _seed(dropout_p, seed), _ends
+    sinks, seed = _sinks(sinks, q), seed if seed is None else _numbers(seed, "seeds")  # a tensor: a compiler binds a number
+    _require(seed is None or seed.numel() == 1, "a seed is one whole number")
+    seed = None if not dropout_p else torch.randint(2**62, (), device="cpu") if seed is None else seed
+    inputs = q, k, v, bias, sinks, seed, _ends
     if _before is None and _is_traced(q, k, v, bias, sinks):  # nobody traces or differentiates what comes from a cache
         _check(q, k, v, bias, fake=q.is_meta)
         O, L = _forward(*inputs, *how)
@@ -796,7 +786,7 @@ def flash_attn_with_kvcache(
         fits = fits and rotary_cos.shape[0] >= rows and 2 * rotary_cos.shape[1] <= q.shape[3]
         allowed = f"[{rows} or more, up to {q.shape[3] // 2}] on {q.device}, both alike"
         _require(fits, f"rotary_cos is {tuple(rotary_cos.shape)}, rotary_sin {tuple(rotary_sin.shape)}; allowed: {allowed}")
-        known = lengths.reshape(-1, 1).to(q.device)
+        known = lengths if lengths.dim() == 0 else lengths.reshape(-1, 1).to(q.device)
         q, k = (_rotated(x, rotary_cos, rotary_sin, rotary_interleaved, known, x is k or follow) for x in (q, k))
     if q.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(q.device.type):
         q, k, v = (x if x is None else x.to(k_cache.dtype) for x in (q, k, v))
@@ -833,7 +823,6 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     for cache, x in zip(caches, new):
         fits = x.dim() == 4 and x.shape == (B, k.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
         _require(fits, f"k and v have to be [{B}, n, Hkv, d], like the cache also in dtype and device")
-    _require(q.shape[3] == k_cache.shape[3], f"q has d = {q.shape[3]}, and k_cache {k_cache.shape[3]}; allowed: both alike")
     others = [x for x in (pad, slopes, softcap or None, *options.values()) if x is not None]
     in_place = not others and _is_for_decode(q, k_cache, v_cache, window, pages)
     if in_place and lengths.is_cuda:
@@ -897,8 +886,7 @@ def _is_for_decode(q, k_cache, v_cache, window, pages):
     """Few queries, and tiles of 64 keys that lie in one page each."""
     fits = q.dtype == k_cache.dtype == v_cache.dtype != torch.float32 and k_cache.shape == v_cache.shape and k_cache.numel() * q.numel() > 0
     fits = fits and q.shape[1] * q.shape[2] <= 64 * k_cache.shape[2] and (q.shape[1] == 1 or tuple(window) == (-1, -1))
-    fits = fits and q.shape[3] % 8 == 0 and q.shape[3] <= 256 and (pages is None or pages.shape[1] == 1 or k_cache.shape[1] % 64 == 0)
-    return fits and all([_fits(x.transpose(1, 2)) and x.data_ptr() % 16 == 0 for x in (k_cache, v_cache)])
+    return fits and q.shape[3] % 8 == 0 and q.shape[3] <= 256 and (pages is None or pages.shape[1] == 1 or k_cache.shape[1] % 64 == 0)
 
 
 def _run_in_place(q, caches, new, lengths, scale, causal, window, sinks, pages):

@@ -128,20 +128,15 @@ class _Ring:
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, ring, scale, stage, variant, backward_variant):
-        O, L, keys = None, None, [k, v]
+        O, L, keys = torch.zeros_like(q, dtype=torch.float32), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32), [k, v]
         for step in range(ring.world):
             arrived = ring.pass_on(keys, step) if step + 1 < ring.world else None
             for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
-                theirs = [x[:, :, cols] for x in keys]
                 how = flash_steps._options(causal, scale=scale), False, stage, variant, backward_variant
-                part = flash_steps._run_forward(q[:, :, rows], *theirs, *[None] * 4, *how)
-                if O is None and rows == slice(0, q.shape[2]):
-                    O, L = part
-                    continue
-                O, L = (O.float(), L) if O is not None else _nothing(q, torch.float32)
+                part = flash_steps._run_forward(q[:, :, rows], *(x[:, :, cols] for x in keys), *[None] * 4, *how)
                 flash_steps.merge(O[:, :, rows], L[:, :, rows], *part)
             keys = arrived() if arrived else keys
-        O, L = (O.to(q.dtype), L) if O is not None else _nothing(q, q.dtype)
+        O = O.to(q.dtype)
         ctx.save_for_backward(q, k, v, O, L)
         ctx.ring, ctx.how = ring, (scale, stage, backward_variant)
         return O
@@ -150,19 +145,17 @@ class _RingAttention(torch.autograd.Function):
     def backward(ctx, dO):
         q, k, v, O, L = ctx.saved_tensors
         ring, (scale, stage, variant) = ctx.ring, ctx.how
-        keys, dQ, own, travelling = [k, v], [], [], None
+        keys, dQ, own, travelling = [k, v], torch.zeros_like(q, dtype=torch.float32), [], None
         for step in range(ring.world):
             arrived = ring.pass_on(keys, step) if step + 1 < ring.world else None
-            gradients = []  # P follows from L, and D from O: both of all keys, so each part gives terms of the gradients
+            gradients = [torch.zeros_like(x, dtype=torch.float32) for x in keys]
             for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
-                mine, theirs = ([x[:, :, cut] for x in some] for cut, some in ((rows, (dO, q, O, L)), (cols, keys)))
+                # P follows from L, and D from O: both of all keys, so each part gives terms of the gradients.
+                mine, theirs = ([x[:, :, cut] for x in some] for cut, some in ((rows, (q, O, L)), (cols, keys)))
                 how = flash_steps._options(causal, scale=scale), False, stage, variant
-                dq, *terms, _, _ = flash_steps._run_backward(
-                    mine[0], None, mine[1], *theirs, *mine[2:], None, None, False, None, None, *how
-                )
-                dQ = _sum(dQ, [dq], rows, [q])
-                gradients = _sum(gradients, terms, cols, keys)
-            gradients = gradients or [torch.zeros_like(x, dtype=torch.float32) for x in keys]
+                terms = flash_steps._run_backward(dO[:, :, rows], None, mine[0], *theirs, *mine[1:], None, None, False, None, None, *how)
+                for x, places, term in zip((dQ, *gradients), (rows, cols, cols), terms):
+                    x[:, :, places] += term
             if travelling:  # the sums of the ranks before this one, for the same keys
                 gradients = [x.add_(y) for x, y in zip(travelling(), gradients)]
             keys = arrived() if arrived else keys
@@ -171,20 +164,7 @@ class _RingAttention(torch.autograd.Function):
             else:
                 travelling = ring.pass_on(gradients, step)  # while the next step computes; after the last step they are at home
         own = [x.add_(y) for x, y in zip(own, travelling())] if travelling else own
-        return *(x.to(q.dtype) for x in (dQ or [torch.zeros_like(q)]) + own), None, None, None, None, None
-
-
-def _nothing(q, dtype):
-    """O and L of rows that have seen no key."""
-    return torch.zeros_like(q, dtype=dtype), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
-
-
-def _sum(so_far, terms, places, like):
-    """Adds terms, which belong to some places along the sequence, in fp32."""
-    so_far = so_far or [torch.zeros_like(x, dtype=torch.float32) for x in like]
-    for x, y in zip(so_far, terms):
-        x[:, :, places] += y
-    return so_far
+        return *(x.to(q.dtype) for x in (dQ, *own)), *[None] * 5
 
 
 def ring_attention(q, k, v, *, causal=False, zigzag=True, scale=None, group=None, stage="08", variant="", backward_variant=""):

@@ -96,7 +96,7 @@ class OnCPU(unittest.TestCase):
         self.assertEqual(too_far(mine, theirs, found.dtype), [], name)
 
     def test_every_step_of_stage_08(self):
-        """Those without a backward pass forward only."""
+        """Those without a backward pass forward only, or with that of another."""
         with self.assertRaisesRegex(ValueError, "there are: ") as caught:
             flash_steps.attention(*self.alike((1, 1, 8, 64), dtype=torch.float16), variant="none")
         steps = str(caught.exception).split("there are: ")[1].split(", ")
@@ -112,6 +112,7 @@ class OnCPU(unittest.TestCase):
                     self.assertNotEqual(self.device, "cpu", error)
                     continue
                 self.assertEqual(too_far(found, wanted, dtype), [], f"{step} of {shapes}")
+        self.agrees(*self.alike((1, 1, 16, 16), dtype=torch.float16), variant="mma", backward_variant="seven_products")
 
     def test_layouts(self):
         """Contiguous tensors, packed QKV and packed KV give the same bits, also as flash_attn calls them, and as packed sequences."""
@@ -157,7 +158,7 @@ class OnCPU(unittest.TestCase):
             shapes = (B, Nq, H, d), (B, Nk, Hkv, d), (B, Nk, Hkv, d_v), (B, H, Nq, d_v + 1)
             *qkv, dO = self.tensors(*shapes, dtype=dtype, seed=number)
             (sinks,) = self.tensors((H,), dtype=dtype, seed=number)
-            of_bias = *(random.choice([1, n]) for n in (B, H, Nq)), Nk if number % 4 else 1
+            of_bias = *(random.choice([1, n]) for n in (B, H, Nq)), Nk
             slopes, bias = self.tensors((H,) if packed else (random.choice([1, B]), H), of_bias[random.randint(0, 3) :], seed=number)
             added = [("alibi_slopes", slopes.abs()), ("bias", bias > -1), ("bias", bias.requires_grad_())]
             window = random.randint(-1, Nk), random.randint(-1, Nk)
@@ -235,10 +236,11 @@ class OnCPU(unittest.TestCase):
                 first, second = (torch.autograd.grad(O, tensors, dO.reshape(O.shape)) for O in (call(), call()))
                 self.assertTrue(all(torch.equal(a, b) for a, b in zip(first, second)))
 
-    def cached(self, q, k, v, caches, known, table=None, rotate=lambda x, at: x, turned=True, **options):
-        """flash_attn_with_kvcache() on copies of the caches, against each sequence alone. What none sees may be NaN. rotate(x, places): of k
-        and q, whose places differ if turned. Returns O and these copies."""
-        mine, right, rows = [x.clone() for x in caches], [x.clone() for x in caches], caches[0].shape[1]
+    def cached(self, q, k, v, caches, known, table=None, rotate=lambda x, at: x, turned=True, layouts=(torch.clone,) * 2, **options):
+        """flash_attn_with_kvcache() on copies of the caches in some layouts, against each sequence alone. What none sees may be NaN.
+        rotate(x, places): of k and q, whose places differ if turned. Returns O and these copies."""
+        mine, right = ([copy(x) for copy, x in zip(how, caches)] for how in (layouts, (torch.clone,) * 2))
+        rows = caches[0].shape[1]
         O, L = flash_steps.flash_attn_with_kvcache(q, *mine, k, v, cache_seqlens=known, return_softmax_lse=True, **options)
         known = known.tolist() if isinstance(known, torch.Tensor) else known if isinstance(known, list) else [known] * len(q)
         pages, places = table or [[s] for s in range(len(q))], [torch.arange(n, n + k.shape[1]) for n in known]
@@ -345,12 +347,8 @@ class OnCPU(unittest.TestCase):
         q, k, v, *dense = self.tensors((3, 1, 4, 16), *[(3, 1, 2, 16)] * 2, *[(3, 12, 2, 16)] * 2, dtype=torch.float16)
         layouts = [lambda x: torch.cat([x, x.new_full((3, 8, 2, 16), torch.nan)], 1)[:, :12]]
         layouts += [lambda x, axes=axes: x.transpose(*axes).contiguous().transpose(*axes) for axes in ((1, 2), (0, 1), (1, 3))]
-        for known, layout in itertools.product((5, [3, 0, 9]), layouts):
-            call = functools.partial(flash_steps.flash_attn_with_kvcache, k=k, v=v, cache_seqlens=known, causal=True)
-            mine, wanted = ([f(x) for x in dense] for f in (layout, torch.clone))
-            self.assertTrue(torch.equal(call(q, *mine), call(q, *wanted)))
-            self.assertTrue(all(torch.equal(a, b) for a, b in zip(mine, wanted)))
-            self.assertTrue(torch.equal(call(q, mine[0], wanted[1]), call(q, *wanted)))
+        for known, of_k, of_v in itertools.product((5, [3, 0, 9]), layouts, (None, torch.clone)):
+            self.cached(q, k, v, dense, known, layouts=(of_k, of_v or of_k), causal=True)
 
     def test_compiled_cache(self):
         """One graph, which changes the caches in place; other lengths, or one for each sequence, compile no third one."""
@@ -460,11 +458,17 @@ class OnCPU(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError if code == 3 else ValueError, "FLASH_CUDA=ON" if code == 3 else ""):
             flash_steps._raise_for(code, "08")
 
-    def test_empty(self):
-        for shape in ((0, 2, 4, 16), (1, 2, 0, 16)):
-            qkv = self.alike(shape, dtype=torch.float16)
-            flash_steps.attention(*qkv).sum().backward()
-            self.assertEqual(qkv[0].grad.shape, shape)
+    def test_empty_and_broadcast(self):
+        for B, Nk in ((0, 4), (1, 0)):
+            q, k = (x.requires_grad_() for x in self.tensors((B, 2, 4, 16), (B, 2, Nk, 16), dtype=torch.float16))
+            O, L = flash_steps.attention(q, k, k, return_lse=True)
+            O.sum().backward()
+            self.assertFalse(O.any() or (L > -torch.inf).any() or q.grad.any())
+        q, k, v, dO = self.tensors(*[(1, 2, 9, 16)] * 4)
+        for shape in ((), (9, 1), (1, 1), (1, 2, 9, 1)):
+            (bias,) = self.tensors(shape)
+            O = flash_steps.attention(q.requires_grad_(), k, v, bias=bias.requires_grad_())
+            self.close(O, by_formula(q, k, v, bias=bias)[0], [q, bias], dO, f"bias of {shape}")
 
     def test_counted(self):
         """As PyTorch counts its own attention, with both passes; packed sequences and caches by their lengths."""
@@ -569,7 +573,7 @@ class OnCPU(unittest.TestCase):
             with self.subTest(theirs), self.assertRaisesRegex(TypeError, rf"{function}\(\) takes no {theirs}; allowed: .*\b{ours}\b"):
                 getattr(flash_steps, function)(q, q, q, **{theirs: None})
         cases = [
-            (TypeError, r"flash_attn_varlen_func\(\) takes at most", (8, 8, 0.0), {"dropout_p": 0.1}),
+            (TypeError, r"flash_attn_varlen_func\(\) takes no dropout_p; allowed: each once", (8, 8, 0.0), {"dropout_p": 0.1}),
             (ValueError, ": window_size is 128; allowed", (), {"window_size": 128}),
             (ValueError, ": softmax_scale is '1'; allowed", (8, 8, 0.0, "1"), {}),
             *[(ValueError, f": max_seqlen_k is {x!r}; allowed", (8, x), {}) for x in (0.5, False, "8")],
