@@ -119,10 +119,9 @@ struct Block {
   std::int64_t bytes = 0, zeroed = 0;
   std::vector<int> ends, order;  ///< what the workspaces "offsets" and "order" of a ragged batch hold
 
-  Block(const Variant& variant, const FullProblem& p, Pass pass, const DeviceLimits& limits) {
-    std::vector<WorkspaceSpec> specs = workspaces_of(variant, p, pass);
-    ends = offsets_of(p.sequences);
-    if (!ends.empty() && variant.tiles != nullptr) order = longest_first(p, pass, variant.tiles(p, pass, limits).front().tiles);
+  Block(const Variant& variant, const Attention& a, Pass pass) : ends(offsets_of(a.problem.sequences)) {
+    std::vector<WorkspaceSpec> specs = workspaces_of(variant, a.problem, pass);
+    if (!ends.empty() && variant.tiles != nullptr) order = longest_first(a.problem, pass, a.tiles);
     const auto add_pairs = [&](const char* name, const std::vector<int>& pairs) {
       if (!pairs.empty()) specs.push_back({name, {1, 1, static_cast<std::int64_t>(pairs.size() / 2), 2}});
     };
@@ -146,8 +145,8 @@ struct Block {
 
 /// What follows from a call whatever its pointers are.
 struct Plan {
-  FullProblem problem;
   const Variant* variant;
+  Attention attention;
   Block block;
 };
 
@@ -163,39 +162,25 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
     add(value);
   if (const auto known = plans.find(key); known != plans.end()) return known->second;
   if (plans.size() >= 256) plans.clear();  // lengths of packed sequences may never come again
-  const FullProblem problem = problem_of(call, pass);
-  const Variant& variant = choose(call, problem, pass, device);
-  if (exists(call.ends) && (!variant.reads_cache || problem.d % variant.row_multiple != 0))
+  Attention a;
+  a.problem = problem_of(call, pass);
+  a.limits = device.limits();
+  const Variant& variant = choose(call, a.problem, pass, device);
+  if (exists(call.ends) && (!variant.reads_cache || a.problem.d % variant.row_multiple != 0))
     throw UsageError(std::string(variant.name) + " reads no lengths of a cache at this d");
   if (pass == Pass::backward &&
-      workspaces_of(variant, problem, Pass::forward).size() > padded_copies(variant, problem, Pass::forward).size())
+      workspaces_of(variant, a.problem, Pass::forward).size() > padded_copies(variant, a.problem, Pass::forward).size())
     throw UsageError("the backward pass of " + std::string(variant.name) +
                      " needs more of its forward pass than O and L; stages 07 and 08 do not");
-  return plans.insert({key, {problem, &variant, Block(variant, problem, pass, device.limits())}}).first->second;
-}
-
-void launch(const Variant& variant, Attention a, Pass pass, const flash_call& call, const Block& block) {
   if (variant.tiles != nullptr) a.tiles = variant.tiles(a.problem, pass, a.limits).front().tiles;
   if (variant.by_launches && call.deterministic != 0 && pass == Pass::backward) a.launches = launches_of(a.problem, a.tiles.Bc);
-  const auto put = [&](const char* name, const std::vector<int>& values, TensorRef& tensor) {
-    if (values.empty()) return;
-    tensor = a.workspace(name);
-    int* to = static_cast<int*>(tensor.data);
-    call.on_gpu != 0 ? write_on_gpu(to, values) : static_cast<void>(std::copy(values.begin(), values.end(), to));
-  };
-  put("offsets", block.ends, a.offsets);
-  put("order", block.order, a.order);
-  launch_pass(variant, a, pass);
+  return plans.insert({key, {&variant, a, Block(variant, a, pass)}}).first->second;
 }
 
 void run(const flash_call& call, Pass pass) {
-  Device& device = device_of(call.on_gpu != 0);
-  Attention a;
-  const auto& [problem, chosen, block] = plan_of(call, pass, device);
-  const Variant& variant = *chosen;
-  a.problem = problem;
+  const auto& [variant, planned, block] = plan_of(call, pass, device_of(call.on_gpu != 0));
+  Attention a = planned;
   if (call.seed != 0) a.problem.dropout.seed = call.seed;
-  a.limits = device.limits();
   each_tensor(a.problem, pass, [&](const ProblemTensor& each) {
     const auto place = static_cast<std::size_t>(&each - problem_tensors().data());
     const bool repeats = each.input != nullptr && !each.role;  // a bias, by all heads
@@ -209,8 +194,8 @@ void run(const flash_call& call, Pass pass) {
   });
   const auto numbers = [&](const char* name, const flash_tensor& given, std::int64_t each, TensorRef& tensor) {
     if (!exists(given)) return;
-    if (given.shape[2] != problem.B || given.shape[3] != each) throw UsageError(std::string(name) + " has another shape");
-    tensor = dense_tensor(name, Dtype::fp32, {1, 1, problem.B, each});
+    if (given.shape[2] != a.problem.B || given.shape[3] != each) throw UsageError(std::string(name) + " has another shape");
+    tensor = dense_tensor(name, Dtype::fp32, {1, 1, a.problem.B, each});
     tensor.data = given.data;
   };
   numbers("ends", call.ends, 1, a.ends);
@@ -223,7 +208,15 @@ void run(const flash_call& call, Pass pass) {
 
   stop_request = &call.stop;
   launch_on(call.stream);
-  launch(variant, a, pass, call, block);
+  const auto write = [&](const char* name, const std::vector<int>& values, TensorRef& tensor) {
+    if (values.empty()) return;
+    tensor = a.workspace(name);
+    int* to = static_cast<int*>(tensor.data);
+    call.on_gpu != 0 ? write_on_gpu(to, values) : static_cast<void>(std::copy(values.begin(), values.end(), to));
+  };
+  write("offsets", block.ends, a.offsets);
+  write("order", block.order, a.order);
+  launch_pass(*variant, a, pass);
 }
 
 template <class F>

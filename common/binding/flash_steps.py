@@ -558,8 +558,7 @@ def attention(
         _require(bias is None, "a bias and alibi_slopes exclude each other; instead add them up as a bias")
         wanted = alibi_slopes.requires_grad and torch.is_grad_enabled()
         _require(not wanted, "alibi_slopes have no gradient; instead detach() them, or make a bias of them, which has one")
-        allowed = ((q.shape[1],), (1, q.shape[1]), (q.shape[0], q.shape[1]))
-        fit = alibi_slopes.shape in allowed and alibi_slopes.is_floating_point()
+        fit = alibi_slopes.shape in ((q.shape[1],), (1, q.shape[1]), q.shape[:2]) and alibi_slopes.is_floating_point()
         _require(fit, f"alibi_slopes are {tuple(alibi_slopes.shape)}, {alibi_slopes.dtype}; allowed: [H] or [B, H], floating point")
         bias, kind = alibi_slopes.detach().float().reshape(-1, q.shape[1], 1, 1), "alibi"
     elif bias is not None:
@@ -764,7 +763,7 @@ def flash_attn_with_kvcache(
 
     For up to 64 rows N H / Hkv in 16 bits, with pages of 64 rows or a multiple, and with no other option than sinks, or for N = 1 a window,
     caches are read in place. A GPU's lengths and pages then stay there: nobody checks them, and a CUDA graph reads them anew. Else the CPU
-    waits for them, and each call copies what it sees of pages, of uneven lengths, and of a cache with other strides than the kernels'.
+    waits for them, and each call copies what it sees of pages and of uneven lengths. Other strides than the kernels' cost a copy, too.
     """
     _require_tensors(4, q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v, alibi_slopes=alibi_slopes)
     _require(cache_batch_idx is None or block_table is None, "cache_batch_idx and block_table exclude each other")

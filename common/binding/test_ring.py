@@ -54,10 +54,10 @@ def _rank(rank, world, folder, seconds, work, arguments):
     (Path(folder) / str(rank)).write_text(said)
 
 
-def whole(lengths, keys, dtype, heads=(2, 1), d=16):
+def whole(lengths, keys, dtype, heads=(2, 1)):
     """q, k, v and dO of the whole sequence."""
     generator = torch.Generator().manual_seed(len(lengths))
-    shapes = [(1, heads[0], sum(lengths), d), *[(1, heads[1], sum(keys), d)] * 2, (1, heads[0], sum(lengths), d)]
+    shapes = [(1, heads[0], sum(lengths), 16), *[(1, heads[1], sum(keys), 16)] * 2, (1, heads[0], sum(lengths), 16)]
     return [torch.randn(shape, generator=generator).to(DEVICE, dtype) for shape in shapes]
 
 
