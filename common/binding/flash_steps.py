@@ -88,21 +88,21 @@ _READ = "Q", "K", "V", "dO"  # of any strides, as those that no kernel takes are
 _plans = {}  # by all that a call depends on but pointers
 
 
-def _plan(backward, stage, variant, options, ends, deterministic, given, made):
+def _plan(backward, how, ends, given, made):
     """The call of a pass without its pointers, the bytes of its workspace, how many of these are zero first, its function, what is copied; None
     for an empty problem, which no kernel takes."""
-    key = backward, stage, variant, options, deterministic, len(made), *(() if ends is None else ends.flatten().tolist())
+    key = backward, *how, len(made), *(() if ends is None else ends.flatten().tolist())
     for x in given.values():
         key += x.shape, x.stride(), x.dtype, x.device
     plan = _plans.get(key)
     if plan is None:
-        q, k, v = (given[name] for name in "QKV")
+        (options, deterministic, stage, variant), (q, k, v) = how, (given[name] for name in "QKV")
         _check(q, *(x[:1].expand(q.shape[0], -1, -1, -1) if "pages" in given else x for x in (k, v)), given.get("bias"))
         if not q.numel() or not k.numel():
             return None
         options, library = _with(options, ends, q, k), _library(stage)
-        how = {"variant": variant.encode(), "options": options.encode(), "on_gpu": q.is_cuda, "dtype": DTYPES[q.dtype]}
-        call = _Call(**how, deterministic=deterministic, **{name: _view(x) for name, x in (given | made).items()})
+        plain = {"variant": variant.encode(), "options": options.encode(), "on_gpu": q.is_cuda, "dtype": DTYPES[q.dtype]}
+        call = _Call(**plain, deterministic=deterministic, **{name: _view(x) for name, x in (given | made).items()})
         size, zeroed = ctypes.c_int64(), ctypes.c_int64()
         with torch.cuda.device_of(q):
             _raise_for(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)), stage)
@@ -132,10 +132,10 @@ def _workspace(q, size, zeroed):
     return block
 
 
-def _run(backward, stage, variant, options, ends, deterministic, seed, given, made, before=None):
-    """A pass, in the workspace that it asks for. What is made follows from what is given in shape and strides. before: is called first,
-    once the call is known to be one that a kernel takes."""
-    plan = _plan(backward, stage, variant, options, ends, deterministic, given, made)
+def _run(backward, how, seed, ends, given, made, before=None):
+    """A pass, in the workspace that it asks for. how: the problem's options as flash.h has them, deterministic, stage and variant. What is
+    made follows from what is given in shape and strides. before: is called first, once the call is known to be one that a kernel takes."""
+    plan = _plan(backward, how, ends, given, made)
     if before is not None:
         before()
     if plan is None:
@@ -159,7 +159,7 @@ def _run(backward, stage, variant, options, ends, deterministic, seed, given, ma
         call.workspace = block.data_ptr() + -block.data_ptr() % 256
 
     def work(*_):
-        _raise_for(function(ctypes.byref(call)), stage)
+        _raise_for(function(ctypes.byref(call)), how[2])
 
     if q.is_cuda:
         with torch.cuda._DeviceGuard(q.get_device()):
@@ -261,9 +261,9 @@ def _inputs(q, k, v, bias):
 
 
 def _run_forward(q, k, v, bias, sinks, seed, ends, options, deterministic, stage, variant, backward_variant, before=None, cache=None):
-    """O and L, the log-sum-exp of each row. options: the problem's, as flash.h has them."""
+    """O and L, the log-sum-exp of each row."""
     O, L = _outputs(q)
-    _run(0, stage, variant, options, ends, False, seed, _inputs(q, k, v, bias) | (cache or {}), {"O": O, "L": L}, before)
+    _run(0, (options, False, stage, variant), seed, ends, _inputs(q, k, v, bias) | (cache or {}), {"O": O, "L": L}, before)
     if sinks is not None:  # one more term of each row's sum, after the kernel
         seen, L = L, torch.logaddexp(L, sinks[:, None])
         O.mul_(_share(seen, L)[..., None])
@@ -300,7 +300,7 @@ def _fake_forward(q, k, v, bias, *how):
     return _outputs(q)
 
 
-def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends, options, deterministic, stage, variant):
+def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends, *how):
     """dQ, dK, dV, and the gradients of the bias and of sinks, which are empty unless asked for."""
     _check_backward(dO, q, O, L)
 
@@ -308,7 +308,7 @@ def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends,
         found = _gradients_of(q, k, v, bias, sinks, bias_gradient)
         made = zip(("dQ", "dK", "dV", "dBias")[: 3 + bias_gradient], found)
         given = _inputs(q, k, v, bias) | {"O": O, "L": L, "dO": dO}
-        _run(1, stage, variant, options, ends, deterministic, seed, given, dict(made))
+        _run(1, how, seed, ends, given, dict(made))
         return [*found]
 
     found = one_pass(dO, v, O)
@@ -345,7 +345,7 @@ def _fake_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, *how):
 
 
 def _save(ctx, inputs, output):
-    q, k, v, bias, sinks, seed, ends, ctx.options, ctx.deterministic, ctx.stage, _, ctx.variant = inputs
+    q, k, v, bias, sinks, seed, ends, *ctx.how = inputs
     O, L = output
     ctx.save_for_backward(q, k, v, O, L, bias, sinks, seed, ends)  # (G.2)
     ctx.set_materialize_grads(False)  # most losses have no dL
@@ -353,10 +353,10 @@ def _save(ctx, inputs, output):
 
 def _gradients(ctx, dO, dL, backward=_backward):
     of_bias, of_sinks = ctx.needs_input_grad[3:5]
-    how = ctx.options, ctx.deterministic, ctx.stage, ctx.variant
+    *how, _, variant = ctx.how
     *tensors, seed, ends = ctx.saved_tensors  # once: a checkpoint unpacks once
     dO = torch.zeros_like(tensors[3]) if dO is None else dO
-    dQ, dK, dV, dBias, dSinks = backward(dO, dL, *tensors, of_bias, seed, ends, *how)
+    dQ, dK, dV, dBias, dSinks = backward(dO, dL, *tensors, of_bias, seed, ends, *how, variant)
     return dQ, dK, dV, dBias if of_bias else None, dSinks if of_sinks else None, *[None] * 7
 
 
@@ -409,10 +409,10 @@ def _is_differentiated(*tensors):
     return torch.is_grad_enabled() and any([x.requires_grad for x in tensors if x is not None])
 
 
-def _check_backward_pass(q, k, v, bias, sinks, seed, ends, options, deterministic, stage, _, variant):
+def _check_backward_pass(q, k, v, bias, sinks, seed, ends, *how):
     """So that a call is refused, instead of its gradient later."""
     made = {"dBias": bias} if bias is not None and bias.requires_grad else {}
-    _plan(1, stage, variant, options, ends, deterministic, _inputs(q, k, v, bias), made)
+    _plan(1, (*how[:3], how[4]), ends, _inputs(q, k, v, bias), made)
 
 
 def _flops(products, q, k, ends):
