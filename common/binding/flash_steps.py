@@ -841,8 +841,8 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
         return _run_in_place(q, caches, new, lengths, scale, causal, window, sinks, pages)
     at, d_v, read, seen = (slice(None), slice(most - more, most)), v_cache.shape[3], [x[:, :most] for x in caches], None
     if uneven or pages is not None or d_v != q.shape[3]:  # packs what is seen
-        first, known, end = (torch.tensor(x, device=q.device)[:, None] for x in (pads, known, ends))
-        at, rows = _new_rows(known, more, pages, size), torch.arange(most, device=q.device)
+        first, behind, end = (torch.tensor(x, device=q.device)[:, None] for x in (pads, known, ends))
+        at, rows = _new_rows(behind, more, pages, size), torch.arange(most, device=q.device)
         seen = _in_pages(*((first <= rows) & (rows < end)).nonzero(as_tuple=True), pages, size)
         q, *read, d_v, scale = _of_one_width(q, *(x.new_empty(len(seen[0]), *x.shape[2:]) for x in caches), scale)
 
@@ -856,7 +856,7 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     options |= {"return_lse": True, "_before": write}
     if uneven:
         keys = [0, *itertools.accumulate(end - first for first, end in zip(pads, ends))]
-        O, L = attention_varlen(q.flatten(0, 1), *read, range(0, B * N + 1, N), keys, **options)
+        O, L = attention_varlen(q.flatten(0, 1), *read, [N * s for s in range(B + 1)], keys, **options)
         O, L = O.unflatten(0, (B, N)), L.unflatten(1, (B, N)).transpose(0, 1)
     else:
         O, L = _attention_bnhd(q, *(x.view(B, most, *x.shape[-2:]) if seen else x for x in read), **options)
@@ -870,8 +870,8 @@ def _in_pages(sequence, row, pages, size):
 
 def _new_rows(known, more, pages, size):
     """Where the rows behind the known ones [B, 1] are."""
-    count = torch.arange(len(known), device=known.device)[:, None]
-    return _in_pages(count, known if more == 1 else known + torch.arange(more, device=known.device), pages, size)
+    sequence = torch.arange(len(known), device=known.device)[:, None]
+    return _in_pages(sequence, known if more == 1 else known + torch.arange(more, device=known.device), pages, size)
 
 
 def _check_pages(pages, lengths, cache):

@@ -464,6 +464,10 @@ class OnCPU(unittest.TestCase):
             O, L = flash_steps.attention(q, k, k, return_lse=True)
             O.sum().backward()
             self.assertFalse(O.any() or (L > -torch.inf).any() or q.grad.any())
+        k, *caches = self.tensors((2, 1, 2, 16), *[(2, 9, 2, 16)] * 2)
+        for known in (3, [0, 3]):
+            flash_steps.flash_attn_with_kvcache(k[:, :0], *caches, k, k, cache_seqlens=known)
+        self.assertTrue(torch.equal(caches[1][[0, 0, 1], [0, 3, 3]], k[[0, 0, 1], 0]))
         q, k, v, dO = self.tensors(*[(1, 2, 9, 16)] * 4)
         for shape in ((), (9, 1), (1, 1), (1, 2, 9, 1)):
             (bias,) = self.tensors(shape)
