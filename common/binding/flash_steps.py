@@ -822,6 +822,7 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     for cache, x in zip(caches, new):
         fits = x.dim() == 4 and x.shape == (B, k.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
         _require(fits, f"k and v have to be [{B}, n, Hkv, d], like the cache also in dtype and device")
+    _require(lengths.numel() in (1, B), f"cache_seqlens are {lengths.numel()} numbers; allowed: 1 or {B}")
     others = [x for x in (pad, slopes, softcap or None, *options.values()) if x is not None]
     in_place = not others and _is_for_decode(q, k_cache, v_cache, window, pages)
     if in_place and lengths.is_cuda:
@@ -831,7 +832,7 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     more, M = k.shape[1] if new else 0, size if pages is None else size * pages.shape[1]
     ends = [n + more for n in known]
     most, uneven = max(ends, default=more), len(set(known)) > 1 or any(pads)
-    fits = len(known) == B and min(known, default=0) >= 0 and most <= M
+    fits = min(known, default=0) >= 0 and most <= M
     _require(fits, f"cache_seqlens are {known}; allowed: {B} length{'s' * (B != 1)}, from 0, at most {M} with the new k")
     fits = len(pads) == B and all([0 <= first <= n for first, n in zip(pads, known)])
     _require(fits, f"cache_leftpad are {pads}; allowed: {B} from 0 to cache_seqlens, {known}")
