@@ -9,8 +9,9 @@
 //
 // New since step 2: a thread takes GROUP keys at a time, four columns of each per access (float4,
 // thread_rows.cuh). Their dot products are independent chains of additions, and P~ V is rescaled
-// once per group, not once per key. A group may reach beyond the last key: load_tile() now writes
-// zeros there, since 0 times a stale NaN is NaN.
+// once per group, not once per key: accumulate() of step 2, for eight keys, is in thread_rows.cuh
+// now. So is load_tile(), which writes zeros beyond the last key, where a group may reach: 0 times a
+// stale NaN is NaN.
 //
 // Grid, block, shared memory, registers, HBM (4.7), shapes: as step 2.
 #pragma once

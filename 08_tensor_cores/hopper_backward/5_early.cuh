@@ -121,7 +121,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
 
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    // The mbarriers of a stage change phase with each tile that lands there.
+    // From iteration, as in step 1: no register keeps a PipelineState.
     const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[stage];

@@ -88,7 +88,7 @@ Variant hopper_step(const char* name, const char* idea) {
   return step;
 }
 
-// ---- From `wgmma` on: the products --------------------------------------------------------------
+// ---- From step 2, `wgmma`, on: the products -----------------------------------------------------
 //
 // They only start a product. Its operands in shared memory have landed before, its result may be
 // read after a wgmma_wait().
@@ -111,7 +111,7 @@ __device__ void issue_PV(Output& O, const Weights& P, ValueTile& V) {
   wgmma_commit();
 }
 
-// ---- From `specialized` on: rings ---------------------------------------------------------------
+// ---- From step 3, `specialized`, on: rings ------------------------------------------------------
 
 /// The shared memory of a block: tiles, then mbarriers, which only need to be at multiples of 8;
 /// the 256 puts what a step adds behind them on a line of its own.
@@ -137,7 +137,7 @@ struct ForwardShared {
   }
 };
 
-// ---- From `tall` on: tiles that not all see -----------------------------------------------------
+// ---- From step 6, `tall`, on: tiles that not all see --------------------------------------------
 
 /// Releases K and V without reading them. Waits until they are full first: an arrival counts for
 /// the current phase, which could otherwise still be the previous tile's.
@@ -149,7 +149,7 @@ __device__ void skip(Shared& shared, const PipelineState<Stages>& state) {
   release(shared.empty_V[state.stage()]);
 }
 
-// ---- In `scheduled`: persistent blocks ----------------------------------------------------------
+// ---- In step 7, `scheduled`: persistent blocks --------------------------------------------------
 
 /// The counter from which blocks draw their work.
 inline std::vector<WorkspaceSpec> work_counter(const Problem&, Pass) {

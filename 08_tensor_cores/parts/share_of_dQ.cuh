@@ -54,7 +54,7 @@ struct ShareOfDQ {
       atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
-  /// From `bulk` on: stores to shared memory, in the layout of dQ_accum.
+  /// From step 3, `bulk`, on: stores to shared memory, in the layout of dQ_accum.
   __device__ void store(float (&tile)[Shape::Br * Shape::Width]) const {
     const SharedMatrix<float> dQ_smem{tile, 1, Shape::Br * Shape::Width, Shape::Br * Shape::Width};
 #pragma unroll
