@@ -258,5 +258,7 @@ FLASH_EXPORT int flash_backward(const flash_call* call) {
   return flash::guarded([&] { flash::run(*call, flash::Pass::backward); });
 }
 
+FLASH_EXPORT int32_t flash_call_size(void) { return sizeof(flash_call); }
+
 FLASH_EXPORT const char* flash_error(void) { return flash::error.c_str(); }
 }

@@ -52,6 +52,7 @@ int flash_forward(const flash_call* call);
 int flash_backward(const flash_call* call);
 
 const char* flash_error(void);
+int32_t flash_call_size(void); /* sizeof(flash_call): a caller that declares it in another language sees whether both are of one version */
 
 #ifdef __cplusplus
 }

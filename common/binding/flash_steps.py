@@ -68,6 +68,8 @@ def _library(stage):
         how = f"there are: {', '.join(there) or 'none'}; docs/howto/pytorch.md of a clone says how to build more"
         raise RuntimeError(f"stage '{stage}': {what} in {_libraries}; {how}")
     library = ctypes.CDLL(str(found[0]))
+    if getattr(library, "flash_call_size", int)() != ctypes.sizeof(_Call):
+        raise RuntimeError(f"{found[0]} is of another version than {_here}; build it again")
     library.flash_error.restype = ctypes.c_char_p
     return library
 

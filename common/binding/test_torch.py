@@ -551,6 +551,8 @@ class OnCPU(unittest.TestCase):
                 flash_steps.attention(*tensors, **({"stage": "07"} | options))
         with self.assertRaisesRegex(RuntimeError, "stage '99': there is no library in .*; there are: 01_naive, 02_.*, 08_"):
             flash_steps.attention(q, k, v, stage="99")
+        with unittest.mock.patch.object(flash_steps, "_Call", flash_steps._View), self.assertRaisesRegex(RuntimeError, "another version"):
+            flash_steps._library.__wrapped__("08")
         packed = [x[0].transpose(0, 1) for x in (q, k, v)]
         for why, ends, options in (
             ("cu_seqlens are None; allowed", None, {}),
