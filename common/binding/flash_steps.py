@@ -77,6 +77,7 @@ def _library(stage):
 def _raise_for(code, stage):
     if code:
         why = re.sub("--([a-z-]+)", lambda option: _NAMES.get(option[1], option[1]), _library(stage).flash_error().decode())
+        why = re.sub(r"no backward pass; variant (\w+) takes it", r"no backward pass; instead backward_variant='\1'", why)
         why += "; instead pip install . -C cmake.define.FLASH_CUDA=ON" if "no GPU code" in why else ""
         raise (ValueError if code == 2 else RuntimeError)(f"stage {stage}: {why}")
 
@@ -189,7 +190,11 @@ def _require(holds, why):
 
 def _numbers(x, name):
     try:
-        x = x if isinstance(x, Tensor) else torch.tensor(x, dtype=torch.int64 if x in ([], ()) else None, device="cpu")
+        x = (
+            x
+            if isinstance(x, Tensor)
+            else torch.tensor(x, dtype=torch.int64 if isinstance(x, (list, tuple)) and not x else None, device="cpu")
+        )
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"flash_steps: {name} are {x!r}; allowed: whole numbers below 2**63, in a list or tensor") from None
     whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or x.is_meta)
@@ -390,6 +395,8 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dO, dL):
+        if any([x is not None and torch._C._functorch.is_legacy_batchedtensor(x) for x in (dO, dL)]):
+            _no_vmap.__func__()
         eager = _EagerBackward.apply if torch.is_grad_enabled() else _run_backward
         return _gradients(ctx, dO, dL, _backward if _is_traced(dO, dL) else eager)
 
@@ -573,7 +580,7 @@ def attention(
     variant, backward = variant or "", backward_variant or variant or ""
     how = _options(causal, window, softcap, dropout_p, scale, kind), deterministic, stage, variant, backward
     sinks, seed = _sinks(sinks, q), seed if seed is None else _numbers(seed, "seeds")  # a tensor: a compiler binds a number
-    _require(seed is None or seed.numel() == 1, "a seed is one whole number")
+    _require(seed is None or seed.numel() == 1, f"seeds are {seed}; allowed: one whole number")
     seed = None if not dropout_p else torch.randint(2**62, (), device="cpu") if seed is None else seed
     inputs = q, k, v, bias, sinks, seed, _ends
     if _before is None and _is_traced(q, k, v, bias, sinks):  # nobody traces or differentiates what comes from a cache
@@ -615,13 +622,14 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k
     """
     slopes = options.get("alibi_slopes")
     _require_tensors(3, q=q, k=k, v=v, alibi_slopes=slopes)
-    _require(slopes is None or slopes.dim() == 1, "alibi_slopes of packed sequences are [H]")
+    if slopes is not None:
+        _require(slopes.dim() == 1, f"alibi_slopes of packed sequences are [H], not {tuple(slopes.shape)}")
     _require(options.get("bias") is None, "packed sequences have no bias; instead pass alibi_slopes, or a padded batch to attention()")
     ends = [_ends(cu_seqlens_q)]
     ends.append(ends[0] if cu_seqlens_k is None else _ends(cu_seqlens_k))
     S, totals = ends[0].numel() - 1, (q.shape[0], k.shape[0])
     fit = ends[0].dim() == 1 and ends[0].shape == ends[1].shape and S > 0
-    _require(fit, "cu_seqlens have as many entries for q as for k, and two at least")
+    _require(fit, f"cu_seqlens are {[tuple(x.shape) for x in ends]}; allowed: two of one length, of two entries at least")
     ends = torch.stack(ends)
     free = not _is_traced(q, k, v) and not options.get("dropout_p")  # a traced length would be bound to multiples of S
     if free and min(totals) > 0 and totals[0] % S == totals[1] % S == 0 and S < 65536:
@@ -645,6 +653,7 @@ def _as_flash_attn(
     deterministic: bool | None = None,
     return_attn_probs: bool = False,
     block_table=None,
+    *,
     num_splits=None,
     pack_gqa=None,
     **options,
@@ -820,7 +829,7 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     (count, size), (B, N), caches, new = k_cache.shape[:2], q.shape[:2], (k_cache, v_cache), () if k is None else (k, v)
     _require(v_cache.shape[:2] == (count, size), "caches of k and v have to be alike")
     fits = B == count if pages is None else pages.shape[:-1] == (B,)
-    _require(fits, f"q has {B} sequences, and the caches, or cache_batch_idx or block_table, have another number")
+    _require(fits, f"q has {B} sequences; allowed: as many as the caches, {count}, or as cache_batch_idx or block_table")
     for cache, x in zip(caches, new):
         fits = x.dim() == 4 and x.shape == (B, k.shape[1], *cache.shape[2:]) and x.dtype == cache.dtype and x.device == cache.device
         _require(fits, f"k and v have to be [{B}, n, Hkv, d], like the cache also in dtype and device")

@@ -202,7 +202,8 @@ class OnCPU(unittest.TestCase):
         batch = [x.unflatten(0, (5, -1)).transpose(1, 2) for x in (q, k, v)]
         wanted, L = flash_steps.attention(*batch, causal=True, return_lse=True)
         known = len(flash_steps._plans)
-        O, L_packed = flash_steps.attention_varlen(q, k, v, range(0, 21, 4), range(0, 41, 8), causal=True, return_lse=True)
+        ends = torch.arange(0, 21, 4).numpy() if importlib.util.find_spec("numpy") else range(0, 21, 4)
+        O, L_packed = flash_steps.attention_varlen(q, k, v, ends, range(0, 41, 8), causal=True, return_lse=True)
         self.assertTrue(torch.equal(O, wanted.transpose(1, 2).flatten(0, 1)) and torch.equal(L_packed, L.transpose(0, 1).flatten(1)))
         self.assertEqual(len(flash_steps._plans), known)
 
@@ -625,6 +626,8 @@ class OnCPU(unittest.TestCase):
         mapped = attend, cached, lambda q: torch.ops.flash_steps.forward(q, k, v, *[None] * 4, "", False, *3 * [""])
         cases = [("gradient of its gradient; instead .*MATH", dQ.sum().backward, ())]
         cases += [("forward-mode gradient; instead .*MATH", torch.func.jvp, (attend, (q,), (q,)))]
+        O = attend(q)
+        cases += [("vmap; instead flatten", functools.partial(torch.autograd.grad, is_grads_batched=True), (O, q, O[None]))]
         for why, call, args in cases + [("vmap; instead flatten", torch.vmap(call), (q[None],)) for call in mapped]:
             with self.subTest(why), self.assertRaisesRegex(NotImplementedError, "flash_steps: attention has no " + why):
                 call(*args)
