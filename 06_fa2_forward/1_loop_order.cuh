@@ -11,7 +11,7 @@
 // instead of HBM, O is divided by l once at the end, and only L is stored. Tiles of Q are
 // independent, so each gets a block: the grid grows with the sequence length, whereas 04 has one
 // block per head. Tile sizes are template parameters, with a kernel for each line of a table in
-// shapes.hpp; start_one_of() picks one (common/parts/compiled.hpp).
+// shapes.hpp; start_one_of() picks one (common/parts/compiled_shapes.hpp).
 //
 // Grid: Tr*B*H. Block: one thread per row of the Q tile, which takes GROUP keys at a time.
 // Shared memory: Q_i [Br, Width], K_j, V_j [Bc, Width], rows padded. Registers: a row of O, its m,

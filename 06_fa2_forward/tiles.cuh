@@ -4,7 +4,7 @@
 #pragma once
 
 #include "common/machine/ptx.cuh"
-#include "common/parts/compiled.hpp"
+#include "common/parts/compiled_shapes.hpp"
 #include "common/parts/kernel.cuh"
 
 namespace flash::fa2_forward {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "06_fa2_forward/operands.cuh"
-#include "common/parts/compiled.hpp"
+#include "common/parts/compiled_shapes.hpp"
 
 namespace flash::fa2_backward {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/machine/float16.cuh"
-#include "common/parts/compiled.hpp"
+#include "common/parts/compiled_shapes.hpp"
 #include "common/parts/kernel.cuh"
 
 #include <algorithm>

@@ -23,9 +23,9 @@ constexpr const char* to_string(Enum value) {
   return value_names<Enum>[static_cast<std::size_t>(value)];
 }
 
-/// When JSON, descriptions and commands name an option: if_set where it is not at its default; in_json likewise, but always in JSON;
+/// When JSON, descriptions and commands name an option: if_set where it is not at its default; always_in_json likewise, but always in JSON;
 /// of_inputs always, but never in descriptions.
-enum class Named { if_set, in_json, always, of_inputs };
+enum class Named { if_set, always_in_json, always, of_inputs };
 
 struct ProblemOption {
   const char* name;  ///< "--kv-heads"

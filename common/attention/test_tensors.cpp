@@ -70,11 +70,17 @@ TEST_CASE("tensor maps: strides in bytes, and what is refused") {
 TEST_CASE("registry: variants are listed in the order of their numbers") {
   REQUIRE(variants(Backend::gpu).empty());
   const auto pass = [](const Attention&) {};
-  static const Variant a{.name = "first", .idea = "", .forward = pass}, b{.name = "second", .idea = "", .forward = pass},
-      c{.name = "tenth", .idea = "", .forward = pass};
+  static const Variant a{.name = "first", .idea = "", .forward = pass, .backward = pass},
+      b{.name = "second", .idea = "", .forward = pass, .backward = pass, .only_if_fastest = true},
+      c{.name = "tenth", .idea = "", .forward = pass, .backward = pass};
   const RegisterVariant second(Backend::gpu, {2, &b}), first(Backend::gpu, {1, &a}), tenth(Backend::gpu, {10, &c});
   CHECK(joined(variants(Backend::gpu), [](const Variant& v) { return v.name; }) == "first, second, tenth");
   CHECK(variants(Backend::cpu).empty());
+  // By default the last one for general use; of dQ in a fixed order, one for some problems only.
+  const auto chosen = [](bool deterministic) {
+    return std::string(choose_variant(Backend::gpu, "", FullProblem(), Pass::backward, DeviceLimits(), deterministic).name);
+  };
+  CHECK((chosen(false) == "tenth" && chosen(true) == "second"));
   const RegisterVariant third(Backend::gpu, {3, &a, "3_mine.cuh"});
   CHECK_THROWS_AS(variants(Backend::gpu), UsageError);
 }

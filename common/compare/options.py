@@ -56,8 +56,10 @@ def sweep(text):
     """(option, values)"""
     what, _, listed = text.partition("=")
     values = listed.split(",")
-    if what not in SWEPT or "" in values or (what == "causal" and not {*values} <= {"no", "yes"}):
-        raise argparse.ArgumentTypeError(f"'{text}'; allowed: NAME=A,B,C with NAME seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16")
+    if what not in SWEPT or "" in values or len({*values}) < len(values) or (what == "causal" and not {*values} <= {"no", "yes"}):
+        raise argparse.ArgumentTypeError(
+            f"'{text}'; allowed: NAME=A,B,C, each once, with NAME seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16"
+        )
     return SWEPT[what], [{"no": "false", "yes": "true"}.get(value, value) for value in values]
 
 

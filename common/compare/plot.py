@@ -14,8 +14,10 @@ from .rows import Failure, grouped, size
 try:
     from matplotlib import rc_context, rcParamsDefault
     from matplotlib.figure import Figure
-except ImportError as missing:
-    raise Failure(3, f"{missing}: python3 -m pip install matplotlib") from None
+except ImportError as error:
+    missing = error
+else:
+    missing = None
 
 DOCS, DEVICE = rows.ROOT / "docs", "nvidia_h200"
 PEERS = {"plain": "torch plain", "memory_efficient": "torch mem.-efficient", "flash": "torch FA2", "flash3": "FA3", "cudnn": "torch cuDNN",
@@ -187,6 +189,8 @@ def svg(figure, title, note):
 
 def main(arguments, _):
     Parser("compare plot", __doc__).parse_args(arguments)
+    if missing:
+        raise Failure(3, f"{missing}: python3 -m pip install matplotlib")
     for name, plot in {**{f"tflops_{pass_}": lambda pass_=pass_: speed(pass_) for pass_ in rows.PASSES}, "memory": memory}.items():
         with rc_context({**rcParamsDefault, **SETTINGS}):
             text = svg(*plot())

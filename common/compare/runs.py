@@ -131,7 +131,7 @@ def identity(row):
     return row.key, json.dumps([row.sources, row.torch, row.cudnn], sort_keys=True)
 
 
-class Runner:
+class Comparison:
     def __init__(self, options, device):
         self.options, self.device, self.when = options, device, commit_and_date()
 
@@ -215,7 +215,7 @@ def run_all(options):
     say(f"comparing on the {'GPU' if device['kind'] == 'gpu' else 'CPU simulator'}; stages are checked against double precision\n")
     for sentence in left_out:
         say(f"{sentence}\n")
-    found = Runner(options, device).all_rows(runs, old if options.resume else [])
+    found = Comparison(options, device).all_rows(runs, old if options.resume else [])
     if options.save:
         say(f"wrote {options.save}\n")
     return found

@@ -164,13 +164,14 @@ class Compare(unittest.TestCase):
         program = self.stage()
         for words in (
             "--only 07;--only ,;--variant no-such;--seq 0;--save /dev/null/x;--time-limit 0;--pass both;--dtype bf16;--frobnicate;"
-            "--resume;--window 3;--save ;--sweep seq;--sweep seq=0,8;--sweep width=1;--sweep d=257;"
+            "--resume;--window 3;--save ;--sweep seq;--sweep seq=0,8;--sweep width=1;--sweep d=257;--sweep d=64,64;"
             "--sweep causal=maybe;--sweep seq=1,8 --seq-k 4;--sweep d=8 --head-dim 8;--tokens 64 --batch 2;--width 64 --sweep batch=1 --batch 1;"
             "--seq 8 --seq-q 8;--lengths 3 --seq 3;--tokens 9 --lengths 3;--only peer;--kv-heads 4;--scale nan"
         ).split(";"):
             with self.subTest(words):
                 self.refused("compare: ", *ON_CPU, *words.split(" "))
                 self.assertNotIn("is '--", self.errors)  # an option taken for the value of another
+        self.refused("--frobnicate", "plot", "--frobnicate")  # with matplotlib or without
         self.refused("--head-dim is swept", *ON_CPU, "--sweep", "d=64", "--sweep", "d=128")
         self.assertEqual(self.ran(program), [])
         program.write_text("#!/bin/sh\necho hello\n")

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <regex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -95,7 +96,15 @@ int main(int argc, char** argv) {
   using namespace flash;
   constexpr int bad_usage = 2, skipped = 77;
   constexpr std::string_view variant = "--variant=";
-  for (const std::string_view argument : std::span(argv, static_cast<std::size_t>(argc))) {
+  const std::regex known(  // ours and doctest's, which passes over what it does not know
+      "-[^-].*|--(device=[cg]pu|variant=.+|(abort|case|dt|force|gnu|list|no|order|rand|source|subcase|test)-.*|"
+      "(count|duration|exit|first|help|last|minimal|out|quiet|reporters|subcase|success|version)(=.*)?)");
+  for (const std::string argument : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
+    if (!std::regex_match(argument, known)) {
+      std::fprintf(stderr, "unknown argument '%s'; allowed: --device=cpu or gpu, --variant=NAME, and those of --help\n",
+                   argument.c_str());
+      return bad_usage;
+    }
     if (argument.starts_with(variant)) grid::chosen_variant = argument.substr(variant.size());
     if (argument != "--device=gpu") continue;
     std::string why_not;

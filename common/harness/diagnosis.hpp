@@ -1,4 +1,4 @@
-// Explains a wrong kernel by what the simulator sees of it, and by its results alone (diagnosis_of_results.cpp).
+// Explains a wrong kernel by what the simulator sees of it, and by its results alone (diagnosis_by_numbers.cpp).
 #pragma once
 
 #include "common/harness/report.hpp"

@@ -56,10 +56,21 @@ void forward(const Attention& a) {
          view<float>(a.L));
 }
 
-template <Mistake mistake>
-RunRecord run(int Nq = 20) {
+/// Stores the threads in the order in which they come.
+__global__ void order_kernel(Tensor<float> dQ) {
+  __shared__ int stored;
+  if (threadIdx.x == 0) stored = 0;
+  __syncthreads();
+  dQ.head(0, 0)(atomicAdd(&stored, 1), 0) = static_cast<float>(threadIdx.x);
+}
+
+void backward(const Attention& a) {
+  launch("order", {dim3(1), dim3(static_cast<unsigned>(a.problem.Nq))}, order_kernel, view<float>(a.dQ));
+}
+
+RunRecord run(const Variant& variant, Pass pass, int Nq) {
   RunRecord run;
-  run.variant = {.name = "mistaken", .idea = "", .forward = forward<mistake>};
+  run.variant = variant;
   run.problem.B = run.problem.H = run.problem.Hkv = 1;
   run.problem.Nq = Nq;
   run.problem.Nk = 20;
@@ -67,13 +78,18 @@ RunRecord run(int Nq = 20) {
   run.problem.scale = 0.15f;
   const std::unique_ptr<Device> device = open_cpu();
   run.device = device->info();
-  const Inputs inputs = make_inputs(run.problem, InputKind::normal, 1, Pass::forward);
-  Runner runner(*device, run.variant, run.problem, inputs, Pass::forward);
+  const Inputs inputs = make_inputs(run.problem, InputKind::normal, 1, pass);
+  Runner runner(*device, run.variant, run.problem, inputs, pass);
   runner.run();
   const Results<float> got = runner.results();
-  run.check = Checker(run.problem, inputs, Pass::forward, Sample{}).check(got);
+  run.check = Checker(run.problem, inputs, pass, Sample{}).check(got);
   diagnose(runner, inputs, Sample{}, got, run);
   return run;
+}
+
+template <Mistake mistake>
+RunRecord run(int Nq = 20) {
+  return run({.name = "mistaken", .idea = "", .forward = forward<mistake>}, Pass::forward, Nq);
 }
 
 /// All that the diagnosis says, a line each, and first its rules.
@@ -132,6 +148,15 @@ TEST_CASE("diagnosis: what a mistake without a race is told by") {
   check_said<Mistake::grid>(
       {"no thread has written all of O in rows 32 to 69 (batch 0, head 0)", "1 x 1 x 1 blocks of 32 x 1 x 1"}, 70);
   check_said<Mistake::guard>({"no thread has written all of L in row 19 (batch 0, head 0)"});
+}
+
+TEST_CASE("diagnosis: the order of the threads may show in a dQ that atomics sum, and in no other") {
+  for (const bool atomic_dQ : {false, true}) {
+    const RunRecord found =
+        run({.name = "", .idea = "", .forward = forward<Mistake::none>, .backward = backward, .atomic_dQ = atomic_dQ},
+            Pass::backward, 20);
+    CHECK(has(all(found), {"depends on the order of the threads"}) != atomic_dQ);
+  }
 }
 
 /// What the diagnosis says of the results of another problem: O and L as a plain implementation has them.

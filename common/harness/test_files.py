@@ -85,6 +85,7 @@ class Files(unittest.TestCase):
 
     def test_the_shape_comes_from_the_files(self):
         self.assertIn("B=2 H=6 Hkv=3 Nq=5 Nk=7 d=8 causal fp32 bhnd bias=none", self.load("--causal --batch 2 --kv-heads 3"))
+        self.assertIn(f"loaded from {self.folder}", self.load())
         self.refused("--seq-k is 8", "7", options="--seq-k 8")
 
     def test_files_that_do_not_fit_together_are_both_named(self):

@@ -19,7 +19,7 @@ SMALL = "--heads 1 --seq 20 --head-dim 8"
 
 def run(options, program=NAIVE, **environment):
     words = options.split() if isinstance(options, str) else options
-    command = [program, "--device", "cpu", *words]
+    command = [program, "--device=cpu", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environment})
 
 
@@ -51,6 +51,9 @@ class Stages(unittest.TestCase):
         self.refused("--pass backward", program=TILES, says="07_fa2_backward has one")
         self.refused("--bias matrix --bias-gradient", program=TILES, says="07_fa2_backward has one")
         self.refused("--dtype bf16", program=TILES, says="stage 08")
+        for option in ("--device=tpu", "--devise=gpu", "gpu", "--variant=no-such"):
+            done = run(["--list-test-cases", option], NAIVE.parents[1] / "tests/01_naive_test")
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), option)
         self.refused(["--variant", "a\nb\x1b[31m\r"], says=r"a\nb\x1b[31m\x0d")
 
     def test_a_refusal_names_other_stages_only_if_they_take_the_problem(self):

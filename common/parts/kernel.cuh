@@ -7,7 +7,7 @@
 #include "common/attention/tensor.hpp"
 #include "common/attention/variant.hpp"
 #include "common/machine/cuda.cuh"
-#include "common/parts/grid.hpp"
+#include "common/parts/launch_shape.hpp"
 
 namespace flash {
 namespace {

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "common/machine/warp.cuh"
-#include "common/parts/compiled.hpp"
+#include "common/parts/compiled_shapes.hpp"
 #include "common/parts/kernel.cuh"
 
 #include <algorithm>

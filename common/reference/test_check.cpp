@@ -203,7 +203,7 @@ TEST_CASE("check: weights that are alike lose no more than a third of a rounding
   CHECK(worst <= bound);
   CHECK(worst > 0.7 * bound);
   // Weights that differ do not get that allowance.
-  const FullProblem p = test::problem_of(1, 1, 1, 2, n, 32);
+  const FullProblem p = test::problem_of(1, 2, 1, 2, n, 32);
   const Exact exact = exact_results(p, test::random_inputs<float>(p, Pass::backward), Pass::backward);
   for (const double sum : exact.queries.sum.values) CHECK(sum == exact::sum_error(n, 0));
   for (const double sum : exact.keys.sum.values) CHECK(sum == exact::sum_error(n, 0));
@@ -214,7 +214,8 @@ TEST_CASE("check: where a bias of -1e9 swallows a row's scores, its O may be any
   p.bias = BiasKind::matrix;
   Inputs inputs = test::random_inputs<float>(p, Pass::backward);
   std::fill(inputs.bias.values.begin(), inputs.bias.values.end(), 0.0f);
-  for (int j = 0; j < p.Nk; ++j) inputs.bias(0, 0, 3, j) = -1e9f;
+  const auto swallow = [&](float bias) { std::fill_n(&inputs.bias(0, 0, 3, 0), p.Nk, bias); };
+  swallow(-1e9f);
   Results<float> got = naive_same_precision(p, inputs, Pass::backward);
   for (int c = 0; c < p.d; ++c) got.O(0, 0, 3, c) = inputs.V(0, 0, 7, c);
   const Checker checker(p, inputs, Pass::backward, whole);
@@ -223,6 +224,10 @@ TEST_CASE("check: where a bias of -1e9 swallows a row's scores, its O may be any
   CHECK(failed(checker.check(got)) == "dq ");
   got.O(0, 0, 3, 2) = 30.0f;
   CHECK(failed(checker.check(got)) == "o dq ");
+  swallow(-1e3f);  // which leaves a row some digits
+  got = naive_same_precision(p, inputs, Pass::backward);
+  got.dQ(0, 0, 4, 5) += 1e-5f;
+  CHECK(failed(Checker(p, inputs, Pass::backward, whole).check(got)) == "dq ");
 }
 
 TEST_CASE("check: a value too large for fp16 agrees with infinity and with nothing else") {

@@ -171,4 +171,10 @@ def main(name):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    asked = " ".join(sys.argv[1:])
+    if asked == "--help":
+        sys.exit(print(__doc__.strip()))
+    if not (ROOT / asked / "main.cpp").is_file() and not (asked.endswith(".cu") and Path(asked).is_file()):
+        print(f"serve: what to serve is '{asked}'; allowed: a stage, such as 04_fa1_forward, or FILE.cu", file=sys.stderr)
+        sys.exit(2)
+    main(asked)

@@ -71,6 +71,9 @@ class Serve(unittest.TestCase):
         (self.root / FILE).write_text("// changed elsewhere\n")
         self.assertEqual(self.ask("save", {"file": FILE, "text": "", "was": self.kernel})[0], 409)
         self.assertEqual((self.root / FILE).read_text(), "// changed elsewhere\n")
+        for words in ([], ["--hepl"], ["no.cu"]):
+            done = subprocess.run([self.root / "docs/playground/serve.py", *words], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), words)
 
     def test_verdicts(self):
         self.assertTrue(json.loads(self.result_of(self.kernel + "// more\n")["out"])["check"]["passed"])

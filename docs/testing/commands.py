@@ -22,6 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from common.compare.rows import Failure, run
 from docs.tools.check_pages import pages
 
 from .scratch import ROOT, Copy
@@ -71,13 +72,17 @@ def run_page(path, build):
     return "\n".join(shown), failed
 
 
-def main(build, *names):
-    build = Path(build).resolve()
+def main(arguments):
+    if arguments in (["--help"], ["-h"]):
+        return print(__doc__.strip())
+    if not arguments:
+        raise Failure(2, "BUILD is missing; --help explains it")
+    build, names = Path(arguments[0]).resolve(), arguments[1:]
     if not (build / "bin/01_naive").is_file():
-        sys.exit(f"BUILD is {build}; allowed: a folder in which the project was built")
+        raise Failure(2, f"BUILD is {build}; allowed: a folder in which the project was built")
     chosen = [path for path in pages() if not names or str(path.relative_to(ROOT)) in names]
     if len(chosen) < len(names):
-        sys.exit(f"one of these is no page: {' '.join(names)}")
+        raise Failure(2, f"one of these is no page: {' '.join(names)}")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(lambda path: run_page(path, build), chosen))
     print("\n".join(shown for shown, _ in results if shown))
@@ -85,4 +90,4 @@ def main(build, *names):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]) if sys.argv[1:] else __doc__)
+    run("commands", main)

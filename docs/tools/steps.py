@@ -3,6 +3,7 @@
 The estimate was written down before the step was measured. `bounds` is the ratio of what the bounds of the chapters allow. Of stage 08 and fp16 a
 pair is for d = 64 and d = 128."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 from . import ladder
@@ -81,3 +82,13 @@ STEPS = {
 }
 STAGE = "08_tensor_cores"
 PORTABLE = {pass_: ladder.steps(f"{STAGE}/{pass_}") for pass_ in ("forward", "backward")}  # on every GPU since Ampere
+
+
+def problems():
+    """Steps that STEPS lacks: of a ladder it has all of them, or the last one alone."""
+    known = {step.name for listed in STEPS.values() for step in listed}
+    for folder in {str(Path(variant.file).parent): None for variant in ladder.variants().values()}:
+        names = [f"{folder.partition('/')[0]}/{name}" for name in ladder.steps(folder)]
+        missing = [name for name in names if name not in known]
+        if missing not in ([], names[:-1]) and not folder.endswith("/more"):
+            yield f"docs/tools/steps.py: STEPS lacks {', '.join(missing)}"

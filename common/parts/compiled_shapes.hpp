@@ -26,7 +26,7 @@ struct CompiledShape {
 };
 
 /// The sizes of the narrowest width that holds d which the device can run: the default, which has
-/// the shortest estimated_time() of compiled.cpp, then the others in table order. A block has a
+/// the shortest estimated_time() of compiled_shapes.cpp, then the others in table order. A block has a
 /// tile of queries of a query head; with Pass::backward, of keys of a key/value head.
 std::vector<TileChoice> choices(std::span<const CompiledShape>, const Problem&, Pass,
                                 const DeviceLimits&);

@@ -1,4 +1,4 @@
-#include "common/parts/grid.hpp"
+#include "common/parts/launch_shape.hpp"
 
 namespace flash {
 

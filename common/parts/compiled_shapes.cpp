@@ -1,6 +1,6 @@
-#include "common/parts/compiled.hpp"
+#include "common/parts/compiled_shapes.hpp"
 
-#include "common/parts/grid.hpp"
+#include "common/parts/launch_shape.hpp"
 
 #include <algorithm>
 #include <cmath>
