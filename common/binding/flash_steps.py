@@ -212,8 +212,9 @@ def _kept_with(x, function):
 
 
 def _ends(x):
-    on_gpu = type(x) is Tensor and x.is_cuda
-    return _kept_with(x, lambda x: _numbers(x.to("cpu"), "cu_seqlens")) if on_gpu else _numbers(x, "cu_seqlens")
+    if type(x) is Tensor and x.is_cuda and not torch.compiler.is_compiling():
+        return _kept_with(x, lambda x: _numbers(x.to("cpu"), "cu_seqlens"))
+    return _numbers(x, "cu_seqlens").to("cpu")
 
 
 def _require_tensors(dims, **given):
