@@ -85,13 +85,14 @@ class Stages(unittest.TestCase):
         self.assertEqual(run(f"{SMALL} --input large").returncode, 1)  # 01_naive does not subtract the max
         self.refused("--heads 1 --seq 2000000 --head-dim 1", 3)
         for options in ("--help", f"{SMALL} --json"):
-            done = subprocess.run(f"{NAIVE} {options} >/dev/full", shell=True, capture_output=True, text=True, check=False)
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([NAIVE, *options.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done)
 
     def test_a_result_that_does_not_fit_is_not_left_half_written(self):
         with tempfile.TemporaryDirectory() as folder:
-            limited = f"trap '' XFSZ; ulimit -f 1; exec {NAIVE} --device cpu --seq 32 --save {folder}"
-            done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, check=False)
+            limited = "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "bash", NAIVE, *f"--device cpu --seq 32 --save {folder}".split()
+            done = subprocess.run(["bash", "-c", *limited], capture_output=True, text=True, check=False)
             self.assertEqual((done.returncode, os.listdir(folder)), (2, []), done)
 
     def test_the_problem_of_a_report_is_a_command(self):
