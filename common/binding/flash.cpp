@@ -166,8 +166,11 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
   a.problem = problem_of(call, pass);
   a.limits = device.limits();
   const Variant& variant = choose(call, a.problem, pass, device);
-  if (exists(call.ends) && (!variant.reads_cache || a.problem.d % variant.row_multiple != 0))
-    throw UsageError(std::string(variant.name) + " reads no lengths of a cache at this d");
+  if (exists(call.ends) ? !variant.reads_cache || a.problem.d % variant.row_multiple != 0
+                        : exists(call.firsts) || exists(call.pages))
+    throw UsageError(std::string(variant.name) + " reads no cache at this d, or its ends are missing");
+  if (exists(call.pages) && call.pages.shape[3] > 1 && call.K.shape[2] % 64 != 0)
+    throw UsageError("pages have " + std::to_string(call.K.shape[2]) + " rows; allowed: a multiple of 64");
   if (pass == Pass::backward &&
       workspaces_of(variant, a.problem, Pass::forward).size() > padded_copies(variant, a.problem, Pass::forward).size())
     throw UsageError("the backward pass of " + std::string(variant.name) +
@@ -187,7 +190,7 @@ void run(const flash_call& call, Pass pass) {
     TensorRef seen = each.seen(a.problem);
     Extents shape = each.shape(a.problem);
     if (exists(call.pages) && (each.on_device == &Attention::K || each.on_device == &Attention::V)) {
-      std::copy_n(call.K.shape, 4, shape.begin());
+      shape[0] = call.K.shape[0], shape[2] = call.K.shape[2];  // all pages, and the rows of one
       seen.shape = shape;
     }
     a.*each.on_device = tensor_of(call.*given_tensors.at(place), seen, shape, repeats);

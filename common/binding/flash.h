@@ -38,7 +38,8 @@ typedef struct flash_call {
                                   bias [B or 1, H or 1, N, Nk] is dense and of its shape */
   flash_tensor ends, firsts;   /* of a forward pass over a cache, or all zeros; dense int32 that only the kernel reads, so that a CUDA graph
                                   may change it, [1, 1, B, 1]: how many keys each sequence has, and, if not all, the first that it sees */
-  flash_tensor pages;          /* likewise, [1, 1, B, any], if keys lie in pages: which. K and V are [all pages, Hkv, rows of one, d] */
+  flash_tensor pages;          /* likewise, [1, 1, B, any], if keys lie in pages: which. K and V are [all pages, Hkv, rows of one, d];
+                                  a sequence with several has pages of a multiple of 64 rows */
   void* workspace;             /* of the pass, aligned to 256 bytes */
   volatile int32_t stop;       /* set to 1 by another thread: a pass on the CPU ends after the blocks that run, and fails */
 } flash_call;

@@ -335,6 +335,12 @@ class OnCPU(unittest.TestCase):
                 with unittest.mock.patch.object(flash_steps, "attention", None):  # which would copy
                     self.cached(q, k, v, caches, lengths, table, **options)
 
+        q, *caches = self.tensors((1, 2, 1, 16), *[(2, 2, 32, 16)] * 2, dtype=torch.float16)
+        ends, pages = (torch.tensor(x, dtype=torch.int32, device=self.device)[None, None] for x in ([[40]], [[0, 1]]))
+        call = functools.partial(flash_steps._run_forward, q, *caches, *[None] * 4, "", False, "08", "decode", "", None)
+        self.assertRaisesRegex(ValueError, "allowed: a multiple of 64", call, {"ends": ends, "pages": pages})
+        self.assertRaisesRegex(ValueError, "ends are missing", call, {"pages": pages})
+
     def test_packed_keys_in_pages(self):
         q, *pages = self.tensors((6, 4, 16), *[(5, 4, 2, 16)] * 2, dtype=torch.float16)
         k, v = (torch.cat([x[[3, 0]].flatten(0, 1)[:7], x[[4, 1, 2]].flatten(0, 1)[:10]]) for x in pages)

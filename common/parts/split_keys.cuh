@@ -67,7 +67,7 @@ struct PackedRows {
   __device__ int head(int r) const { return kv_head * group + min(first + r, rows - 1) % group; }
 };
 
-/// The keys of a sequence are its batch of K and V.
+/// The keys of a sequence where K and V have a batch for each.
 struct OfBatch {
   /// Sets problem.Nk to the keys of a sequence; the first that it sees.
   __device__ int enter(Problem&, int) const { return 0; }
@@ -79,9 +79,10 @@ struct OfBatch {
   }
 };
 
-/// They are in a cache, which alone knows how many there are.
+/// The keys of a sequence in a cache, which alone knows how many there are.
 struct Cache {
-  Tensor<const int> ends, firsts, pages;  // Attention's; nullptr where absent
+  // Attention's, [B, 1], [B, 1] and [B, any]; the last two may be absent: nullptr.
+  Tensor<const int> ends, firsts, pages;
 
   __device__ int enter(Problem& problem, int b) const {
     problem.Nk = max(0, min(ends.head_vector(0, 0)(b), problem.Nk));

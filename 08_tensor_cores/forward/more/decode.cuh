@@ -18,8 +18,8 @@
 // - The query heads of a group are rows of one tile, because they read the same K and V.
 // - Warps share the keys of a tile: 16 rows, the fewest that mma.sync takes, are enough for one
 //   warp only.
-// - In a cache each sequence has keys of its own, perhaps in pages, and only the GPU knows how many
-//   (Cache): the grid is for all that it has room for, and blocks beyond the last key end at once.
+// - The sequences of a cache differ in length, may lie in pages, and only the GPU knows how long they
+//   are (Cache). The grid covers all that there is room for; a block beyond the last key sees none.
 // - Memory sets the pace, not products: copies are in flight all the time, and the softmax is the
 //   plain one, with a maximum in every tile.
 //
