@@ -59,7 +59,7 @@ inline Prediction predicted_forward(const FullProblem& p, const TileChoice& choi
   return {moved, sectors, 2 * heads * (v.tiles + tiles_of_Q), heads * warp_operations(p, choice, step)};
 }
 
-/// (K.5)  decode. Q is read once per split, the parts' L by each thread of the second kernel.
+/// (K.5)  decode. Q is read once per split, the parts' L for every four columns of O.
 /// Barriers: two per tile of keys, and one before the warps' parts are merged. Warp operations:
 /// four halvings of each row's maximum in every tile, of its sum once per block.
 inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choice) {
@@ -67,17 +67,16 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
   const SplitVisits v = split_visits(p, choice.tiles, Bc);
   const std::int64_t kv_heads = std::int64_t{p.B} * p.Hkv, rows = kv_heads * v.rows, parts = rows * v.splits, d = p.d;
   const std::int64_t keys = kv_heads * v.keys;
-  MovedTensors moved{
-      {"Q", {parts * d, 0, parts * d * Br / 32}},  // read along columns, to be stored transposed
-      {"K", {keys * d, 0}},
-      {"V", {keys * d, 0}},
-      {"part_O", {parts * d, parts * d}},
-      {"part_L", {parts * d, parts, parts * ((d + 31) / 32 + 1)}},  // each access is one number, wherever it lies
-      {"O", {0, rows * d}},
-      {"L", {0, rows, rows}},
-      {"bias", {p.bias == BiasKind::none ? 0 : kv_heads * v.pairs, 0}}};
+  MovedTensors moved{{"Q", {parts * d, 0, parts * d * Br / 32}},  // read along columns, to be stored transposed
+                     {"K", {keys * d, 0}},
+                     {"V", {keys * d, 0}},
+                     {"part_O", {parts * d, parts * d}},
+                     {"part_L", {parts * (d / 4), parts, 2 * parts}},  // each access is one number, wherever it lies
+                     {"O", {0, rows * d}},
+                     {"L", {0, rows, rows}},
+                     {"bias", {p.bias == BiasKind::none ? 0 : kv_heads * v.pairs, 0}}};
   std::optional<std::int64_t> sectors;
-  if (d % 64 == 0 && p.Nk % Bc == 0 && p.bias == BiasKind::none) {  // else copies of zeros, as above
+  if (d == 128 && p.Nk % Bc == 0 && p.bias == BiasKind::none) {  // else copies of zeros, as above; a row has a warp
     sectors = 0;
     for (const auto& [name, tensor] : moved) *sectors += tensor.sectors.value_or((tensor.read + tensor.written) / 8);
   }

@@ -115,27 +115,41 @@ inline MovedTensors predicted_specialized(const ForwardStep& step, const FullPro
   return moved;
 }
 
-/// (K.5)  Decode. Q is read by each warp of each split, the parts' L by each thread of the second kernel. Barriers: one per tile of keys,
-/// and two around the warps' parts. Warp operations: in each tile 4 products and 2 ldmatrix for 16 columns of d, and two halvings of the maxima
-/// of a lane's two rows; of their sums once.
+/// (K.5)  Decode. The parts' L is read for every four columns of O, Q so often in each split.
+inline MovedTensors moved_by_splits(const FullProblem& p, const SplitVisits& v, int reads_of_Q) {
+  const std::int64_t kv_heads = std::int64_t{p.B} * p.Hkv, rows = kv_heads * v.rows, parts = rows * v.splits;
+  MovedTensors moved{{"part_O", {parts * p.d, parts * p.d}},
+                     {"part_L", {parts * (p.d / 4), parts}},
+                     {"O", {0, rows * p.d}},
+                     {"L", {0, rows}},
+                     {"bias", {p.bias == BiasKind::none ? 0 : kv_heads * v.pairs, 0}}};
+  moved["Q"].read = reads_of_Q * parts * p.d;
+  for (const char* const tensor : {"K", "V"}) moved[tensor].read = kv_heads * v.keys * p.d;
+  return moved;
+}
+
+/// Each warp reads Q. Barriers: one per tile of keys, and two around the warps' parts. Warp operations: in each tile 4 products and 2 ldmatrix
+/// for 16 columns of d, and two halvings of the maxima of a lane's two rows; of their sums once.
 inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choice) {
   const int warps = choice.threads / 32;
   const SplitVisits v = split_visits(p, choice.tiles, 16 * warps);
   const std::int64_t kv_heads = std::int64_t{p.B} * p.Hkv, rows = kv_heads * v.rows, parts = rows * v.splits;
-  MovedTensors moved{{"part_O", {parts * p.d, parts * p.d}},
-                     {"part_L", {parts * p.d, parts}},
-                     {"O", {0, rows * p.d}},
-                     {"L", {0, rows}},
-                     {"bias", {p.bias == BiasKind::none ? 0 : kv_heads * v.pairs, 0}}};
-  moved["Q"].read = warps * parts * p.d;
-  for (const char* const tensor : {"K", "V"}) moved[tensor].read = kv_heads * v.keys * p.d;
   const std::int64_t width = p.d <= 64 ? 64 : up(p.d, 128), per_tile = 6 * width / 16 + 4;
   std::optional<std::int64_t> sectors;
-  if (p.d == width && p.Nk % (16 * warps) == 0 && p.bias == BiasKind::none) {  // else copies of zeros, whose addresses count
-    const std::int64_t half = (warps * parts * p.d) / 8;                       // Q: 4 lanes read 16 bytes of a row
-    sectors = half + kv_heads * 2 * v.keys * p.d / 16 + 2 * parts * p.d / 8 + parts * (width / 32 + 1) + rows * p.d / 16 + rows;
+  // Otherwise there are copies of zeros, whose addresses count, and warps that merge several rows.
+  if (p.d == width && p.d >= 128 && p.Nk % (16 * warps) == 0 && p.bias == BiasKind::none) {
+    const std::int64_t half = (warps * parts * p.d) / 8;  // Q: 4 lanes read 16 bytes of a row
+    sectors =
+        half + kv_heads * 2 * v.keys * p.d / 16 + 2 * parts * p.d / 8 + parts * (width / 128 + 1) + rows * p.d / 16 + rows;
   }
-  return {moved, sectors, kv_heads * (v.steps + 2 * v.blocks), kv_heads * warps * (v.steps * per_tile + 4 * v.blocks)};
+  return {moved_by_splits(p, v, warps), sectors, kv_heads * (v.steps + 2 * v.blocks),
+          kv_heads * warps * (v.steps * per_tile + 4 * v.blocks)};
+}
+
+/// Hopper's meets at one barrier: behind the initialisation of the mbarriers.
+inline Prediction predicted_decode_hopper(const FullProblem& p, const TileChoice& choice) {
+  const SplitVisits v = split_visits(p, choice.tiles, p.d > 128 || choice.tiles.Br == 192 ? 64 : 128);
+  return {moved_by_splits(p, v, 1), {}, std::int64_t{p.B} * p.Hkv * v.blocks, {}};
 }
 
 /// The options, with or without the backward pass after it. In a ragged batch each thread looks up its block's tile, the ends of the
@@ -285,6 +299,7 @@ inline bool is_among(const std::string& names, const std::string& name) {
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
                             const DeviceLimits& limits) {
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
+  if (v.name == std::string_view("decode_hopper")) return predicted_decode_hopper(p, choice);
   if (v.name == std::string_view("options")) return predicted_options(p, choice, limits);
   for (const ForwardStep& step : forward_steps) {
     if (!is_among(step.names, v.name)) continue;

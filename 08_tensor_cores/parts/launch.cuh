@@ -91,7 +91,7 @@ inline std::string here_it_is(const DeviceLimits& limits) {
          ", of the GPU or of what this program was compiled for";
 }
 
-std::string refuse_on(const Problem& p, const DeviceLimits& limits) {
+inline std::string refuse_on(const Problem& p, const DeviceLimits& limits) {
   if (p.dtype != Dtype::bf16 || limits.sm >= 80) return "";
   return "--dtype bf16 needs compute capability 8.0 or newer" + here_it_is(limits) +
          "; fp16 runs on it";

@@ -15,14 +15,14 @@ constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one tha
 ///   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
 ///   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as
 ///                                       for BACKOFF_TILES more tiles
-template <class Shape>
+template <class Shape, class SomeProblem = Problem>
 struct LazySoftmax {
   using Scores = Accumulators<1, Shape::KEY_FRAGMENTS>;
   // References to variables of consume(): with m and l as members nvcc turns the mask of each
   // element into a branch.
   Rows<2>& m;
   Rows<2>& l;
-  const Problem& problem;
+  const SomeProblem& problem;
   int query0;                                 // the first of the rows
   float scale_log2 = problem.scale * LOG2_E;  // c
   // Begins as the number of tiles without a mask in these rows, and only falls. (In forward

@@ -55,7 +55,7 @@ inline bool is_lazy_in_warps(const Variant& v) { return is_one_of(v, {"lazy", "t
 inline bool may_repeat(const Variant& v) { return is_lazy(v) || is_lazy_in_warps(v); }
 
 /// Do blocks share the keys of a tile of rows?
-inline bool splits_keys(const Variant& v) { return is_one_of(v, {"decode"}); }
+inline bool splits_keys(const Variant& v) { return is_one_of(v, {"decode", "decode_hopper"}); }
 
 /// Does a warp load that does not compute?
 inline bool is_specialized(const Variant& v) { return is_for_hopper(v) && !is_one_of(v, {"tma", "wgmma"}); }

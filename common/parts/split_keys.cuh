@@ -23,29 +23,33 @@
 namespace flash {
 namespace {
 
-/// (K.3)  One element of O, merged from any number of parts; the row's m and l with it.
+/// (K.3)  Neighbouring elements of a row of O, merged from any number of parts; the row's m and l
+/// with them.
+template <int Columns>
 struct Merged {
-  float m = -INFINITY, l = 0.0f, o = 0.0f;
+  float m = -INFINITY, l = 0.0f, o[Columns] = {};
 
   template <int N>
-  __device__ void add(const float (&part_L)[N], const float (&part_O)[N]) {
+  __device__ void add(const float (&part_L)[N], const float (&part_O)[N][Columns]) {
     float m_new = m;
 #pragma unroll
     for (int a = 0; a < N; ++a) m_new = fmaxf(m_new, part_L[a]);
     const float shift = zero_if_empty(m_new);  // no part so far sees a key: 0
     const float alpha = expf(m - shift);
     l *= alpha;
-    o *= alpha;
+#pragma unroll
+    for (int c = 0; c < Columns; ++c) o[c] *= alpha;
 #pragma unroll
     for (int a = 0; a < N; ++a) {
       const float weight = expf(part_L[a] - shift);
       l += weight;
-      o += weight * part_O[a];
+#pragma unroll
+      for (int c = 0; c < Columns; ++c) o[c] += weight * part_O[a][c];
     }
     m = m_new;
   }
   // No part sees a key: O = 0, L = -inf.
-  __device__ float O() const { return l == 0.0f ? 0.0f : o / l; }
+  __device__ float O(int c = 0) const { return l == 0.0f ? 0.0f : o[c] / l; }
   __device__ float L() const { return m + logf(l); }
 };
 
@@ -113,13 +117,13 @@ __device__ void write_part(const SharedMatrix<float>& O_smem, const SharedMatrix
   const int elements = min(rows.rows - rows.first, Br) * Width;  // of rows that exist
   for (int e = threadIdx.x; e < elements; e += Warps * WARP) {
     const int row = e / Width, col = e % Width;
-    float L[Warps], O[Warps];
+    float L[Warps], O[Warps][1];
 #pragma unroll
     for (int warp = 0; warp < Warps; ++warp) {
       L[warp] = L_smem(warp, row);
-      O[warp] = O_smem(warp * Br + row, col);
+      O[warp][0] = O_smem(warp * Br + row, col);
     }
-    Merged merged;
+    Merged<1> merged;
     merged.add(L, O);
     if (col >= part_O_all.cols) continue;
     const int i = split * Nq + rows.query(row), h = rows.head(row);
@@ -128,30 +132,40 @@ __device__ void write_part(const SharedMatrix<float>& O_smem, const SharedMatrix
   }
 }
 
-/// The second kernel: merges the splits of a row, a thread per column.  Grid: B*H*Nq. Block: d,
-/// rounded up to whole warps.
+template <class T>
+struct alignas(4 * sizeof(T)) Four {
+  T values[4];
+};
+
+/// The second kernel: merges the splits of rows, a thread for each four columns of one.
+/// Grid: the rows of all heads over those of a block. Block: (d / 4, rows).
 template <class T>
 __global__ void merge_splits_kernel(Tensor<const float> part_O_all, Tensor<const float> part_L_all,
                                     Tensor<T> O_all, Tensor<float> L_all, int splits) {
-  const int Nq = O_all.rows, i = blockIdx.x % Nq, head = blockIdx.x / Nq, col = threadIdx.x;
+  const unsigned row = blockIdx.x * blockDim.y + threadIdx.y;  // counted over all heads
+  const int Nq = O_all.rows, i = row % Nq, head = row / Nq, col = 4 * threadIdx.x;
   const int b = head / O_all.heads, h = head % O_all.heads;
-  if (col >= O_all.cols) return;
+  if (b >= O_all.batches) return;
   const Matrix<const float> part_O = part_O_all.head(b, h);
   const Vector<const float> part_L = part_L_all.head_vector(b, h);
   // Loads in flight: a thread that waited for each part in turn would wait for most of its time.
   constexpr int AT_ONCE = 16;
-  Merged merged;
+  Merged<4> merged;
   for (int first = 0; first < splits; first += AT_ONCE) {
-    float L[AT_ONCE], O[AT_ONCE];
+    float L[AT_ONCE], O[AT_ONCE][4] = {};
 #pragma unroll
     for (int a = 0; a < AT_ONCE; ++a) {
-      const bool exists = first + a < splits;
-      L[a] = exists ? part_L((first + a) * Nq + i) : -INFINITY;
-      O[a] = exists ? part_O((first + a) * Nq + i, col) : 0.0f;
+      L[a] = -INFINITY;
+      if (first + a >= splits) continue;
+      L[a] = part_L((first + a) * Nq + i);
+      const auto four = part_O.template as<const Four<float>>((first + a) * Nq + i, col);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) O[a][c] = four.values[c];
     }
     merged.add(L, O);
   }
-  O_all.head(b, h)(i, col) = T(merged.O());
+  O_all.head(b, h).template as<Four<T>>(i, col) = {T(merged.O(0)), T(merged.O(1)), T(merged.O(2)),
+                                                   T(merged.O(3))};
   if (col == 0) L_all.head_vector(b, h)(i) = merged.L();
 }
 
@@ -161,14 +175,14 @@ __global__ void merge_splits_kernel(Tensor<const float> part_O_all, Tensor<const
 // The default fills the GPU with this batch, so that a sequence's bits depend on what else is in
 // the batch. Any other choice is a fixed size: the same bits in every batch.
 
-constexpr int SPLIT_UNIT = 64;  // keys: every split begins with a whole tile
+constexpr int SPLIT_UNIT = 64;  // keys: every split begins with a whole tile, which may be larger
 
 inline int rows_of_group(const Problem& p) { return p.group_size() * p.Nq; }
 inline int splits_of(const Problem& p, int keys) {
   return static_cast<int>(blocks_for(p.Nk, keys));
 }
-inline int whole_units(int keys) {
-  return static_cast<int>(blocks_for(keys, SPLIT_UNIT)) * SPLIT_UNIT;
+inline int whole_units(int keys, int unit) {
+  return static_cast<int>(blocks_for(keys, unit)) * unit;
 }
 
 /// At most so many: one sequence can fill any GPU, and the workspace stays small.
@@ -177,20 +191,27 @@ inline int most_splits(const Problem& p, int Br) {
   return static_cast<int>(std::clamp<std::int64_t>(1024 / tiles, 1, blocks_for(p.Nk, SPLIT_UNIT)));
 }
 
-/// The keys of a split with the shortest estimated time, which counts in keys that a block visits
-/// one after the other: beginning and ending a block takes as long as 192 keys, and 16 splits in
-/// the second kernel as 64 (H100). at_once: blocks that keep HBM busy.
-inline int fastest_split(const Problem& p, int Br, int at_once) {
-  const std::int64_t tiles = std::int64_t{p.B} * p.Hkv * blocks_for(rows_of_group(p), Br);
-  int best = 0;
-  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
-  for (int splits = 1; splits <= most_splits(p, Br); ++splits) {
-    const int keys = whole_units(static_cast<int>(blocks_for(p.Nk, splits)));
+/// The keys of a split, and the estimated time. Times count in keys that a block visits one after
+/// the other.
+struct Split {
+  int keys = 0;
+  std::int64_t time = std::numeric_limits<std::int64_t>::max();
+};
+
+/// The fastest split, as estimated from measurements: Shape::BUSY blocks keep an SM busy, beginning
+/// and ending a block takes Shape::EDGES, and 16 splits in the second kernel take 64.
+template <class Shape>
+Split fastest_split(const Problem& p, int multiprocessors) {
+  constexpr int unit = std::max(SPLIT_UNIT, Shape::Bc);
+  const std::int64_t tiles = std::int64_t{p.B} * p.Hkv * blocks_for(rows_of_group(p), Shape::Br);
+  const int at_once = multiprocessors * Shape::BUSY;
+  Split best;
+  for (int splits = 1; splits <= most_splits(p, Shape::Br); ++splits) {
+    const int keys = whole_units(static_cast<int>(blocks_for(p.Nk, splits)), unit);
     const std::int64_t waves = (tiles * splits_of(p, keys) + at_once - 1) / at_once;
-    const std::int64_t time = waves * (keys + 192) + 64 * blocks_for(splits_of(p, keys), 16);
-    if (time >= shortest) continue;
-    shortest = time;
-    best = keys;
+    const std::int64_t time =
+        waves * (keys + Shape::EDGES) + 64 * blocks_for(splits_of(p, keys), 16);
+    if (time < best.time) best = {keys, time};
   }
   return best;
 }
@@ -200,10 +221,11 @@ std::vector<TileChoice> split_choices(const Problem& p, const DeviceLimits& limi
   const auto choice = [](int keys, const char* why) {
     return TileChoice{{Shape::Br, keys}, Shape::THREADS, Shape::SHARED_BYTES, why};
   };
-  const int best = fastest_split(p, Shape::Br, limits.multiprocessors * Shape::BUSY);
-  const int all = whole_units(p.Nk);
+  constexpr int unit = std::max(SPLIT_UNIT, Shape::Bc);
+  const int best = fastest_split<Shape>(p, limits.multiprocessors).keys;
+  const int all = whole_units(p.Nk, unit);
   std::vector<TileChoice> list{choice(best, "as many splits as fill the GPU")};
-  for (int keys = SPLIT_UNIT; keys < all; keys *= 2) {
+  for (int keys = unit; keys < all; keys *= 2) {
     if (keys != best && splits_of(p, keys) <= most_splits(p, Shape::Br)) {
       list.push_back(choice(keys, "a fixed size: the same bits in every batch"));
     }
@@ -236,8 +258,10 @@ inline Cache cache_of(const Attention& a) {
 template <class T>
 void merge_splits(const Attention& a) {
   const Problem& p = a.problem;
+  const unsigned quads = static_cast<unsigned>(p.d / 4), rows_at_once = std::max(1u, 128 / quads);
   launch("merge_splits",
-         {dim3(static_cast<unsigned>(p.B * p.H * p.Nq)), dim3(blocks_for(p.d, WARP) * WARP)},
+         {dim3(blocks_for(p.B * p.H * p.Nq, static_cast<int>(rows_at_once))),
+          dim3(quads, rows_at_once)},
          merge_splits_kernel<T>, view<const float>(a.workspace("part_O")),
          view<const float>(a.workspace("part_L")), view<T>(a.O), view<float>(a.L),
          splits_of(p, a.tiles.Bc));

@@ -49,7 +49,8 @@ template <int Width_, int Warps, int Stages, int Busy>
 struct DecodeShape {
   static constexpr int Width = Width_, Br = 16, WARPS = Warps, THREADS = WARPS * WARP,
                        STAGES = Stages;
-  static constexpr int BLOCKS = 3, BUSY = Busy;       // per SM, with 64 KB of shared memory each
+  static constexpr int BLOCKS = 3;                    // per SM, with 64 KB of shared memory each
+  static constexpr int BUSY = Busy, EDGES = 192;      // measured on an H100: fastest_split()
   static constexpr int KEYS = 16, Bc = WARPS * KEYS;  // of a tile: per warp, per block
   static constexpr int COL_FRAGMENTS = Width / 8;     // of 8 columns of O
   static constexpr int SHARED_ELEMENTS = 2 * STAGES * Bc * Width;
