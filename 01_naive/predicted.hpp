@@ -21,14 +21,14 @@ inline std::int64_t barriers_of_product(const FullProblem& p) {
 inline Prediction predicted_forward(const FullProblem& p, std::int64_t reads_of_S, bool warp_per_row = false) {
   const std::int64_t rows = std::int64_t{p.B} * p.H * p.Nq, Nk = p.Nk, d = p.d, scores = rows * Nk;
   const std::int64_t key_rows = std::int64_t{p.B} * p.H * tiles(p.Nq) * Nk * d;
-  MovedTensors moved{{"Q", {tiles(Nk) * rows * d, 0}},
-                     {"K", {key_rows, 0}},
-                     {"bias", {p.bias == BiasKind::none ? 0 : std::int64_t{p.B} * p.H * visible_pairs(p), 0}},
-                     {"S", {reads_of_S * scores, scores}},
-                     {"P", {tiles(d) * scores, scores}},
-                     {"V", {key_rows, 0}},
-                     {"O", {0, rows * d}},
-                     {"L", {0, rows}}};
+  TrafficByTensor moved{{"Q", {tiles(Nk) * rows * d, 0}},
+                        {"K", {key_rows, 0}},
+                        {"bias", {p.bias == BiasKind::none ? 0 : std::int64_t{p.B} * p.H * visible_pairs(p), 0}},
+                        {"S", {reads_of_S * scores, scores}},
+                        {"P", {tiles(d) * scores, scores}},
+                        {"V", {key_rows, 0}},
+                        {"O", {0, rows * d}},
+                        {"L", {0, rows}}};
   if (warp_per_row) {
     moved["L"].sectors = rows;  // lane 0 alone
   } else {
@@ -45,16 +45,17 @@ inline Prediction predicted_backward(const FullProblem& p) {
   const std::int64_t query_rows = heads * tiles(Nk) * Nq * d;  // a [Nq, d] operand, read once per tile of keys
   const std::int64_t key_rows = heads * tiles(Nq) * Nk * d;    // a [Nk, d] operand, read once per tile of queries
   const std::int64_t square = tiles(d) * scores;               // an [Nq, Nk] operand, read once per tile of d
-  const MovedTensors moved{{"P", {square + 2 * scores, 0, square / 8 + 2 * scores}},  // a thread per row makes dS of P and dP
-                           {"dO", {2 * query_rows, 0}},
-                           {"V", {key_rows, 0}},
-                           {"dP", {2 * scores, scores, 2 * scores + scores / 8}},
-                           {"dS", {2 * square, scores, 2 * square / 8 + scores}},
-                           {"K", {key_rows, 0}},
-                           {"Q", {query_rows, 0}},
-                           {"dQ", {0, heads * Nq * d}},
-                           {"dK", {0, kv_heads * Nk * d}},
-                           {"dV", {0, kv_heads * Nk * d}}};
+  const TrafficByTensor moved{
+      {"P", {square + 2 * scores, 0, square / 8 + 2 * scores}},  // a thread per row makes dS of P and dP
+      {"dO", {2 * query_rows, 0}},
+      {"V", {key_rows, 0}},
+      {"dP", {2 * scores, scores, 2 * scores + scores / 8}},
+      {"dS", {2 * square, scores, 2 * square / 8 + scores}},
+      {"K", {key_rows, 0}},
+      {"Q", {query_rows, 0}},
+      {"dQ", {0, heads * Nq * d}},
+      {"dK", {0, kv_heads * Nk * d}},
+      {"dV", {0, kv_heads * Nk * d}}};
   return {moved, sectors_of(moved, p), 4 * barriers_of_product(p), 0};
 }
 

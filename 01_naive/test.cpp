@@ -16,8 +16,8 @@ using grid::problem_of;
 /// One query, one key, d = 1: the single score is q * k = score, and O must be v.
 Results<float> run_single_score(float score) {
   FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 1, .Nk = 1, .d = 1});
-  problem.scale = 1.0f;
-  Inputs inputs = make_inputs(problem, InputKind::ones, 1, Pass::forward);
+  problem.scale = 1.0f, problem.input = InputKind::ones;
+  Inputs inputs = make_inputs(problem, Pass::forward);
   inputs.K(0, 0, 0, 0) = score;
   return grid::run(grid::variant_named("naive"), problem, inputs, Pass::forward);
 }
@@ -40,8 +40,8 @@ TEST_CASE("chapter: exp underflows once all scores of a row lie below -104, and 
 
 TEST_CASE("chapter: of equal scores each row of O is the mean of the visible rows of V") {
   FullProblem problem = problem_of({.Nq = 45, .Nk = 70, .d = 33});
-  problem.causal = true;
-  const Inputs inputs = make_inputs(problem, InputKind::ramp, 1, Pass::forward);
+  problem.causal = true, problem.input = InputKind::ramp;
+  const Inputs inputs = make_inputs(problem, Pass::forward);
   const Results<float> got = grid::run(grid::variant_named("naive"), problem, inputs, Pass::forward);
   for (int i = 0; i < problem.Nq; ++i) {
     const int visible = i + problem.Nk - problem.Nq + 1;

@@ -16,7 +16,7 @@ using grid::problem_of;
 TEST_CASE("chapter: softmax does not change when a constant is added to a row, and L moves by the constant") {
   // Where the last column of K is 1 instead of 0, row i of S gains scale Q(i, d - 1).
   const FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 75, .d = 20});
-  Inputs inputs = make_inputs(problem, InputKind::normal, 21, Pass::forward);
+  Inputs inputs = make_inputs(problem, Pass::forward);
   // Powers of two of both signs, beyond what exp could take: the shift itself costs S some bits, hence the tolerance.
   const auto shift_of = [](int i) { return (i % 2 == 0 ? 1.0f : -1.0f) * static_cast<float>(1 << (i % 10)); };
   for (int i = 0; i < problem.Nq; ++i) inputs.Q(0, 0, i, problem.d - 1) = shift_of(i) / problem.scale;
@@ -34,8 +34,8 @@ TEST_CASE("chapter: softmax does not change when a constant is added to a row, a
 
 TEST_CASE("chapter: a score beyond exp's range is no matter") {
   FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 1, .Nk = 2, .d = 1});
-  problem.scale = 1.0f;
-  Inputs inputs = make_inputs(problem, InputKind::ones, 1, Pass::forward);
+  problem.scale = 1.0f, problem.input = InputKind::ones;
+  Inputs inputs = make_inputs(problem, Pass::forward);
   inputs.K(0, 0, 0, 0) = 10000.0f;
   inputs.K(0, 0, 1, 0) = 9999.0f;
   inputs.V(0, 0, 0, 0) = 1.0f;
@@ -59,8 +59,7 @@ TEST_CASE("cpu: a warp per row touches an eighth of the sectors of S that a thre
   const FullProblem problem = problem_of({.Nq = 64, .Nk = 96, .d = 32});
   const std::uint64_t scores = 2u * 64u * 96u;
   const auto sectors_of_S = [&](const char* variant) {
-    Runner runner(grid::device(), grid::variant_named(variant), problem,
-                  make_inputs(problem, InputKind::normal, 1, Pass::forward), Pass::forward);
+    Runner runner(grid::device(), grid::variant_named(variant), problem, make_inputs(problem, Pass::forward), Pass::forward);
     for (const TensorTraffic& traffic : runner.count().traffic) {
       if (traffic.tensor == "S") return traffic.read_sectors;
     }

@@ -22,11 +22,11 @@ inline Tiles predicted_tiles(const FullProblem& p, const DeviceLimits& limits) {
 inline Prediction predicted_fused(const FullProblem& p) {
   const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, d = p.d, pairs = visible_pairs(p);
   const std::int64_t broadcasts = visits(p, {.Br = 32, .Bc = 1}).tiles * d;
-  const MovedTensors moved{{"Q", {heads * Nq * d, 0, heads * Nq * d}},
-                           {"K", {heads * pairs * d, 0, heads * broadcasts}},
-                           {"V", {heads * pairs * d, 0, heads * broadcasts}},
-                           {"O", {0, heads * Nq * d, heads * Nq * d}},
-                           {"L", {0, heads * Nq}}};
+  const TrafficByTensor moved{{"Q", {heads * Nq * d, 0, heads * Nq * d}},
+                              {"K", {heads * pairs * d, 0, heads * broadcasts}},
+                              {"V", {heads * pairs * d, 0, heads * broadcasts}},
+                              {"O", {0, heads * Nq * d, heads * Nq * d}},
+                              {"L", {0, heads * Nq}}};
   return {moved, sectors_of(moved, p), 0, 0};
 }
 
@@ -35,13 +35,13 @@ inline Prediction predicted_forward(const FullProblem& p, const Tiles& tiles) {
   const Visits v = visits(p, tiles);
   const std::int64_t R = v.queries;
   const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, Nk = p.Nk, d = p.d;
-  const MovedTensors moved{{"Q", {heads * R * d, 0}},
-                           {"K", {heads * Nk * d, 0}},
-                           {"V", {heads * Nk * d, 0}},
-                           {"O", {heads * R * d, heads * (Nq + R) * d}},
-                           {"l", {heads * (R + Nq), heads * (Nq + R)}},
-                           {"m", {heads * (R + Nq), heads * (Nq + R)}},
-                           {"L", {0, heads * Nq}}};
+  const TrafficByTensor moved{{"Q", {heads * R * d, 0}},
+                              {"K", {heads * Nk * d, 0}},
+                              {"V", {heads * Nk * d, 0}},
+                              {"O", {heads * R * d, heads * (Nq + R) * d}},
+                              {"l", {heads * (R + Nq), heads * (Nq + R)}},
+                              {"m", {heads * (R + Nq), heads * (Nq + R)}},
+                              {"L", {0, heads * Nq}}};
   return {moved, sectors_of(moved, p), 2 * heads * v.tiles, 0};
 }
 
@@ -51,7 +51,7 @@ inline Prediction predicted_key_tiles(const FullProblem& p, int columns) {
   constexpr Tiles tiles{.Br = 64, .Bc = 32};
   Prediction prediction = predicted_forward(p, tiles);
   for (const char* name : {"Q", "O"}) {
-    Moved& moved = prediction.tensors[name];
+    MemoryTraffic& moved = prediction.tensors[name];
     moved.sectors = (moved.read + moved.written) / columns;
   }
   prediction.sectors = sectors_of(prediction.tensors, p);

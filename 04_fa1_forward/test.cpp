@@ -112,7 +112,7 @@ TEST_CASE("chapter: merged tiles give the softmax of the whole row (4.2) to (4.4
 TEST_CASE("cpu: the order of threads changes no bit") {
   const Simulated gpu({.target_sm = 75});
   const FullProblem p = many_tiles();
-  const Inputs inputs = make_inputs(p, InputKind::normal, 21, Pass::forward);
+  const Inputs inputs = make_inputs(p, Pass::forward);
   const Variant& v = grid::variant_named("tiled");
   const Results<float> first = grid::run(v, p, inputs, Pass::forward);
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
@@ -137,8 +137,7 @@ TEST_CASE("cpu: bytes are those of the formula (4.7), and sectors and barriers a
 
 TEST_CASE("cpu: reading rows of shared memory meets no bank twice") {
   const FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 40, .d = 64});
-  Runner runner(grid::device(), grid::variant_named("tiled"), p, make_inputs(p, InputKind::normal, 1, Pass::forward),
-                Pass::forward);
+  Runner runner(grid::device(), grid::variant_named("tiled"), p, make_inputs(p, Pass::forward), Pass::forward);
   CHECK(runner.count().bank_conflicts == 0);
 }
 

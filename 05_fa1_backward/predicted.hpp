@@ -24,7 +24,7 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, c
   const std::int64_t R = visited.queries;
   const std::int64_t heads = std::int64_t{p.B} * p.H, kv_heads = std::int64_t{p.B} * p.Hkv, Nq = p.Nq, Nk = p.Nk, d = p.d;
   // A thread reads its row of O, and adds to its row of dQ, 16 bytes at a time: half a sector.
-  const MovedTensors moved{
+  const TrafficByTensor moved{
       {"Q", {heads * R * d, 0}},      {"O", {heads * R * d, 0, heads * R * d / 4}},
       {"dO", {heads * R * d, 0}},     {"l", {heads * R, 0}},
       {"m", {heads * R, 0}},          {"dQ", {heads * R * d, heads * (Nq + R) * d, heads * (Nq * d / 8 + 2 * R * d / 4)}},

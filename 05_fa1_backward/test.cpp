@@ -26,7 +26,7 @@ TEST_CASE("chapter: dS is the Jacobian of the softmax times dP (5.3)") {
   constexpr int N = 24;
   FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 9, .Nk = N, .d = N});
   p.scale = 1.0f;
-  Inputs inputs = make_inputs(p, InputKind::normal, 51, Pass::backward);
+  Inputs inputs = make_inputs(p, Pass::backward);
   for (int j = 0; j < N; ++j) {
     for (int c = 0; c < N; ++c) inputs.K(0, 0, j, c) = inputs.V(0, 0, j, c) = j == c ? 1.0f : 0.0f;
   }
@@ -90,7 +90,7 @@ TEST_CASE("cpu: right around the edges of its tiles, whatever the GPU (long)") {
 TEST_CASE("cpu: the order of threads changes no bit") {
   const Simulated gpu({.target_sm = 75});
   const FullProblem p = many_tiles();
-  const Inputs inputs = make_inputs(p, InputKind::normal, 52, Pass::backward);
+  const Inputs inputs = make_inputs(p, Pass::backward);
   for (const Variant& v : grid::variants()) {
     const Results<float> first = grid::run(v, p, inputs, Pass::backward);
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
@@ -118,8 +118,7 @@ TEST_CASE("cpu: bytes are those of the formula (5.9), and sectors and barriers a
 
 TEST_CASE("cpu: rows, columns and broadcasts of shared memory meet no bank twice") {
   const FullProblem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 66, .d = 64}));  // tiles of 128 x 64
-  Runner runner(grid::device(), grid::variant_named("grouped"), p, make_inputs(p, InputKind::normal, 1, Pass::backward),
-                Pass::backward);
+  Runner runner(grid::device(), grid::variant_named("grouped"), p, make_inputs(p, Pass::backward), Pass::backward);
   CHECK(runner.count().bank_conflicts == 0);
 }
 

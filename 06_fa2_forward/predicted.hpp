@@ -41,8 +41,8 @@ inline Prediction predicted_forward(const FullProblem& p, const TileChoice& choi
   const Visits v = visits(p, choice.tiles);
   const std::int64_t heads = std::int64_t{p.B} * p.H, Nq = p.Nq, d = p.d;
   const std::int64_t biases = p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? choice.threads * v.tiles : v.pairs;
-  MovedTensors moved{{"Q", {heads * Nq * d, 0}}, {"K", {heads * v.keys * d, 0}}, {"V", {heads * v.keys * d, 0}},
-                     {"O", {0, heads * Nq * d}}, {"L", {0, heads * Nq}},         {"bias", {heads * biases, 0}}};
+  TrafficByTensor moved{{"Q", {heads * Nq * d, 0}}, {"K", {heads * v.keys * d, 0}}, {"V", {heads * v.keys * d, 0}},
+                        {"O", {0, heads * Nq * d}}, {"L", {0, heads * Nq}},         {"bias", {heads * biases, 0}}};
   if (step >= Step::vector_operands) moved["Q"].sectors = heads * Nq * d;  // read along columns, to be stored transposed
   // The lanes that write L have 4 neighbouring rows in steps 2 to 5, and later every fourth row.
   if (step != Step::loop_order) moved["L"].sectors = heads * Nq / (step < Step::vector_operands ? 4 : 2);
@@ -67,14 +67,14 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
   const SplitVisits v = split_visits(p, choice.tiles, Bc);
   const std::int64_t kv_heads = std::int64_t{p.B} * p.Hkv, rows = kv_heads * v.rows, parts = rows * v.splits, d = p.d;
   const std::int64_t keys = kv_heads * v.keys;
-  MovedTensors moved{{"Q", {parts * d, 0, parts * d * Br / 32}},  // read along columns, to be stored transposed
-                     {"K", {keys * d, 0}},
-                     {"V", {keys * d, 0}},
-                     {"part_O", {parts * d, parts * d}},
-                     {"part_L", {parts * (d / 4), parts, 2 * parts}},  // each access is one number, wherever it lies
-                     {"O", {0, rows * d}},
-                     {"L", {0, rows, rows}},
-                     {"bias", {p.bias == BiasKind::none ? 0 : kv_heads * v.pairs, 0}}};
+  TrafficByTensor moved{{"Q", {parts * d, 0, parts * d * Br / 32}},  // read along columns, to be stored transposed
+                        {"K", {keys * d, 0}},
+                        {"V", {keys * d, 0}},
+                        {"part_O", {parts * d, parts * d}},
+                        {"part_L", {parts * (d / 4), parts, 2 * parts}},  // each access is one number, wherever it lies
+                        {"O", {0, rows * d}},
+                        {"L", {0, rows, rows}},
+                        {"bias", {p.bias == BiasKind::none ? 0 : kv_heads * v.pairs, 0}}};
   std::optional<std::int64_t> sectors;
   if (d == 128 && p.Nk % Bc == 0 && p.bias == BiasKind::none) {  // else copies of zeros, as above; a row has a warp
     sectors = 0;

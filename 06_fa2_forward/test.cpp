@@ -25,7 +25,7 @@ TEST_CASE("cpu: right with each choice of tiles, around their edges, whatever th
     for (const FullProblem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 129, .Nk = 65, .d = 128}),
                                                causal(grid::problem_of({.Nq = 63, .Nk = 129, .d = 111})),
                                                causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 256, .Nk = 256, .d = 64}))})) {
-      const Inputs inputs = make_inputs(p, InputKind::normal, 61, Pass::forward);
+      const Inputs inputs = make_inputs(p, Pass::forward);
       const Checker checker(p, inputs, Pass::forward, Sample{});
       for (const Variant& v : grid::variants_for(p)) {
         for (const TileChoice& choice : v.tiles(p, Pass::forward, grid::device().limits())) {
@@ -43,7 +43,7 @@ TEST_CASE("cpu: right with each choice of tiles, around their edges, whatever th
 
 TEST_CASE("cpu: the order of threads changes no bit") {
   const FullProblem p = many_tiles();
-  const Inputs inputs = make_inputs(p, InputKind::normal, 62, Pass::forward);
+  const Inputs inputs = make_inputs(p, Pass::forward);
   for (const Variant& v : grid::variants_for(p)) {
     const Results<float> first = grid::run(v, p, inputs, Pass::forward);
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
@@ -78,7 +78,7 @@ TEST_CASE("cpu: no access to a tile in shared memory meets a bank twice") {
     problems.back().values = Values::centroid;
   }
   for (const FullProblem& p : grid::counted(problems)) {
-    const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);
+    const Inputs inputs = make_inputs(p, Pass::forward);
     for (const Variant& v : grid::variants_for(p)) {
       for (const TileChoice& choice : v.tiles(p, Pass::forward, grid::device().limits())) {
         const Counters counters = Runner(grid::device(), v, p, inputs, Pass::forward, choice.tiles).count();
@@ -141,7 +141,7 @@ TEST_CASE(
   problems.push_back(
       causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 200, .Nk = 256, .d = 64})));  // the first queries: empty splits
   for (const FullProblem& p : grid::counted(problems)) {
-    const Inputs inputs = make_inputs(p, InputKind::normal, 63, Pass::forward);
+    const Inputs inputs = make_inputs(p, Pass::forward);
     const Checker checker(p, inputs, Pass::forward, Sample{});
     for (const TileChoice& choice : decode().tiles(p, Pass::forward, grid::device().limits())) {
       Runner runner(grid::device(), decode(), p, inputs, Pass::forward, choice.tiles);
@@ -158,8 +158,7 @@ TEST_CASE("cpu: a fixed split gives the bits of any batch, the default fills the
   FullProblem alone = batch;
   alone.B = 1;
   for (const int keys : {64, 128, 320}) {
-    Inputs all = make_inputs(batch, InputKind::normal, 64, Pass::forward),
-           one = make_inputs(alone, InputKind::normal, 64, Pass::forward);
+    Inputs all = make_inputs(batch, Pass::forward), one = make_inputs(alone, Pass::forward);
     Runner together(grid::device(), decode(), batch, all, Pass::forward, Tiles{8, keys});
     together.run();
     for (int b = 0; b < batch.B; ++b) {

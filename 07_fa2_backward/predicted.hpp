@@ -19,24 +19,25 @@ inline Prediction predicted_backward(const FullProblem& p, const TileChoice& cho
   const std::int64_t kv_read = kv_heads * v.seen * d + (walks_twice ? heads * v.keys * d : 0);
   // Each query head of a group adds its part to the sum of those before it. Keys that no query sees
   // get their zeros once.
-  const Moved gradient{(heads - kv_heads) * v.seen * d, (heads * v.seen + kv_heads * (Nk - v.seen)) * d};
+  const MemoryTraffic gradient{(heads - kv_heads) * v.seen * d, (heads * v.seen + kv_heads * (Nk - v.seen)) * d};
   // Zeroed; then each tile of K is added.
-  const Moved dQ = two_kernels ? Moved{0, heads * Nq * d} : Moved{heads * v.queries * d, heads * (Nq + v.queries) * d};
+  const MemoryTraffic dQ =
+      two_kernels ? MemoryTraffic{0, heads * Nq * d} : MemoryTraffic{heads * v.queries * d, heads * (Nq + v.queries) * d};
   // The bias of every pair of a tile, ALiBi's slope once for each of the 128 threads that compute
   // scores.
   const std::int64_t biases = p.bias == BiasKind::none ? 0 : p.bias == BiasKind::alibi ? 128 * v.tiles : v.pairs;
-  MovedTensors moved{{"O", {heads * Nq * d, 0}},
-                     {"dO", {heads * (Nq + walked) * d, 0}},
-                     {"Q", {heads * walked * d, 0}},
-                     {"L", {heads * walked, 0}},
-                     {"D", {heads * walked, heads * Nq, heads * (walked / 8 + Nq)}},  // written by one lane of a warp
-                     {"K", {kv_read, 0}},
-                     {"V", {kv_read, 0}},
-                     {"dK", gradient},
-                     {"dV", gradient},
-                     {"dQ", dQ},
-                     {"bias", {heads * biases * (walks_twice ? 2 : 1), 0}},
-                     {"dBias", {0, p.bias_gradient ? elements_of(bias_shape(p)) : 0}}};
+  TrafficByTensor moved{{"O", {heads * Nq * d, 0}},
+                        {"dO", {heads * (Nq + walked) * d, 0}},
+                        {"Q", {heads * walked * d, 0}},
+                        {"L", {heads * walked, 0}},
+                        {"D", {heads * walked, heads * Nq, heads * (walked / 8 + Nq)}},  // written by one lane of a warp
+                        {"K", {kv_read, 0}},
+                        {"V", {kv_read, 0}},
+                        {"dK", gradient},
+                        {"dV", gradient},
+                        {"dQ", dQ},
+                        {"bias", {heads * biases * (walks_twice ? 2 : 1), 0}},
+                        {"dBias", {0, p.bias_gradient ? elements_of(bias_shape(p)) : 0}}};
   const bool copies_zeros = p.Nq % tiles.Br != 0 || p.Nk % tiles.Bc != 0 || p.d % 32 != 0;  // as in stage 06
   const bool ragged = !p.sequences.empty();
   if (ragged) {  // per block as in stage 06, for K and V; for Q, dO and dQ of each tile, and L and D by a thread per row; for dK or dV once

@@ -55,7 +55,8 @@ TEST_CASE(
 TEST_CASE("chapter: the bytes of exercise 2") {
   const FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 1024, .Nk = 1024, .d = 64});
   const auto bytes = [&](const char* name) {
-    const Moved all = sum_of(predict(grid::variant_named(name), p, Pass::backward, DeviceLimits{}, Tiles{64, 64}).tensors);
+    const MemoryTraffic all =
+        sum_of(predict(grid::variant_named(name), p, Pass::backward, DeviceLimits{}, Tiles{64, 64}).tensors);
     return all.read + all.written;
   };
   CHECK(bytes("two_halves") == 19279872);
@@ -76,7 +77,7 @@ TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles, an
     problems.back().values = Values::centroid;
   }
   for (const FullProblem& p : grid::counted(problems)) {
-    const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
+    const Inputs inputs = make_inputs(p, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
     for (const Variant& v : grid::variants_for(p)) {
       const bool two_kernels = !v.atomic_dQ;
@@ -100,7 +101,7 @@ TEST_CASE("cpu: bank conflicts, shuffles and atomics of each choice of tiles, an
 
 /// Checks all variants on a problem, with their default tiles or with all choices.
 void check_choices_on(const FullProblem& p, bool all) {
-  const Inputs inputs = make_inputs(p, InputKind::normal, 71, Pass::backward);
+  const Inputs inputs = make_inputs(p, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
   for (const Variant& v : grid::variants_for(p)) {
     for (const TileChoice& choice : choices(v, p)) {
@@ -135,7 +136,7 @@ TEST_CASE(
   // One query beyond a whole tile: e^S overflows in the other rows of the last tile, and infinity
   // times 0 is NaN.
   const FullProblem p = with_bias(grid::problem_of({.H = 2, .Hkv = 2, .Nq = 65, .Nk = 300, .d = 32}), BiasKind::alibi);
-  Inputs inputs = make_inputs(p, InputKind::normal, 76, Pass::backward);
+  Inputs inputs = make_inputs(p, Pass::backward);
   for (float& slope : inputs.bias.values) slope = -1.0f;
   const Checker checker(p, inputs, Pass::backward, Sample{});
   for (const Variant& v : grid::variants_for(p)) {
@@ -150,12 +151,12 @@ TEST_CASE(
   // All add the tiles of Q in the same order. To dQ the atomics add one number for each tile of
   // keys (exercise 5): 0 + x has one order.
   const FullProblem short_keys = grid::problem_of({.H = 4, .Hkv = 2, .Nq = 100, .Nk = 32, .d = 64});
-  const Inputs few = make_inputs(short_keys, InputKind::normal, 75, Pass::backward);
+  const Inputs few = make_inputs(short_keys, Pass::backward);
   const Results<float> shortest = grid::run(grid::variant_named("one_kernel"), short_keys, few, Pass::backward);
   for (const char* name : {"two_kernels", "two_halves"})
     CHECK(identical(grid::run(grid::variant_named(name), short_keys, few, Pass::backward), shortest));
   for (const FullProblem& p : grid::counted({many_tiles(), grid::problem_of({.Nq = 150, .Nk = 260, .d = 59})})) {
-    const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
+    const Inputs inputs = make_inputs(p, Pass::backward);
     const Results<float> two = grid::run(grid::variant_named("two_kernels"), p, inputs, Pass::backward);
     CHECK(identical(two, grid::run(grid::variant_named("two_halves"), p, inputs, Pass::backward)));
     Results<float> one = grid::run(grid::variant_named("one_kernel"), p, inputs, Pass::backward);
@@ -169,7 +170,7 @@ TEST_CASE(
     "cpu: the order of blocks changes no bit of any gradient but the atomics' dQ, which stays "
     "within tolerance") {
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 40, .Nk = 260, .d = 30}));
-  const Inputs inputs = make_inputs(p, InputKind::normal, 73, Pass::backward);
+  const Inputs inputs = make_inputs(p, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
   for (const Variant& v : grid::variants_for(p)) {
     Runner runner(grid::device(), v, p, inputs, Pass::backward);
@@ -203,7 +204,7 @@ TEST_CASE("chapter: what D does to dS = P o (dP - D) (7.3)") {
     INFO(std::string(v.name));
     // V_j = v for all j: O_i = v whatever P, so dP_ij = dO_i . v = D_i, and nothing can be gained
     // by attending elsewhere: dS = 0.
-    Inputs inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
+    Inputs inputs = make_inputs(p, Pass::backward);
     repeat_first_row(inputs.V, p);
     const Results<float> same_values = grid::run(v, p, inputs, Pass::backward);
     CHECK(largest(same_values.dQ) < 1e-5f);
@@ -211,7 +212,7 @@ TEST_CASE("chapter: what D does to dS = P o (dP - D) (7.3)") {
     CHECK(largest(same_values.dV) > 0.1f);
     // K_j = k for all j (exercise 1): dQ_i = scale (sum_j dS_ij) k, and each row of dS sums to
     // zero, although dS itself is not zero.
-    inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
+    inputs = make_inputs(p, Pass::backward);
     repeat_first_row(inputs.K, p);
     const Results<float> same_keys = grid::run(v, p, inputs, Pass::backward);
     CHECK(largest(same_keys.dQ) < 1e-5f);

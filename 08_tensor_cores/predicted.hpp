@@ -50,9 +50,9 @@ inline Visits visits_from_the_end(FullProblem p, const Tiles& tiles) {
 }
 
 /// (8.9)  Of tiles that a lazy maximum computes twice, which takes scores that grow on the way, the second time is left out.
-inline MovedTensors predicted_forward(const FullProblem& p, const Visits& v, const TileChoice& choice) {
+inline TrafficByTensor predicted_forward(const FullProblem& p, const Visits& v, const TileChoice& choice) {
   const std::int64_t heads = std::int64_t{p.B} * p.H;
-  MovedTensors moved{{"O", {0, heads * p.Nq * p.d}}, {"L", {0, heads * p.Nq}}};
+  TrafficByTensor moved{{"O", {0, heads * p.Nq * p.d}}, {"L", {0, heads * p.Nq}}};
   moved["Q"].read = heads * v.seeing * p.d;
   for (const char* const tensor : {"K", "V"}) moved[tensor].read = heads * v.keys * p.d;
   moved["bias"].read = heads * biases(p, v, choice.threads);
@@ -102,8 +102,8 @@ inline std::optional<std::int64_t> forward_barriers(const ForwardStep& step, con
 
 /// The same where a warp only loads. Each warpgroup of 64 rows looks up biases of the tiles that it sees. In a ragged batch the consumers and
 /// the producer look up the tile and the ends of its sequence, the producer where Q, K and V begin, the consumers O and L.
-inline MovedTensors predicted_specialized(const ForwardStep& step, const FullProblem& p, const TileChoice& choice) {
-  MovedTensors moved = predicted_forward(p, visits_of(step, p, choice.tiles), choice);
+inline TrafficByTensor predicted_specialized(const ForwardStep& step, const FullProblem& p, const TileChoice& choice) {
+  TrafficByTensor moved = predicted_forward(p, visits_of(step, p, choice.tiles), choice);
   const std::int64_t heads = std::int64_t{p.B} * p.H;
   if (p.bias != BiasKind::none) moved["bias"].read = heads * biases(p, visits(p, {64, choice.tiles.Bc}), 128);
   if (step.draws) {
@@ -116,13 +116,13 @@ inline MovedTensors predicted_specialized(const ForwardStep& step, const FullPro
 }
 
 /// (K.5)  Decode. The parts' L is read for every four columns of O, Q so often in each split.
-inline MovedTensors moved_by_splits(const FullProblem& p, const SplitVisits& v, int reads_of_Q) {
+inline TrafficByTensor moved_by_splits(const FullProblem& p, const SplitVisits& v, int reads_of_Q) {
   const std::int64_t kv_heads = std::int64_t{p.B} * p.Hkv, rows = kv_heads * v.rows, parts = rows * v.splits;
-  MovedTensors moved{{"part_O", {parts * p.d, parts * p.d}},
-                     {"part_L", {parts * (p.d / 4), parts}},
-                     {"O", {0, rows * p.d}},
-                     {"L", {0, rows}},
-                     {"bias", {p.bias == BiasKind::none ? 0 : kv_heads * v.pairs, 0}}};
+  TrafficByTensor moved{{"part_O", {parts * p.d, parts * p.d}},
+                        {"part_L", {parts * (p.d / 4), parts}},
+                        {"O", {0, rows * p.d}},
+                        {"L", {0, rows}},
+                        {"bias", {p.bias == BiasKind::none ? 0 : kv_heads * v.pairs, 0}}};
   moved["Q"].read = reads_of_Q * parts * p.d;
   for (const char* const tensor : {"K", "V"}) moved[tensor].read = kv_heads * v.keys * p.d;
   return moved;
@@ -155,7 +155,7 @@ inline Prediction predicted_decode_hopper(const FullProblem& p, const TileChoice
 /// The options, with or without the backward pass after it. In a ragged batch each thread looks up its block's tile, the ends of the
 /// sequence, and where it begins in Q, K, V, O and L. A warp looks up no biases of tiles that none of its rows sees.
 inline Prediction predicted_options(const FullProblem& p, const TileChoice& choice, const DeviceLimits& limits) {
-  MovedTensors moved = predicted_forward(p, visits(p, choice.tiles), choice);
+  TrafficByTensor moved = predicted_forward(p, visits(p, choice.tiles), choice);
   const Tiles of_warp{choice.tiles.Br / (choice.threads / 32), choice.tiles.Bc};
   moved["bias"].read = std::int64_t{p.B} * p.H * biases(p, visits(p, of_warp), 32);
   if (!p.sequences.empty()) {
@@ -199,8 +199,8 @@ constexpr BackwardStep backward_steps[] = {
 };
 
 /// (8.17)
-inline MovedTensors predicted_backward(const BackwardStep& step, const FullProblem& p, const TileChoice& choice,
-                                       std::int64_t subgroups) {
+inline TrafficByTensor predicted_backward(const BackwardStep& step, const FullProblem& p, const TileChoice& choice,
+                                          std::int64_t subgroups) {
   const auto [Br, Bc] = choice.tiles;
   const bool two_kernels = step.two_kernels, relay = step.relay;
   const Visits v = step.hopper ? visits_by_tma(p, choice.tiles) : visits(p, choice.tiles),
@@ -213,10 +213,10 @@ inline MovedTensors predicted_backward(const BackwardStep& step, const FullProbl
                       : relay            ? 128  // the warpgroup of P
                       : step.specialized ? choice.threads - 128
                                          : choice.threads;
-  const Moved gradient{0, kv_heads * Nk * d};
-  MovedTensors moved{{"O", {heads * Nq * d, 0}}, {"dO", {heads * Nq * d, 0}},
-                     {"L", {heads * Nq, 0}},     {"dQ", {0, heads * Nq * d}},
-                     {"dK", gradient},           {"dV", gradient}};
+  const MemoryTraffic gradient{0, kv_heads * Nk * d};
+  TrafficByTensor moved{{"O", {heads * Nq * d, 0}}, {"dO", {heads * Nq * d, 0}},
+                        {"L", {heads * Nq, 0}},     {"dQ", {0, heads * Nq * d}},
+                        {"dK", gradient},           {"dV", gradient}};
   for (const char* const tensor : {"Q", "dO"})
     moved[tensor].read += heads * (column_blocks * v.queries + (two_kernels ? Nq : 0)) * d;
   for (const char* const tensor : {"K", "V"}) {
@@ -254,8 +254,8 @@ inline MovedTensors predicted_backward(const BackwardStep& step, const FullProbl
 /// and the ends of the sequence, and where it begins: for K and V, dK and dV, and in each tile for Q, dO, dQ, and L and D. On Hopper only
 /// consumers look for dK and dV, and the producer and the adder for the rest. Threads of the kernels before and after look for the sequence of
 /// their row.
-inline MovedTensors predicted_options_backward(const BackwardStep& step, const FullProblem& p, const TileChoice& choice) {
-  MovedTensors moved = predicted_backward(step, p, choice, 1);
+inline TrafficByTensor predicted_options_backward(const BackwardStep& step, const FullProblem& p, const TileChoice& choice) {
+  TrafficByTensor moved = predicted_backward(step, p, choice, 1);
   if (p.sequences.empty()) return moved;
   const Visits v = visits(p, choice.tiles);
   const std::int64_t column_blocks = p.d > 128 ? 2 : 1, kv_blocks = column_blocks * p.Hkv, in_tiles = column_blocks * p.H;
@@ -279,8 +279,8 @@ inline MovedTensors predicted_options_backward(const BackwardStep& step, const F
 }
 
 /// (9.17) in 16 bits: the options backward and a kernel over square tiles of the bias.
-inline MovedTensors predicted_bias_gradient(const BackwardStep& step, const FullProblem& p, const TileChoice& choice) {
-  MovedTensors moved = predicted_options_backward(step, p, choice);
+inline TrafficByTensor predicted_bias_gradient(const BackwardStep& step, const FullProblem& p, const TileChoice& choice) {
+  TrafficByTensor moved = predicted_options_backward(step, p, choice);
   const int side = choice.tiles.Br >= 32 ? 64 : 32;
   const Visits v = visits(p, {side, side});
   const std::int64_t heads = std::int64_t{p.B} * p.H;

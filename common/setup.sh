@@ -60,12 +60,8 @@ is_there() {
   esac
 }
 
-look() {  # sets what is `missing` and what is `there`
-  local name
-  missing="" there=""
-  for name in $names; do
-    if is_there "$name"; then there="$there $name"; else missing="$missing $name"; fi
-  done
+look() {  # sets what is `missing`
+  missing=$(for name in $names; do is_there "$name" || printf ' %s' "$name"; done)
 }
 
 # Installs all packages at once, or if that fails at least those that have this name here.
@@ -111,7 +107,7 @@ fi
 
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || gpu=none
 nvcc=$({ nvcc --version || /usr/local/cuda/bin/nvcc --version; } 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p') || nvcc=none
-say "there:${there:- nothing} ($(compiler); $(cmake --version 2>/dev/null | head -n 1)); nvcc: $nvcc; GPU: $gpu"
+say "there: $(compiler || echo no compiler); $(cmake --version 2>/dev/null | head -n 1); nvcc: $nvcc; GPU: $gpu"
 say "missing:${missing:- nothing}"
 case $missing in *Eigen3* | *doctest* | *CLI11* | *json*) say "CMake downloads missing libraries (offline: docs/howto/platforms.md)" ;; esac
 case "$missing " in

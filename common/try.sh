@@ -98,16 +98,6 @@ put_back() {  # says how to undo what was edited
   (cd "$root" && git diff --name-only -- "$name" "docs/lab/${name#lab_}".c*) 2>/dev/null | paste -s -d ' ' - | sed -n 's/..*/git checkout & undoes your edits./p'
 }
 
-# Keeps what it reads in a log, and shows in a terminal how far the build is.
-progress() {
-  local line
-  while IFS= read -r line; do  # not awk: some read a pipe in blocks
-    printf '%s\n' "$line" >>"$logs/build"
-    [ ! -t 2 ] || case $line in \[*\]*) printf '\r%-78.78s\r' "building $name ${line%%]*}]" >&2 ;; esac
-  done
-  [ ! -t 2 ] || printf '%78s\r' "" >&2
-}
-
 # shellcheck disable=SC2317  # called by the next one
 build_all() {
   if [ -n "$stale" ]; then (cd "$root" && cmake --preset demo --fresh) || return 1; fi
@@ -123,9 +113,13 @@ if [ -n "$stale" ] || { [ ! -e "$build/build.ninja" ] && [ ! -e "$build/Makefile
 fi
 logs=$(mktemp -d "${TMPDIR:-/tmp}/flash_try.XXXXXX") || exit 1
 trap 'rm -rf "$logs"' EXIT
-touch "$logs/began" "$logs/build"
 [ -e "$build/common/machine/libflash_machine.a" ] || echo "try: building the simulator, once: half a minute to two" >&2
-build_all 2>&1 | progress
+build_all 2>&1 | tee "$logs/build" | if [ -t 2 ]; then  # a terminal shows how far it is
+  while IFS= read -r line; do printf '%-78.78s\r' "$line" >&2; done  # not awk: some read a pipe in blocks
+  printf '%78s\r' "" >&2
+else
+  cat >/dev/null
+fi
 if [ "${PIPESTATUS[0]}" != 0 ]; then
   first '(^|[^-W])[Ee]rror( |:|$)|undefined (reference|symbol)' <"$logs/build" >"$logs/first"
   [ -s "$logs/first" ] || tail -n 8 "$logs/build" >"$logs/first"
@@ -209,12 +203,9 @@ fi
 
 # The compiler of the simulator takes what nvcc would not.
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-seen=$build/tests/$name.seen  # when the last try was
-[ -e "$seen" ] || { mkdir -p "$build/tests" && touch -t 197001020000 "$seen"; }
-changed=$(cd "$build" && find "$name" -name '*_cpu.cpp.o' -newer "$seen" | sed 's|CMakeFiles/[^/]*/||; s|_cpu\.cpp\.o$||')
+changed=$(sed -n "s|.* \($name/\)CMakeFiles/[^/]*/\(.*\)_cpu\.cpp\.o\$|\1\2.cuh|p" "$logs/build")
 find "$root/$name" -name '*.cuh' -exec awk -f "$root/common/tests/host_only.awk" {} + | first error >"$logs/refused"
 [ ! -s "$logs/refused" ] || { cat "$logs/refused" && wrong ": on a GPU it would not compile; its tests were not run"; }
-touch -r "$logs/began" "$seen"
 
 # --- Test -------------------------------------------------------------------------------------------------------------------
 
@@ -249,7 +240,7 @@ memory=$build/tests/${name}_test$variant.seconds  # of the last run
 touch "$memory"
 [ -n "$seconds" ] || seconds=$((SECONDS < 9 ? 14 - SECONDS : 5))
 deadline=$(($(date +%s) + seconds))
-case $changed in *$'\n'* | "") changed="" ;; *) changed+=.cuh ;; esac  # the one kernel that has changed, if it is one
+case $changed in *$'\n'*) changed="" ;; esac  # else the one kernel that has changed
 export test logs deadline variant changed
 export -f run_case
 count=0

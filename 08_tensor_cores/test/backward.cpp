@@ -51,7 +51,7 @@ TEST_CASE("cpu: no bank conflicts, whatever the tiles, and as many products, ato
     problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 192, .d = d})));
   }
   for (const FullProblem& p : grid::counted(problems)) {
-    const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
+    const Inputs inputs = make_inputs(p, Pass::backward);
     for (const Variant& v : backward_steps(/*for_hopper=*/false)) {
       const bool two_kernels = !v.atomic_dQ;
       for (const TileChoice& choice : choices(v, p, Pass::backward)) {
@@ -75,7 +75,7 @@ TEST_CASE("cpu: no bank conflicts, whatever the tiles, and as many products, ato
 
 /// Checks all steps on a problem with all choices of tiles, or with the default ones.
 void check_choices_on(const FullProblem& p, bool all) {
-  const Inputs inputs = make_inputs(p, InputKind::normal, 71, Pass::backward);
+  const Inputs inputs = make_inputs(p, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
   for (const Variant& v : backward_steps(/*for_hopper=*/false)) {
     if (!refusal(v, p).empty()) continue;
@@ -123,7 +123,7 @@ TEST_CASE("cpu: masked scores stay masked, whatever the sign of the scale") {
 TEST_CASE("cpu: dK and dV of steps 1 and 2 are the same to the last bit") {
   // Both add the tiles of Q in the same order, if they have the same tiles.
   for (const FullProblem& p : grid::counted({grid::problem_of({.Nq = 150, .Nk = 260, .d = 96}), many_queries(128)})) {
-    const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
+    const Inputs inputs = make_inputs(p, Pass::backward);
     const Tiles tiles{32, 64};
     Runner two_runner(grid::device(), grid::variant_named("seven_products"), p, inputs, Pass::backward, tiles);
     Runner one_runner(grid::device(), grid::variant_named("five_products"), p, inputs, Pass::backward, tiles);
@@ -139,7 +139,7 @@ TEST_CASE("cpu: dK and dV of steps 1 and 2 are the same to the last bit") {
 TEST_CASE("cpu: no order of blocks changes a bit of a gradient, but of dQ summed by atomics, which stays within tolerance") {
   // Many tiles of keys for few queries: the sums of dQ have many orders.
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 40, .Nk = 600, .d = 30}));
-  const Inputs inputs = make_inputs(p, InputKind::normal, 73, Pass::backward);
+  const Inputs inputs = make_inputs(p, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
   for (const Variant& v : backward_steps(/*for_hopper=*/false)) {
     Runner runner(grid::device(), v, p, inputs, Pass::backward);
@@ -170,8 +170,8 @@ TEST_CASE("cpu: the only key of a query weighs 1, however large its score is") {
                                           OfScore{Dtype::fp16, 4096, 3014, 335}, OfScore{Dtype::bf16, 0x1p64f, 0x1.7p63f, 0}}) {
     const float score = q * k + rest;
     FullProblem p = scaled(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 1, .d = 64}), 1.0f);  // whole tiles of queries
-    p.dtype = dtype;
-    Inputs inputs = make_inputs(p, InputKind::ones, 75, Pass::backward);
+    p.dtype = dtype, p.input = InputKind::ones;
+    Inputs inputs = make_inputs(p, Pass::backward);
     for (int c = 0; c < p.d; ++c) {
       for (int i = 0; i < p.Nq; ++i) inputs.Q(0, 0, i, c) = c == 0 ? q : c == 1 ? 1.0f : 0.0f;
       inputs.K(0, 0, 0, c) = c == 0 ? k : c == 1 ? rest : 0.0f;
@@ -200,7 +200,7 @@ TEST_CASE("chapter: what the 16 bits of O leave of dS where it should be zero") 
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 50, .Nk = 90, .d = 40}));
   for (const Variant& v : backward_steps(/*for_hopper=*/false)) {
     INFO(std::string(v.name));
-    Inputs inputs = make_inputs(p, InputKind::normal, 74, Pass::backward);
+    Inputs inputs = make_inputs(p, Pass::backward);
     for (int j = 0; j < p.Nk; ++j) {
       for (int c = 0; c < p.d; ++c) inputs.V(0, 0, j, c) = inputs.V(0, 0, 0, c);
     }

@@ -26,7 +26,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 TEST_CASE("cpu: right when the first tiles visited see nothing") {
   FullProblem p = with_bias(grid::problem_of({.Nq = 70, .Nk = 300, .d = 16}), BiasKind::matrix);
   p.scale = 1.0f;
-  Inputs inputs = make_inputs(p, InputKind::normal, 84, Pass::forward);
+  Inputs inputs = make_inputs(p, Pass::forward);
   for (int i = 0; i < p.Nq; ++i) {
     for (int j = 0; j < p.Nk; ++j) {
       // Head 0: keys 60..129 alone. Head 1: rows 0..39 see one half of the keys, rows from 50 on none.
@@ -46,7 +46,7 @@ TEST_CASE("cpu: right when the first tiles visited see nothing") {
 TEST_CASE("cpu: a tile of Q that sees no key at all") {
   // The one barrier is that before O takes Q's place: without it results are right, and only the race detector notices.
   const FullProblem p = causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 145, .Nk = 16, .d = 30}));
-  const Inputs inputs = make_inputs(p, InputKind::normal, 89, Pass::forward);
+  const Inputs inputs = make_inputs(p, Pass::forward);
   const Checker checker(p, inputs, Pass::forward, Sample{});
   simt::Options watching = simt::options();
   watching.watch = true;
@@ -68,7 +68,7 @@ TEST_CASE("cpu: right when a block computes one tile of Q after the other") {
     if (grid::sanitized()) continue;
     const bool windowed = name == std::string("options_hopper");
     if (windowed) p.window.left = 20;
-    const Inputs inputs = make_inputs(p, InputKind::normal, 90, Pass::forward);
+    const Inputs inputs = make_inputs(p, Pass::forward);
     const Checker checker(p, inputs, Pass::forward, Sample{});
     const Simulated order({.order = Order::random, .seed = 7});
     check(checker, grid::variant_named(name), windowed ? Tiles{128, 128} : Tiles{64, 64}, p, inputs, Pass::forward);
@@ -78,7 +78,7 @@ TEST_CASE("cpu: right when a block computes one tile of Q after the other") {
 TEST_CASE("cpu: steps 2 to 4 give the bits of step 1, and no order of threads changes a bit of any step") {
   const FullProblem wide = grid::problem_of({.Nq = 70, .Nk = 203, .d = 96});
   for (const FullProblem& p : grid::counted({many_tiles(), wide, with_bias(wide, BiasKind::matrix)})) {
-    const Inputs inputs = make_inputs(p, InputKind::normal, 87, Pass::forward);
+    const Inputs inputs = make_inputs(p, Pass::forward);
     if (p.bias == BiasKind::none) {
       const Results<float> of_mma = grid::run(grid::variant_named("mma"), p, inputs, Pass::forward);
       for (const char* same : {"swizzle", "pipeline", "registers"})
@@ -114,7 +114,7 @@ TEST_CASE("cpu: right around the edges of tiles, with each choice of tiles, what
       }
     }
     for (const FullProblem& p : grid::counted(problems)) {
-      const Inputs inputs = make_inputs(p, InputKind::normal, 88, Pass::forward);
+      const Inputs inputs = make_inputs(p, Pass::forward);
       const Checker checker(p, inputs, Pass::forward, Sample{});
       for (const Variant& v : forward_steps(p)) {
         for (const TileChoice& choice : choices(v, p, Pass::forward)) check(checker, v, choice.tiles, p, inputs, Pass::forward);

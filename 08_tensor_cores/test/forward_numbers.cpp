@@ -24,7 +24,7 @@ TEST_CASE("cpu: right with a scale that is zero, negative, tiny or large") {
         scaled(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 100, .d = 59})), scale),
         scaled(with_bias(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 33, .Nk = 203, .d = 32}), BiasKind::matrix), scale)};
     for (const FullProblem& p : grid::counted(problems)) {
-      const Inputs inputs = make_inputs(p, InputKind::normal, 85, Pass::forward);
+      const Inputs inputs = make_inputs(p, Pass::forward);
       const Checker checker(p, inputs, Pass::forward, Sample{});
       for (const Variant& v : forward_steps(p))
         check(checker, v, choices(v, p, Pass::forward).front().tiles, p, inputs, Pass::forward);
@@ -42,7 +42,7 @@ TEST_CASE("cpu: L within 1e-3, O rounded as its type rounds") {
       if (grid::sanitized() && dtype == Dtype::bf16) continue;
       FullProblem typed = p;
       typed.dtype = dtype;
-      const Inputs inputs = make_inputs(typed, InputKind::normal, 86, Pass::forward);
+      const Inputs inputs = make_inputs(typed, Pass::forward);
       const Checker checker(typed, inputs, Pass::forward, Sample{});
       const double unit = dtype == Dtype::fp16 ? std::exp2(-11) : std::exp2(-8);  // (8.10): u, of P and of O
       for (const Variant& v : forward_steps(typed)) {
@@ -61,7 +61,7 @@ TEST_CASE("cpu: L within 1e-3, O rounded as its type rounds") {
 TEST_CASE("cpu: keys with the same score weigh the same, however large it is") {
   // Scores of 2^23 - 1, in units of 1/8. c m = 1.5e6 has no 20th bit behind the point: 2^(c S - c m) of equal S and m may be 0.96.
   const FullProblem p = scaled(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 64, .Nk = 512, .d = 16}), 0.125f);
-  Inputs inputs = make_inputs(p, InputKind::normal, 91, Pass::forward);
+  Inputs inputs = make_inputs(p, Pass::forward);
   for (int c = 0; c < p.d; ++c) {
     for (int i = 0; i < p.Nq; ++i) inputs.Q(0, 0, i, c) = c == 0 ? 2896.0f : c == 1 ? 1791.0f : 0.0f;
     for (int j = 0; j < p.Nk; ++j) {
@@ -79,7 +79,7 @@ TEST_CASE("cpu: keys with the same score weigh the same in each tile while the m
   // products is up to 4 % off.
   const int tile = 128, tiles = 4;
   const FullProblem p = scaled(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 16, .Nk = tiles * tile, .d = 16}), 0.082f);
-  Inputs inputs = make_inputs(p, InputKind::normal, 92, Pass::forward);
+  Inputs inputs = make_inputs(p, Pass::forward);
   for (int c = 0; c < p.d; ++c) {
     for (int i = 0; i < p.Nq; ++i) inputs.Q(0, 0, i, c) = c == 0 ? 2896.0f : c == 1 ? 1.0f : 0.0f;
     for (int j = 0; j < p.Nk; ++j) {

@@ -42,9 +42,10 @@ TEST_CASE("cpu: products are those of the visited tiles, and of those that lazy 
       grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 90, .d = 129}),
       grid::problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 125, .d = 161}),
       with_bias(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 300, .d = 32}), BiasKind::alibi)};
-  for (const FullProblem& p : grid::counted(problems)) {
+  for (FullProblem p : grid::counted(problems)) {
     for (const InputKind kind : {InputKind::normal, InputKind::large}) {
-      const Inputs inputs = make_inputs(p, kind, 81, Pass::forward);
+      p.input = kind;
+      const Inputs inputs = make_inputs(p, Pass::forward);
       const Scores scores(p, inputs);
       for (const Variant& v : forward_steps(p)) {
         if (kind == InputKind::large && !may_repeat(v)) continue;  // the scores change nothing
@@ -70,9 +71,7 @@ TEST_CASE("cpu: products are those of the visited tiles, and of those that lazy 
 // ---- Bank conflicts and barriers --------------------------------------------------------------------------------------------------------
 
 std::uint64_t conflicts(const Variant& v, const FullProblem& p, Tiles tiles) {
-  return Runner(grid::device(), v, p, make_inputs(p, InputKind::normal, 1, Pass::forward), Pass::forward, tiles)
-      .count()
-      .bank_conflicts;
+  return Runner(grid::device(), v, p, make_inputs(p, Pass::forward), Pass::forward, tiles).count().bank_conflicts;
 }
 
 TEST_CASE("cpu: no access to a swizzled tile meets a bank twice") {
@@ -123,7 +122,7 @@ TEST_CASE("cpu: bytes and barriers of every tile size, as predicted") {
 
 /// Normal inputs, but Q = 1 in column 0 and K such that key j scores about level(j), before the bias. The other columns are a tenth.
 Inputs with_levels(const FullProblem& p, const std::function<float(int)>& level) {
-  Inputs inputs = make_inputs(p, InputKind::normal, 83, Pass::forward);
+  Inputs inputs = make_inputs(p, Pass::forward);
   for (int h = 0; h < p.Hkv; ++h) {
     for (int j = 0; j < p.Nk; ++j) inputs.K(0, h, j, 0) = round_to(p.dtype, level(j) / p.scale);
   }

@@ -52,7 +52,7 @@ class Scores {
   }
 
   double operator()(int b, int h, int i, int j) const {
-    if (j >= p_.end_key(i)) return minus_infinity;
+    if (j >= p_.keys_of(i).end) return minus_infinity;
     double score =
         i >= 0 && i < p_.Nq ? dots_[static_cast<std::size_t>(((b * p_.H + h) * p_.Nq + i) * p_.Nk + j)] * double{p_.scale} : 0;
     if (p_.bias == BiasKind::alibi) {
@@ -117,7 +117,7 @@ void add_work_of_tile(Work& work, const Variant& v, const FullProblem& p, const 
   const int Br = choice.tiles.Br, Bc = choice.tiles.Bc;
   const int warps = is_specialized(v) ? Br / 16 : choice.threads / 32, rows = Br / warps;
   const auto tiles_visible_to = [&](int first, int end) {
-    return end <= 0 || first >= p.Nq ? 0 : (p.end_key(std::min(end, p.Nq) - 1) + Bc - 1) / Bc;
+    return end <= 0 || first >= p.Nq ? 0 : (p.keys_of(std::min(end, p.Nq) - 1).end + Bc - 1) / Bc;
   };
   const int visible_tiles = tiles_visible_to(row0, row0 + Br);
   const bool scales_first = p.bias != BiasKind::none || p.scale <= 0;
@@ -134,7 +134,7 @@ void add_work_of_tile(Work& work, const Variant& v, const FullProblem& p, const 
           for (int c = 0; c < Bc; ++c) S[static_cast<std::size_t>(r)].push_back(score(first + r, j * Bc + c));
         }
         Maximum& maximum = maxima[static_cast<std::size_t>(warp)];
-        twice = maximum.visit(S, j, scales_first ? 0 : p.end_key(first) / Bc, is_lazy(v) ? 0 : 8);
+        twice = maximum.visit(S, j, scales_first ? 0 : p.keys_of(first).end / Bc, is_lazy(v) ? 0 : 8);
       }
       work.repeated += twice;
       work.products += std::int64_t{twice ? 3 : 2} * rows * Bc * width_of(v, p);

@@ -47,16 +47,14 @@ void check_on(const FullProblem& p, const Inputs& inputs, bool all_tiles = true)
     }
   }
 }
-void check_on(const FullProblem& p, bool all_tiles = true) {
-  check_on(p, make_inputs(p, InputKind::normal, 71, Pass::backward), all_tiles);
-}
+void check_on(const FullProblem& p, bool all_tiles = true) { check_on(p, make_inputs(p, Pass::backward), all_tiles); }
 
 TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward steps for Hopper") {
   std::vector<FullProblem> problems;
   for (const int d : {32, 64, 96, 128, 160, 192, 256})
     problems.push_back(causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 128, .Nk = 192, .d = d})));
   for (const FullProblem& p : grid::counted(problems)) {
-    const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::backward);
+    const Inputs inputs = make_inputs(p, Pass::backward);
     for (const Variant& v : backward_steps(/*for_hopper=*/true)) {
       if (!refusal(v, p).empty()) continue;
       const std::string step = v.name;
@@ -107,7 +105,7 @@ TEST_CASE("cpu: one query, and a single key") {
 
 /// Scores of about `level`, whatever the pair: missing keys, whose score would be 0, are then far above or below all others.
 Inputs with_level(const FullProblem& p, float level) {
-  Inputs inputs = make_inputs(p, InputKind::normal, 75, Pass::backward);
+  Inputs inputs = make_inputs(p, Pass::backward);
   const float root = std::sqrt(std::abs(level) / p.scale);
   for (int h = 0; h < p.H; ++h) {
     for (int i = 0; i < p.Nq; ++i) inputs.Q(0, h, i, 0) = round_to(p.dtype, root);
@@ -145,7 +143,7 @@ TEST_CASE("cpu: windows, softcaps and sequences that end within tiles (long)") {
 TEST_CASE("cpu: a tile of keys that no query sees, and queries that see no key, by a bias of -inf") {
   const int d = 40;
   const FullProblem p = with_bias(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 130, .Nk = 140, .d = d}), BiasKind::matrix);
-  Inputs inputs = make_inputs(p, InputKind::normal, 76, Pass::backward);
+  Inputs inputs = make_inputs(p, Pass::backward);
   for (int h = 0; h < p.H; ++h) {
     for (int i = 0; i < p.Nq; ++i) {
       for (int j = 0; j < p.Nk; ++j) {
@@ -169,9 +167,10 @@ TEST_CASE("cpu: the backward steps for Hopper with a scale of any sign, and scor
       check_on(with_bias(scaled(p, scale), kind), /*all_tiles=*/false);
   }
   FullProblem large = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 130, .d = 64});
+  large.input = InputKind::large;
   for (const BiasKind kind : {BiasKind::none, BiasKind::alibi}) {
     large.bias = kind;
-    check_on(large, make_inputs(large, InputKind::large, 77, Pass::backward), /*all_tiles=*/false);
+    check_on(large, make_inputs(large, Pass::backward), /*all_tiles=*/false);
   }
 }
 
@@ -179,7 +178,7 @@ TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that 
   const std::vector<FullProblem> problems{causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 130, .Nk = 140, .d = 128})),
                                           grid::problem_of({.H = 2, .Hkv = 1, .Nq = 100, .Nk = 130, .d = 64})};
   for (const FullProblem& p : grid::counted(problems)) {
-    const Inputs inputs = make_inputs(p, InputKind::normal, 72, Pass::backward);
+    const Inputs inputs = make_inputs(p, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
     for (const Variant& v : backward_steps(/*for_hopper=*/true)) {
       for (const TileChoice& choice : choices(v, p, Pass::backward)) {
@@ -201,7 +200,7 @@ TEST_CASE("cpu: the order of threads and blocks changes no bit but of a dQ that 
 
 TEST_CASE("cpu: blocks take turns at dQ, however many run at a time") {
   const FullProblem p = grid::problem_of({.H = 1, .Hkv = 1, .Nq = 500, .Nk = 300, .d = 12});
-  const Inputs inputs = make_inputs(p, InputKind::normal, 79, Pass::backward);
+  const Inputs inputs = make_inputs(p, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});
   const Variant& v = grid::variant_named("ordered");
   Runner runner(grid::device(), v, p, inputs, Pass::backward, Tiles{64, 64});
@@ -238,8 +237,8 @@ TEST_CASE("grid: blocks divide the query heads of a group, and each run sums the
   for (const Case& c : cases) {
     const FullProblem& p = c.problem;
     CHECK_MESSAGE(subgroups_of(p) == c.subgroups, describe(p));
-    if (!cannot_run(v, p, Pass::backward, grid::device().limits()).empty()) continue;  // no Hopper GPU
-    const Inputs inputs = make_inputs(p, InputKind::normal, 80, Pass::backward);
+    if (!why_it_cannot_run(v, p, Pass::backward, grid::device().limits()).empty()) continue;  // no Hopper GPU
+    const Inputs inputs = make_inputs(p, Pass::backward);
     const Checker checker(p, inputs, Pass::backward, Sample{});
     for (const TileChoice& choice : choices(v, p, Pass::backward)) {
       INFO(what(v, choice.tiles, p));

@@ -8,7 +8,7 @@ namespace flash {
 
 std::int64_t visible_pairs(const FullProblem& p) {
   std::int64_t pairs = 0;
-  for (int i = 0; i < p.Nq; ++i) pairs += std::max(0, p.end_key(i) - p.first_key(i));
+  for (int i = 0; i < p.Nq; ++i) pairs += p.keys_of(i).count();
   return pairs;
 }
 

@@ -33,11 +33,11 @@ constexpr ProblemOption option_table[] = {
     option("--kv-heads", &P::Hkv, "Hkv", "Key/value heads, a divisor of H",
            {.named = always,
             .features = {F::none, F::shared_heads},
-            .fallback = "H",
-            .relation = "fewer --kv-heads than --heads"}),
+            .default_text = "H",
+            .feature_name = "fewer --kv-heads than --heads"}),
     option("--seq-q", &P::Nq, "Nq", "Number of queries", {.named = always}),
     option("--seq-k", &P::Nk, "Nk", "Number of keys",
-           {.named = always, .features = {F::none, F::unequal_lengths}, .relation = "--seq-q unlike --seq-k"}),
+           {.named = always, .features = {F::none, F::unequal_lengths}, .feature_name = "--seq-q unlike --seq-k"}),
     option("--head-dim", &P::d, "d", "Head dimension",
            {.named = always,
             .allowed = "whole numbers from 1 to 256",
@@ -45,9 +45,9 @@ constexpr ProblemOption option_table[] = {
     option("--scale", &P::scale, "X", "Factor of Q K^T",
            {.named = always_in_json,
             .features = {F::none, F::any_scale},
-            .fallback = "1/sqrt(d)",
-            .relation = "a --scale that is not positive, or 1e30 or more",
-            .asks = [](const P& p) { return !(p.scale > 0.0f && p.scale < 1e30f); }}),
+            .default_text = "1/sqrt(d)",
+            .feature_name = "a --scale that is not positive, or 1e30 or more",
+            .has_feature = [](const P& p) { return !(p.scale > 0.0f && p.scale < 1e30f); }}),
     option("--causal", &P::causal, "", "Query i sees key j only if j <= i + Nk - Nq",
            {.named = always_in_json, .features = {F::none, F::causal}}),
     option("--window", &P::window, "left,right",
@@ -67,7 +67,7 @@ constexpr ProblemOption option_table[] = {
            "A ragged batch: sequences of these lengths, 0 allowed, packed one after another in tensors of batch 1; n, or "
            "queries:keys",
            {.features = {F::none, F::lengths},
-            .fallback = "none",
+            .default_text = "none",
             .allowed = "lengths such as 100,0,7:20, each of 0 or more queries and keys, or queries:keys, 1 to 2^30 together",
             .valid =
                 [](const P& p) {
@@ -89,7 +89,7 @@ constexpr ProblemOption option_table[] = {
            "and O is their weighted centroid",
            {.features = {F::none, F::centroid}}),
     option("--dtype", &P::dtype, "", "Type of Q, K, V, O and their gradients",
-           {.named = always, .fallback = "the first that the variant takes, see --list"}),
+           {.named = always, .default_text = "the first that the variant takes, see --list"}),
     option("--layout", &P::layout, "", "Order in memory: (B,H,N,d), (B,N,H,d), packed QKV (B,N,3,H,d), packed KV (B,N,2,Hkv,d)",
            {.named = always, .features = {F::none, F::bnhd, F::packed_qkv, F::packed_kv}}),
     option("--bias", &P::bias, "", "Added to the scaled scores: per key, per query and key, or ALiBi slopes",
@@ -199,7 +199,7 @@ bool in_range(const ProblemOption& option, const P& p) {
 }
 
 /// The problem of these sizes with all else at its default.
-P usual_of(const P& p) {
+P defaults_of(const P& p) {
   P usual;
   usual.B = p.B, usual.H = usual.Hkv = p.H, usual.Nq = usual.Nk = p.Nq, usual.d = p.d;
   usual.scale = default_scale(p.d);
@@ -217,21 +217,21 @@ bool too_large(std::initializer_list<std::int64_t> factors) {
 
 std::span<const ProblemOption> problem_options() { return option_table; }
 
-Given given_sizes(const std::array<std::int64_t, 6>& sizes) {
-  Given given;
+GivenOptions given_sizes(const std::array<std::int64_t, 6>& sizes) {
+  GivenOptions given;
   std::size_t n = 0;
   for (const char* name : {"--batch", "--heads", "--kv-heads", "--seq-q", "--seq-k", "--head-dim"})
     given[name] = to_text(sizes[n++]);
   return given;
 }
 
-void settle(Given& given, const std::string& name, const std::string& value, const std::string& why) {
+void give_option(GivenOptions& given, const std::string& name, const std::string& value, const std::string& why) {
   const auto [found, is_new] = given.try_emplace(name, value);
   if (found->second != value)
     throw UsageError(name + " is " + found->second + ", but " + why + ": " + value + "; leave it out");
 }
 
-FullProblem make_problem(Given given) {
+FullProblem make_problem(GivenOptions given) {
   P p;
   for (const ProblemOption& option : option_table) {
     const auto found = given.find(option.name);
@@ -244,7 +244,7 @@ FullProblem make_problem(Given given) {
   if (!p.sequences.empty()) {
     p.B = 1, p.Nq = p.sequences.queries.back(), p.Nk = p.sequences.keys.back();
     for (const auto& [name, size] : {std::pair{"--batch", p.B}, {"--seq-q", p.Nq}, {"--seq-k", p.Nk}})
-      settle(given, name, to_text(size), "the sequences of --lengths have together");
+      give_option(given, name, to_text(size), "the sequences of --lengths have together");
   }
   check_problem(p);
   return p;
@@ -290,14 +290,14 @@ std::string values_text(const ProblemOption& option) {
   return option.values.empty() ? option.value : joined(option.values, std::identity(), "|");
 }
 
-FullProblem without(const ProblemOption& option, FullProblem problem) {
-  const P usual = usual_of(problem);
+FullProblem without_option(const ProblemOption& option, FullProblem problem) {
+  const P usual = defaults_of(problem);
   std::visit([&](auto member) { value_of(problem, member) = value_of(usual, member); }, option.member);
   return problem;
 }
 
 bool is_set(const ProblemOption& option, const FullProblem& problem) {
-  const P usual = usual_of(problem);
+  const P usual = defaults_of(problem);
   return std::visit([&](auto member) { return !(value_of(problem, member) == value_of(usual, member)); }, option.member) ||
          (option.name == std::string_view("--dropout-seed") && problem.dropout.probability != 0);
 }
@@ -307,7 +307,7 @@ Features features_of(const FullProblem& problem) {
   for (const ProblemOption& option : option_table) {
     const auto which = with_value(option, problem, [&](const auto& value) {
       if constexpr (Enumeration<std::decay_t<decltype(value)>>) return static_cast<std::size_t>(value);
-      return std::size_t{option.traits.asks == nullptr ? is_set(option, problem) : option.traits.asks(problem)};
+      return std::size_t{option.traits.has_feature == nullptr ? is_set(option, problem) : option.traits.has_feature(problem)};
     });
     found = found | option.traits.features.at(which);
   }
@@ -321,7 +321,7 @@ std::string names_of(Features features) {
   for (const ProblemOption& option : option_table) {
     for (std::size_t i = 0; i < option.traits.features.size(); ++i) {
       if ((features & option.traits.features[i]) == F::none) continue;
-      names.emplace_back(option.traits.relation != nullptr ? option.traits.relation : option.name);
+      names.emplace_back(option.traits.feature_name != nullptr ? option.traits.feature_name : option.name);
       if (!option.values.empty()) names.back() += std::string(" ") + option.values[i];
     }
   }

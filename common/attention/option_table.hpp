@@ -38,12 +38,12 @@ struct ProblemOption {
   const char* help;
   struct Traits {
     Named named = Named::if_set;
-    std::array<Features, 5> features{};  ///< by the value of a flag or an enumeration; of other options [1], if `asks`
-    const char* fallback = nullptr;      ///< the default in words; null: the value in FullProblem
-    const char* relation = nullptr;      ///< the name of that feature, if it is not the option's
+    std::array<Features, 5> features{};  ///< by the value of a flag or an enumeration; of other options [1], if `has_feature`
+    const char* default_text = nullptr;  ///< the default in words; null: the value in FullProblem
+    const char* feature_name = nullptr;  ///< of that feature, if it is not the option's
     const char* allowed = nullptr;       ///< null: all values of the type
     bool (*valid)(const FullProblem&) = nullptr;
-    bool (*asks)(const FullProblem&) = nullptr;  ///< for the feature; null: a value that is not the default does
+    bool (*has_feature)(const FullProblem&) = nullptr;  ///< null: a value that is not the default does
   } traits;
   std::span<const char* const> values;  ///< of an enumeration
 };
@@ -80,17 +80,17 @@ bool holds(const ProblemOption& option) {
 }
 
 /// The options on a command line by name, with their values as text. Flags are "true" or "false".
-using Given = std::map<std::string, std::string>;
+using GivenOptions = std::map<std::string, std::string>;
 
 /// The six sizes of a problem as if they were given.
-Given given_sizes(const std::array<std::int64_t, 6>& B_H_Hkv_Nq_Nk_d);
+GivenOptions given_sizes(const std::array<std::int64_t, 6>& B_H_Hkv_Nq_Nk_d);
 
 /// Gives the option this value; UsageError if it is given another. `why`: where the value comes from.
-void settle(Given&, const std::string& name, const std::string& value, const std::string& why);
+void give_option(GivenOptions&, const std::string& name, const std::string& value, const std::string& why);
 
 /// The problem, which kernels may trust; sizes not given have defaults, --kv-heads those of --heads, and the lengths of a ragged batch are those
 /// of its sequences. UsageError: one line that says what was given and what is allowed.
-FullProblem make_problem(Given);
+FullProblem make_problem(GivenOptions);
 
 /// UsageError if a value is none, if options contradict each other, or if the sizes are too large or do not go with each other.
 void check_problem(const FullProblem&);
@@ -101,9 +101,9 @@ std::string value_text(const ProblemOption&, const FullProblem&);
 /// "bhnd|bnhd|qkv|kv", for --help.
 std::string values_text(const ProblemOption&);
 
-/// Is it not at its default? without(): the problem with the option at its default.
+/// Is it not at its default? without_option(): the problem with the option at its default.
 bool is_set(const ProblemOption&, const FullProblem&);
-FullProblem without(const ProblemOption&, FullProblem);
+FullProblem without_option(const ProblemOption&, FullProblem);
 
 /// One line for reports and messages: "B=1 H=2 Hkv=2 Nq=128 Nk=128 d=64 causal fp32 bhnd bias=none".
 std::string describe(const FullProblem&);

@@ -23,24 +23,15 @@ FullProblem::Place FullProblem::place_of(int i) const {
   return {static_cast<int>(at), queries[at], keys[at], sequence(static_cast<int>(at))};
 }
 
-int FullProblem::own_key(int i) const {
+FullProblem::Keys FullProblem::keys_of(int i) const {
   const auto [s, query, key, alone] = place_of(i);
-  return key + i - query + alone.Nk - alone.Nq;
+  const int row = i - query;
+  return {key + alone.first_key(row), key + alone.end_key(row), key + row + alone.Nk - alone.Nq};
 }
 
 float FullProblem::drop_factor(const DropMask& mask, int b, int h, int i, int j) const {
   const auto [s, query, key, alone] = place_of(i);
   return mask((sequences.empty() ? b : s) * H + h, i - query, j - key);
-}
-
-int FullProblem::first_key(int i) const {
-  const auto [s, query, key, alone] = place_of(i);
-  return key + alone.first_key(i - query);
-}
-
-int FullProblem::end_key(int i) const {
-  const auto [s, query, key, alone] = place_of(i);
-  return key + alone.end_key(i - query);
 }
 
 float default_scale(int d) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))); }

@@ -155,17 +155,23 @@ struct FullProblem : OptionsProblem {
   };
   Place place_of(int i) const;
 
-  /// The key at which query i stands, which the causal mask, windows and ALiBi count from.
-  int own_key(int i) const;
+  /// Query i sees the keys [first, end). It stands at the key `own`, which the causal mask, windows and ALiBi count from.
+  struct Keys {
+    int first, end, own;
+    bool contain(int j) const { return first <= j && j < end; }
+    int count() const { return first < end ? end - first : 0; }
+  };
+  Keys keys_of(int i) const;
 
   /// (9.11)  The factor of the weight that query i gives key j of its sequence.
   float drop_factor(const DropMask&, int b, int h, int i, int j) const;
 
-  // In place of the functions of the same name.
-  int first_key(int i) const;
-  int end_key(int i) const;
-  bool visible(int i, int j) const { return first_key(i) <= j && j < end_key(i); }
-  void first_query(int) const = delete;  ///< and no end_query(): only a sequence has them
+  // Of one sequence, place_of(i).problem, alone.
+  void first_key(int) const = delete;
+  void end_key(int) const = delete;
+  void visible(int, int) const = delete;
+  void first_query(int) const = delete;
+  void end_query(int) const = delete;
 };
 
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.
@@ -203,15 +209,14 @@ constexpr Features operator&(Features a, Features b) {
 }
 constexpr Features operator~(Features a) { return static_cast<Features>(~static_cast<unsigned>(a)); }
 
-constexpr Features every_bias = Features::vector_bias | Features::matrix_bias | Features::alibi;
-
 /// The plain problem, which all kernels know: softmax(scale Q K^T, causal or not) V with a scale above 0. It stays as it is: a kernel says
 /// itself what else it knows.
 constexpr Features plain_problem = Features::causal | Features::shared_heads | Features::unequal_lengths | Features::bnhd |
                                    Features::packed_qkv | Features::packed_kv;
 
 /// All that a Problem can ask for.
-constexpr Features general_problem = plain_problem | every_bias | Features::any_scale;
+constexpr Features general_problem =
+    plain_problem | Features::vector_bias | Features::matrix_bias | Features::alibi | Features::any_scale;
 
 /// What FullProblem adds to Problem and both passes of stages 06 and 07 know.
 constexpr Features usual_options = Features::window | Features::softcap | Features::lengths | Features::dropout;

@@ -37,10 +37,10 @@ void add_copies(Prediction& prediction, const Variant& variant, const FullProble
   prediction.sectors.reset();
   each_tensor(problem, pass, [&](const ProblemTensor& each) {
     if (each.copy == nullptr) return;
-    Moved& copy = prediction.tensors[each.copy] = prediction.tensors[each.name];
+    MemoryTraffic& copy = prediction.tensors[each.copy] = prediction.tensors[each.name];
     const std::int64_t rows = elements_of(each.shape(problem)) / problem.d;
     const bool read = each.use(pass) == Use::read;
-    prediction.tensors[each.name] = read ? Moved{rows * problem.d, 0} : Moved{0, rows * problem.d};
+    prediction.tensors[each.name] = read ? MemoryTraffic{rows * problem.d, 0} : MemoryTraffic{0, rows * problem.d};
     (read ? copy.written : copy.read) += rows * (read ? wide.d : problem.d);
   });
 }
@@ -55,7 +55,7 @@ const Variant* best_variant(Backend backend, const FullProblem& problem, Pass pa
   const Variant* best = nullptr;
   std::array<bool, 4> highest{};
   for (const Variant& v : variants(backend)) {
-    if ((in_order && v.atomic_dQ && !v.by_launches) || !cannot_run(v, problem, pass, limits).empty()) continue;
+    if ((in_order && v.atomic_dQ && !v.by_launches) || !why_it_cannot_run(v, problem, pass, limits).empty()) continue;
     const std::array rank{!(in_order && v.atomic_dQ), &v == fastest, has_own_pass(v, pass),
                           v.only_if_fastest == (on_gpu && in_order)};
     if (best == nullptr || rank >= highest) best = &v, highest = rank;
@@ -122,7 +122,8 @@ const Variant& variant_named(Backend backend, std::string_view name) {
 const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
   const Variant* found = nullptr;
   for (const Variant& variant : variants(backend)) {
-    if (variant.fastest == nullptr || !variant.fastest(problem, pass) || !cannot_run(variant, problem, pass, limits).empty())
+    if (variant.fastest == nullptr || !variant.fastest(problem, pass) ||
+        !why_it_cannot_run(variant, problem, pass, limits).empty())
       continue;
     if (found == nullptr || !found->only_if_fastest) found = &variant;
   }
@@ -140,7 +141,7 @@ const Variant& choose_variant(Backend backend, const std::string& name, const Fu
     chosen = usual != all.rend() ? &*usual : &all.back();
   }
   const std::string refuses = std::string("variant ") + chosen->name + " refuses this problem: ";
-  const std::string why = cannot_run(*chosen, problem, pass, limits);
+  const std::string why = why_it_cannot_run(*chosen, problem, pass, limits);
   if (why.empty() && pass == Pass::backward && deterministic && chosen->atomic_dQ && !chosen->by_launches)
     throw UsageError(refuses + "its dQ differs between runs, and deterministic is set");
   if (why.empty()) return *chosen;
@@ -241,7 +242,7 @@ Prediction predict(const Variant& variant, const FullProblem& problem, Pass pass
   return prediction;
 }
 
-std::string cannot_run(const Variant& variant, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
+std::string why_it_cannot_run(const Variant& variant, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
   if (!has_pass(variant, pass)) return "it has no backward pass";
   if (std::string why = refusal(variant, problem, limits); !why.empty()) return why;
   if (variant.tiles == nullptr || !variant.tiles(problem, pass, limits).empty()) return "";

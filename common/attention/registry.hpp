@@ -28,7 +28,7 @@ std::vector<WorkspaceSpec> workspaces_of(const Variant&, const FullProblem&, Pas
 std::string refusal(const Variant&, const FullProblem&, const std::optional<DeviceLimits>& = {});
 
 /// "" or why it cannot run the pass of the problem on such a device: it has no such pass, its refusal(), or its tiles do not fit.
-std::string cannot_run(const Variant&, const FullProblem&, Pass, const DeviceLimits&);
+std::string why_it_cannot_run(const Variant&, const FullProblem&, Pass, const DeviceLimits&);
 
 /// The same with traffic in bytes, for these tiles or the variant's default; empty if there is no formula.
 Prediction predict(const Variant&, const FullProblem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});

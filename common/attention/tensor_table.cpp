@@ -11,8 +11,9 @@ Extents lse_shape(const FullProblem& p) { return {p.B, p.H, p.Nq, 1}; }
 Extents shape_of_its_gradient(const FullProblem& p) { return p.bias_gradient ? bias_shape(p) : Extents{}; }
 
 constexpr ProblemTensor input(const char* name, const char* file, const char* copy, TensorRef Attention::*on_device,
-                              HostTensor<float> Inputs::*input, int stream, std::optional<Role> role, bool backward = false) {
-  return {name, file, copy, on_device, backward, role, role ? nullptr : bias_shape, input, stream};
+                              HostTensor<float> Inputs::*input, int random_stream, std::optional<Role> role,
+                              bool backward = false) {
+  return {name, file, copy, on_device, backward, role, role ? nullptr : bias_shape, input, random_stream};
 }
 
 using A = Attention;
@@ -37,12 +38,6 @@ constexpr ProblemTensor tensor_table[] = {
 
 std::span<const ProblemTensor> problem_tensors() { return tensor_table; }
 
-const ProblemTensor* find_tensor(std::string_view name) {
-  const auto found =
-      std::ranges::find_if(tensor_table, [&](const ProblemTensor& t) { return t.name == name || t.file == name; });
-  return found == std::end(tensor_table) ? nullptr : found;
-}
-
 Extents ProblemTensor::shape(const FullProblem& p) const { return role ? shape_of(p, *role) : dense_shape(p); }
 
 bool ProblemTensor::exists(const FullProblem& p, Pass pass) const { return use(pass) != Use::none && shape(p)[3] != 0; }
@@ -52,7 +47,7 @@ Use ProblemTensor::use(Pass pass) const {
   return input != nullptr || (pass == Pass::backward && !backward) ? Use::read : Use::written;
 }
 
-TensorRef ProblemTensor::seen(const FullProblem& p) const {
+TensorRef ProblemTensor::kernel_view(const FullProblem& p) const {
   const Extents own = shape(p);
   TensorRef tensor = dense_tensor(name, dtype(p), own);
   if (role) tensor.stride = placement_of(p, *role).stride;

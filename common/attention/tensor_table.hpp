@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace flash {
@@ -48,8 +47,6 @@ struct HostTensor {
 template <class T>
 struct InputsOf {
   HostTensor<T> Q, K, V, dO, bias;
-  InputKind kind{};        ///< of make_inputs()
-  std::uint64_t seed = 1;  ///< likewise
 };
 
 /// Values are floats that the problem's dtype represents exactly.
@@ -103,7 +100,7 @@ struct ProblemTensor {
   std::optional<Role> role;                              ///< laid out with the problem, in its dtype; else dense, in fp32
   Extents (*dense_shape)(const FullProblem&) = nullptr;  ///< of those; all zeros: the problem has no such tensor
   HostTensor<float> Inputs::*input = nullptr;            ///< given by the caller; null: a result
-  int stream = 0;                                        ///< of an input's random numbers
+  int random_stream = 0;                                 ///< an input's own random numbers
   HostTensor<float> Results<float>::*result = nullptr;
   HostTensor<double> Results<double>::*exact = nullptr;
 
@@ -113,14 +110,11 @@ struct ProblemTensor {
   Use use(Pass) const;
 
   /// As kernels see it, but for its address: a bias has all batches, heads and queries, with strides of 0 where they share it.
-  TensorRef seen(const FullProblem&) const;
+  TensorRef kernel_view(const FullProblem&) const;
 };
 
 /// In the order of files; inputs are made in this order, too.
 std::span<const ProblemTensor> problem_tensors();
-
-/// By its name or its file's; null: that is another tensor, such as a workspace.
-const ProblemTensor* find_tensor(std::string_view name);
 
 /// Calls visit(tensor) for those that the pass of the problem has.
 template <class Visit>

@@ -13,8 +13,8 @@ namespace flash {
 namespace {
 
 /// The options of a command such as "--batch=2 --causal=true".
-Given given(const std::string& line) {
-  Given all;
+GivenOptions given(const std::string& line) {
+  GivenOptions all;
   std::istringstream words(line);
   for (std::string word; words >> word;) all[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   return all;
@@ -88,9 +88,9 @@ TEST_CASE("options: the largest sizes and the widest window keep the mask within
     p.Nq = Nq, p.Nk = Nk;
     for (const Window& window : {Window{}, Window{largest - 1, largest - 1}}) {
       p.window = window;
-      CHECK(p.visible(Nq - 1, Nk - 1));
-      CHECK(p.end_key(0) == std::max(0, Nk - Nq + 1));
-      CHECK(p.end_key(Nq - 1) == Nk);
+      CHECK(p.keys_of(Nq - 1).contain(Nk - 1));
+      CHECK(p.keys_of(0).end == std::max(0, Nk - Nq + 1));
+      CHECK(p.keys_of(Nq - 1).end == Nk);
       CHECK(static_cast<OptionsProblem&>(p).end_query(Nk - 1) == Nq);
     }
   }

@@ -37,8 +37,8 @@ Device& device_of(bool on_gpu) {
 }
 
 /// "--causal=true\n--window=100,0" by name.
-Given options_of(const char* text) {
-  Given given;
+GivenOptions options_of(const char* text) {
+  GivenOptions given;
   std::istringstream lines(text == nullptr ? "" : text);
   for (std::string name; std::getline(lines, name, '='); std::getline(lines, given[name]))
     if (std::ranges::find(problem_options(), name, &ProblemOption::name) == problem_options().end())
@@ -50,7 +50,7 @@ bool exists(const flash_tensor& tensor) { return tensor.shape[3] != 0; }
 
 FullProblem problem_of(const flash_call& call, Pass pass) {
   const auto& [B, H, Nq, d] = call.Q.shape;
-  Given given = options_of(call.options);
+  GivenOptions given = options_of(call.options);
   const std::int64_t Nk = call.K.shape[2] * (exists(call.pages) ? call.pages.shape[3] : 1);
   for (const auto& [name, value] : given_sizes({B, H, call.K.shape[1], Nq, Nk, d})) given[name] = value;
   const auto& bias = call.bias.shape;
@@ -112,25 +112,25 @@ int launches_of(const FullProblem& p, int Bc) {
 }
 
 /// The workspaces of a pass, one after the other in the caller's block, those that have to be zero first.
-struct Block {
+struct Workspaces {
   static constexpr std::int64_t alignment = 256;  // cudaMalloc's
   std::vector<TensorRef> tensors;
-  std::vector<std::int64_t> offsets;  ///< of each, in bytes
+  std::vector<std::int64_t> starts;  ///< of each, in bytes
   std::int64_t bytes = 0, zeroed = 0;
-  std::vector<int> ends, order;  ///< what the workspaces "offsets" and "order" of a ragged batch hold
+  std::vector<int> sequence_offsets, tile_order;  ///< what the workspaces "offsets" and "order" of a ragged batch hold
 
-  Block(const Variant& variant, const Attention& a, Pass pass) : ends(offsets_of(a.problem.sequences)) {
+  Workspaces(const Variant& variant, const Attention& a, Pass pass) : sequence_offsets(offsets_of(a.problem.sequences)) {
     std::vector<WorkspaceSpec> specs = workspaces_of(variant, a.problem, pass);
-    if (!ends.empty() && variant.tiles != nullptr) order = longest_first(a.problem, pass, a.tiles);
+    if (!sequence_offsets.empty() && variant.tiles != nullptr) tile_order = longest_first(a.problem, pass, a.tiles);
     const auto add_pairs = [&](const char* name, const std::vector<int>& pairs) {
       if (!pairs.empty()) specs.push_back({name, {1, 1, static_cast<std::int64_t>(pairs.size() / 2), 2}});
     };
-    add_pairs("offsets", ends);
-    add_pairs("order", order);
+    add_pairs("offsets", sequence_offsets);
+    add_pairs("order", tile_order);
     std::stable_partition(specs.begin(), specs.end(), [](const WorkspaceSpec& spec) { return spec.zeroed; });
     for (const WorkspaceSpec& spec : specs) {
       tensors.push_back(dense_tensor(spec.name, spec.dtype, spec.shape));
-      offsets.push_back(bytes);
+      starts.push_back(bytes);
       bytes += (tensors.back().elements() * size_of(spec.dtype) + alignment - 1) / alignment * alignment;
       if (spec.zeroed) zeroed = bytes;
     }
@@ -138,7 +138,7 @@ struct Block {
 
   std::vector<TensorRef> at(void* base) const {
     std::vector<TensorRef> placed = tensors;
-    for (std::size_t n = 0; n < placed.size(); ++n) placed[n].data = static_cast<char*>(base) + offsets[n];
+    for (std::size_t n = 0; n < placed.size(); ++n) placed[n].data = static_cast<char*>(base) + starts[n];
     return placed;
   }
 };
@@ -147,7 +147,7 @@ struct Block {
 struct Plan {
   const Variant* variant;
   Attention attention;
-  Block block;
+  Workspaces workspaces;
 };
 
 /// Worked out once for calls that are alike, since it takes as long as a short kernel.
@@ -177,17 +177,17 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
                      " needs more of its forward pass than O and L; stages 07 and 08 do not");
   if (variant.tiles != nullptr) a.tiles = variant.tiles(a.problem, pass, a.limits).front().tiles;
   if (variant.by_launches && call.deterministic != 0 && pass == Pass::backward) a.launches = launches_of(a.problem, a.tiles.Bc);
-  return plans.insert({key, {&variant, a, Block(variant, a, pass)}}).first->second;
+  return plans.insert({key, {&variant, a, Workspaces(variant, a, pass)}}).first->second;
 }
 
 void run(const flash_call& call, Pass pass) {
-  const auto& [variant, planned, block] = plan_of(call, pass, device_of(call.on_gpu != 0));
+  const auto& [variant, planned, workspaces] = plan_of(call, pass, device_of(call.on_gpu != 0));
   Attention a = planned;
   if (call.seed != 0) a.problem.dropout.seed = call.seed;
   each_tensor(a.problem, pass, [&](const ProblemTensor& each) {
     const auto place = static_cast<std::size_t>(&each - problem_tensors().data());
     const bool repeats = each.input != nullptr && !each.role;  // a bias, by all heads
-    TensorRef seen = each.seen(a.problem);
+    TensorRef seen = each.kernel_view(a.problem);
     Extents shape = each.shape(a.problem);
     if (exists(call.pages) && (each.on_device == &Attention::K || each.on_device == &Attention::V)) {
       shape[0] = call.K.shape[0], shape[2] = call.K.shape[2];  // all pages, and the rows of one
@@ -204,10 +204,10 @@ void run(const flash_call& call, Pass pass) {
   numbers("ends", call.ends, 1, a.ends);
   numbers("firsts", call.firsts, 1, a.firsts);
   numbers("pages", call.pages, call.pages.shape[3], a.pages);
-  if (block.bytes > 0 &&
-      (call.workspace == nullptr || reinterpret_cast<std::uintptr_t>(call.workspace) % Block::alignment != 0))
+  if (workspaces.bytes > 0 &&
+      (call.workspace == nullptr || reinterpret_cast<std::uintptr_t>(call.workspace) % Workspaces::alignment != 0))
     throw UsageError("the workspace is missing, or not aligned to 256 bytes");
-  a.workspaces = block.at(call.workspace);
+  a.workspaces = workspaces.at(call.workspace);
 
   stop_request = &call.stop;
   launch_on(call.stream);
@@ -217,13 +217,13 @@ void run(const flash_call& call, Pass pass) {
     int* to = static_cast<int*>(tensor.data);
     call.on_gpu != 0 ? write_on_gpu(to, values) : static_cast<void>(std::copy(values.begin(), values.end(), to));
   };
-  write("offsets", block.ends, a.offsets);
-  write("order", block.order, a.order);
+  write("offsets", workspaces.sequence_offsets, a.offsets);
+  write("order", workspaces.tile_order, a.order);
   launch_pass(*variant, a, pass);
 }
 
 template <class F>
-int guarded(F f) {
+int exit_code_of(F f) {
   try {
     f();
     error.clear();
@@ -245,20 +245,20 @@ int guarded(F f) {
 extern "C" {
 
 FLASH_EXPORT int flash_workspace(const flash_call* call, int32_t backward, int64_t* bytes, int64_t* zeroed) {
-  return flash::guarded([&] {
+  return flash::exit_code_of([&] {
     const flash::Pass pass = backward != 0 ? flash::Pass::backward : flash::Pass::forward;
-    const flash::Block& block = flash::plan_of(*call, pass, flash::device_of(call->on_gpu != 0)).block;
-    *bytes = block.bytes;
-    *zeroed = block.zeroed;
+    const flash::Workspaces& workspaces = flash::plan_of(*call, pass, flash::device_of(call->on_gpu != 0)).workspaces;
+    *bytes = workspaces.bytes;
+    *zeroed = workspaces.zeroed;
   });
 }
 
 FLASH_EXPORT int flash_forward(const flash_call* call) {
-  return flash::guarded([&] { flash::run(*call, flash::Pass::forward); });
+  return flash::exit_code_of([&] { flash::run(*call, flash::Pass::forward); });
 }
 
 FLASH_EXPORT int flash_backward(const flash_call* call) {
-  return flash::guarded([&] { flash::run(*call, flash::Pass::backward); });
+  return flash::exit_code_of([&] { flash::run(*call, flash::Pass::backward); });
 }
 
 FLASH_EXPORT int32_t flash_call_size(void) { return sizeof(flash_call); }

@@ -29,12 +29,12 @@ __all__ += ["flash_attn_varlen_func", "flash_attn_varlen_qkvpacked_func", "flash
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.h
 _NAMES = {"dropout": "dropout_p", "lengths": "cu_seqlens", "head-dim": "d"}  # what the programs call otherwise
-_plain = Tensor, torch.nn.Parameter
+_TENSOR_TYPES = Tensor, torch.nn.Parameter
 _here = Path(__file__).resolve()
 _libraries = _here.with_name("lib") if _here.name == "__init__.py" else _here.parents[2] / "build-binding/lib"
 
 
-class _View(ctypes.Structure):  # flash_tensor
+class _CTensor(ctypes.Structure):  # flash_tensor
     _fields_ = [("data", ctypes.c_void_p), ("shape", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4)]
 
 
@@ -45,7 +45,7 @@ class _Call(ctypes.Structure):  # flash_call
         *((name, ctypes.c_int32) for name in ("on_gpu", "dtype", "deterministic")),
         ("seed", ctypes.c_uint64),
         ("stream", ctypes.c_void_p),
-        *((name, _View) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV", "bias", "dBias", "ends", "firsts", "pages")),
+        *((name, _CTensor) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV", "bias", "dBias", "ends", "firsts", "pages")),
         ("workspace", ctypes.c_void_p),
         ("stop", ctypes.c_int32),
     ]
@@ -82,19 +82,19 @@ def _raise_for(code, stage):
         raise (ValueError if code == 2 else RuntimeError)(f"stage {stage}: {why}")
 
 
-def _view(x, data=None):
+def _c_tensor(x, data=None):
     shape, stride = (x.shape, x.stride()) if x.dim() == 4 else ((*x.shape, 1), (*x.stride(), 1))  # L
-    return _View(data, shape, stride)
+    return _CTensor(data, shape, stride)
 
 
 _READ = "Q", "K", "V", "dO"  # of any strides, as those that no kernel takes are copied
 _plans = {}  # by all that a call depends on but pointers
 
 
-def _plan(backward, how, ends, given, made):
+def _plan(backward, how, offsets, given, made):
     """The call of a pass without its pointers, the bytes of its workspace, how many of these are zero first, its function, what is copied; None
     for an empty problem, which no kernel takes."""
-    key = backward, *how, len(made), *(() if ends is None else ends.flatten().tolist())
+    key = backward, *how, len(made), *(() if offsets is None else offsets.flatten().tolist())
     for x in given.values():
         key += x.shape, x.stride(), x.dtype, x.device
     plan = _plans.get(key)
@@ -103,9 +103,9 @@ def _plan(backward, how, ends, given, made):
         _check(q, *(x[:1].expand(q.shape[0], -1, -1, -1) if "pages" in given else x for x in (k, v)), given.get("bias"))
         if not q.numel() or not k.numel():
             return None
-        options, library = _with(options, ends, q, k), _library(stage)
+        options, library = _with_lengths(options, offsets, q, k), _library(stage)
         plain = {"variant": variant.encode(), "options": options.encode(), "on_gpu": q.is_cuda, "dtype": DTYPES[q.dtype]}
-        call = _Call(**plain, deterministic=deterministic, **{name: _view(x) for name, x in (given | made).items()})
+        call = _Call(**plain, deterministic=deterministic, **{name: _c_tensor(x) for name, x in (given | made).items()})
         size, zeroed = ctypes.c_int64(), ctypes.c_int64()
         with torch.cuda.device_of(q):
             _raise_for(library.flash_workspace(ctypes.byref(call), backward, ctypes.byref(size), ctypes.byref(zeroed)), stage)
@@ -135,10 +135,10 @@ def _workspace(q, size, zeroed):
     return block
 
 
-def _run(backward, how, seed, ends, given, made, before=None):
+def _run(backward, how, seed, offsets, given, made, before=None):
     """A pass, in the workspace that it asks for. how: the problem's options as flash.h has them, deterministic, stage and variant. What is
     made follows from what is given in shape and strides. before: is called first, once the call is known to be one that a kernel takes."""
-    plan = _plan(backward, how, ends, given, made)
+    plan = _plan(backward, how, offsets, given, made)
     if before is not None:
         before()
     if plan is None:
@@ -152,7 +152,7 @@ def _run(backward, how, seed, ends, given, made, before=None):
             data = x.data_ptr()
             if name in copied or (data % 16 and name in _READ):
                 tensors[name] = x = x.clone(memory_format=torch.contiguous_format)
-                setattr(call, name, _view(x, x.data_ptr()))
+                setattr(call, name, _c_tensor(x, x.data_ptr()))
             else:
                 getattr(call, name).data = data
     if seed is not None:
@@ -188,13 +188,11 @@ def _require(holds, why):
         raise ValueError(f"flash_steps: {why}")
 
 
-def _numbers(x, name):
+def _whole_numbers(x, name):
     try:
-        x = (
-            x
-            if isinstance(x, Tensor)
-            else torch.tensor(x, dtype=torch.int64 if isinstance(x, (list, tuple)) and not x else None, device="cpu")
-        )
+        if not isinstance(x, Tensor):
+            empty = isinstance(x, (list, tuple)) and not x  # which torch takes for floats
+            x = torch.tensor(x, dtype=torch.int64 if empty else None, device="cpu")
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"flash_steps: {name} are {x!r}; allowed: whole numbers below 2**63, in a list or tensor") from None
     whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or x.is_meta)
@@ -211,10 +209,10 @@ def _kept_with(x, function):
     return known[1]
 
 
-def _ends(x):
+def _offsets_on_cpu(x):
     if type(x) is Tensor and x.is_cuda and not torch.compiler.is_compiling():
-        return _kept_with(x, lambda x: _numbers(x.to("cpu"), "cu_seqlens"))
-    return _numbers(x, "cu_seqlens").to("cpu")
+        return _kept_with(x, lambda x: _whole_numbers(x.to("cpu"), "cu_seqlens"))
+    return _whole_numbers(x, "cu_seqlens").to("cpu")
 
 
 def _require_tensors(dims, **given):
@@ -252,14 +250,12 @@ def _check_backward(dO, q, O, L):
     _require(alike, "dO and O have to be like q, and L [B, H, N] in fp32")
 
 
-def _with(options, ends, q, k):
+def _with_lengths(options, offsets, q, k):
     """The options, with the lengths of packed sequences."""
-    if ends is not None:
-        (a, c) = ends.tolist()
-        ok = a[0] == c[0] == 0 and a == sorted(a) and c == sorted(c)
-        _require(ok, f"cu_seqlens are {str(a)[:80]} of q and {str(c)[:80]} of k; allowed: from 0, and never less than the one before")
-        _require(a[-1] == q.shape[2], f"cu_seqlens end at {a[-1]}; allowed: {q.shape[2]}, the rows of q")
-        _require(c[-1] == k.shape[2], f"cu_seqlens of k end at {c[-1]}; allowed: {k.shape[2]}, the rows of k")
+    if offsets is not None:
+        (a, c), rows = offsets.tolist(), (q.shape[2], k.shape[2])
+        fits = a[0] == c[0] == 0 and (a[-1], c[-1]) == rows and a == sorted(a) and c == sorted(c)
+        _require(fits, f"cu_seqlens are {str(a)[:80]} of q and {str(c)[:80]} of k; allowed: ascending from 0 to their rows, {rows}")
         options += "\n--lengths=" + ",".join(f"{y - x}:{w - z}" for x, y, z, w in zip(a, a[1:], c, c[1:]))
     return options.strip()
 
@@ -268,10 +264,10 @@ def _inputs(q, k, v, bias):
     return {"Q": q, "K": k, "V": v} if bias is None else {"Q": q, "K": k, "V": v, "bias": bias}
 
 
-def _run_forward(q, k, v, bias, sinks, seed, ends, options, deterministic, stage, variant, backward_variant, before=None, cache=None):
+def _run_forward(q, k, v, bias, sinks, seed, offsets, options, deterministic, stage, variant, backward_variant, before=None, cache=None):
     """O and L, the log-sum-exp of each row."""
     O, L = _outputs(q)
-    _run(0, (options, False, stage, variant), seed, ends, _inputs(q, k, v, bias) | (cache or {}), {"O": O, "L": L}, before)
+    _run(0, (options, False, stage, variant), seed, offsets, _inputs(q, k, v, bias) | (cache or {}), {"O": O, "L": L}, before)
     if sinks is not None:  # one more term of each row's sum, after the kernel
         seen, L = L, torch.logaddexp(L, sinks[:, None])
         O.mul_(_share(seen, L)[..., None])
@@ -287,16 +283,16 @@ _forward = torch.library.custom_op(
     "flash_steps::forward",
     _run_forward,
     mutates_args=(),
-    schema="(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? sinks, Tensor? seed, Tensor? ends, str options, bool deterministic, "
+    schema="(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? sinks, Tensor? seed, Tensor? offsets, str options, bool deterministic, "
     "str stage, str variant, str backward_variant) -> (Tensor, Tensor)",
 )
 
 
 def _outputs(q):
-    return _like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return _empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-def _like(x):
+def _empty_like(x):
     """Dense, in the order of axes of x unless its columns are apart."""
     made = torch.empty_like(x)
     return made if made.stride(3) == 1 else torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -308,7 +304,7 @@ def _fake_forward(q, k, v, bias, *how):
     return _outputs(q)
 
 
-def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends, *how):
+def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, offsets, *how):
     """dQ, dK, dV, and the gradients of the bias and of sinks, which are empty unless asked for."""
     _check_backward(dO, q, O, L)
 
@@ -316,7 +312,7 @@ def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends,
         found = _gradients_of(q, k, v, bias, sinks, bias_gradient)
         made = zip(("dQ", "dK", "dV", "dBias")[: 3 + bias_gradient], found)
         given = _inputs(q, k, v, bias) | {"O": O, "L": L, "dO": dO}
-        _run(1, how, seed, ends, given, dict(made))
+        _run(1, how, seed, offsets, given, dict(made))
         return [*found]
 
     found = one_pass(dO, v, O)
@@ -334,7 +330,7 @@ def _run_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, seed, ends,
 
 def _gradients_of(q, k, v, bias, sinks, bias_gradient):
     dBias = q.new_empty(bias.shape if bias_gradient else 0, dtype=torch.float32)
-    return *(_like(x) for x in (q, k, v)), dBias, q.new_empty(0) if sinks is None else torch.empty_like(sinks)
+    return *(_empty_like(x) for x in (q, k, v)), dBias, q.new_empty(0) if sinks is None else torch.empty_like(sinks)
 
 
 _backward = torch.library.custom_op(
@@ -342,7 +338,7 @@ _backward = torch.library.custom_op(
     _run_backward,
     mutates_args=(),
     schema="(Tensor dO, Tensor? dL, Tensor q, Tensor k, Tensor v, Tensor O, Tensor L, Tensor? bias, Tensor? sinks, bool bias_gradient, "
-    "Tensor? seed, Tensor? ends, str options, bool deterministic, str stage, str variant) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "Tensor? seed, Tensor? offsets, str options, bool deterministic, str stage, str variant) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 
 
@@ -353,51 +349,51 @@ def _fake_backward(dO, dL, q, k, v, O, L, bias, sinks, bias_gradient, *how):
 
 
 def _save(ctx, inputs, output):
-    q, k, v, bias, sinks, seed, ends, *ctx.how = inputs
+    q, k, v, bias, sinks, seed, offsets, *ctx.how = inputs
     O, L = output
-    ctx.save_for_backward(q, k, v, O, L, bias, sinks, seed, ends)  # (G.2)
+    ctx.save_for_backward(q, k, v, O, L, bias, sinks, seed, offsets)  # (G.2)
     ctx.set_materialize_grads(False)  # most losses have no dL
 
 
 def _gradients(ctx, dO, dL, backward=_backward):
     of_bias, of_sinks = ctx.needs_input_grad[3:5]
     *how, _, variant = ctx.how
-    *tensors, seed, ends = ctx.saved_tensors  # once: a checkpoint unpacks once
+    *tensors, seed, offsets = ctx.saved_tensors  # once: a checkpoint unpacks once
     dO = torch.zeros_like(tensors[3]) if dO is None else dO
-    dQ, dK, dV, dBias, dSinks = backward(dO, dL, *tensors, of_bias, seed, ends, *how, variant)
+    dQ, dK, dV, dBias, dSinks = backward(dO, dL, *tensors, of_bias, seed, offsets, *how, variant)
     return dQ, dK, dV, dBias if of_bias else None, dSinks if of_sinks else None, *[None] * 7
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
 
 
-def _no(what, instead="scaled_dot_product_attention() under sdpa_kernel(SDPBackend.MATH)"):
+def _refusing(what, instead="scaled_dot_product_attention() under sdpa_kernel(SDPBackend.MATH)"):
     def refuse(*_):
         raise NotImplementedError(f"flash_steps: attention has no {what}; instead {instead}")
 
-    return staticmethod(refuse)
+    return refuse
 
 
-_no_vmap = _no("vmap", "flatten the mapped axis into B, or into S for packed sequences")
+_refuse_vmap = _refusing("vmap", "flatten the mapped axis into B, or into S for packed sequences")
 for _operation in (_forward, _backward):
-    _operation.register_vmap(_no_vmap.__func__)
+    _operation.register_vmap(_refuse_vmap)
 
 
 class _EagerBackward(torch.autograd.Function):  # under create_graph and torch.func, which an operation without a formula does not take
     forward, setup_context = staticmethod(_run_backward), staticmethod(lambda *_: None)
-    backward, jvp, vmap = _no("gradient of its gradient"), _no("forward-mode gradient"), _no_vmap
+    backward, jvp, vmap = map(staticmethod, (_refusing("gradient of its gradient"), _refusing("forward-mode gradient"), _refuse_vmap))
 
 
 class _Eager(torch.autograd.Function):
     """The same for tensors that no compiler traces. The way through an operation takes 100 us more: longer than a short problem's kernels."""
 
     forward, setup_context = staticmethod(lambda *inputs: _run_forward(*inputs)), staticmethod(_save)
-    jvp, vmap = _no("forward-mode gradient"), _no_vmap
+    jvp, vmap = map(staticmethod, (_refusing("forward-mode gradient"), _refuse_vmap))
 
     @staticmethod
     def backward(ctx, dO, dL):
         if any([x is not None and torch._C._functorch.is_legacy_batchedtensor(x) for x in (dO, dL)]):
-            _no_vmap.__func__()
+            _refuse_vmap()
         eager = _EagerBackward.apply if torch.is_grad_enabled() else _run_backward
         return _gradients(ctx, dO, dL, _backward if _is_traced(dO, dL) else eager)
 
@@ -409,7 +405,7 @@ def _is_traced(*tensors):
     """Also for a mode that watches operations, such as make_fx and selective checkpointing, and where PyTorch negates a tensor lazily."""
     if torch.compiler.is_dynamo_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._is_tracing():
         return True
-    return any([x is not None and (x.is_meta or x.is_neg() or type(x) not in _plain) for x in tensors])
+    return any([x is not None and (x.is_meta or x.is_neg() or type(x) not in _TENSOR_TYPES) for x in tensors])
 
 
 def _is_differentiated(*tensors):
@@ -419,19 +415,21 @@ def _is_differentiated(*tensors):
     return torch.is_grad_enabled() and any([x.requires_grad for x in tensors if x is not None])
 
 
-def _check_backward_pass(q, k, v, bias, sinks, seed, ends, *how):
+def _check_backward_pass(q, k, v, bias, sinks, seed, offsets, *how):
     """So that a call is refused, instead of its gradient later."""
     made = {"dBias": bias} if bias is not None and bias.requires_grad else {}
-    _plan(1, (*how[:3], how[4]), ends, _inputs(q, k, v, bias), made)
+    _plan(1, (*how[:3], how[4]), offsets, _inputs(q, k, v, bias), made)
 
 
-def _flops(products, q, k, ends):
+def _flops(products, q, k, offsets):
     """Without masks, as PyTorch counts its own attention."""
-    pairs = ends.diff().prod(0).sum().item() if type(ends) is Tensor else q.shape[2] * k.shape[2]
+    pairs = offsets.diff().prod(0).sum().item() if type(offsets) is Tensor else q.shape[2] * k.shape[2]
     return 2 * products * q.shape[:2].numel() * pairs * q.shape[3]
 
 
-register_flop_formula(torch.ops.flash_steps.forward, get_raw=True)(lambda q, k, v, bias, sinks, seed, ends, *_, **__: _flops(2, q, k, ends))
+register_flop_formula(torch.ops.flash_steps.forward, get_raw=True)(
+    lambda q, k, v, bias, sinks, seed, offsets, *_, **__: _flops(2, q, k, offsets)
+)
 register_flop_formula(torch.ops.flash_steps.backward, get_raw=True)(lambda dO, dL, q, k, *more, **__: _flops(5, q, k, more[7]))
 
 
@@ -498,7 +496,7 @@ Result = Tensor | Any  # a tensor, unless a tuple is asked for
 _F = TypeVar("_F")  # so that type checkers see through the decorator
 
 
-def _shown(function: _F, *others) -> _F:
+def _checked(function: _F, *others) -> _F:
     """help() shows all arguments of a function: no *args, and none that are ours. It refuses other arguments under its own name."""
     own = inspect.signature(function).parameters
     given = [x for x in own.values() if x.kind is not x.VAR_POSITIONAL and x.name[0] != "_"]
@@ -527,7 +525,7 @@ def _shown(function: _F, *others) -> _F:
     return checked
 
 
-@_shown
+@_checked
 def attention(
     q: Tensor,
     k: Tensor,
@@ -547,7 +545,7 @@ def attention(
     stage: str | None = None,
     variant: str | None = None,
     backward_variant: str | None = None,
-    _ends=None,
+    _offsets=None,
     _before=None,
 ) -> Result:
     """softmax(scale * q k^T + bias, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
@@ -580,10 +578,10 @@ def attention(
     stage = ("07" if q.dtype == torch.float32 else "08") if stage is None else str(stage).zfill(2)
     variant, backward = variant or "", backward_variant or variant or ""
     how = _options(causal, window, softcap, dropout_p, scale, kind), deterministic, stage, variant, backward
-    sinks, seed = _sinks(sinks, q), seed if seed is None else _numbers(seed, "seeds")  # a tensor: a compiler binds a number
+    sinks, seed = _sinks(sinks, q), seed if seed is None else _whole_numbers(seed, "seeds")  # a tensor: a compiler binds a number
     _require(seed is None or seed.numel() == 1, f"seeds are {seed}; allowed: one whole number")
     seed = None if not dropout_p else torch.randint(2**62, (), device="cpu") if seed is None else seed
-    inputs = q, k, v, bias, sinks, seed, _ends
+    inputs = q, k, v, bias, sinks, seed, _offsets
     if _before is None and _is_traced(q, k, v, bias, sinks):  # nobody traces or differentiates what comes from a cache
         _check(q, k, v, bias, fake=q.is_meta)
         O, L = _forward(*inputs, *how)
@@ -614,7 +612,7 @@ def _of_one_width(q, k, v, scale):
     return q, k, v, d_v, scale
 
 
-@_shown
+@_checked
 def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k=None, *, return_lse: bool = False, **options) -> Result:
     """attention() of sequences of unequal lengths, packed one after another: q [total, H, d], k and v [total_k, Hkv, d]. Sequence s has the
     queries cu_seqlens_q[s] to cu_seqlens_q[s + 1], and keys likewise; without cu_seqlens_k, those of its queries. They are best lists, or
@@ -626,23 +624,23 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k
     if slopes is not None:
         _require(slopes.dim() == 1, f"alibi_slopes of packed sequences are [H], not {tuple(slopes.shape)}")
     _require(options.get("bias") is None, "packed sequences have no bias; instead pass alibi_slopes, or a padded batch to attention()")
-    ends = [_ends(cu_seqlens_q)]
-    ends.append(ends[0] if cu_seqlens_k is None else _ends(cu_seqlens_k))
-    S, totals = ends[0].numel() - 1, (q.shape[0], k.shape[0])
-    fit = ends[0].dim() == 1 and ends[0].shape == ends[1].shape and S > 0
-    _require(fit, f"cu_seqlens are {[tuple(x.shape) for x in ends]}; allowed: two of one length, of two entries at least")
-    ends = torch.stack(ends)
+    offsets = [_offsets_on_cpu(cu_seqlens_q)]
+    offsets.append(offsets[0] if cu_seqlens_k is None else _offsets_on_cpu(cu_seqlens_k))
+    S, totals = offsets[0].numel() - 1, (q.shape[0], k.shape[0])
+    fit = offsets[0].dim() == 1 and offsets[0].shape == offsets[1].shape and S > 0
+    _require(fit, f"cu_seqlens are {[tuple(x.shape) for x in offsets]}; allowed: two of one length, of two entries at least")
+    offsets = torch.stack(offsets)
     free = not _is_traced(q, k, v) and not options.get("dropout_p")  # a traced length would be bound to multiples of S
     if free and min(totals) > 0 and totals[0] % S == totals[1] % S == 0 and S < 65536:
-        if ends.tolist() == [[*range(0, n + 1, n // S)] for n in totals]:  # a batch, whose kernels are faster
+        if offsets.tolist() == [[*range(0, n + 1, n // S)] for n in totals]:  # a batch, whose kernels are faster
             O, L = _attention_bnhd(*(x.unflatten(0, (S, -1)) for x in (q, k, v)), return_lse=True, **options)
             return (O.flatten(0, 1), L.transpose(0, 1).flatten(1)) if return_lse else O.flatten(0, 1)
-    O, L = attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), return_lse=True, **options, _ends=ends)
+    O, L = attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), return_lse=True, **options, _offsets=offsets)
     O = O[0].transpose(0, 1)
     return (O, L[0]) if return_lse else O
 
 
-def _as_flash_attn(
+def _flash_attn(
     attend,
     tensors,
     dropout_p: float = 0.0,
@@ -663,20 +661,20 @@ def _as_flash_attn(
     and None, as no kernel stores P. num_splits and pack_gqa are ignored."""
     if block_table is not None:
         _require(len(tensors) == 5, "block_table is an argument of packed sequences")
-        q, k, v, ends, key_ends = tensors
-        tensors = q, *_unpaged(k, v, key_ends, block_table), ends, key_ends
+        q, k, v, offsets, key_offsets = tensors
+        tensors = q, *_unpaged(k, v, key_offsets, block_table), offsets, key_offsets
     options |= {"dropout_p": dropout_p, "softcap": softcap, "alibi_slopes": alibi_slopes, "deterministic": deterministic}
     O, L = attend(*tensors, scale=softmax_scale, causal=causal, window=window_size, return_lse=True, **options)
     return (O, L, None) if return_attn_probs else O
 
 
-def _unpaged(k, v, ends, pages):
+def _unpaged(k, v, offsets, pages):
     """Packed keys and values out of those in pages [pages, rows of one, Hkv, d], of which each sequence has a row of numbers."""
     _require(k.dim() == v.dim() == 4, "with a block_table k and v have to be [pages, rows of one, Hkv, d]")
-    pages, ends = (_numbers(x, name).to(k.device) for x, name in ((pages, "block_table"), (ends, "cu_seqlens_k")))
-    _check_pages(pages, ends.diff(), k)
+    pages, offsets = (_whole_numbers(x, name).to(k.device) for x, name in ((pages, "block_table"), (offsets, "cu_seqlens_k")))
+    _check_pages(pages, offsets.diff(), k)
     rows = torch.arange(pages.shape[1] * k.shape[1], device=k.device)
-    at = _in_pages(*(rows < ends.diff()[:, None]).nonzero(as_tuple=True), pages, k.shape[1])
+    at = _places_of(*(rows < offsets.diff()[:, None]).nonzero(as_tuple=True), pages, k.shape[1])
     return k[at], v[at]
 
 
@@ -693,45 +691,45 @@ def _unpacked(parts, axis, **packed):
     return x.unbind(axis)
 
 
-def _like_flash_attn(function: _F) -> _F:
-    function.__doc__ += f"\n\n    {_as_flash_attn.__doc__}"
-    taken = list(inspect.signature(_as_flash_attn).parameters.values())[2:-1]
-    return _shown(function, *[x for x in taken if x.name != "block_table" or "varlen" in function.__name__])
+def _takes_flash_attn(function: _F) -> _F:
+    function.__doc__ += f"\n\n    {_flash_attn.__doc__}"
+    taken = list(inspect.signature(_flash_attn).parameters.values())[2:-1]
+    return _checked(function, *[x for x in taken if x.name != "block_table" or "varlen" in function.__name__])
 
 
-@_like_flash_attn
+@_takes_flash_attn
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, *args, **options) -> Result:
     """q [B, N, H, d], k and v [B, Nk, Hkv, d]; returns O like q, and with return_attn_probs O, L [B, H, N] and None."""
-    return _as_flash_attn(_attention_bnhd, (q, k, v), *args, **options)
+    return _flash_attn(_attention_bnhd, (q, k, v), *args, **options)
 
 
-@_like_flash_attn
+@_takes_flash_attn
 def flash_attn_qkvpacked_func(qkv: Tensor, *args, **options) -> Result:
     """flash_attn_func() of qkv [B, N, 3, H, d]."""
     return flash_attn_func(*_unpacked(3, 2, qkv=qkv), *args, **options)
 
 
-@_like_flash_attn
+@_takes_flash_attn
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *args, **options) -> Result:
     """flash_attn_func() of q [B, N, H, d] and kv [B, Nk, 2, Hkv, d]."""
     return flash_attn_func(q, *_unpacked(2, 2, kv=kv), *args, **options)
 
 
-@_like_flash_attn
+@_takes_flash_attn
 def flash_attn_varlen_func(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options
 ) -> Result:
     """q [total, H, d], k and v [total_k, Hkv, d], packed as for attention_varlen(); with return_attn_probs O, L [H, total] and None."""
-    return _as_flash_attn(attention_varlen, (q, k, v, cu_seqlens_q, cu_seqlens_k), *args, **options)
+    return _flash_attn(attention_varlen, (q, k, v, cu_seqlens_q, cu_seqlens_k), *args, **options)
 
 
-@_like_flash_attn
+@_takes_flash_attn
 def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens, max_seqlen=None, *args, **options) -> Result:
     """flash_attn_varlen_func() of qkv [total, 3, H, d]."""
     return flash_attn_varlen_func(*_unpacked(3, 1, qkv=qkv), cu_seqlens, cu_seqlens, None, None, *args, **options)
 
 
-@_like_flash_attn
+@_takes_flash_attn
 def flash_attn_varlen_kvpacked_func(
     q: Tensor, kv: Tensor, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *args, **options
 ) -> Result:
@@ -739,7 +737,7 @@ def flash_attn_varlen_kvpacked_func(
     return flash_attn_varlen_func(q, *_unpacked(2, 1, kv=kv), cu_seqlens_q, cu_seqlens_k, None, None, *args, **options)
 
 
-@_shown
+@_checked
 def flash_attn_with_kvcache(
     q: Tensor,
     k_cache: Tensor,
@@ -782,10 +780,10 @@ def flash_attn_with_kvcache(
     _require((k is None) == (v is None), f"{'v' if k is None else 'k'} is given without {'k' if k is None else 'v'}")
     _require(k is None or cache_seqlens is not None, "cache_seqlens is missing: k and v are written behind so many keys of the cache")
     where = {"cache_batch_idx": cache_batch_idx, "cache_leftpad": cache_leftpad, "block_table": block_table}
-    sequences, pad, pages = [x if x is None else _numbers(x, name) for name, x in where.items()]
+    sequences, pad, pages = [x if x is None else _whole_numbers(x, name) for name, x in where.items()]
     pages = pages if sequences is None else sequences.reshape(-1, 1)  # each of one page
     M = k_cache.shape[1] * (1 if pages is None else pages.shape[-1])
-    lengths = _numbers(M if cache_seqlens is None else cache_seqlens, "cache_seqlens")
+    lengths = _whole_numbers(M if cache_seqlens is None else cache_seqlens, "cache_seqlens")
     window_size = (-1, -1) if window_size is None else window_size
     scale, softcap = (x.item() if isinstance(x, Tensor) else x for x in (softmax_scale, softcap or 0.0))
     how = alibi_slopes, scale, bool(causal), window_size, softcap
@@ -855,8 +853,8 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     at, d_v, read, seen = (slice(None), slice(most - more, most)), v_cache.shape[3], [x[:, :most] for x in caches], None
     if uneven or pages is not None or d_v != q.shape[3]:  # packs what is seen
         first, behind, end = (torch.tensor(x, device=q.device)[:, None] for x in (pads, known, ends))
-        at, rows = _new_rows(behind, more, pages, size), torch.arange(most, device=q.device)
-        seen = _in_pages(*((first <= rows) & (rows < end)).nonzero(as_tuple=True), pages, size)
+        at, rows = _places_behind(behind, more, pages, size), torch.arange(most, device=q.device)
+        seen = _places_of(*((first <= rows) & (rows < end)).nonzero(as_tuple=True), pages, size)
         q, *read, d_v, scale = _of_one_width(q, *(x.new_empty(len(seen[0]), *x.shape[2:]) for x in caches), scale)
 
     def write():
@@ -876,15 +874,15 @@ def _run_cached(q, k_cache, v_cache, k, v, lengths, slopes, scale, causal, windo
     return O[..., :d_v], L
 
 
-def _in_pages(sequence, row, pages, size):
+def _places_of(sequence, row, pages, size):
     """Where rows of sequences are in a cache."""
     return (sequence, row) if pages is None else (pages.to(row.device)[sequence, row // size], row % size)
 
 
-def _new_rows(known, more, pages, size):
+def _places_behind(known, more, pages, size):
     """Where the rows behind the known ones [B, 1] are."""
     sequence = torch.arange(len(known), device=known.device)[:, None]
-    return _in_pages(sequence, known if more == 1 else known + torch.arange(more, device=known.device), pages, size)
+    return _places_of(sequence, known if more == 1 else known + torch.arange(more, device=known.device), pages, size)
 
 
 def _check_pages(pages, lengths, cache):
@@ -908,7 +906,7 @@ def _run_in_place(q, caches, new, lengths, scale, causal, window, sinks, pages):
     ends = known + more
     places = {"ends": ends, "firsts": ends - 1 - window[0] if window[0] >= 0 else None, "pages": pages}
     places = {name: x.to(q.device, torch.int32).contiguous()[None, None] for name, x in places.items() if x is not None}
-    at = _new_rows(known, more, pages, caches[0].shape[1])
+    at = _places_behind(known, more, pages, caches[0].shape[1])
 
     def write():
         for cache, x in zip(caches, new):
@@ -937,7 +935,7 @@ def _fake_cached(q, k_cache, v_cache, *_, **__):
     return q.new_empty(*q.shape[:3], d_v), q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
 
 
-_cached.register_vmap(_no_vmap.__func__)
+_cached.register_vmap(_refuse_vmap)
 register_flop_formula(torch.ops.flash_steps.with_kvcache, get_raw=True)(
     lambda q, K, V, k, v, n, *_, **__: 4 * q.shape[1:].numel() * (n + (0 if k is None else k.shape[1])).expand(q.shape[0]).sum().item()
 )
@@ -955,13 +953,13 @@ def _in_transformers(
     elif mask is not None:
         mask = mask[:, None, None].bool()
     how = {"causal": causal, "window": window, "scale": scaling, "softcap": softcap, "sinks": s_aux, "dropout_p": dropout}
-    bias, place, ends = more.get("position_bias"), more.get("position_ids"), (more.get("cu_seq_lens_q"), more.get("cu_seq_lens_k"))
-    if mask is None and ends[0] is None and place is not None and place.shape == (1, q.shape[2]) and q.shape[2] > 1:
-        ends = (_restarts(place),) * 2
-        here = ends[0] is None or q.shape[2] == k.shape[2]
+    bias, place, offsets = more.get("position_bias"), more.get("position_ids"), (more.get("cu_seq_lens_q"), more.get("cu_seq_lens_k"))
+    if mask is None and offsets[0] is None and place is not None and place.shape == (1, q.shape[2]) and q.shape[2] > 1:
+        offsets = (_restarts(place),) * 2
+        here = offsets[0] is None or q.shape[2] == k.shape[2]
         _require(here, "position_ids restart behind a cache; instead pass cu_seq_lens_q and cu_seq_lens_k")
-    if mask is None and ends[0] is not None:
-        return attention_varlen(*(x[0].transpose(0, 1) for x in (q, k, v)), *ends, bias=bias, **how)[None], None
+    if mask is None and offsets[0] is not None:
+        return attention_varlen(*(x[0].transpose(0, 1) for x in (q, k, v)), *offsets, bias=bias, **how)[None], None
     if bias is None:
         bias = mask
     elif mask is not None:
@@ -974,11 +972,11 @@ def _restarts(place):
     if torch.compiler.is_compiling():
         return None
 
-    def ends(place):
+    def offsets(place):
         starts = (place[0].diff() <= 0).nonzero()[:, 0].tolist()
         return [0, *[n + 1 for n in starts], place.shape[1]] if starts else None
 
-    return _kept_with(place, ends)
+    return _kept_with(place, offsets)
 
 
 def _mask_in_transformers(**given):
@@ -988,14 +986,14 @@ def _mask_in_transformers(**given):
     traced, places = torch.compiler.is_compiling(), given.get("cache_position")  # of older versions
     end = given["q_offset"] + given["q_length"] if places is None else places[-1] + 1  # a tensor for a static cache
     at_end = not (traced and isinstance(end, Tensor)) and bool(end == given["kv_offset"] + given["kv_length"])
-    if not at_end or not _is_plain(given["mask_function"], given["batch_size"] == 1 and not traced):
+    if not at_end or not _is_causal_or_window(given["mask_function"], given["batch_size"] == 1 and not traced):
         return sdpa_mask(**given | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
     padding = given["attention_mask"]
     padding = padding if padding is None else padding[:, -given["kv_length"] :]
     return None if padding is None or (not traced and padding.all()) else padding
 
 
-def _is_plain(function, packed):
+def _is_causal_or_window(function, packed):
     """Does a mask function of transformers say no more than causal and window, or with packed, than position_ids that restart?"""
     if getattr(function, "__module__", None) != "transformers.masking_utils":
         return False
@@ -1005,9 +1003,9 @@ def _is_plain(function, packed):
         return False
     name = function.__qualname__.split(".")[0]
     if name == "and_masks":
-        return all([_is_plain(x, packed) for x in function.__closure__[0].cell_contents])
+        return all([_is_causal_or_window(x, packed) for x in function.__closure__[0].cell_contents])
     if name == "remap_positions_for_packed_sequence":
-        return packed and _is_plain(function.__closure__[0].cell_contents, packed)
+        return packed and _is_causal_or_window(function.__closure__[0].cell_contents, packed)
     plain = "sliding_window_overlay", "sliding_window_bidirectional_overlay"
     return name in plain or (packed and name == "packed_sequence_mask_function")
 

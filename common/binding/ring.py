@@ -75,7 +75,7 @@ class _Ring:
         if self.world > 1:
             told = torch.tensor(mine, dtype=torch.float64, device="cpu" if "gloo" in dist.get_backend(group) else q.device)
             gathered = told.new_empty(self.world, len(mine))
-            self.guarded(lambda: dist.all_gather([*gathered], told, group=group))
+            self.explained(lambda: dist.all_gather([*gathered], told, group=group))
             everyone = gathered.tolist()
         self.queries, self.keys = ([int(theirs[which]) for theirs in everyone] for which in (0, 1))
         names = ("B", "H", "Hkv", "d", "bytes per element", "bf16", "causal", "zigzag", "scale")
@@ -84,7 +84,7 @@ class _Ring:
                 flash_steps._require(value == first, f"{name} is {value:g} on rank {rank} and {first:g} on rank 0")
         self.staged = q.is_cuda and "nccl" not in dist.get_backend(group)  # gloo moves main memory alone
 
-    def guarded(self, f):
+    def explained(self, f):
         """A rank that is gone ends the others with one line."""
         try:
             return f()
@@ -114,11 +114,11 @@ class _Ring:
         to, of = (dist.get_global_rank(self.group, (self.rank + step) % self.world) for step in (1, -1))
         moves = [dist.P2POp(dist.isend, x, to, self.group) for x in outgoing if x.numel()]
         moves += [dist.P2POp(dist.irecv, x, of, self.group) for x in incoming if x.numel()]
-        works = self.guarded(lambda: dist.batch_isend_irecv(moves)) if moves else []
+        works = self.explained(lambda: dist.batch_isend_irecv(moves)) if moves else []
 
         def arrived():
             for work in works:
-                self.guarded(work.wait)
+                self.explained(work.wait)
             return [x.copy_(y) for x, y in zip(received, incoming)] if self.staged else received
 
         arrived.outgoing = outgoing  # kept until they have been sent
@@ -183,7 +183,7 @@ def _exchange(x, lengths, to_heads, at):
     incoming = [(B, heads // at.world, n, d) if to_heads else (B, heads, lengths[at.rank], d) for n in lengths]
     sizes = [math.prod(shape) for shape in incoming], [part.numel() for part in outgoing]
     sent = torch.cat([part.flatten() for part in outgoing]).to("cpu" if at.staged else x.device)
-    there = at.guarded(lambda: all_to_all_single(sent.new_empty(sum(sizes[0])), sent, *sizes, group=at.group))
+    there = at.explained(lambda: all_to_all_single(sent.new_empty(sum(sizes[0])), sent, *sizes, group=at.group))
     parts = there.to(x.device).split(sizes[0])
     return torch.cat([part.view(shape) for part, shape in zip(parts, incoming)], 2 if to_heads else 1)
 

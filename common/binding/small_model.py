@@ -139,8 +139,8 @@ def with_flash3(ends):
     return lambda *qkv: attend(*(x.transpose(0, 1) for x in qkv)).transpose(0, 1)
 
 
-def trained(model, attention, steps, shown):
-    """The losses, some of which it prints, and the tokens per second."""
+def trained(model, attention, steps):
+    """The losses, and the tokens per second."""
     optimizer, losses, start = torch.optim.AdamW(model.parameters(), lr=1e-3), [], None
     for step, (tokens, wanted, place, ends) in enumerate(itertools.islice(batches(), steps), 1):
         with torch.autocast(DEVICE, DTYPE):
@@ -152,8 +152,6 @@ def trained(model, attention, steps, shown):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.detach())
-        if step in shown:
-            print(f" {loss.item():>7.4f}", end="", flush=True)
         if step == WARM_UP:
             loss.item()  # waits for the GPU
             start = time.perf_counter()
@@ -193,7 +191,7 @@ def run(steps):
         torch.manual_seed(1)
         models[name] = Model().to(DEVICE)
         try:
-            losses, speed = trained(models[name], attention, steps, shown)
+            losses, speed = trained(models[name], attention, steps)
         except RuntimeError as error:
             if name in attentions:
                 raise
@@ -201,7 +199,7 @@ def run(steps):
             continue
         wanted = wanted or losses
         apart = max(abs(a - b) / b if a == a else torch.inf for a, b in zip(losses[:COMPARED], wanted))  # NaN is no agreement
-        print(f" {apart:>8.3%}", f" {speed:>12,.0f}" if speed else "", flush=True)
+        print("", *(f"{losses[step - 1]:>7.4f}" for step in shown), f"{apart:>8.3%}", f" {speed:>12,.0f}" if speed else "", flush=True)
         if apart > TOLERANCE:
             failed.append(f"the first losses of {name} are up to {apart:.3%} from SDPA's; allowed: {TOLERANCE:.0%}")
     text, cached, whole = write(models["stage 08"], 512 if DEVICE == "cuda" else 64)

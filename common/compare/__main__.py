@@ -21,7 +21,7 @@ def compare(arguments, folder):
 
 
 def main(folder=rows.ROOT / "build/bin"):
-    rows.run("compare", lambda arguments: compare(arguments, folder))
+    rows.run_main("compare", lambda arguments: compare(arguments, folder))
 
 
 if __name__ == "__main__":

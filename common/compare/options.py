@@ -97,7 +97,7 @@ def parse(arguments, folder):
     """The options, with the paths of the stage `programs` of a folder; the words of the problem stand in `given`."""
     options, options.given = parser().parse_known_args(arguments)
     options.programs = programs.find(folder)
-    known = {"--seq", *(option["name"] for option in programs.ask(options.programs[0])["options"])}
+    known = {"--seq", *(option["name"] for option in programs.list_json(options.programs[0])["options"])}
     if unknown := {name_of(word) for word in options.given if word.startswith("--")} - known:
         raise Failure(2, f"unknown option '{min(unknown)}'; --help lists the options")
     swept = [name for name, _ in options.sweep]
@@ -133,7 +133,7 @@ def problems(options, kind):
         usual = {**DEFAULTS[kind], "--head-dim": 64, "--causal": "true", "--dtype": "fp32"}
         asked += [f"{name}={value}" for name, value in usual.items() if name not in names]
         if options.tokens or options.width:
-            p = programs.ask(options.programs[0], asked)["problem"]
+            p = programs.list_json(options.programs[0], asked)["problem"]
             if options.tokens:
                 asked += [f"--batch={max(1, options.tokens // p['seq_q'])}"]
             if options.width:

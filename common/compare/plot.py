@@ -9,7 +9,7 @@ from html import escape
 
 from . import rows
 from .options import Parser
-from .rows import Failure, grouped, size
+from .rows import Failure, bytes_text, grouped
 
 try:
     from matplotlib import rc_context, rcParamsDefault
@@ -166,7 +166,7 @@ Stages 01 to 07 in fp32, all others in 16 bits. Both axes logarithmic."""
     axes[0].set_yscale("symlog", base=2, linthresh=low, linscale=math.log2(high / low) / 8)
     axes[0].set_ylim(-low / 10, high)
     at = [0, *(1024**k for k in range(5) if low <= 1024**k <= high)]
-    axes[0].set_yticks(at, map(size, at))
+    axes[0].set_yticks(at, map(bytes_text, at))
     for panel in axes:
         panel.minorticks_off()
     return drawn, title, note

@@ -13,7 +13,7 @@ from .rows import Failure
 Ended = namedtuple("Ended", "code out err")  # code: None past the time limit, negative for a signal
 
 
-def start(command, limit):
+def run_program(command, limit):
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
     except subprocess.TimeoutExpired:
@@ -42,9 +42,9 @@ def find(folder):
     return found
 
 
-def ask(program, words=()):
+def list_json(program, words=()):
     """What a stage says of itself and of a problem."""
-    answer = start([str(program), "--list", "--json", *words], 60)
+    answer = run_program([str(program), "--list", "--json", *words], 60)
     if why := complaint(answer):
         raise Failure(2, why if answer.code == 2 else f"{program} --list --json does not answer: {why}")
     try:

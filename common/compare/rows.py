@@ -146,7 +146,7 @@ def describe(p):
     return f"B={p['batch']} {heads} {lengths} d={p['head_dim']}{' causal' if p['causal'] else ''}{''.join(options)} {p['dtype']}"
 
 
-def size(amount, digits=3):
+def bytes_text(amount, digits=3):
     """Bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024 or unit == "GiB":
@@ -202,7 +202,7 @@ def sources_of(file):
     return {path: code_hash(ROOT / path) for path, text in code if path[0].isdigit() or "__global__" in text}
 
 
-def run(name, main):
+def run_main(name, main):
     """Ends a program as main(arguments) says."""
     try:
         sys.exit(main(sys.argv[1:]))

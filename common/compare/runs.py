@@ -10,16 +10,16 @@ import sys
 import time
 from collections import namedtuple
 
-from . import rows as saved
+from . import rows
 from .options import problems, to_arguments
-from .programs import ask, complaint, start
+from .programs import complaint, list_json, run_program
 from .rows import ROOT, Failure, describe, ladder_order, sources_of
 
 Run = namedtuple("Run", "stage variant pass_ problem tiles", defaults=(None,))  # `stage`: its answer to this problem; `tiles`: to --tune
 PEER = "peer"
 
 
-def chosen(options):
+def stage_programs(options):
     """The programs of --only."""
     wanted = [name for name in options.only if name != PEER]
     for name in wanted:
@@ -32,7 +32,7 @@ def choose_device(options, program):
     """The device of all rows, as a report names it: for auto, a GPU if the program finds one, as peers need."""
     kind = "gpu" if PEER in options.only else options.device
     smallest = ["--batch", "1", "--heads", "1", "--seq", "1", "--head-dim", "32", "--no-check", "--json"]
-    probe = start([str(program), "--device", kind, *smallest], options.time_limit)
+    probe = run_program([str(program), "--device", kind, *smallest], options.time_limit)
     try:
         return {"name": "", **json.loads(probe.out)["device"]}
     except (ValueError, LookupError, TypeError):
@@ -43,15 +43,15 @@ def tiles_of(run):
     return next((tiles["choices"] for tiles in run.variant.get("tiles", ()) if tiles["pass"] == run.pass_), [])
 
 
-def plan(options, peers, kind):
+def planned_runs(options, peers, kind):
     """All runs, problem by problem, then pass by pass, stages in order; and what is left out, in sentences."""
     wanted = [name for name in options.variant if name != "last"]
     runs, left_out, known = [], {}, set()
     for given in problems(options, kind):
-        first = ask(options.programs[0], given)
+        first = list_json(options.programs[0], given)
         device = [f"--device={kind}"] if options.tune else []  # whose tiles are asked for
-        stages = [ask(program, [*to_arguments(first["problem"]), *device]) for program in chosen(options)]
-        for pass_, stage in itertools.product([options.pass_] if options.pass_ else saved.PASSES, [*stages, *peers]):
+        stages = [list_json(program, [*to_arguments(first["problem"]), *device]) for program in stage_programs(options)]
+        for pass_, stage in itertools.product([options.pass_] if options.pass_ else rows.PASSES, [*stages, *peers]):
             known.update(variant["name"] for variant in stage["variants"])
             fitting, only_last = [], "last" in options.variant and stage["stage"] != PEER  # peers are no steps
             for variant in (variant for variant in stage["variants"] if pass_ in variant["passes"]):
@@ -93,7 +93,7 @@ def label(run):
 
 def commit_and_date():
     """FLASH_COMMIT, or the id of HEAD, with "-dirty" if files have changed since."""
-    git = start(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"], 30)
+    git = run_program(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"], 30)
     commit = os.environ.get("FLASH_COMMIT", git.out.strip() if git.code == 0 else "")
     return {"commit": commit, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
@@ -110,9 +110,9 @@ def make_row(fixed, ended):
         report["message"] = message
     asked = {key: fixed[key] for key in ("stage", "variant", "pass", "idea")}
     try:
-        return saved.make({"verdict": verdict, **fixed, **report, **asked})
+        return rows.make({"verdict": verdict, **fixed, **report, **asked})
     except ValueError as wrong:
-        return saved.make({**fixed, "verdict": "CRASHED", "message": f"its report is {wrong}"})
+        return rows.make({**fixed, "verdict": "CRASHED", "message": f"its report is {wrong}"})
 
 
 def median_of(rounds):
@@ -146,7 +146,7 @@ class Comparison:
     def all_rows(self, runs, old):
         """Rows of all runs, of which `old` ones are there already."""
         kept = {identity(row): row for row in old}
-        found = [kept.get(identity(saved.make({**self.fixed_fields(run), "verdict": "ok"}))) for run in runs]
+        found = [kept.get(identity(rows.make({**self.fixed_fields(run), "verdict": "ok"}))) for run in runs]
         if self.options.resume:
             say(f"{len(found) - found.count(None)} of {len(found)} runs are saved\n")
         missing = [place for place, row in enumerate(found) if not row]
@@ -170,7 +170,7 @@ class Comparison:
                 if number == total or not made[-1].time:
                     found[place] = median_of(rounds.pop(place))
                     if self.options.save:
-                        append(self.options.save, saved.line(found[place]))
+                        append(self.options.save, rows.line(found[place]))
                 if runs[place].stage["stage"] == PEER and made[-1].verdict == "STOPPED":
                     raise Failure(1, f"{label(runs[place])}: {made[-1].message}; in this process torch runs nothing any more")
 
@@ -178,10 +178,10 @@ class Comparison:
         began = time.monotonic()
         if run.stage["stage"] == PEER:
             done = run.stage["run"](run.problem, run.variant["name"], run.pass_, self.options.iterations)
-            row = saved.make({**self.fixed_fields(run), **done})
+            row = rows.make({**self.fixed_fields(run), **done})
         else:
             command = [*self.command(run), *([] if is_checked else ["--no-check"]), *to_arguments(run.problem)]
-            row = make_row(self.fixed_fields(run), start(command, self.options.time_limit))
+            row = make_row(self.fixed_fields(run), run_program(command, self.options.time_limit))
         ending = "" if row.is_good else f", {row.verdict}" + (f": {' '.join(row.message.split())}" if row.message else "")
         say(f", {time.monotonic() - began:.1f} s{ending}\n")
         return row
@@ -206,12 +206,12 @@ def run_all(options):
     """Plans and runs everything, with progress on stderr. --save and --resume are part of it."""
     old = []
     if options.save:
-        old = saved.read(options.save) if options.save.exists() else []
+        old = rows.read(options.save) if options.save.exists() else []
         append(options.save, "")  # nothing runs in vain
     peers = [importlib.import_module(".peers", __package__).stage()] if PEER in options.only else []  # it needs torch
-    of_stages = chosen(options)
+    of_stages = stage_programs(options)
     device = choose_device(options, of_stages[0]) if of_stages else peers[0]["about"]["device"]
-    runs, left_out = plan(options, peers, device["kind"])
+    runs, left_out = planned_runs(options, peers, device["kind"])
     say(f"comparing on the {'GPU' if device['kind'] == 'gpu' else 'CPU simulator'}; stages are checked against double precision\n")
     for sentence in left_out:
         say(f"{sentence}\n")
@@ -221,8 +221,8 @@ def run_all(options):
     return found
 
 
-def exit_code(rows):
+def exit_code(found):
     """0 if all is well; 1 after a failure; 2 or 3 if nothing ran at all, as the stage programs themselves ended."""
-    if saved.failures(rows):
+    if rows.failures(found):
         return 1
-    return 0 if any(row.is_good for row in rows) else 3 if any(row.verdict == "cannot run" for row in rows) else 2
+    return 0 if any(row.is_good for row in found) else 3 if any(row.verdict == "cannot run" for row in found) else 2

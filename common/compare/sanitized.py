@@ -4,8 +4,8 @@ are small, and still reach every kernel, every tail, the mask and the options, a
   python3 -m common.compare.sanitized TOOL STAGE_PROGRAM PROGRAM    PROGRAM: the build of that stage that the lines name
 """
 
-from .programs import ask
-from .rows import Failure, run
+from .programs import list_json
+from .rows import Failure, run_main
 
 SMALL = "--seq-q 65 --seq-k 97 --head-dim 40 --heads 4 --kv-heads 2"
 PROBLEMS = (  # without a dtype: in the first that the stage takes
@@ -22,9 +22,9 @@ PROBLEMS = (  # without a dtype: in the first that the stage takes
 
 
 def lines(tool, stage, program):
-    usual = " --dtype " + ask(stage)["variants"][0]["dtypes"][0]
+    usual = " --dtype " + list_json(stage)["variants"][0]["dtypes"][0]
     for problem in (problem + ("" if "--dtype" in problem else usual) for problem in PROBLEMS):
-        for variant in ask(stage, problem.split())["variants"]:
+        for variant in list_json(stage, problem.split())["variants"]:
             for which in variant["passes"] if not variant["refusal"] else ():
                 if which == "backward" or "--bias-gradient" not in problem:
                     yield f"{tool} {program} --device gpu --variant {variant['name']} --pass {which} {problem}"
@@ -37,4 +37,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    run("sanitized", main)
+    run_main("sanitized", main)

@@ -1,6 +1,6 @@
 """Rows as tables: one for each problem, pass and device."""
 
-from .rows import describe, grouped, size, three_digits
+from .rows import bytes_text, describe, grouped, three_digits
 
 
 def value_at(*path, text=three_digits):
@@ -16,7 +16,7 @@ def value_at(*path, text=three_digits):
 
 
 def short(value):
-    return size(value, 2)
+    return bytes_text(value, 2)
 
 
 def tiles(row):

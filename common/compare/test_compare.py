@@ -53,7 +53,7 @@ class Compare(unittest.TestCase):
         """In this process, which takes a tenth of the time."""
         out, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), self.assertRaises(SystemExit) as end:
-            rows.run("compare", lambda _: __main__.compare(words, self.folder))
+            rows.run_main("compare", lambda _: __main__.compare(words, self.folder))
         self.errors = errors.getvalue()
         self.assertEqual((end.exception.code, out.getvalue(), self.errors.count("\n")), (2, "", 1), self.errors)
         self.assertIn(part, self.errors)

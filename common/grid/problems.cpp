@@ -117,7 +117,7 @@ std::vector<FullProblem> affordable(const std::vector<FullProblem>& problems) {
 }
 
 FullProblem parsed(const std::string& options) {
-  Given given{{"--dtype", to_string(stage_dtype())}};
+  GivenOptions given{{"--dtype", to_string(stage_dtype())}};
   std::istringstream words(options);
   for (std::string word, name; words >> word;) {
     const bool is_name = word.starts_with("--");

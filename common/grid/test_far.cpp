@@ -98,7 +98,7 @@ class FarProblem {
     one.layout = Layout::bhnd;
     Inputs inputs;
     each_tensor(p_, pass, [&](const ProblemTensor& each) {
-      const FarTensor& tensor = tensors_.try_emplace(&each, each.seen(p_)).first->second;
+      const FarTensor& tensor = tensors_.try_emplace(&each, each.kernel_view(p_)).first->second;
       if (each.input == nullptr) return;
       tensor.fill();
       inputs.*each.input = tensor.filled_head();

@@ -41,7 +41,7 @@ TEST_CASE("grid: hyperbolic points that are one, almost one, or so far out that 
     each_variant(problem, [&](const Variant& variant, Pass pass) {
       for (const float size : {1.0f, 30.0f}) {
         for (const float step : {0.0f, 1e-6f, 1e-2f}) {
-          Inputs inputs = make_inputs(problem, InputKind::normal, 12, pass);
+          Inputs inputs = make_inputs(problem, pass);
           for (std::size_t n = 0; n < inputs.Q.values.size(); ++n) {
             if (centroid) {
               inputs.V.values[n] = 30 * size * (inputs.V.values[n % 24] + (n < 24 ? 0.0f : 100 * step * inputs.V.values[n]));
@@ -63,7 +63,7 @@ TEST_CASE("grid: -inf in the bias masks single pairs and whole rows, and beside 
   for (const float far : brief({-1e9f, std::numeric_limits<float>::lowest(), -std::numeric_limits<float>::infinity()})) {
     CAPTURE(far);
     each_variant(problem, [&](const Variant& variant, Pass pass) {
-      Inputs inputs = make_inputs(problem, InputKind::normal, 11, pass);
+      Inputs inputs = make_inputs(problem, pass);
       for (int j = 0; j < problem.Nk; ++j) {
         if (variant.subtracts_max) inputs.bias(0, 0, 3, j) = far;  // exp(-1e9) = 0: the row would be lost
         for (int i = 0; i < problem.Nq; ++i) {
@@ -80,9 +80,9 @@ TEST_CASE("grid: large scores are right where the max is subtracted, and reporte
   // The second has several tiles of keys, so that a later tile has a far larger maximum.
   for (const int Nk : brief({41, 300})) {
     FullProblem problem = problem_of({.H = 1, .Hkv = 1, .Nq = 34, .Nk = Nk, .d = 48});
-    problem.causal = Nk == 41;
+    problem.causal = Nk == 41, problem.input = InputKind::large;
     each_variant(problem, [&](const Variant& variant, Pass pass) {
-      const Inputs inputs = make_inputs(problem, InputKind::large, 5, pass);
+      const Inputs inputs = make_inputs(problem, pass);
       const Results<float> got = run(variant, problem, inputs, pass);
       const CheckReport report = Checker(problem, inputs, pass, Sample{}).check(got);
       if (variant.subtracts_max) {
@@ -104,8 +104,7 @@ TEST_CASE("grid: however large the scores, a row's softmax ends, and picks the l
       problem.scale = scale;
       problem.causal = causal;
       each_variant(problem, [&](const Variant& variant, Pass) {
-        if (variant.subtracts_max)
-          checked_run(variant, problem, make_inputs(problem, InputKind::normal, 23, Pass::forward), Pass::forward);
+        if (variant.subtracts_max) checked_run(variant, problem, make_inputs(problem, Pass::forward), Pass::forward);
       });
     }
   }
@@ -125,7 +124,7 @@ TEST_CASE("grid: simple inputs, for which much cancels (long)") {
 TEST_CASE("grid: dK and dV of shared heads are as precise as sums over each head's queries, then over the heads (long)") {
   // One chain of additions over the queries of all 8 heads would be nearly 3 times as far off.
   const FullProblem problem = problem_of({.H = 8, .Hkv = 1, .Nq = sanitized() ? 64 : 1024, .Nk = 16, .d = 16});
-  const Inputs inputs = make_inputs(problem, InputKind::normal, 31, Pass::backward);
+  const Inputs inputs = make_inputs(problem, Pass::backward);
   const Checker checker(problem, inputs, Pass::backward, Sample{});
   const CheckReport naive = checker.check(naive_same_precision(problem, inputs, Pass::backward));
   // In 16 bits the rounding of P and dS is larger than that of any sum, and a kernel may multiply dP by P as rounded for dV.
@@ -152,7 +151,7 @@ TEST_CASE("grid: repeated runs agree to the last bit") {
   problems.back().causal = true;
   for (const FullProblem& problem : problems) {
     each_variant(problem, [&](const Variant& variant, Pass pass) {
-      const Inputs inputs = make_inputs(problem, InputKind::normal, 17, pass);
+      const Inputs inputs = make_inputs(problem, pass);
       const Checker checker(problem, inputs, pass, Sample{});
       Runner runner(device(), variant, problem, inputs, pass);
       runner.run();
@@ -169,7 +168,7 @@ TEST_CASE("cpu: thread orders agree to the last bit") {
   FullProblem problem = problem_of({.H = 2, .Hkv = 1, .Nq = 35, .Nk = 43, .d = 24});
   problem.causal = true;
   each_variant(problem, [&](const Variant& variant, Pass pass) {
-    const Inputs inputs = make_inputs(problem, InputKind::normal, 29, pass);
+    const Inputs inputs = make_inputs(problem, pass);
     const Checker checker(problem, inputs, pass, Sample{});
     Runner runner(device(), variant, problem, inputs, pass);
     runner.run();
@@ -190,7 +189,7 @@ TEST_CASE("cpu: no two threads race, none reads memory that nobody wrote, and th
                                      problem_of({.H = 1, .Hkv = 1, .Nq = 66, .Nk = 130, .d = 40}),
                                      parsed("--lengths 3:20,30:9,0:5,7:0,40 --kv-heads 1 --head-dim 40 --causal")}) {
     each_variant(problem, [&](const Variant& variant, Pass pass) {
-      Runner runner(device(), variant, problem, make_inputs(problem, InputKind::normal, 31, pass), pass);
+      Runner runner(device(), variant, problem, make_inputs(problem, pass), pass);
       simt::reset_findings();
       simt::Options options = simt::options();
       options.watch = true;

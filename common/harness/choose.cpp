@@ -56,7 +56,7 @@ std::optional<Tiles> choose_tiles(const Variant& variant, const FullProblem& pro
   }
   const std::vector<TileChoice> choices = variant.tiles(problem, pass, limits);
   if (choices.empty())
-    throw DeviceError(std::string("variant ") + variant.name + ": " + cannot_run(variant, problem, pass, limits));
+    throw DeviceError(std::string("variant ") + variant.name + ": " + why_it_cannot_run(variant, problem, pass, limits));
   if (!wanted) return choices.front().tiles;
   if (std::ranges::find(choices, *wanted, &TileChoice::tiles) != choices.end()) return wanted;
   throw UsageError(given + "; allowed for " + variant.name + " here: " +

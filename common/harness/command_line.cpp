@@ -81,7 +81,7 @@ void add_choice(CLI::App& app, const char* name, auto& target, const std::string
       ->check(CLI::IsMember(all).description(""));
 }
 
-void add_problem_options(CLI::App& app, Given& given) {
+void add_problem_options(CLI::App& app, GivenOptions& given) {
   const FullProblem usual;
   for (const ProblemOption& option : problem_options()) {
     const std::string name = option.name;
@@ -92,7 +92,7 @@ void add_problem_options(CLI::App& app, Given& given) {
           ->group("Problem");
       continue;
     }
-    const std::string fallback = option.traits.fallback != nullptr ? option.traits.fallback : value_text(option, usual);
+    const std::string fallback = option.traits.default_text != nullptr ? option.traits.default_text : value_text(option, usual);
     app.add_option_function<std::string>(
            name, [&given, name](const std::string& value) { given[name] = value; },
            option.help + (" (default: " + fallback + ")"))
@@ -173,7 +173,7 @@ Request parse_command_line(const StageInfo& stage, int argc, const char* const* 
   return request;
 }
 
-int guarded(const std::string& program, const std::function<int()>& work) {
+int exit_code_of(const std::string& program, const std::function<int()>& work) {
   const auto complain = [&](const std::string& message, int code) {
     std::cerr << program << ": " << one_line(message) << std::endl;
     return code;

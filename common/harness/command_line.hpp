@@ -16,7 +16,7 @@ constexpr auto spellings(DeviceChoice) { return std::array{"auto", "gpu", "cpu"}
 struct Request {
   std::optional<Pass> pass;  ///< absent: the variant's own, forward if it has both
   std::string variant;       ///< empty: the last one that takes the problem
-  Given problem;             ///< what of its options was given
+  GivenOptions problem;      ///< what of its options was given
   std::string load, save;    ///< folders; empty: not given
   DeviceChoice device = DeviceChoice::automatic;
   bool bench = false;
@@ -34,6 +34,6 @@ Request parse_command_line(const StageInfo&, int argc, const char* const* argv);
 
 /// Runs a program's work. An error becomes one line on stderr, in which control characters are \n and \x1b, and an exit code: 2 for a UsageError,
 /// 3 for a DeviceError or too little memory, 1 for anything else.
-int guarded(const std::string& program, const std::function<int()>& work);
+int exit_code_of(const std::string& program, const std::function<int()>& work);
 
 }  // namespace flash

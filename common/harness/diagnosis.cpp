@@ -67,7 +67,7 @@ const TensorCheck* first_wrong_of(const CheckReport& check) {
 }
 
 /// The formula to look at, by the tensors that are wrong and those that are right.
-std::string suspect(const CheckReport& check) {
+std::string suspected_formula(const CheckReport& check) {
   const bool o = is_wrong(check, "o"), lse = is_wrong(check, "lse");
   const bool dq = is_wrong(check, "dq"), dk = is_wrong(check, "dk"), dv = is_wrong(check, "dv");
   if (lse && o) return "lse and o are wrong: look first at the scores, S = scale Q K^T + bias, at the mask, and at m and l";
@@ -106,7 +106,7 @@ std::string order_that_differs(Runner& runner, const Variant& variant, const Res
 
 /// Where the worst element of a tensor lies.
 const void* address_of(const Attention& a, const TensorCheck& check) {
-  const TensorRef& t = a.*find_tensor(check.tensor)->on_device;
+  const TensorRef& t = a.*std::ranges::find(problem_tensors(), check.tensor, &ProblemTensor::file)->on_device;
   const auto& [b, h, row, col, got, expected] = check.worst;
   const std::int64_t at = b * t.stride[0] + h * t.stride[1] + row * t.stride[2] + col * t.stride[3];
   return static_cast<const char*>(t.data) + at * size_of(t.dtype);
@@ -200,7 +200,7 @@ void diagnose(Runner& runner, const Inputs& inputs, const Sample& sample, const 
         "another order give the same: the arithmetic is wrong, or a local variable has no value");
     const bool forward = is_wrong(*run.check, "lse") || is_wrong(*run.check, "o");
     const std::string solved = forward ? solved_instead(run.problem, inputs, got, *run.check, sample) : "";
-    diagnosis.hints.push_back(solved.empty() ? suspect(*run.check) : solved);
+    diagnosis.hints.push_back(solved.empty() ? suspected_formula(*run.check) : solved);
     for (const TensorCheck& tensor : run.check->tensors) {
       const std::string words = solved.empty() ? factor_words(tensor) : "";
       if (!words.empty()) diagnosis.hints.push_back(words);

@@ -16,7 +16,7 @@ void diagnose(Runner&, const Inputs&, const Sample&, const Results<float>& got, 
 std::vector<std::string> never_written(const Attention&);
 
 /// "" or that the largest score of the row where O or L is most wrong explains the error.
-std::string explaining_score(const Variant&, const FullProblem&, const Inputs&, const CheckReport&);
+std::string score_out_of_range(const Variant&, const FullProblem&, const Inputs&, const CheckReport&);
 
 /// "" or that of the rows that were compared exactly those are wrong that see no key.
 std::string only_empty_rows_wrong(const FullProblem&, const CheckReport&);

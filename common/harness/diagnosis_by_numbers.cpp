@@ -28,7 +28,7 @@ std::string without_an_option(const FullProblem& p, const Inputs& inputs, const 
   if (scaled(p.scale * p.scale)) return "o and lse are right for scale squared: the scores are multiplied by scale twice";
   for (const ProblemOption& option : problem_options()) {
     if (holds<int>(option) || holds<Dtype>(option) || option.traits.named == Named::of_inputs || !is_set(option, p)) continue;
-    FullProblem simpler = without(option, p);
+    FullProblem simpler = without_option(option, p);
     if (simpler.score == Score::dot) simpler.values = Values::tangent;
     if (solve(simpler)) return std::string("o and lse are right without ") + option.name + ": it is not applied";
   }
@@ -58,9 +58,9 @@ std::string other_keys(const FullProblem& p, const Inputs& inputs, const Results
     return "o and lse are right for queries that see one key fewer: is there a < for a <= in the mask?";
   if (p.causal && own != 0 && solve([](int i, int j) { return j <= i; }))
     return "o and lse are right for a mask that begins at the top left: query i sees the keys up to i + Nk - Nq, not up to i";
-  if (solve([&](int i, int j) { return p.visible(i, j) && j < p.Nk - 1; }))
+  if (solve([&](int i, int j) { return p.keys_of(i).contain(j) && j < p.Nk - 1; }))
     return "o and lse are right without the last key: where does the loop over keys end?";
-  if (solve([&](int i, int j) { return p.visible(i, j) && j > 0; }))
+  if (solve([&](int i, int j) { return p.keys_of(i).contain(j) && j > 0; }))
     return "o and lse are right without the first key: where does the loop over keys begin?";
   return "";
 }
@@ -86,7 +86,8 @@ std::string padded_keys(const FullProblem& p, const Inputs& inputs, const Result
 std::optional<float> largest_score_of(const FullProblem& p, const Inputs& inputs, const Worst& at) {
   const std::vector<float> scores = scores_in_fp32(p, inputs, at.b, at.h, at.row);
   std::optional<float> largest;
-  for (int j = p.first_key(at.row); j < p.end_key(at.row); ++j) {
+  const auto keys = p.keys_of(at.row);
+  for (int j = keys.first; j < keys.end; ++j) {
     const bool from_tensor = p.bias == BiasKind::vector || p.bias == BiasKind::matrix;
     if (from_tensor && inputs.bias(at.b, at.h, at.row, j) == -infinity) continue;  // masked
     const float score = scores[static_cast<std::size_t>(j)];
@@ -106,7 +107,7 @@ std::string solved_instead(const FullProblem& p, const Inputs& inputs, const Res
   return words;
 }
 
-std::string explaining_score(const Variant& variant, const FullProblem& p, const Inputs& inputs, const CheckReport& check) {
+std::string score_out_of_range(const Variant& variant, const FullProblem& p, const Inputs& inputs, const CheckReport& check) {
   for (const TensorCheck& tensor : check.tensors) {
     if (tensor.passed || (tensor.tensor != "o" && tensor.tensor != "lse")) continue;
     const std::optional<float> largest = largest_score_of(p, inputs, tensor.worst);
@@ -126,7 +127,7 @@ std::string explaining_score(const Variant& variant, const FullProblem& p, const
 }
 
 std::string only_empty_rows_wrong(const FullProblem& p, const CheckReport& check) {
-  const auto sees_none = [&](const std::array<int, 3>& place) { return p.end_key(place[2]) == p.first_key(place[2]); };
+  const auto sees_none = [&](const std::array<int, 3>& place) { return p.keys_of(place[2]).count() == 0; };
   const auto explained = [&](const TensorCheck& t) {
     const bool of_queries = t.tensor == "o" || t.tensor == "lse" || t.tensor == "dq";
     return t.passed || (of_queries && std::ranges::all_of(t.wrong_rows, sees_none));

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// One input file and what it holds.
-struct Source {
+struct InputFile {
   fs::path file;
   NpyArray<float> array;
 
@@ -28,7 +28,7 @@ struct Source {
 
 fs::path file_of(const fs::path& folder, const char* tensor) { return folder / (std::string(tensor) + ".npy"); }
 
-Source read_source(const fs::path& file) { return {file, read_npy<float>(file, 4)}; }
+InputFile read_input_file(const fs::path& file) { return {file, read_npy<float>(file, 4)}; }
 
 /// Anything of that name counts, so that a broken link is an error and not an absence.
 bool is_there(const fs::path& file) {
@@ -41,7 +41,7 @@ void require(bool holds, const std::string& what) {
 }
 
 /// The offsets of a ragged batch, whose tensors have this many rows.
-std::vector<int> read_offsets(const fs::path& file, const Source& tensor) {
+std::vector<int> read_offsets(const fs::path& file, const InputFile& tensor) {
   const std::vector<std::int64_t> offsets = read_npy<std::int64_t>(file, 1).values;
   require(offsets.size() > 1 && offsets.front() == 0 && std::is_sorted(offsets.begin(), offsets.end()) &&
               offsets.back() == tensor.extent(2),
@@ -51,7 +51,7 @@ std::vector<int> read_offsets(const fs::path& file, const Source& tensor) {
 }
 
 /// Of cu_seqlens_q.npy and cu_seqlens_k.npy; empty without them. Keys are as many as queries if the second is missing.
-Sequences read_sequences(const fs::path& folder, const Source& q, const Source& k) {
+Sequences read_sequences(const fs::path& folder, const InputFile& q, const InputFile& k) {
   const fs::path queries = folder / "cu_seqlens_q.npy", keys = folder / "cu_seqlens_k.npy";
   if (!is_there(queries)) {
     require(!is_there(keys), keys.string() + " without " + queries.string() + "; allowed: both, or that of the queries");
@@ -65,7 +65,7 @@ Sequences read_sequences(const fs::path& folder, const Source& q, const Source& 
 }
 
 /// Rounds to the dtype and takes over the values. A mask is allowed as -inf where `may_mask` is set.
-HostTensor<float> to_tensor(Source&& source, Dtype dtype, bool may_mask) {
+HostTensor<float> to_tensor(InputFile&& source, Dtype dtype, bool may_mask) {
   HostTensor<float> tensor;
   std::copy_n(source.array.shape.begin(), 4, tensor.shape.begin());
   tensor.values = std::move(source.array.values);
@@ -84,16 +84,16 @@ HostTensor<float> to_tensor(Source&& source, Dtype dtype, bool may_mask) {
 
 /// Says which kind of bias the file's shape means, and which batches and heads share it; load_inputs() then compares the shape with that of such a
 /// bias. With a single query a vector and a matrix look alike, and are.
-void settle_bias(Given& given, const Source& bias, const Source& q) {
+void give_bias_options(GivenOptions& given, const InputFile& bias, const InputFile& q) {
   const bool asked_for_matrix = given.contains("--bias") && given.at("--bias") == "matrix";
   const bool matrix = bias.extent(2) > 1 || (q.extent(2) == 1 && asked_for_matrix);
-  settle(given, "--bias", matrix ? "matrix" : "vector", bias.text());
-  settle(given, "--bias-per-batch", bias.extent(0) > 1 ? "true" : "false", bias.text());
-  settle(given, "--bias-per-head", bias.extent(1) > 1 || q.extent(1) == 1 ? "true" : "false", bias.text());
+  give_option(given, "--bias", matrix ? "matrix" : "vector", bias.text());
+  give_option(given, "--bias-per-batch", bias.extent(0) > 1 ? "true" : "false", bias.text());
+  give_option(given, "--bias-per-head", bias.extent(1) > 1 || q.extent(1) == 1 ? "true" : "false", bias.text());
 }
 
 /// The reason why no result may be written to the file; "" if one may.
-std::string protects(const fs::path& file, bool beside_inputs) {
+std::string why_not_replaced(const fs::path& file, bool beside_inputs) {
   if (!is_there(file)) return "";
   std::error_code ignored;
   if (!fs::is_regular_file(fs::symlink_status(file, ignored))) return "exists and is not a regular file";
@@ -108,20 +108,20 @@ std::string protects(const fs::path& file, bool beside_inputs) {
 
 }  // namespace
 
-LoadedInputs load_inputs(const std::string& folder, Given given, Pass pass) {
+LoadedInputs load_inputs(const std::string& folder, GivenOptions given, Pass pass) {
   const fs::path in(folder);
-  std::map<std::string, Source> files;  // by the name of their tensor
-  for (const char* name : {"q", "k", "v"}) files[name] = read_source(file_of(in, name));
-  const Source &q = files["q"], &k = files["k"], &v = files["v"];
+  std::map<std::string, InputFile> files;  // by the name of their tensor
+  for (const char* name : {"q", "k", "v"}) files[name] = read_input_file(file_of(in, name));
+  const InputFile &q = files["q"], &k = files["k"], &v = files["v"];
   require(k.array.shape == v.array.shape, k.text() + " but " + v.text() + "; they must be equal");
   require(q.extent(0) == k.extent(0) && q.extent(3) == k.extent(3),
           q.text() + " but " + k.text() + "; batch and head dimension must be equal");
   for (const auto& [name, size] : given_sizes({q.extent(0), q.extent(1), k.extent(1), q.extent(2), k.extent(2), q.extent(3)}))
-    settle(given, name, size, "the files say");
+    give_option(given, name, size, "the files say");
   const bool has_bias = is_there(file_of(in, "bias"));
   if (has_bias) {
-    files["bias"] = read_source(file_of(in, "bias"));
-    settle_bias(given, files["bias"], q);
+    files["bias"] = read_input_file(file_of(in, "bias"));
+    give_bias_options(given, files["bias"], q);
   }
 
   LoadedInputs loaded;
@@ -135,13 +135,13 @@ LoadedInputs load_inputs(const std::string& folder, Given given, Pass pass) {
           std::string("--bias ") + to_string(problem.bias) + " with --load needs " + folder + "/bias.npy; there is none");
   check_problem(problem);
 
-  std::vector<std::pair<const ProblemTensor*, Source*>> found;
+  std::vector<std::pair<const ProblemTensor*, InputFile*>> found;
   each_tensor(problem, pass, [&](const ProblemTensor& each) {
     if (each.input == nullptr) return;
     const fs::path file = file_of(in, each.file);
-    if (!files.contains(each.file) && is_there(file)) files[each.file] = read_source(file);
+    if (!files.contains(each.file) && is_there(file)) files[each.file] = read_input_file(file);
     if (!files.contains(each.file)) {  // ALiBi's slopes, or dO
-      loaded.inputs.*each.input = make_input(problem, problem.input, problem.seed, each);
+      loaded.inputs.*each.input = make_input(problem, each);
       if (each.backward)
         loaded.note = "no " + file.filename().string() + ": " + each.name + " is random, seed " + std::to_string(problem.seed);
       return;
@@ -172,7 +172,7 @@ void prepare_output_folder(const std::string& folder, const FullProblem& problem
   require(access(folder.c_str(), W_OK) == 0, "--save is '" + folder + "', which cannot be written: it is read-only");
   const bool with_inputs = !load.empty() && fs::equivalent(folder, load, error);
   for (const std::string& file : saved_files(folder, problem, pass)) {
-    const std::string why = protects(file, with_inputs);
+    const std::string why = why_not_replaced(file, with_inputs);
     require(why.empty(), file + " " + why);
   }
 }

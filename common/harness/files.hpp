@@ -18,7 +18,7 @@ struct LoadedInputs {
 /// Reads q.npy, k.npy, v.npy and, if present, bias.npy, (backward) do.npy and, for a ragged batch, cu_seqlens_q.npy and cu_seqlens_k.npy. The shape
 /// comes from the files; an option that contradicts it is refused. bias.npy must be (B or 1, H or 1, 1 or Nq, Nk) and may hold -inf, a mask; no
 /// other value may be infinite or NaN. A backward pass without do.npy gets a random dO. UsageError: one line with the names of the files.
-LoadedInputs load_inputs(const std::string& folder, Given, Pass);
+LoadedInputs load_inputs(const std::string& folder, GivenOptions, Pass);
 
 /// The files of save_results().
 std::vector<std::string> saved_files(const std::string& folder, const FullProblem&, Pass);

@@ -59,12 +59,13 @@ void fill_slopes(HostTensor<float>& slopes, int H) {
 
 }  // namespace
 
-HostTensor<float> make_input(const FullProblem& problem, InputKind kind, std::uint64_t seed, const ProblemTensor& which) {
+HostTensor<float> make_input(const FullProblem& problem, const ProblemTensor& which) {
   HostTensor<float> tensor(which.shape(problem));
   const Dtype dtype = which.dtype(problem);
+  const InputKind kind = problem.input;
   const bool is_value = which.role == Role::v;
   const auto normal = [&](float factor) {
-    fill_normal(tensor, dtype, random_bits(seed, static_cast<std::uint64_t>(which.stream)), factor);
+    fill_normal(tensor, dtype, random_bits(problem.seed, static_cast<std::uint64_t>(which.random_stream)), factor);
   };
   if (which.input == &Inputs::bias && problem.bias == BiasKind::alibi) {
     fill_slopes(tensor, problem.H);
@@ -83,13 +84,11 @@ HostTensor<float> make_input(const FullProblem& problem, InputKind kind, std::ui
   return tensor;
 }
 
-Inputs make_inputs(const FullProblem& problem, InputKind kind, std::uint64_t seed, Pass pass) {
+Inputs make_inputs(const FullProblem& problem, Pass pass) {
   Inputs inputs;
   each_tensor(problem, pass, [&](const ProblemTensor& each) {
-    if (each.input != nullptr) inputs.*each.input = make_input(problem, kind, seed, each);
+    if (each.input != nullptr) inputs.*each.input = make_input(problem, each);
   });
-  inputs.kind = kind;
-  inputs.seed = seed;
   return inputs;
 }
 

@@ -104,7 +104,7 @@ Json json_of(const Prediction& predicted) {
     tensors[name] = {{"read_bytes", moved.read}, {"written_bytes", moved.written}};
   }
   const auto or_null = [](std::optional<std::int64_t> n) { return n ? Json(*n) : Json(nullptr); };
-  const Moved all = sum_of(predicted.tensors);
+  const MemoryTraffic all = sum_of(predicted.tensors);
   return {{"read_bytes", all.read},
           {"written_bytes", all.written},
           {"sectors", or_null(predicted.sectors)},

@@ -100,17 +100,17 @@ std::string predicted_text(std::optional<std::int64_t> count) {
 std::string counts_text(const Counters& counters, const Prediction& predicted) {
   std::vector<Row> tensors{{"", "bytes read,", "", "bytes written,", "", "32-byte"},
                            {"tensor", "predicted", "counted", "predicted", "counted", "sectors"}};
-  const auto add = [&](const TensorTraffic& counted, const Moved& moved) {
+  const auto add = [&](const TensorTraffic& counted, const MemoryTraffic& moved) {
     const auto expected = [&](std::int64_t bytes) {
       return predicted_text(predicted.tensors.empty() ? std::nullopt : std::optional(bytes));
     };
     tensors.push_back({counted.tensor, expected(moved.read), count_text(counted.read_bytes), expected(moved.written),
                        count_text(counted.written_bytes), count_text(counted.read_sectors + counted.written_sectors)});
   };
-  MovedTensors not_counted = predicted.tensors;
+  TrafficByTensor not_counted = predicted.tensors;
   for (const TensorTraffic& counted : counters.traffic) {
     const auto found = not_counted.extract(counted.tensor);
-    add(counted, found.empty() ? Moved{} : found.mapped());
+    add(counted, found.empty() ? MemoryTraffic{} : found.mapped());
   }
   for (const auto& [name, moved] : not_counted) add({.tensor = name}, moved);
   add({"all", counters.read_bytes(), counters.written_bytes(), counters.sectors()}, sum_of(predicted.tensors));
@@ -145,7 +145,7 @@ std::string text_of(const RunRecord& run) {
   if (run.counters) {
     text += counts_text(*run.counters, run.predicted);
   } else if (!run.predicted.tensors.empty()) {
-    const Moved moved = sum_of(run.predicted.tensors);
+    const MemoryTraffic moved = sum_of(run.predicted.tensors);
     text += line("predicted",
                  bytes(moved.read) + " read, " + bytes(moved.written) + " written by this kernel; --device cpu counts them");
   }

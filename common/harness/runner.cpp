@@ -29,9 +29,14 @@ void for_each_element(const Extents& shape, const Extents& stride, Visit&& visit
 
 std::size_t bytes_of(const TensorRef& tensor) { return static_cast<std::size_t>(tensor.elements() * size_of(tensor.dtype)); }
 
-/// Where the tensor begins in the buffer, or behind its end: it lies in another one.
-std::size_t begin_in(const Buffer& buffer, const TensorRef& tensor) {
-  return reinterpret_cast<std::uintptr_t>(tensor.data) - reinterpret_cast<std::uintptr_t>(buffer.data());
+/// Calls visit(tensor, as kernels see it, where it begins) for all tensors in the buffer.
+template <class Visit>
+void each_in(const Buffer& buffer, const Attention& a, Pass pass, Visit&& visit) {
+  each_tensor(a.problem, pass, [&](const ProblemTensor& each) {
+    const TensorRef& tensor = a.*each.on_device;
+    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data) - reinterpret_cast<std::uintptr_t>(buffer.data());
+    if (begin < buffer.bytes()) visit(each, tensor, begin);
+  });
 }
 
 }  // namespace
@@ -52,7 +57,6 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
                std::optional<Tiles> tiles)
     : device_(device), variant_(variant), pass_(pass), tiles_(tiles) {
   attention_.problem = problem;
-  attention_.problem.input = inputs.kind, attention_.problem.seed = inputs.seed;
   attention_.limits = device.limits();
 
   // A buffer for each home; tensors that are packed together share one.
@@ -60,7 +64,7 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
   each_tensor(problem, pass, [&](const ProblemTensor& each) {
     const bool is_input = each.input != nullptr;
     std::vector<Buffer>& owners = is_input ? inputs_ : outputs_;
-    TensorRef& tensor = attention_.*each.on_device = each.seen(problem);
+    TensorRef& tensor = attention_.*each.on_device = each.kernel_view(problem);
     const std::int64_t bytes = size_of(tensor.dtype);
     if (!each.role) {
       tensor.data = owners.emplace_back(device_, static_cast<std::size_t>(elements_of(each.shape(problem)) * bytes)).data();
@@ -101,10 +105,7 @@ TensorRef Runner::upload_pairs(const char* name, const std::vector<int>& pairs) 
 void Runner::upload_all(const Inputs& inputs) {
   for (const Buffer& buffer : inputs_) {
     std::vector<char> staging(buffer.bytes(), '\xff');
-    each_tensor(attention_.problem, pass_, [&](const ProblemTensor& each) {
-      const TensorRef& tensor = attention_.*each.on_device;
-      const std::size_t begin = begin_in(buffer, tensor);
-      if (each.input == nullptr || begin >= buffer.bytes()) return;
+    each_in(buffer, attention_, pass_, [&](const ProblemTensor& each, const TensorRef& tensor, std::size_t begin) {
       const HostTensor<float>& host = inputs.*each.input;
       const Extents shape = each.shape(attention_.problem);
       if (static_cast<std::int64_t>(host.values.size()) != elements_of(shape))
@@ -159,10 +160,7 @@ Results<float> Runner::results() const {
   for (const Buffer& buffer : outputs_) {  // one copy of each: packed tensors lie between their neighbours
     std::vector<char> staging(buffer.bytes());
     device_.download(staging.data(), buffer.data(), staging.size());
-    each_tensor(attention_.problem, pass_, [&](const ProblemTensor& each) {
-      const TensorRef& tensor = attention_.*each.on_device;
-      const std::size_t begin = begin_in(buffer, tensor);
-      if (each.result == nullptr || begin >= buffer.bytes()) return;
+    each_in(buffer, attention_, pass_, [&](const ProblemTensor& each, const TensorRef& tensor, std::size_t begin) {
       HostTensor<float>& host = results.*each.result = HostTensor<float>(tensor.shape);
       for_each_element(tensor.shape, tensor.stride, [&](std::size_t dense, std::int64_t offset) {
         host.values[dense] = load(tensor.dtype, staging.data() + begin + offset * size_of(tensor.dtype));

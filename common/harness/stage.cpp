@@ -19,19 +19,19 @@ namespace flash {
 namespace {
 
 /// A run that nothing stands against any more, and its data.
-struct Task {
+struct PreparedRun {
   std::unique_ptr<Device> device;
   Inputs inputs;
   RunRecord run;
 };
 
 /// Refuses first whatever can be refused without touching data: a wrong name or pass is wrong on every device.
-Task prepare(const StageInfo& stage, Request request) {
+PreparedRun prepare(const StageInfo& stage, Request request) {
   const std::vector<Variant>& all = variants(Backend::cpu);  // every kernel is built for the CPU
   const Variant& listed = request.variant.empty() ? all.front() : variant_named(Backend::cpu, request.variant);
   request.problem.try_emplace("--dtype", to_string(listed.dtypes.front()));
-  Task task;
-  RunRecord& run = task.run;
+  PreparedRun prepared;
+  RunRecord& run = prepared.run;
   run.pass = request.pass.value_or(has_own_pass(listed, Pass::forward) ? Pass::forward : Pass::backward);
   const bool has_backward = std::ranges::any_of(all, [](const Variant& v) { return v.backward != nullptr; });
   const std::string lacks_backward = ", but " + stage.name + " has no backward pass" +
@@ -39,17 +39,17 @@ Task prepare(const StageInfo& stage, Request request) {
   if (run.pass == Pass::backward && !has_backward) throw UsageError("--pass is backward" + lacks_backward);
   const bool load = !request.load.empty();
   if (!load) run.problem = make_problem(request.problem);
-  task.device = choose_device(request);
-  run.device = task.device->info();
+  prepared.device = choose_device(request);
+  run.device = prepared.device->info();
   if (load) {
     LoadedInputs loaded = load_inputs(request.load, request.problem, run.pass);
     run.problem = loaded.problem;
     run.note = loaded.note;
-    task.inputs = std::move(loaded.inputs);
+    prepared.inputs = std::move(loaded.inputs);
   }
   if (run.pass == Pass::forward && run.problem.bias_gradient)
     throw UsageError("--bias-gradient needs --pass backward" + (has_backward ? "" : lacks_backward));
-  const DeviceLimits limits = task.device->limits();
+  const DeviceLimits limits = prepared.device->limits();
   const Variant& variant = choose_variant(run.device.kind, request.variant, run.problem, run.pass, limits);
   run.tiles = choose_tiles(variant, run.problem, run.pass, limits, request.tiles);
   check_memory(run.device, variant, run.problem, run.pass, load);
@@ -57,7 +57,7 @@ Task prepare(const StageInfo& stage, Request request) {
   if (run.device.kind == Backend::cpu && flops(run.problem, run.pass) > simulated_in_seconds)
     std::cerr << stage.name << ": the CPU simulator may take minutes for this problem" << std::endl;
   if (!request.save.empty()) prepare_output_folder(request.save, run.problem, run.pass, request.load);
-  if (!load) task.inputs = make_inputs(run.problem, run.problem.input, run.problem.seed, run.pass);
+  if (!load) prepared.inputs = make_inputs(run.problem, run.pass);
 
   run.stage = stage;
   run.variant = variant;
@@ -65,14 +65,14 @@ Task prepare(const StageInfo& stage, Request request) {
     run.variant.file = "", run.variant.idea = "another step's forward pass, which this step runs before its own backward pass";
   run.load = request.load;
   run.predicted = predict(variant, run.problem, run.pass, limits, run.tiles);
-  return task;
+  return prepared;
 }
 
 /// Compares the results with the reference, and says of wrong ones why.
 void check(RunRecord& run, Runner& runner, const Inputs& inputs, const Results<float>& results, bool watch) {
   const Sample sample = choose_sample(run.problem, run.pass, run.problem.seed);
   run.check = Checker(run.problem, inputs, run.pass, sample).check(results);
-  if (const std::string score = explaining_score(run.variant, run.problem, inputs, *run.check); !score.empty())
+  if (const std::string score = score_out_of_range(run.variant, run.problem, inputs, *run.check); !score.empty())
     run.diagnosis.hints = {score};
   if (watch) diagnose(runner, inputs, sample, results, run);
 }
@@ -110,7 +110,7 @@ std::string list(const StageInfo& stage, const Request& request) {
 }  // namespace
 
 int run_stage(const StageInfo& stage, int argc, char** argv) {
-  const int code = guarded(stage.name, [&] {
+  const int code = exit_code_of(stage.name, [&] {
     variants(Backend::cpu);  // two may have the same name
     const Request request = parse_command_line(stage, argc, argv);
     if (request.answer.empty() && !request.list) return run_problem(stage, request);

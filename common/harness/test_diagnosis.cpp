@@ -78,7 +78,7 @@ RunRecord run(const Variant& variant, Pass pass, int Nq) {
   run.problem.scale = 0.15f;
   const std::unique_ptr<Device> device = open_cpu();
   run.device = device->info();
-  const Inputs inputs = make_inputs(run.problem, InputKind::normal, 1, pass);
+  const Inputs inputs = make_inputs(run.problem, pass);
   Runner runner(*device, run.variant, run.problem, inputs, pass);
   runner.run();
   const Results<float> got = runner.results();
@@ -187,7 +187,7 @@ Results<float> masked(FullProblem p, Inputs inputs, Sees&& sees) {
 
 TEST_CASE("diagnosis: which keys were seen instead") {
   FullProblem p = small_problem(2, 2, 20, 30);
-  const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);
+  const Inputs inputs = make_inputs(p, Pass::forward);
   const struct {
     bool causal;
     bool (*sees)(int, int);
@@ -206,7 +206,7 @@ TEST_CASE("diagnosis: which keys were seen instead") {
 
 TEST_CASE("diagnosis: keys past the end that count as scores of 0") {
   const FullProblem p = small_problem(1, 1, 40, 50);
-  const Inputs inputs = make_inputs(p, InputKind::normal, 1, Pass::forward);
+  const Inputs inputs = make_inputs(p, Pass::forward);
   Results<float> padded = naive_same_precision(p, inputs, Pass::forward);
   for (float& L : padded.L.values) L = std::log(std::exp(L) + 14.0f);
   CHECK(has(diagnosed(p, inputs, padded), {"lse is right for 14 more keys with score 0"}));
@@ -237,9 +237,9 @@ TEST_CASE("diagnosis: a score that fp32 or exp cannot hold, of a key that the ro
   FullProblem p;
   p.B = p.H = p.Hkv = p.Nq = 1;
   p.Nk = 2, p.d = 1;
-  p.scale = 1;
+  p.scale = 1, p.input = InputKind::ones;
   p.bias = BiasKind::vector;
-  Inputs inputs = make_inputs(p, InputKind::ones, 1, Pass::forward);
+  Inputs inputs = make_inputs(p, Pass::forward);
   const auto explains = [&](float first, float second, bool subtracts_max, std::int64_t non_finite) {
     Variant variant;
     variant.subtracts_max = subtracts_max;
@@ -247,7 +247,7 @@ TEST_CASE("diagnosis: a score that fp32 or exp cannot hold, of a key that the ro
     TensorCheck o;
     o.tensor = "o";
     o.non_finite = non_finite;
-    return explaining_score(variant, p, inputs, {.passed = false, .sampled = false, .tensors = {o}});
+    return score_out_of_range(variant, p, inputs, {.passed = false, .sampled = false, .tensors = {o}});
   };
   constexpr float infinity = std::numeric_limits<float>::infinity();
   inputs.bias.values = {0, 0};

@@ -24,18 +24,19 @@ FullProblem small() {
 
 TEST_CASE("inputs: the seed decides, and each tensor has a stream of its own") {
   FullProblem p = small();
-  const Inputs first = make_inputs(p, InputKind::normal, 1, Pass::backward);
-  CHECK(first.Q.values != make_inputs(p, InputKind::normal, 2, Pass::backward).Q.values);
+  const Inputs first = make_inputs(p, Pass::backward);
   CHECK(first.K.values != first.V.values);
   CHECK(first.Q.values != first.dO.values);
   p.Nq = 50;  // Q has other rows now, K has not changed
-  CHECK(make_inputs(p, InputKind::normal, 1, Pass::forward).K.values == first.K.values);
+  CHECK(make_inputs(p, Pass::forward).K.values == first.K.values);
+  p.seed = 2;
+  CHECK(make_inputs(p, Pass::forward).K.values != first.K.values);
 }
 
 TEST_CASE("inputs: normal has mean 0, variance 1, and the tails of a normal distribution") {
   FullProblem p = small();
   p.Nq = 2000;
-  const std::vector<float> values = make_inputs(p, InputKind::normal, 3, Pass::forward).Q.values;
+  const std::vector<float> values = make_inputs(p, Pass::forward).Q.values;
   const double n = static_cast<double>(values.size());  // 960,000
   double sum = 0, squares = 0, fourth = 0, neighbours = 0, before = 0;
   for (const double x : values) {
@@ -51,16 +52,18 @@ TEST_CASE("inputs: normal has mean 0, variance 1, and the tails of a normal dist
 
 TEST_CASE("inputs: the simple kinds, and ALiBi's slopes") {
   FullProblem p = small();
-  p.bias = BiasKind::alibi, p.bias_per_batch = true;
-  const Inputs ones = make_inputs(p, InputKind::ones, 1, Pass::backward);
+  p.bias = BiasKind::alibi, p.bias_per_batch = true, p.input = InputKind::ones;
+  const Inputs ones = make_inputs(p, Pass::backward);
   CHECK(std::ranges::all_of(ones.V.values, [](float value) { return value == 1; }));
   CHECK(ones.dO.values[0] != ones.dO.values[1]);  // random whatever the kind is
   for (int i = 0; i < 12; ++i) CHECK(ones.bias(i / 6, i % 6, 0, 0) == doctest::Approx(std::exp2(-8.0 * (i % 6 + 1) / 6)));
 
-  const Inputs ramp = make_inputs(p, InputKind::ramp, 1, Pass::forward);
+  p.input = InputKind::ramp;
+  const Inputs ramp = make_inputs(p, Pass::forward);
   CHECK(ramp.V(1, 2, 7, 25) == doctest::Approx(7.025f));
   CHECK(ramp.Q(1, 5, 32, 39) == 1);
-  const Inputs identity = make_inputs(p, InputKind::identity, 1, Pass::forward);
+  p.input = InputKind::identity;
+  const Inputs identity = make_inputs(p, Pass::forward);
   CHECK(identity.K(1, 0, 40, 0) == 1);  // 40 mod d = 0
   CHECK(identity.K(1, 0, 40, 39) == 0);
 }
@@ -78,7 +81,7 @@ TEST_CASE("runner: no run finds in its outputs and workspaces what an earlier on
   };
   const FullProblem p = small();
   const auto device = open_cpu();
-  Runner runner(*device, variant, p, make_inputs(p, InputKind::ones, 1, Pass::forward), Pass::forward);
+  Runner runner(*device, variant, p, make_inputs(p, Pass::forward), Pass::forward);
   runner.run();
   CHECK(runner.results().O.values[0] == 1);
   runner.run();

@@ -80,7 +80,8 @@ RowVector Head<T>::bias_row(int i) const {
       // Each head prefers near keys, by its slope. The last query stands at the last key, as for the causal mask.
       const double slope = inputs.bias(b, h, 0, 0);
       RowVector row(Nk);
-      for (int j = 0; j < Nk; ++j) row(j) = -slope * std::abs(problem.own_key(i) - j);
+      const int own = problem.keys_of(i).own;
+      for (int j = 0; j < Nk; ++j) row(j) = -slope * std::abs(own - j);
       return row;
     }
   }
@@ -94,7 +95,7 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
   const Matrix Q = take_rows(head.Q, queries);
 
   int seen = 0;  // no query of the block sees a key from here on
-  for (const int i : queries) seen = std::max(seen, problem.end_key(i));
+  for (const int i : queries) seen = std::max(seen, problem.keys_of(i).end);
 
   // S = scale * Q K^T, or -scale times the distances, capped, + bias, -inf where the mask hides a key           [rows, d] x [d, Nk]
   Forward result;
@@ -119,8 +120,9 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
   result.sum_errors.resize(S.rows());
   for (Eigen::Index r = 0; r < S.rows(); ++r) {
     const int i = queries[static_cast<std::size_t>(r)];
-    S.row(r).head(problem.first_key(i)).setConstant(-infinity);
-    S.row(r).tail(problem.Nk - problem.end_key(i)).setConstant(-infinity);
+    const auto keys = problem.keys_of(i);
+    S.row(r).head(keys.first).setConstant(-infinity);
+    S.row(r).tail(problem.Nk - keys.end).setConstant(-infinity);
     if (problem.bias != BiasKind::none) S.row(r) += head.bias_row(i);
 
     // P = softmax(S), row by row, in place

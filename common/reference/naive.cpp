@@ -68,7 +68,7 @@ std::vector<float> scores(const FullProblem& p, const Inputs& inputs, const Keys
     for (std::size_t r = 0; r < S.size(); ++r)
       S[r] = -2 * std::asinh(std::sqrt(0.5f * all[r].x)) * (scale_first ? p.scale : 1.0f);
   }
-  const int own = p.own_key(i), first = p.first_key(i), end = p.end_key(i);
+  const auto [first, end, own] = p.keys_of(i);
   for (std::size_t r = 0; r < S.size(); ++r) {
     const int j = keys.rows[r];
     S[r] *= scale_first ? 1.0f : p.scale;

@@ -22,7 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common.compare.rows import Failure, run
+from common.compare.rows import Failure, run_main
 from docs.tools.check_pages import pages
 
 from .scratch import ROOT, Copy
@@ -90,4 +90,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    run("commands", main)
+    run_main("commands", main)

@@ -11,7 +11,7 @@ Saved results are docs/results/DEVICE/*.jsonl (rows of `compare --save`) and *.t
 import importlib
 import re
 
-from common.compare.rows import Failure, run
+from common.compare.rows import Failure, run_main
 
 from . import check_pages, steps
 from .check_pages import ROOT
@@ -67,4 +67,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    run("generate", main)
+    run_main("generate", main)

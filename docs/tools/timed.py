@@ -1,6 +1,6 @@
 """The stages' times on a GPU, next to those of earlier stages."""
 
-from common.compare.rows import describe, grouped, size
+from common.compare.rows import bytes_text, describe, grouped
 
 from .formatting import ms, number, step
 from .saved import H200, fastest, newest, section
@@ -41,7 +41,7 @@ def gains(stage, pass_, variant=None, before=None):
             if ours and older:
                 gain = f"× {older['time']['median_ms'] / ours['time']['median_ms']:.2g}"
                 for row, over in ((older, ""), (ours, gain)):
-                    cells = [ms(row), number(row.tflops), over, size(row["extra_memory_bytes"])]
+                    cells = [ms(row), number(row.tflops), over, bytes_text(row["extra_memory_bytes"])]
                     lines.append([describe(row["problem"]), f"{row['stage']} {step(row)}", *cells])
                 used += [ours, older]
     return section(pass_, "problem | kernel | ms | TFLOP/s | over the row above | extra memory", lines, used)

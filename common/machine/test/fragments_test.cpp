@@ -1,10 +1,15 @@
-// Swizzles and padding of fragments.hpp: no element twice or left out, no bank hit twice by what is accessed at once.
+// Swizzles and padding of fragments.hpp: no element twice or left out, no bank hit twice by what is accessed at once. Tensors that the TMA takes.
 #include "common/machine/isa/fragments.hpp"
 #include "common/machine/engine/access_log.hpp"
+#include "common/machine/isa/tensor_map.hpp"
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
 namespace flash {
 namespace {
@@ -86,6 +91,27 @@ TEST_CASE("padding by one chunk: no bank conflicts of 32-bit words of a fragment
       CHECK(conflicts(32, 4, [&](int lane) { return address(width, a_row(lane, 0), col + a_col(lane, 0)); }) ==
             (width % 64 == 0 ? 7u : 3u));
     }
+  }
+}
+
+TEST_CASE("tensor maps: strides in bytes, and what is refused") {
+  alignas(16) static char memory[64];
+  const TensorRef good{memory, "K", Dtype::fp16, {2, 3, 50, 64}, {9600, 64, 192, 1}};  // (B,N,H,d)
+  CHECK(tensor_map_strides(good) == std::array<std::int64_t, 3>{384, 128, 19200});
+  CHECK_NOTHROW(require_tensor_map(good, 256));
+  CHECK_THROWS_AS(require_tensor_map(good, 257), std::logic_error);
+  const std::pair<void (*)(TensorRef&), const char*> wrong[]{
+      {[](TensorRef& t) { t.dtype = Dtype::fp32; }, "16 bits"},
+      {[](TensorRef& t) { t.stride[3] = 2; }, "columns"},
+      {[](TensorRef& t) { t.data = memory + 8; }, "address"},
+      {[](TensorRef& t) { t.shape[1] = 0; }, "extent"},
+      {[](TensorRef& t) { t.stride[1] = 59; }, "a stride is not a multiple of 16 bytes"},
+      {[](TensorRef& t) { t.stride[0] = std::int64_t{1} << 39; }, "2^40"}};
+  for (const auto& [change, names] : wrong) {
+    TensorRef bad = good;
+    change(bad);
+    CHECK(why_no_tensor_map(bad).find(names) != std::string::npos);
+    CHECK_THROWS_AS(require_tensor_map(bad, 64), std::logic_error);
   }
 }
 
