@@ -10,8 +10,8 @@
 // New since step 2: a thread takes GROUP keys at a time, four columns of each per access (float4,
 // thread_rows.cuh). Their dot products are independent chains of additions, and P~ V is rescaled
 // once per group, not once per key: accumulate() of step 2, for eight keys, is in thread_rows.cuh
-// now. So is load_tile(), which writes zeros beyond the last key, where a group may reach: 0 times a
-// stale NaN is NaN.
+// now. So is load_tile(), which writes zeros beyond the last key, where a group may reach: 0 times
+// a stale NaN is NaN.
 //
 // Grid, block, shared memory, registers, HBM (4.7), shapes: as step 2.
 #pragma once

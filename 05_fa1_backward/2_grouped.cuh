@@ -22,7 +22,7 @@ namespace flash::fa1_backward::step_2 {
 namespace {
 
 using fa1_forward::add_dot, fa1_forward::add_scaled, fa1_forward::clear_tile, fa1_forward::GROUP,
-    fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four, fa1_forward::width_of;
+    fa1_forward::read_four, fa1_forward::store_tile, fa1_forward::write_four;
 
 constexpr int COLS = 32;  // gradient columns per thread: one element of dS or P serves them all
 

@@ -109,12 +109,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     l = alpha * l + lane_sum(P);
     O.scale_rows(alpha);
     P.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });
-    // Read after write: a lane reads elements of P that other lanes of its warp have written.
+    // Read after write: a lane reads rows of P, which the other lanes of its warp alone store.
     __syncwarp();
-
     add_product(O, P_smem, V_smem);  // (6.4)
-
-    // Write after read: the next tiles overwrite data that slower threads still read.
+    // Write after read: the next tiles overwrite K and V, which slower threads still read.
     __syncthreads();
   }
 
@@ -133,7 +131,7 @@ void start(Shape, const Attention& a) {
 }
 
 const Variant variant = plain_step<register_tiles_shapes<ForwardShape>>(
-    "register_tiles", "a thread holds a tile of S and of O, the lanes of a row meet in shuffles");
+    "register_tiles", "a thread holds a tile of S and of O, shuffles combine the lanes of a row");
 
 }  // namespace
 }  // namespace flash::fa2_forward::step_2

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     cp_async_commit();
 
     P.each_at([&](float p, int row, int col) { P_smem(row, col) = p; });
-    // Read after write: a lane reads elements of P that other lanes of its warp have written.
+    // Read after write: a lane reads rows of P, which the other lanes of its warp alone store.
     __syncwarp();
     add_product(O, P_smem, V_smem);  // (6.4)
   }

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     cp_async_commit();
 
     store_transposed(Pt_smem, P);
-    // Read after write: a lane reads elements of P that other lanes of its warp have written.
+    // Read after write: a lane reads rows of P, which the other lanes of its warp alone store.
     __syncwarp();
     add_product(O, MnMajor{Pt_smem}, MnMajor{V_smem});  // (6.4)
   }

@@ -100,10 +100,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
 #pragma unroll
     for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::CHUNK) {
-      // Write after read: slower lanes still read the previous chunk.
+      // Write after read: slower lanes of the warp still multiply the previous chunk of P.
       if (col0 > 0) __syncwarp();
       store_transposed(Pt_smem, P, col0);
-      // Read after write: a lane reads elements of P that other lanes of its warp have written.
+      // Read after write: a lane reads rows of P, which the other lanes of its warp alone store.
       __syncwarp();
       const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::CHUNK,
                                         Shape::Width, Shape::Width};

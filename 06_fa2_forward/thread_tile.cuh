@@ -92,20 +92,6 @@ struct ThreadTile {
   }
 };
 
-/// (6.2)  m = max(m, largest). Returns alpha = power(m_old - m), the factor that rescales sums over
-/// the old P. power(x): e^x, or from step 4 on 2^(c x).
-template <int N, class Power>
-__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, Power power) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = power(m[r] - zero_if_empty(m_new));
-    m[r] = m_new;
-  }
-  return alpha;
-}
-
 /// Writes C to M at (row0, col0), or adds it (chapter 07), but for what lies beyond M's edges.
 template <class Tile>
 __device__ void write_tile(const Matrix<float>& M, int row0, int col0, const Tile& C,

@@ -14,8 +14,8 @@
 // to the same element, so every run gives the same bits.
 //
 // New since 05: L replaces m and l, and prepare_kernel computes D once per query. Tiles in
-// registers come from 06 (parts.cuh), and in dq_kernel copies ahead; dk_dv_kernel waits for its
-// copies at once. All warps of a block divide the rows of each product.
+// registers come from 06 (parts.cuh), and so do copies ahead in dq_kernel; dk_dv_kernel waits as
+// soon as it has started its copies. All warps of a block divide the rows of each product.
 //
 // P is recomputed from Q, K and L. Tiles with no visible pair are skipped: dk_dv begins at the
 // first query that sees a key of its tile, dq ends at the last key that a query of its tile sees.

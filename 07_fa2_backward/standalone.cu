@@ -6,9 +6,10 @@
 //     for every tile i of Q:
 //       P = e^(Q_i K_j^T / sqrt(d) - L_i)       [Br, d] x [d, Bc]    causal: P_ij = 0 if j > i
 //       dP = dO_i V_j^T                         [Br, d] x [d, Bc]
-//       dS = P o (dP - D_i) / sqrt(d)
-//       dQ_i += dS K_j                          [Br, Bc] x [Bc, d]    atomically: all blocks add
-//       dV_j += P^T dO_i,   dK_j += dS^T Q_i    [Bc, Br] x [Br, d]
+//       dS = P o (dP - D_i)
+//       dQ_i += dS K_j / sqrt(d)                [Br, Bc] x [Bc, d]    atomically: all blocks add
+//       dV_j += P^T dO_i                        [Bc, Br] x [Br, d]
+//       dK_j += dS^T Q_i / sqrt(d)              [Bc, Br] x [Br, d]
 //
 // All matrices are [heads, N, d] in fp32, row after row, with d = 64. A block has
 // K_j, V_j, Q_i, dO_i, P and dS in shared memory; dK_j and dV_j are in registers, dQ is in HBM.
@@ -89,20 +90,20 @@ __global__ void __launch_bounds__(THREADS)
       const bool visible = i < N && j < N && (!causal || j <= i);
       const float P = visible ? expf(S[k] / sqrtf(d) - L[row0 + i]) : 0.0f;
       P_smem[lane][KEYS * warp + k] = P;
-      dS_smem[lane][KEYS * warp + k] = P * (dP[k] - D_i) / sqrtf(d);
+      dS_smem[lane][KEYS * warp + k] = P * (dP[k] - D_i);
     }
     // Read after write: below each thread reads rows and columns of P and dS.
     __syncthreads();
 
-    // dQ_i += dS K_j: column x of some rows.
+    // dQ_i += dS K_j / sqrt(d): column x of some rows.
     const int x = threadIdx.x % d, y = threadIdx.x / d * ROWS;
     float dQ_reg[ROWS] = {};
     for (int k = 0; k < Bc; ++k)
       for (int r = 0; r < ROWS; ++r) dQ_reg[r] += dS_smem[y + r][k] * K_smem[k][x];
     for (int r = 0; r < ROWS && query0 + y + r < N; ++r)
-      atomicAdd(&dQ[(row0 + query0 + y + r) * d + x], dQ_reg[r]);
+      atomicAdd(&dQ[(row0 + query0 + y + r) * d + x], dQ_reg[r] / sqrtf(d));
 
-    // dV_j += P^T dO_i and dK_j += dS^T Q_i.
+    // dV_j += P^T dO_i and dK_j += dS^T Q_i; dK_j is scaled at the end.
     for (int r = 0; r < Br; ++r) {
       for (int c = 0; c < COLS; ++c) {
         dV_reg[c] += P_smem[r][lane] * dO_smem[r][COLS * warp + c];
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
   }
   for (int c = 0; c < COLS && key0 + lane < N; ++c) {
-    dK[(row0 + key0 + lane) * d + COLS * warp + c] = dK_reg[c];
+    dK[(row0 + key0 + lane) * d + COLS * warp + c] = dK_reg[c] / sqrtf(d);
     dV[(row0 + key0 + lane) * d + COLS * warp + c] = dV_reg[c];
   }
 }
@@ -165,7 +166,7 @@ static double largest_error(int N, bool causal, const std::vector<Number> (&host
   };
   const auto P_and_dS = [&](size_t i, size_t j) {  // of query i and key j
     const double P = causal && j > i ? 0.0 : std::exp(dot(Q, i, K, j) / std::sqrt(d) - L[i]);
-    return std::pair(P, P * (dot(dO, i, V, j) - dot(dO, i, O, i)) / std::sqrt(d));
+    return std::pair(P, P * (dot(dO, i, V, j) - dot(dO, i, O, i)));
   };
   double largest = 0.0;
   for (size_t i = 0, rows = host[O].size() / d; i < rows; i += rows / 300 | 1) {  // ~300 or all
@@ -174,8 +175,8 @@ static double largest_error(int N, bool causal, const std::vector<Number> (&host
       const auto [P_ij, dS_ij] = P_and_dS(i, j);
       const auto [P_ji, dS_ji] = P_and_dS(j, i);
       for (int c = 0; c < d; ++c) {
-        x[0][c] += dS_ij * float(host[K][j * d + c]);
-        x[1][c] += dS_ji * float(host[Q][j * d + c]);
+        x[0][c] += dS_ij * float(host[K][j * d + c]) / std::sqrt(d);
+        x[1][c] += dS_ji * float(host[Q][j * d + c]) / std::sqrt(d);
         x[2][c] += P_ji * float(host[dO][j * d + c]);
       }
       sum_P += P_ij;

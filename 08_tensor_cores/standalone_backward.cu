@@ -6,9 +6,10 @@
 //     for every tile i of Q:
 //       P^T = e^(K_j Q_i^T / sqrt(d) - L_i)     [B, d] x [d, B]      causal: P_ij = 0 if j > i
 //       dP^T = V_j dO_i^T                       [B, d] x [d, B]
-//       dS^T = P^T o (dP^T - D_i) / sqrt(d)
-//       dV_j += P^T dO_i,   dK_j += dS^T Q_i    [B, B] x [B, d]
-//       dQ_i += dS K_j                          [B, B] x [B, d]      atomically: all blocks add
+//       dS^T = P^T o (dP^T - D_i)
+//       dV_j += P^T dO_i                        [B, B] x [B, d]
+//       dK_j += dS^T Q_i / sqrt(d)              [B, B] x [B, d]
+//       dQ_i += dS K_j / sqrt(d)                [B, B] x [B, d]      atomically: all blocks add
 //
 // All matrices are [heads, N, d] in fp16, row after row, with B = d = 64. A warp has 16 rows of a
 // product: keys, or queries of dQ. It holds them in the same fragments as standalone.cu. Scores are
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(THREADS)
       const bool visible = i < N && j < N && (!causal || j <= i);
       float &s = S[e / 4][e % 4], &dp = dP[e / 4][e % 4];  // which become P and dS
       s = visible ? expf(s / sqrtf(d) - L[row0 + i]) : 0.0f;
-      dp = visible ? s * (dp - D[row0 + i]) / sqrtf(d) : 0.0f;
+      dp = visible ? s * (dp - D[row0 + i]) : 0.0f;
     }
     pack(A, S);
     add_product<false>(dV_reg, A, dO_smem);
@@ -152,20 +153,20 @@ __global__ void __launch_bounds__(THREADS)
     // Write after read: the next Q_i and dO_i overwrite these.
     __syncthreads();
 
-    // dQ_i += dS K_j
+    // dQ_i += dS K_j / sqrt(d)
     Sums dQ_reg = {};
     for (int k = 0; k < 4; ++k)
       ldmatrix_x4_trans(A[k], &dS_smem[16 * k + lane / 16 * 8 + lane % 8][y / 8 + lane / 8 % 2]);
     add_product<false>(dQ_reg, A, K_smem);
     for (int e = 0; e < 32; ++e) {
       const int i = query0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
-      if (i < N) atomicAdd(&dQ[(row0 + i) * d + c], dQ_reg[e / 4][e % 4]);
+      if (i < N) atomicAdd(&dQ[(row0 + i) * d + c], dQ_reg[e / 4][e % 4] / sqrtf(d));
     }
   }
   for (int e = 0; e < 32; ++e) {
     const int j = key0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
     if (j >= N) continue;
-    dK[(row0 + j) * d + c] = dK_reg[e / 4][e % 4];
+    dK[(row0 + j) * d + c] = dK_reg[e / 4][e % 4] / sqrtf(d);
     dV[(row0 + j) * d + c] = dV_reg[e / 4][e % 4];
   }
 }
@@ -222,7 +223,7 @@ static double largest_error(int N, bool causal, const std::vector<Number> (&host
   };
   const auto P_and_dS = [&](size_t i, size_t j) {  // of query i and key j
     const double P = causal && j > i ? 0.0 : std::exp(dot(Q, i, K, j) / std::sqrt(d) - L[i]);
-    return std::pair(P, P * (dot(dO, i, V, j) - dot(dO, i, O, i)) / std::sqrt(d));
+    return std::pair(P, P * (dot(dO, i, V, j) - dot(dO, i, O, i)));
   };
   double largest = 0.0;
   for (size_t i = 0, rows = host[O].size() / d; i < rows; i += rows / 300 | 1) {  // ~300 or all
@@ -231,8 +232,8 @@ static double largest_error(int N, bool causal, const std::vector<Number> (&host
       const auto [P_ij, dS_ij] = P_and_dS(i, j);
       const auto [P_ji, dS_ji] = P_and_dS(j, i);
       for (int c = 0; c < d; ++c) {
-        x[0][c] += dS_ij * float(host[K][j * d + c]);
-        x[1][c] += dS_ji * float(host[Q][j * d + c]);
+        x[0][c] += dS_ij * float(host[K][j * d + c]) / std::sqrt(d);
+        x[1][c] += dS_ji * float(host[Q][j * d + c]) / std::sqrt(d);
         x[2][c] += P_ji * float(host[dO][j * d + c]);
       }
       sum_P += P_ij;

@@ -12,7 +12,6 @@
 // producer, has the TMA, a copy engine, load K_0, V_0, K_1, ... into a ring of buffers. Two
 // warpgroups of 128 threads, its consumers, have 64 rows of Q, S, P and O each, in registers. wgmma
 // multiplies Q and P by tiles in shared memory, asynchronously: P V runs during the next softmax.
-//
 // A buffer has two mbarriers. A phase of `full` ends when the TMA has written all bytes, a phase of
 // `empty` when 8 consumer warps have arrived. Phase -1, before the first, counts as ended.
 //
@@ -64,18 +63,18 @@ __device__ void load(Tile& tile, const CUtensorMap& map, int row0, int head, Mba
         : "memory");
 }
 
-/// Starts S = Q_i K_j^T or, not transposed, O += P V_j, where K_j or V_j is tile n. A warp has 16
+/// Starts C = A B or, to add, C += A B; B is tile n or, Transposed, its transpose. A warp has 16
 /// rows of A and C, in the fragments of standalone.cu, not to be touched before the product ends.
 /// No "memory" here: volatile asm keeps its order, and nothing but asm touches tiles.
 template <bool Transposed>
-__device__ void start(float (&C)[64], const unsigned (&A)[8][4], Shared& s, int n) {
+__device__ void start(float (&C)[64], const unsigned (&A)[8][4], Shared& s, int n, bool add) {
   // Read after write: A and C are in their registers; ptxas guards what nvcc puts there later.
   asm volatile("wgmma.fence.sync.aligned;");
   const Tile& tile = s.tiles[n % BUFFERS];
-  for (int k = 0; k < 8; ++k) {  // C += A B, [64, 16] x [16, 128]
-    const half* const B = Transposed ? &tile[k / 4][0][k % 4 * 16] : &tile[0][16 * k][0];
+  for (int k = 0; k < 8; ++k) {  // [64, 16] x [16, 128]
+    const half* const B_k = Transposed ? &tile[k / 4][0][k % 4 * 16] : &tile[0][16 * k][0];
     // In units of 16 bytes: the address, from panel to panel, from 8 rows to the next. 1: swizzle.
-    const auto descriptor = address(B) / 16 | Bc * 8 << 16 | 64ull << 32 | 1ull << 62;
+    const auto descriptor = address(B_k) / 16 | Bc * 8 << 16 | 64ull << 32 | 1ull << 62;
     asm volatile(
         "{ .reg .pred p; setp.ne.b32 p, %69, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
@@ -94,7 +93,7 @@ __device__ void start(float (&C)[64], const unsigned (&A)[8][4], Shared& s, int 
           "+f"(C[56]), "+f"(C[57]), "+f"(C[58]), "+f"(C[59]), "+f"(C[60]), "+f"(C[61]), "+f"(C[62]),
           "+f"(C[63])
         : "r"(A[k][0]), "r"(A[k][1]), "r"(A[k][2]), "r"(A[k][3]), "l"(descriptor),
-          "r"(int(k > 0 || !Transposed)), "n"(!Transposed));
+          "r"(int(k > 0 || add)), "n"(!Transposed));
   }
   asm volatile("wgmma.commit_group.sync.aligned;");
 }
@@ -149,7 +148,6 @@ __global__ void __launch_bounds__(THREADS, 1)
     const size_t i = y + e % 2 * 8, c = e / 4 * 16 + e % 4 / 2 * 8 + 2 * t;
     Q_reg[e / 4][e % 4] = i < N ? *(const unsigned*)&Q[(size_t(head) * N + i) * d + c] : 0u;
   }
-
   const auto softmax = [&](int j) {               // S of tile j becomes P, in the same registers
     const float factor = 1.44269504f / sqrtf(d);  // in powers of 2: e^(s / sqrt(d)) = 2^(factor s)
     if (j * Bc + Bc > N || (causal && j * Bc + Bc > row0))  // in other tiles all keys are visible
@@ -166,8 +164,10 @@ __global__ void __launch_bounds__(THREADS, 1)
       alpha[r] = power_of_2(factor * (m_old - m[r]));  // m > -inf: every row sees key 0
       l[r] *= alpha[r];
     }
-    for (int e = 0; e < Bc / 2; ++e)
-      l[e % 4 / 2] += S[e] = power_of_2(factor * S[e] - factor * m[e % 4 / 2]);
+    for (int e = 0; e < Bc / 2; ++e) {
+      S[e] = power_of_2(factor * S[e] - factor * m[e % 4 / 2]);
+      l[e % 4 / 2] += S[e];  // of this thread's columns alone
+    }
   };
   const auto pack = [&] {  // P becomes an operand
     for (int e = 0; e < Bc / 4; ++e) {
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   };
   // Read after write: K_0 has landed.
   wait(s.full[0], 0);
-  start<true>(S, Q_reg, s, 0);
+  start<true>(S, Q_reg, s, 0, /*add=*/false);
   finish_and_release<0>(S, s, 0);
   softmax(0);
   // Read after write: V_0 has landed.
@@ -186,8 +186,8 @@ __global__ void __launch_bounds__(THREADS, 1)
   for (int j = 1; j < tiles; ++j) {
     // Read after write: K_j has landed.
     wait(s.full[2 * j % BUFFERS], 2 * j / BUFFERS);
-    start<true>(S, Q_reg, s, 2 * j);
-    start<false>(O_reg, P, s, 2 * j - 1);
+    start<true>(S, Q_reg, s, 2 * j, /*add=*/false);
+    start<false>(O_reg, P, s, 2 * j - 1, /*add=*/true);
     finish_and_release<1>(S, s, 2 * j);
     softmax(j);  // while P V_(j-1) runs
     // Read after write: V_j has landed. Without this branch ptxas moves the softmax behind P V.
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     for (int e = 0; e < d / 2; ++e) O_reg[e] *= alpha[e % 4 / 2];
     pack();
   }
-  start<false>(O_reg, P, s, 2 * tiles - 1);
+  start<false>(O_reg, P, s, 2 * tiles - 1, /*add=*/true);
   finish_and_release<0>(O_reg, s, 2 * tiles - 1);
   for (int r = 0; r < 2; ++r)
     for (int other = 1; other < 4; other *= 2) l[r] += __shfl_xor_sync(0xFFFFFFFFu, l[r], other);

@@ -1,5 +1,5 @@
-// 01 naive, centroids: the kernels that options.cuh launches for --values centroid, after and
-// between its own.
+// 01 naive, centroids (06_fa2_forward/more/hyperbolic.md): the kernels that options.cuh launches
+// for --values centroid, after and between its own.
 //
 //   Rows of V, and of O, are points of the hyperboloid, too; y = O_i, D = dO_i . y. (The D of
 //   dS_kernel, rowsum(P o dP), is 0 for this dP by (9.29), and is subtracted all the same.)

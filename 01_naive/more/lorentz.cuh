@@ -1,4 +1,5 @@
-// 01 naive, hyperbolic scores: the kernels that options.cuh launches for --score lorentz.
+// 01 naive, hyperbolic scores (06_fa2_forward/more/hyperbolic.md): the kernels that options.cuh
+// launches for --score lorentz.
 //
 //   A row q is a point of the hyperboloid with the time component q0 = sqrt(1 + |q|^2).
 //   forward    theta = q0 - k0,   x = (|q - k|^2 - theta^2) / 2  (9.18), (9.19)

@@ -4,7 +4,9 @@
 // The kernel of lorentz.cuh, with rows of V that are points, too:
 //     o0 = alpha o0 + P v0                                  [Br, Bc] x [Bc]             (9.25)
 //   n = the Lorentz norm of (o0, O);   O = O / n,   L = scale m + ln n  (9.25), (9.26)
-// - Their time components v0 come with the tiles of K, and o0 is one more sum per row.
+//
+// New since lorentz:
+// - The time components v0 of its rows come with the tiles of K, and o0 is one more sum per row.
 // - The Lorentz norm of the weighted sum, in which o0 counts positive, replaces the sum of the
 //   weights l.
 //

@@ -59,14 +59,14 @@ constexpr int PAD = 4;  // as in tuned
 /// per row. Blocks: how many per SM the compiler leaves registers for (__launch_bounds__).
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, LANES = Lanes, BLOCKS = Blocks;
   static constexpr int CHUNK = Bc < 64 ? Bc : 64;  // keys of P in shared memory at a time
-  static constexpr int WARPS = Br / (ThreadRows * (WARP / Lanes)), THREADS = WARPS * WARP;
+  static constexpr int WARPS = Br / (ThreadRows * (WARP / LANES)), THREADS = WARPS * WARP;
   static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
   static constexpr int SHARED_FLOATS =
       Width * Br + Bc * (STRIDE + Width) + CHUNK * P_STRIDE + 2 * (Br + Bc);
-  using Scores = ThreadTile<ThreadRows, Bc / Lanes, Lanes, WARPS, 4>;        // S, then P: [Br, Bc]
-  using Output = ThreadTile<ThreadRows, Width / Lanes, Lanes, WARPS, 4, 4>;  // O: [Br, Width]
+  using Scores = ThreadTile<ThreadRows, Bc / LANES, LANES, WARPS, 4>;        // S, then P: [Br, Bc]
+  using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width,
                 "tiles are dealt out evenly");
@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
                    ValueTimes... v0_all) {
   constexpr bool VALUES_ARE_POINTS = sizeof...(ValueTimes) > 0;
   const Problem& problem = rule.problem;
-  const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   // Heads vary fastest, so that all heads' longest tiles start first.
+  const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   const int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
@@ -184,10 +184,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
 #pragma unroll
     for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::CHUNK) {
-      // Write after read: slower lanes still read the previous chunk.
+      // Write after read: slower lanes of the warp still multiply the previous chunk of P.
       if (col0 > 0) __syncwarp();
       store_transposed(Pt_smem, P, col0);
-      // Read after write: a lane reads elements of P that other lanes of its warp have written.
+      // Read after write: a lane reads rows of P, which the other lanes of its warp alone store.
       __syncwarp();
       const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::CHUNK,
                                         Shape::Width, Shape::Width};

@@ -4,12 +4,13 @@
 //   S = Q_i K_j^T, capped, masked                                                 (6.1), (9.1)
 //   O = alpha O + (P o Z) V_j                                                     (6.4), (9.12)
 //
-// New since tuned, for biases, any scale and the options:
-// - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores, for which
-//   they are scaled first (then c = log2 e), and hides what is outside the window.
-// - A window begins at first_key(), so that the tiles before it are never loaded.
+// New since tuned, in the order of the code, for biases, any scale and the options:
+// - The rule of the scores is a parameter of the kernel.
 // - A block of a ragged batch looks up its sequence and narrows the tensors to it. Each sequence
 //   has a last tile, so the last rows, too, are copied 16 bytes at a time.
+// - A window begins at first_key(), so that the tiles before it are never loaded.
+// - OptionsRule caps the scores, for which they are scaled first (then c = log2 e), adds the bias,
+//   and hides what is outside the window.
 // - Dropout multiplies P by Z once l has its sum.
 //
 // Grid: as step 1, in a ragged batch one block per tile of a sequence and head.
@@ -30,13 +31,13 @@ constexpr int PAD = 4;  // as in tuned
 /// per row. Blocks: how many per SM the compiler leaves registers for (__launch_bounds__).
 template <int Width_, int Br_, int Bc_, int ThreadRows, int Lanes, int Blocks = 1>
 struct ForwardShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, BLOCKS = Blocks;
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_, LANES = Lanes, BLOCKS = Blocks;
   static constexpr int CHUNK = Bc < 64 ? Bc : 64;  // keys of P in shared memory at a time
-  static constexpr int WARPS = Br / (ThreadRows * (WARP / Lanes)), THREADS = WARPS * WARP;
+  static constexpr int WARPS = Br / (ThreadRows * (WARP / LANES)), THREADS = WARPS * WARP;
   static constexpr int STRIDE = Width + PAD, P_STRIDE = Br + PAD;
   static constexpr int SHARED_FLOATS = Width * Br + Bc * (STRIDE + Width) + CHUNK * P_STRIDE;
-  using Scores = ThreadTile<ThreadRows, Bc / Lanes, Lanes, WARPS, 4>;        // S, then P: [Br, Bc]
-  using Output = ThreadTile<ThreadRows, Width / Lanes, Lanes, WARPS, 4, 4>;  // O: [Br, Width]
+  using Scores = ThreadTile<ThreadRows, Bc / LANES, LANES, WARPS, 4>;        // S, then P: [Br, Bc]
+  using Output = ThreadTile<ThreadRows, Width / LANES, LANES, WARPS, 4, 4>;  // O: [Br, Width]
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == Bc && Output::WIDTH == Width,
                 "tiles are dealt out evenly");
@@ -49,9 +50,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(Rule rule, Tensor<const float> Q_all, Tensor<const float> K_all,
                    Tensor<const float> V_all, Tensor<float> O_all, Tensor<float> L_all) {
   const auto& problem = rule.problem;
+  // Heads vary fastest, so that all heads' longest tiles start first.
   const int heads = problem.B * problem.H, Tr = gridDim.x / heads;
-  // Heads vary fastest, so that all heads' longest tiles start first: under a causal mask the last
-  // rows see the most keys.
   const int tile = problem.causal ? Tr - 1 - blockIdx.x / heads : blockIdx.x / heads;
   int query0 = tile * Shape::Br;
   const int head = blockIdx.x % heads, h = head % problem.H, b = head / problem.H;
@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     L_all = queries_of(rule, L_all);
     K_all = keys_of(rule, K_all), V_all = keys_of(rule, V_all);
   }
-  const Matrix<const float> K = K_all.head(b, problem.kv_head(h)),
-                            V = V_all.head(b, problem.kv_head(h));
+  const Matrix<const float> K = K_all.head(b, problem.kv_head(h));
+  const Matrix<const float> V = V_all.head(b, problem.kv_head(h));
 
   float* const shared = dynamic_shared<float>(Shape::SHARED_FLOATS);
   const SharedMatrix<float> Qt_smem{shared, Shape::Width, Shape::Br, Shape::Br};
@@ -114,10 +114,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
 #pragma unroll
     for (int col0 = 0; col0 < Shape::Bc; col0 += Shape::CHUNK) {
-      // Write after read: slower lanes still read the previous chunk.
+      // Write after read: slower lanes of the warp still multiply the previous chunk of P.
       if (col0 > 0) __syncwarp();
       store_transposed(Pt_smem, P, col0);
-      // Read after write: a lane reads elements of P that other lanes of its warp have written.
+      // Read after write: a lane reads rows of P, which the other lanes of its warp alone store.
       __syncwarp();
       const SharedMatrix<float> V_chunk{V_smem.data + col0 * Shape::Width, Shape::CHUNK,
                                         Shape::Width, Shape::Width};

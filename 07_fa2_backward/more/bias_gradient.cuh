@@ -6,10 +6,9 @@
 //     dP = Z o (dO_i V_j^T)                                                      (7.2), (9.13)
 //     dBias_ij += P o (dP - D_i)                                                        (9.16)
 //
-// New since options:
-// - A kernel that computes P and dP again. A block that owns a tile of dBias adds up the heads in
-//   their order: it needs no atomics, and no memory for the summands. options computes dQ, dK
-//   and dV.
+// New since options, which computes dQ, dK and dV: a kernel that computes P and dP again. A block
+// that owns a tile of dBias adds up the heads in their order: it needs no atomics, and no memory
+// for the summands.
 //
 // Grid: (tiles of keys * tiles of queries) * matrices of the bias. Block: 8 warps (parts.cuh).
 // HBM: in addition to options, Q, K, V, dO, L, D once for each pair of tiles, and dBias written

@@ -7,6 +7,7 @@
 //     G = -P o dP / sqrt(x (x + 2))                                                     (9.21)
 //     dV_j += P^T d_sum_i + sum_i P_ij d_time_i V_j / v0_j                            (9.29)
 //
+// New since lorentz:
 // - A kernel computes d_sum and d_time, the gradient of the weighted sum of V and of its time
 //   component. The next kernel reads them where lorentz reads dO and D, and their tiles are smem.dO
 //   and smem.D.

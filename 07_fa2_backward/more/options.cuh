@@ -6,18 +6,18 @@
 //   dS = slope o P o (dP - D_i)                                                  (7.3), (9.2)
 //   dV_j += (P o Z)^T dO_i                                                       (7.4), (9.12)
 //
-// New since one_kernel, for biases, any scale and the options:
-// - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores and hides what
-//   is outside the window.
-// - A softcap multiplies dS by its slope. The slope, and then slope o P, wait in shared memory
-//   where dS will be.
-// - With a window, a tile of keys has a last query as well as a first one, and keys that no query
-//   sees get dK = dV = 0.
+// New since one_kernel, in the order of the code, for biases, any scale and the options:
+// - The rule of the scores is a parameter of the kernel. OptionsRule caps the scores, adds the
+//   bias, and hides what is outside the window.
 // - A block of a ragged batch looks up its sequence and narrows all tensors to it. Each sequence
 //   has a last tile, so the last rows, too, are copied 16 bytes at a time.
-// - Dropout multiplies the P of dV, and dP, by Z. P as it was then waits where dS will be.
 // - For a deterministic pass the kernel is launched `launches` times, each time for every
 //   launches-th tile of keys, so that in one launch a row of dQ gets one addition.
+// - With a window, a tile of keys has a last query as well as a first one, and keys that no query
+//   sees get dK = dV = 0.
+// - A softcap multiplies dS by its slope. The slope, and then slope o P, wait in shared memory
+//   where dS will be.
+// - Dropout multiplies the P of dV, and dP, by Z. P as it was then waits where dS will be.
 //
 // Grid: as one_kernel, in a ragged batch one block per tile of a sequence and key/value head.
 // Block, HBM, workspace, shapes: as one_kernel.
@@ -73,8 +73,8 @@ __device__ void store_P_and_weights(const SharedTiles& smem, const Rule& rule, T
   }
 }
 
-/// (9.2)  dS = slope o P o (dP - D), to shared memory. weights_data: of smem.P or smem.dS, where the
-/// weights are.
+/// (9.2)  dS = slope o P o (dP - D), to shared memory. weights_data: of smem.P or smem.dS, where
+/// the weights are.
 template <class Tile>
 __device__ void store_dS(const SharedTiles& smem, Tile& dP, float* weights_data) {
   const SharedMatrix<float> weights{weights_data, smem.P.rows, smem.P.cols, smem.P.stride};

@@ -66,6 +66,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const int warp_row = threadIdx.x / WARP % Shape::HALF_WARPS * 16 * Shape::ROW_FRAGMENTS;
   const auto K_or_V = of_half(first_half, smem.K, smem.V);
 
+  // The tiles of Q with a query that sees a key of this tile, for every query head of the group.
   const QueryLoop<Shape::Br> queries(problem, kv_head, key0);
   QueryTile at = queries.first(problem);  // its head h and its first query, query0
   QueryTile oldest = at;                  // two iterations behind: it is added to dQ

@@ -25,7 +25,7 @@
 //   epilogue.cuh       O / l and L; mask.cuh: the mask
 //   tile.cuh           from step 2 on: swizzled tiles; ldmatrix.cuh, from step 6 on addresses.cuh:
 //                      what loads their operands
-//   softmax.cuh        from step 5 on: update_max(), exponentiate()
+//   softmax.cuh        from step 5 on: the softmax by powers of 2
 //   launch.cuh         last: the order of blocks, what a Variant says
 #pragma once
 
@@ -154,20 +154,6 @@ __device__ void load(const Tile<T, Shape::Width, Shape::PAD>& tile, const Matrix
   }
 }
 
-/// (6.2)  m = max(m, largest). Returns alpha = e^(m_old - m), the factor that rescales sums over
-/// the old P.
-template <int N>
-__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = expf(m[r] - zero_if_empty(m_new));
-    m[r] = m_new;
-  }
-  return alpha;
-}
-
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     forward_kernel(Problem problem, Tensor<const T> Q_all, Tensor<const T> K_all,
@@ -215,7 +201,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(S, Q_rows.left(), K_smem.transposed());                // (6.1)
     S.each([&](float& s, int) { s *= problem.scale; });
     mask(problem, S, query0 + warp_row, key0);
-    const auto alpha = update_max(m, row_max(S));                         // (6.2)
+    const auto alpha = update_max(m, row_max(S), expf);                   // (6.2)
     S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3)
     auto& P = S;                                                          // in the same registers
     l = alpha * l + lane_sum(P);
@@ -227,7 +213,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     store(P_rows, P);
     add_product(O, P_rows.left(), V_smem.right());  // (6.4)
   }
-  write_output(O, m, l, /*late_scale=*/1.0f, O_all.head(b, h), L_all.head_vector(b, h),
+  write_output(O, m, l, /*scale=*/1.0f, O_all.head(b, h), L_all.head_vector(b, h),
                query0 + warp_row, Q_rows);  // (6.5)
 }
 

@@ -10,8 +10,8 @@
 //
 // New since step 1, with the same tiles and order of products:
 // - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile
-//   into rings (parts/produce.cuh). It waits for "empty", the consumers wait for
-//   "full" (Hopper forward, step 3).
+//   into rings (parts/produce.cuh). It waits for "empty", the consumers wait for "full" (Hopper
+//   forward, step 3).
 // - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that
 //   each thread gets at launch.
 // - Two tiles of dS: a warpgroup stores one while the other warpgroup still reads the previous one
@@ -114,7 +114,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     dQ.issue(dSt_smem, shared.K);    // (8.16)
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     // Read after write: dV and dQ are complete, dK may not be.
-    wgmma_wait<1>(registers(dV), registers(dQ.acc[0]));
+    wgmma_wait<1>(registers(dV), registers(dQ.acc));
     dQ.add(dQ_accum.head(work.b, at.h), at.query0);
     // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));

@@ -1,11 +1,11 @@
 // 08 Tensor cores, all steps: a matrix in the registers of a warp, and its products. With this type
 // steps read like their equations:
 //
-//   add_product(S, Q.left(), K.transposed());       S += Q K^T     Q, K, V: tiles in shared memory
-//   const auto alpha = update_max(m, row_max(S));   m, alpha: one value per row (rows.cuh)
-//   O.scale_rows(alpha);                            S, O: accumulators of a warp
-//   add_product(O, P.left(), V.right());            O += P V, in steps 1 to 3; from step 4 on P is
-//                                                   S's accumulators, rounded
+//   add_product(S, Q.left(), K.transposed());             S += Q K^T. Q, K, V: in shared memory
+//   const auto alpha = update_max(m, row_max(S), expf);   m, alpha: one value per row (rows.cuh)
+//   O.scale_rows(alpha);                                  S, O: accumulators of a warp
+//   add_product(O, P.left(), V.right());                  O += P V, in steps 1 to 3; from step 4 on
+//                                                         P is S's accumulators, rounded
 //
 // A warp holds 16 RowFragments rows of a matrix in fp32, in fragments of 16 x 8
 // (common/machine/isa/fragments.hpp). With g = lane / 4 and t = lane % 4, a lane holds columns 2t,
@@ -47,8 +47,6 @@ template <int RowFragments, int ColFragments>
 struct Accumulators {
   static constexpr int ROWS = 2 * RowFragments, LANES = 4, HEIGHT = 16 * RowFragments,
                        WIDTH = 8 * ColFragments;
-  // For more/: a softcap of products of 16-bit elements need not be as accurate as fp32.
-  static constexpr bool OF_16_BITS = true;
   // Per fragment two of row r = 2 i, then two of row r = 2 i + 1.
   float elements[RowFragments][ColFragments][4];
 

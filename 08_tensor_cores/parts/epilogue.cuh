@@ -6,18 +6,18 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// (8.5)  O = O / l, and L = late_scale m + ln l in rows row0.. of L. l: over this lane's columns.
+/// (8.5)  O = O / l, and L = scale m + ln l in rows row0.. of L. l: over this lane's columns.
 /// MayPrecede: row0 may be negative.
 template <bool MayPrecede = false, int RowFragments, int ColFragments>
 __device__ void normalize(Accumulators<RowFragments, ColFragments>& O,
-                          const Rows<2 * RowFragments>& m, Rows<2 * RowFragments> l,
-                          float late_scale, const Vector<float>& L, int row0) {
+                          const Rows<2 * RowFragments>& m, Rows<2 * RowFragments> l, float scale,
+                          const Vector<float>& L, int row0) {
   const int lane = threadIdx.x % WARP;
   l = row_sum<Accumulators<RowFragments, ColFragments>>(l);
   l.each([&](float& sum, int r) {
     const int row = row0 + 8 * r + lane / 4;
     if (lane % 4 == 0 && row < L.size && (!MayPrecede || row >= 0))
-      L(row) = sum == 0.0f ? -INFINITY : late_scale * m[r] + logf(sum);
+      L(row) = sum == 0.0f ? -INFINITY : scale * m[r] + logf(sum);
     sum = sum == 0.0f ? 0.0f : 1.0f / sum;  // no visible key: O = 0
   });
   O.scale_rows(l);
@@ -27,9 +27,9 @@ __device__ void normalize(Accumulators<RowFragments, ColFragments>& O,
 template <class T, int RowFragments, int ColFragments, class Tile>
 __device__ void write_output(Accumulators<RowFragments, ColFragments>& O,
                              const Rows<2 * RowFragments>& m, const Rows<2 * RowFragments>& l,
-                             float late_scale, const Matrix<T>& output, const Vector<float>& L,
-                             int row0, const Tile& staging) {
-  normalize(O, m, l, late_scale, L, row0);
+                             float scale, const Matrix<T>& output, const Vector<float>& L, int row0,
+                             const Tile& staging) {
+  normalize(O, m, l, scale, L, row0);
   write_rows(output, row0, O, staging);
 }
 

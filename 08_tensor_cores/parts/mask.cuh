@@ -1,5 +1,5 @@
-// 08 Tensor cores, all steps but those of Hopper backward, which have mask_transposed(): the mask of
-// a warp's scores.
+// 08 Tensor cores, all steps but Hopper backward, which has mask_transposed(): the mask of a warp's
+// scores.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"

@@ -15,8 +15,7 @@ namespace {
 /// The first keys, visible to the most queries under a causal mask, start first.
 template <class Shape>
 struct KeyWork : QueryLoop<Shape::Br> {
-  int b, kv_head;  // of K and V; kv_head is the group's index, except in `divided`
-  int key0;        // the first key
+  int b, kv_head, key0;  // of K and V; key0: the first key
 
   __device__ KeyWork(const Problem& p, int heads_at_once, int work_id)
       : KeyWork(p, BlockOrder((p.Nk + Shape::Bc - 1) / Shape::Bc, p.B * p.Hkv, heads_at_once,
@@ -60,14 +59,14 @@ struct BackwardShared {
   }
 
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of
-  /// the warps that read Q and dO, which are those of all consumers except in `relay`.
-  __device__ void initialize(int releasing_warps = Bc / 16) {
+  /// the warps that read Q and dO, those of all consumers.
+  __device__ void initialize(int reading_warps = Bc / 16) {
     mbarrier_init(full_K, 1);
     mbarrier_init(full_V, 1);
     for (int stage = 0; stage < Stages; ++stage) {
       mbarrier_init(full_Q[stage], 1);
       mbarrier_init(full_dO[stage], 1);
-      init_for_warps(empty[stage], releasing_warps);
+      init_for_warps(empty[stage], reading_warps);
     }
     // Read after write: the TMA sees the initialised mbarriers.
     fence_mbarrier_init();
@@ -80,22 +79,18 @@ struct BackwardShared {
     mbarrier_arrive_expect_tx(full_V, V.BYTES);
     V.load(maps.V, full_V, key0, kv_head, b);
   }
-  /// Tiles of Q and dO, and L and D, which in a ragged batch begin at another row, stats0.
+  /// Tiles of Q and dO, and their L and D.
   __device__ void load_queries(int stage, const BackwardMaps& maps,
-                               const Tensor<const float>& L_and_D_all, int b, const QueryTile& at,
-                               int stats0) {
+                               const Tensor<const float>& L_and_D_all, int b, const QueryTile& at) {
     constexpr int BYTES = 4 * Br;  // of L, and of D
     mbarrier_arrive_expect_tx(full_Q[stage], QTile::BYTES + BYTES);
     Q[stage].load(maps.Q, full_Q[stage], at.query0, at.h, b);
-    bulk_load(L_and_D[stage], L_and_D_all.head(b, at.h).address(0, stats0), BYTES, full_Q[stage]);
+    bulk_load(L_and_D[stage], L_and_D_all.head(b, at.h).address(0, at.query0), BYTES,
+              full_Q[stage]);
     mbarrier_arrive_expect_tx(full_dO[stage], QTile::BYTES + BYTES);
     dO[stage].load(maps.dO, full_dO[stage], at.query0, at.h, b);
-    bulk_load(L_and_D[stage] + Br, L_and_D_all.head(b, at.h).address(1, stats0), BYTES,
+    bulk_load(L_and_D[stage] + Br, L_and_D_all.head(b, at.h).address(1, at.query0), BYTES,
               full_dO[stage]);
-  }
-  __device__ void load_queries(int stage, const BackwardMaps& maps,
-                               const Tensor<const float>& L_and_D_all, int b, const QueryTile& at) {
-    load_queries(stage, maps, L_and_D_all, b, at, at.query0);
   }
 };
 

@@ -1,5 +1,4 @@
-// 08 Tensor cores, Hopper backward: the producer of steps 2 to 4, and of turns.cuh and relay.cuh in
-// more/.
+// 08 Tensor cores, Hopper backward: the producer of steps 2 to 4.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"

@@ -1,5 +1,4 @@
-// 08 Tensor cores, Hopper backward, steps 1 to 3, and turns.cuh in more/: dQ, of which each
-// warpgroup multiplies a share.
+// 08 Tensor cores, Hopper backward, steps 1 to 3: dQ, of which each warpgroup multiplies a share.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -16,10 +15,9 @@ struct ShareOfDQ {
   static constexpr int COLS = COL_SHARES == 1 ? Shape::Width : PANEL;
   static_assert(COL_SHARES * ROW_SHARES == Shape::CONSUMERS && COL_SHARES * COLS >= Shape::Width,
                 "the warpgroups make all of dQ");
-  static constexpr int PRODUCTS = 1;  // as in WholeDQ
 
-  int index = warpgroup();                       // of the share
-  Accumulators<1, COLS / 8> acc[PRODUCTS] = {};  // [16, COLS] in each warp
+  int index = warpgroup();             // of the share
+  Accumulators<1, COLS / 8> acc = {};  // [16, COLS] in each warp
 
   __device__ int row0() const { return index % ROW_SHARES * WARPGROUP_ROWS; }
   __device__ int col0() const { return index / ROW_SHARES * COLS; }
@@ -32,8 +30,8 @@ struct ShareOfDQ {
   __device__ void issue(DStTile& dSt, KTile& K) {
     // Write after read: the previous dQ, in the same registers, has been added or stored.
     wgmma_fence();
-    issue_product<typename KTile::T, Shape::Bc / 16>(acc[0], dSt.mn_major(row0()),
-                                                     K.mn_major(col0()), /*add=*/false);
+    issue_product<typename KTile::T, Shape::Bc / 16>(acc, dSt.mn_major(row0()), K.mn_major(col0()),
+                                                     /*add=*/false);
     wgmma_commit();
   }
 
@@ -50,7 +48,7 @@ struct ShareOfDQ {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (COL_SHARES * COLS > Shape::Width && n >= fragments()) break;
-      const float(&dq)[4] = acc[0].elements[0][n];
+      const float(&dq)[4] = acc.elements[0][n];
       atomic_add4(first + 4 * n * WARP, make_float4(dq[0], dq[1], dq[2], dq[3]));
     }
   }
@@ -60,7 +58,7 @@ struct ShareOfDQ {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
       if (COL_SHARES * COLS > Shape::Width && n >= fragments()) break;
-      const float(&dq)[4] = acc[0].elements[0][n];
+      const float(&dq)[4] = acc.elements[0][n];
       dQ_smem.as<float4>(0, offset(0, n)) = make_float4(dq[0], dq[1], dq[2], dq[3]);
     }
   }

@@ -8,18 +8,10 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// (6.2)  m = max(m, largest). Returns alpha = 2^(c (m_old - m)), the factor that rescales sums
-/// over the old P.
+/// (6.2)  update_max() of rows.cuh, by 2^(c x).
 template <int N>
 __device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float scale_log2) {
-  Rows<N> alpha(0.0f);
-#pragma unroll
-  for (int r = 0; r < N; ++r) {
-    const float m_new = fmaxf(m[r], largest[r]);
-    alpha[r] = exp2_approx(scale_log2 * (m[r] - zero_if_empty(m_new)));
-    m[r] = m_new;
-  }
-  return alpha;
+  return flash::update_max(m, largest, [=](float x) { return exp2_approx(scale_log2 * x); });
 }
 
 /// Up to this |c m|, rounding c m changes the weight of a tile by at most 0.04 %, less than

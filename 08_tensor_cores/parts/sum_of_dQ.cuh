@@ -2,8 +2,8 @@
 //
 // dQ_accum [B, H, rows of L_and_D / 16][Width / 8][32 lanes][4 floats]: accumulators in the order
 // of the lanes that hold them. A 16 x 8 fragment is 128 adjacent floats, so that a warp adds to 512
-// adjacent bytes at a time; lane 4 g + t has (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). The
-// fragment of (query, col) is number query / 16 * (Width / 8) + col / 8. convert_kernel reads it.
+// adjacent bytes at a time; lane 4 g + t has (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+// Fragment query / 16 * (Width / 8) + col / 8 has (query, col). convert_kernel reads it.
 #pragma once
 
 #include "08_tensor_cores/parts/prepare.cuh"
@@ -11,8 +11,8 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// One thread: dQ = scale dQ_accum, in 16 bits, in 8 columns, `chunk`, of rows g and g + 8 of the 16
-/// rows from row0 on. In dQ_accum they are neighbours, and the 16 rows are number `row_group`.
+/// One thread: dQ = scale dQ_accum, in 16 bits, in 8 columns, `chunk`, of rows g and g + 8 of the
+/// 16 rows from row0 on. In dQ_accum they are neighbours, and the 16 rows are number `row_group`.
 template <int Width, class T>
 __device__ void convert_rows(const Matrix<T>& dQ, const Matrix<const float>& dQ_accum, float scale,
                              int row0, int row_group, int g, int chunk) {
@@ -36,8 +36,8 @@ __device__ void convert_rows(const Matrix<T>& dQ, const Matrix<const float>& dQ_
   }
 }
 
-/// dQ, by convert_rows(). Early: it may begin while the step's kernel ends.  Grid: B*H * blocks of a
-/// head.
+/// dQ, by convert_rows(). Early: it may begin while the step's kernel ends.  Grid: B*H * blocks of
+/// a head.
 template <class T, int Width, bool Early>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     convert_kernel(Problem problem, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all) {

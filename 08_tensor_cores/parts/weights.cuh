@@ -22,17 +22,17 @@ __device__ bool any_large(const QueryStats<>& stats) {
   return __any_sync(ALL_LANES, large);
 }
 
-/// (8.11)  Transposed scores become P^T = e^(late_scale S^T - L). subtract_first: L is subtracted
+/// (8.11)  Transposed scores become P^T = e^(scale S^T - L). subtract_first: L is subtracted
 /// before the factor log2(e).
 template <class Scores>
-__device__ void recompute_P(Scores& St, const QueryStats<>& stats, float late_scale,
+__device__ void recompute_P(Scores& St, const QueryStats<>& stats, float scale,
                             bool subtract_first = false) {
-  const float scale_log2 = late_scale * LOG2_E;
+  const float scale_log2 = scale * LOG2_E;
   // The large-L rule: L is subtracted first also if any |L| of the tile exceeds LARGE_L, since
   // log2(e) L would lose precision, or overflow.
   if (subtract_first || any_large<Scores::WIDTH>(stats)) {
     St.each_at([&](float& s, int, int query) {
-      s = exp2_approx(LOG2_E * fmaf(late_scale, s, -stats.L(query)));
+      s = exp2_approx(LOG2_E * fmaf(scale, s, -stats.L(query)));
     });
   } else {
     St.each_at([&](float& s, int, int query) {

@@ -1,5 +1,4 @@
-// 08 Tensor cores, Hopper backward, steps 4 and 5 and more/: dQ of one warpgroup, the maker; the
-// adder.
+// 08 Tensor cores, Hopper backward, steps 4 and 5: dQ of one warpgroup, the maker; the adder.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"

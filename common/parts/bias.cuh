@@ -44,12 +44,8 @@ struct SharingHeads {
 __device__ inline SharingHeads sharing_heads(const Problem& problem, int n) {
   const int heads = problem.bias_per_head ? problem.H : 1;
   const int b = n / heads, h = n % heads;
-  return {problem.bias_per_batch ? b : 0,
-          problem.bias_per_batch ? b + 1 : problem.B,
-          problem.bias_per_head ? h : 0,
-          problem.bias_per_head ? h + 1 : problem.H,
-          b,
-          h};
+  const bool per_b = problem.bias_per_batch, per_h = problem.bias_per_head;
+  return {per_b ? b : 0, per_b ? b + 1 : problem.B, per_h ? h : 0, per_h ? h + 1 : problem.H, b, h};
 }
 
 /// How many matrices the bias has.

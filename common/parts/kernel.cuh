@@ -1,6 +1,4 @@
 // What every kernel needs: CUDA, or its twin on the CPU, the problem, LOG2_E, zero_if_empty().
-// Of this folder's other headers kernels of the steps include rows.cuh alone; the rest is for hosts
-// and for kernels in more/.
 #pragma once
 
 #include "common/attention/problem.hpp"
@@ -14,8 +12,7 @@ namespace {
 
 constexpr float LOG2_E = 1.44269504f;  // e^x = 2^(LOG2_E x)
 
-/// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN. In chapters
-/// 02 and 03: `shift`.
+/// m, or 0 where no key was visible yet: e^(-inf - 0) = 0, where e^(-inf + inf) is NaN.
 __device__ inline float zero_if_empty(float m) { return m == -INFINITY ? 0.0f : m; }
 
 }  // namespace

@@ -54,6 +54,20 @@ __device__ Rows<Scores::ROWS> row_max(const Scores& S) {
   });
 }
 
+/// (6.2)  m = max(m, largest). Returns alpha = power(m_old - m), the factor that rescales sums over
+/// the old P. power(x): e^x, or in later steps 2^(c x).
+template <int N, class Power>
+__device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, Power power) {
+  Rows<N> alpha(0.0f);
+#pragma unroll
+  for (int r = 0; r < N; ++r) {
+    const float m_new = fmaxf(m[r], largest[r]);
+    alpha[r] = power(m[r] - zero_if_empty(m_new));
+    m[r] = m_new;
+  }
+  return alpha;
+}
+
 /// The sum over this lane's elements of each row. At the end row_sum() adds up those of all lanes.
 template <class Scores>
 __device__ Rows<Scores::ROWS> lane_sum(const Scores& S) {

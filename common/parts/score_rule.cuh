@@ -47,9 +47,8 @@ struct ScoreRuleFor {
   /// the derivatives of the softcap go, if there is one, by slope(row, col) or by slope.store(all).
   template <bool Transposed = false, class Scores, class Slope = NoSlope>
   __device__ void apply(Scores& S, int head, int query0, int key0, const Slope& slope = {}) const {
-    // S's rows keep their position in all tiles of a block, unless it loops over queries, as in
-    // chapter 07. opaque() stops the compiler from computing addresses that few tiles need before
-    // the loop, where they would occupy registers.
+    // What stays the same in a block's loop, its queries or, transposed, its keys, is opaque(): no
+    // register keeps addresses that few tiles need.
     const int i0 = Transposed ? query0 : opaque(query0), j0 = Transposed ? opaque(key0) : key0;
     if (scaling != Scaling::in_exponent)
       scale_and_add_bias<Transposed>(S, opaque(head), i0, j0, slope);
@@ -119,7 +118,7 @@ struct ScoreRuleFor {
   template <class Scores, class Slope>
   __device__ void cap(Scores& S, [[maybe_unused]] const Slope& slope) const {
     const float c = opaque(problem.softcap);  // no register keeps its quotient for the next tile
-    if constexpr (requires { Scores::OF_16_BITS; }) {
+    if constexpr (!requires { Scores::ROW_RUN; }) {  // not a ThreadTile, which is fp32: fragments
       // One instruction, about as accurate as a score rounded to 16 bits.
       // Finite even for a large scale and a small cap, because infinity times a product of 0 would
       // be NaN.

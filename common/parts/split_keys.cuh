@@ -226,9 +226,8 @@ std::vector<TileChoice> split_choices(const Problem& p, const DeviceLimits& limi
   const int all = whole_units(p.Nk, unit);
   std::vector<TileChoice> list{choice(best, "as many splits as fill the GPU")};
   for (int keys = unit; keys < all; keys *= 2) {
-    if (keys != best && splits_of(p, keys) <= most_splits(p, Shape::Br)) {
+    if (keys != best && splits_of(p, keys) <= most_splits(p, Shape::Br))
       list.push_back(choice(keys, "a fixed size: the same bits in every batch"));
-    }
   }
   if (all != best) list.push_back(choice(all, "no split"));
   return list;

@@ -4,27 +4,28 @@
 //   P^T = e^(scale K_j Q_i^T, capped, + bias - L_i), masked                              (8.11)
 //   dS^T = slope o P^T o (dP^T - D_i)                                                    (9.2)
 //
-// New since step 2:
-// - The rule of the scores is a parameter of the kernel. OptionsRule adds a bias to scaled scores,
-//   caps them, and hides what is outside the window.
+// New since step 2, in the order of the code:
+// - The rule of the scores is a parameter of the kernel. OptionsRule caps scaled scores, adds the
+//   bias, and hides what is outside the window.
+// - A block of a ragged batch looks up its sequence and narrows the tensors to it.
+// - For a deterministic pass the kernel is launched `launches` times, each time for every
+//   launches-th tile of keys, so that in one launch a row of dQ gets one addition.
 // - With a window, a tile of keys has a last query as well as a first one, and keys that no query
 //   sees get dK = dV = 0.
 // - A softcap multiplies dS by its slope, which waits in 16 bits where the warp will store dS.
 // - Dropout draws once: a dropped P becomes -P. dV takes Z o P, which is 0 where P is negative; dS
 //   takes |P| and Z o dP.
-// - A block of a ragged batch looks up its sequence and narrows the tensors to it.
-// - For a deterministic pass the kernel is launched `launches` times, each time for every
-//   launches-th tile of keys, so that in one launch a row of dQ gets one addition.
+// - dV is multiplied as soon as P^T is known, before dP^T.
 //
-// Grid: as step 2, in a ragged batch COLUMN_BLOCKS blocks per tile of a sequence and key/value head.
+// Grid: as step 2, in a ragged batch COLUMN_BLOCKS blocks per tile of a sequence and head of K, V.
 // HBM, shapes: as step 2, but only the tiles in the window are visited.  Workspace: as step 2, in a
 //   ragged batch with padding for each sequence.
 #pragma once
 
 #include "08_tensor_cores/backward/more/options_parts.cuh"
 #include "08_tensor_cores/backward/shapes.hpp"
+#include "08_tensor_cores/forward/more/drop.cuh"
 #include "08_tensor_cores/parts/add_to_dQ.cuh"
-#include "08_tensor_cores/parts/drop.cuh"
 
 namespace flash::tensor_cores::backward_more_options {
 namespace {
@@ -37,9 +38,9 @@ struct BackwardShape {
   static constexpr int QUERY_FRAGMENTS = Br / 8;      // of 8 columns of transposed scores
   static constexpr int THREADS = Bc / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = Blocks;  // per SM (occupancy); they share its registers
-  // Columns of dK and dV per block, as registers hold no more: so many blocks share a tile of keys.
-  static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
   static constexpr int STAGES = 2, PT_OR_DST_TILES = 1;  // tiles of Q and dO; of dS^T
+  // As in step 2: registers hold so many columns of dK and dV.
+  static constexpr int COLS = Width > 128 ? 128 : Width, COLUMN_BLOCKS = Width / COLS;
   static constexpr int SHARED_ELEMENTS = shared_elements(Width, Br, Bc, STAGES, PT_OR_DST_TILES);
   static constexpr WarpGrid DQ_WARPS{THREADS / WARP, Br, COLS};
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2);

@@ -18,8 +18,9 @@
 // - The query heads of a group are rows of one tile, because they read the same K and V.
 // - Warps share the keys of a tile: 16 rows, the fewest that mma.sync takes, are enough for one
 //   warp only.
-// - The sequences of a cache differ in length, may lie in pages, and only the GPU knows how long they
-//   are (Cache). The grid covers all that there is room for; a block beyond the last key sees none.
+// - The sequences of a cache differ in length, may lie in pages, and only the GPU knows how long
+//   they are (Cache). The grid covers all that there is room for; a block beyond the last key sees
+//   none.
 // - Memory sets the pace, not products: copies are in flight all the time, and the softmax is the
 //   plain one, with a maximum in every tile.
 //
@@ -218,8 +219,9 @@ std::vector<TileChoice> tiles(const Problem& p, Pass, const DeviceLimits& limits
   return in_shape_for(p, [&]<class Shape>(Shape) { return split_choices<Shape>(p, limits); });
 }
 
-/// Also where a few heads have more queries and long keys: other kernels give each head a block, and
-/// leave most SMs idle (H200, 16 heads, 32,768 keys, d = 64: 32 queries 2.6, 64 1.7 times as fast).
+/// Also where a few heads have more queries and long keys: other kernels give each head a block,
+/// and leave most SMs idle (H200, 16 heads, 32,768 keys, d = 64: 32 queries 2.6, 64 1.7 times as
+/// fast).
 bool is_fastest(const FullProblem& p, Pass pass) {
   const std::int64_t tiles = std::int64_t{p.B} * p.Hkv * blocks_for(rows_of_group(p), 16);
   const bool few_tiles = pass == Pass::forward && tiles <= 64 && p.Nk >= 8192 && p.d <= 128;

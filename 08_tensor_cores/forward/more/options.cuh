@@ -1,20 +1,20 @@
 // 08 Tensor cores, forward: what the steps leave out: biases, any scale, the options of chapter 09.
 //
-// New since step 8, whose order it has:
-// - The rule of the scores is a parameter of the kernel. OptionsRule adds a bias to scaled scores,
-//   caps them, and hides what is outside the window.
+// New since step 8, in the order of the code:
+// - The rule of the scores is a parameter of the kernel.
+// - A block of a ragged batch looks up its sequence and narrows the tensors to it.
 // - A window begins at first_key(), so the tiles before it are never loaded. A warp skips tiles
 //   that none of its rows see.
-// - A block of a ragged batch looks up its sequence and narrows the tensors to it.
+// - OptionsRule caps scaled scores, adds the bias, and hides what is outside the window.
 // - Dropout multiplies P by Z once l has its sum.
 //
 // Grid: as step 8, in a ragged batch one block per tile of a sequence and head.
 // Block, shapes: as step 8. HBM: as step 8, but only the tiles in the window are visited.
 #pragma once
 
+#include "08_tensor_cores/forward/more/drop.cuh"
 #include "08_tensor_cores/forward/shapes.hpp"
 #include "08_tensor_cores/parts/addresses.cuh"
-#include "08_tensor_cores/parts/drop.cuh"
 #include "08_tensor_cores/parts/epilogue.cuh"
 #include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/softmax.cuh"
@@ -75,9 +75,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     return Tile<T, Shape::Width>(Q_smem.end() + stage * Shape::Bc * Shape::Width, Shape::Bc);
   };
   const auto V_smem = [&](int stage) { return K_smem(2 + stage); };
-  // The warp's first row of the tile.
-  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;
-  const auto Q_rows = Q_smem.below(warp_row);         // the warp's rows
+  const int warp_row = threadIdx.x / WARP * 16 * Shape::ROW_FRAGMENTS;  // the warp's first row
+  const auto Q_rows = Q_smem.below(warp_row);
   const float scale_log2 = rule.late_scale * LOG2_E;  // c
 
   using Output = Accumulators<Shape::ROW_FRAGMENTS, Shape::COL_FRAGMENTS>;

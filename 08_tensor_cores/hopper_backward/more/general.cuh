@@ -1,12 +1,14 @@
-// 08 Tensor cores, Hopper backward, for any bias and any scale.
+// 08 Tensor cores, Hopper backward, for any bias and any scale, which the exponents of the ladder's
+// steps cannot take in.
 //
 //   P^T = e^(scale K_j Q_i^T + bias - L_i), masked                                       (8.11)
 //
-// Step 4, `lead`, with two lines of its loop replaced: scores are scaled, get the bias and are
-// masked as ScoreRule says, and L is subtracted before the factor log2(e) where that product would
-// lose precision.
+// New since step 4, `lead`: two lines of its loop. Scores are scaled, get the bias and are masked
+// as ScoreRule says, and L is subtracted before the factor log2(e) where that product would lose
+// precision. The price is a multiplication and an addition per score, and reading the bias.
 //
-// Grid, HBM, shapes: as step 1. Block: as step 4.  Workspace: L and D; dQ_accum.
+// Grid, shapes: as step 1. Block: as step 4. HBM: as step 1, and the bias for every pair of a
+// visited tile.  Workspace: L and D; dQ_accum.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/lead_by_rule.cuh"

@@ -36,9 +36,17 @@ __device__ void add_dQ(Shared<T, Shape>& shared, const Rule& rule, const Tensor<
   }
 }
 
-/// dQ of a tile of queries, in one maker, or in two that share it.
+/// dQ of a tile of queries, in one maker, or in two that share it; and its products' accumulators.
 template <class Shape>
 using DQ = std::conditional_t<Shape::MAKERS == 1, WholeDQ<Shape>, ShareOfDQ<Shape>>;
+template <class Shape>
+__device__ auto& accumulators(WholeDQ<Shape>& dQ, int product) {
+  return dQ.acc[product];
+}
+template <class Shape>
+__device__ auto& accumulators(ShareOfDQ<Shape>& dQ, int) {
+  return dQ.acc;
+}
 
 /// Consumer warpgroup `Index`: its rows of a tile of K and V. Compiled separately for the maker and
 /// the runner: ptxas serialises products that are in flight across a branch. `out` takes dK and dV.
@@ -60,7 +68,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
   }
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    // The mbarriers of a stage change phase with each tile that lands there.
+    // From iteration, as in step 1: no register keeps a PipelineState.
     const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[stage];
@@ -114,7 +122,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     if constexpr (MAKES_DQ) {
       // Read after write: dV and dQ are complete; its first product may also be its last.
-      wgmma_wait<1>(registers(dV), registers(dQ.acc[0]), registers(dQ.acc[dQ.PRODUCTS - 1]));
+      wgmma_wait<1>(registers(dV), registers(accumulators(dQ, 0)),
+                    registers(accumulators(dQ, Shape::Br / WARPGROUP_ROWS - 1)));
       const int dQ_stage = iteration % Shape::DQ_STAGES;
       // Write after read: the TMA has read the dQ that was there.
       wait_empty(shared.empty_dQ[dQ_stage], iteration / Shape::DQ_STAGES % 2);

@@ -99,10 +99,20 @@ __device__ void produce_by_rule(Shared<T, Shape>& shared, const BackwardMaps& ma
   auto at = work.first(rule.problem);
   for (int iteration = 0; iteration < work.iterations;
        ++iteration, at = work.after(rule.problem, at), state.next()) {
+    const int stage = state.stage();
     const int row = first_query + at.query0, stats0 = row_of(rule, at.query0);
     // Write after read: no consumer still reads the previous tiles.
-    wait_empty(shared.empty[state.stage()], state.parity());
-    shared.load_queries(state.stage(), maps, L_and_D, work.b, {at.h, row}, stats0);
+    wait_empty(shared.empty[stage], state.parity());
+    // As load_queries(), but L and D of a sequence begin at a row of their own.
+    constexpr int BYTES = 4 * Shape::Br, TILE_BYTES = shared.Q[0].BYTES;
+    mbarrier_arrive_expect_tx(shared.full_Q[stage], TILE_BYTES + BYTES);
+    shared.Q[stage].load(maps.Q, shared.full_Q[stage], row, at.h, work.b);
+    bulk_load(shared.L_and_D[stage], L_and_D.head(work.b, at.h).address(0, stats0), BYTES,
+              shared.full_Q[stage]);
+    mbarrier_arrive_expect_tx(shared.full_dO[stage], TILE_BYTES + BYTES);
+    shared.dO[stage].load(maps.dO, shared.full_dO[stage], row, at.h, work.b);
+    bulk_load(shared.L_and_D[stage] + Shape::Br, L_and_D.head(work.b, at.h).address(1, stats0),
+              BYTES, shared.full_dO[stage]);
   }
 }
 

@@ -3,12 +3,15 @@
 //   P^T = e^(scale K_j Q_i^T, capped, - L_i), masked                                     (8.11)
 //   dS^T = slope o P^T o (dP^T - D_i)                                                    (9.2)
 //
-// New since step 4, `lead`:
-// - With a window, a tile of keys has a last query as well as a first one, and keys that no query
-//   sees get dK = dV = 0.
-// - A softcap multiplies dS by its slope, which waits in 16 bits where the warp will store dS.
-// - A block of a ragged batch looks up its sequence. The tensor maps know only the whole batch, so
-//   a tile may reach into the next sequence, where scores are masked and nothing is stored.
+// New since step 4, `lead`, in the order of lead_by_rule.cuh:
+// - In a ragged batch each sequence has its own padded rows of dQ_accum (row_of).
+// - With a window perhaps no query sees the block's keys: nothing is loaded, and dK = dV = 0.
+// - OptionsRule caps and masks the scores. The slope of the cap waits in 16 bits where the warp
+//   will store dS^T, and multiplies dS^T before that.
+// - dK and dV go to rows of the sequence alone.
+// - A block looks up its sequence, and the last query of its keys' windows as well as the first.
+// - The tensor maps know only the whole batch, so a tile may reach into the next sequence, where
+//   scores are masked and nothing is stored (produce_by_rule).
 //
 // Grid: as step 1, in a ragged batch one block per tile of a sequence and key/value head.
 // Block: as step 4.  HBM, shapes: as step 1, but only the tiles in the window are visited.

@@ -192,9 +192,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     for (Mbarrier* const ring :
          {shared.full_Pt, shared.empty_Pt, shared.full_dSt, shared.empty_dSt})
       for (int stage = 0; stage < Shape::STAGES; ++stage) init_for_warps(ring[stage], 4);
-    init_for_warps(shared.done_K, 2 * 4);          // K is read by the dV and the dQ warpgroup
-    init_for_warps(shared.done_V, 4);              // V by the dK warpgroup
-    shared.initialize(/*releasing_warps=*/2 * 4);  // of the dV and the dK warpgroup
+    init_for_warps(shared.done_K, 2 * 4);        // K is read by the dV and the dQ warpgroup
+    init_for_warps(shared.done_V, 4);            // V by the dK warpgroup
+    shared.initialize(/*reading_warps=*/2 * 4);  // of the dV and the dK warpgroup
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
   // block-wide barriers.

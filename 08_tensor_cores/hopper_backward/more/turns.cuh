@@ -1,5 +1,5 @@
-// 08 Tensor cores, Hopper backward: `lead` with blocks that take turns at a tile of dQ: the kernel
-// of ordered.cuh and divided.cuh, which say where dK and dV go.
+// 08 Tensor cores, Hopper backward: the kernel of ordered.cuh, which says why, and of divided.cuh:
+// lead_by_rule.cuh with blocks that take turns at a tile of dQ. Both say where dK and dV go.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/lead_by_rule.cuh"

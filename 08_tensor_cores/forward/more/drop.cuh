@@ -1,5 +1,5 @@
-// 08 Tensor cores, more/options.cuh of ../forward and ../backward: dropout of weights in
-// accumulators.
+// 08 Tensor cores with dropout (chapter 09), forward and backward: which weights in accumulators
+// are dropped.
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
