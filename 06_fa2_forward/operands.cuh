@@ -85,7 +85,7 @@ struct MnMajor {
 ///   K x MN    dQ += dS K         4               4             16
 ///   K x K     S, dP in 07        4               2              8
 template <class Tile, class Left, class Right>
-requires(Left::K_PER_LOAD > 0) __device__ void add_product(Tile& C, const Left& A, const Right& B) {
+__device__ void add_product(Tile& C, const Left& A, const Right& B) {
   constexpr int a_steps = Left::K_PER_LOAD, b_steps = Right::K_PER_LOAD;
   constexpr int steps = a_steps > b_steps ? a_steps : b_steps;
   static_assert((a_steps == 4 || Tile::ROW_RUN == 4) && (b_steps == 4 || Tile::COL_RUN == 4),

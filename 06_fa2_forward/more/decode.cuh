@@ -53,7 +53,6 @@ struct DecodeShape {
 
   static_assert(Scores::HEIGHT == Br && Scores::WIDTH == KEYS && Output::WIDTH == Width,
                 "tiles are dealt out evenly");
-  static_assert(SPLIT_UNIT % Bc == 0, "a split is made of whole tiles");
   static_assert(Br * (Width + 1) <= KEYS * STRIDE, "the warps' O and L fit where K was");
 };
 

@@ -30,6 +30,7 @@
 // for windows, softcaps and sequences (options), and by turns (ordered), of which divided makes
 // more blocks; relay is for wide heads. In ../parts
 //   panels_backward.cuh   first: a block's KeyWork, shared memory and loads; P
+//   produce.cuh           steps 2 to 4: the producer
 //   share_of_dQ.cuh       steps 1 to 3: dQ by all warpgroups; whole_dQ.cuh: from 4 on, by one
 //   panels.cuh            tiles, products, rings, as in ../hopper_forward
 //   query_stats.cuh       L and D of a tile, dS

@@ -161,7 +161,8 @@ constexpr bool registers_suffice(int threads, int dealt_out) {
 // release(), producers wait_empty() and commit() or expect bytes: in CUTLASS these are
 // consumer_wait, consumer_release, producer_acquire and producer_commit.
 
-// A warp arrives once: __syncwarp orders the accesses of its lanes before the arrival of lane 0.
+// A warp arrives once: __syncwarp orders the accesses of its lanes before the arrival of lane 0. (A
+// commit() needs it; what stands before a release() has mostly synchronised the warp already.)
 // With FLASH_ARRIVE_PER_LANE all lanes arrive, for compute-sanitizer's racecheck, which does not
 // follow that order (docs/howto/debugging.md, section 7).
 #ifdef FLASH_ARRIVE_PER_LANE

@@ -107,7 +107,7 @@ BackwardTensors<T> tensors_of(const Attention& a) {
 }
 
 /// L and D, before the step's kernel. LInPowersOf2: L log2(e) instead of L, for recompute_P_log2();
-/// recompute_P() takes L. Clears `dQ_accum` unless it is null.
+/// recompute_P() takes L. Clears `dQ_accum` unless it is null: then any tensor stands in its place.
 template <class T, int Width, bool LInPowersOf2 = false, bool NextIsEarly = false>
 BackwardTensors<T> prepare(const Attention& a, const TensorRef* dQ_accum) {
   const Problem& p = a.problem;

@@ -8,9 +8,9 @@
 // online softmax merges them, some parts after the others (6.2). A part whose keys the row does not
 // see has L_a = -inf and O_a = 0, and changes nothing.
 //
-// Parts are merged twice: at the end of the first kernel those of a block's warps (write_part), and
-// by the second kernel those of the blocks, the splits (merge_splits). Then, for the host, how many
-// splits a run can choose from.
+// Parts are merged at the end of the first kernel, those of a block's warps, if each has its own
+// (write_part), and by the second kernel, those of the blocks, the splits (merge_splits). Then, for
+// the host, how many splits a run can choose from.
 #pragma once
 
 #include "common/machine/warp.cuh"
@@ -203,6 +203,7 @@ struct Split {
 template <class Shape>
 Split fastest_split(const Problem& p, int multiprocessors) {
   constexpr int unit = std::max(SPLIT_UNIT, Shape::Bc);
+  static_assert(unit % Shape::Bc == 0, "a split is made of whole tiles");
   const std::int64_t tiles = std::int64_t{p.B} * p.Hkv * blocks_for(rows_of_group(p), Shape::Br);
   const int at_once = multiprocessors * Shape::BUSY;
   Split best;

@@ -60,7 +60,6 @@ struct DecodeShape {
   // different banks.
   static constexpr int STRIDE = Width + 8;
 
-  static_assert(SPLIT_UNIT % Bc == 0, "a split is made of whole tiles");
   static_assert(WARPS * Br * (STRIDE + 1) * sizeof(float) <= SHARED_BYTES,
                 "the warps' O and L fit where K and V were");
   static_assert(min_sm(SHARED_BYTES, false) == 75, "one shape per width, for every GPU");

@@ -12,8 +12,8 @@
 //   are no box of a tensor map: threads load Q.
 // - No warpgroup skips tiles: the rows of a tile are few queries, which see nearly the same keys.
 //
-// Grid: (tiles of rows * B * Hkv, splits). Block, shared memory: as step 3.
-// HBM: K and V once per tile of rows, Q once per split, the workspace, the splits' O and L in fp32,
+// Grid: (tiles of rows * B * Hkv, splits). Block: as step 3.
+// HBM: K and V once per tile of rows, Q once per split. Workspace: the splits' O and L in fp32,
 // written and read once.
 // --tiles: Br packed rows; Bc is the keys of a split (not Shape::Bc, the keys of a tile).
 // Shapes: d a multiple of 8, padded with zeros to 64, 128 or 256. Needs sm_90a.
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   }
 }
 
-constexpr int SMS = 132;  // of an H200, for estimates
+constexpr int SMS = 132;  // of an H200, for all: the workspace depends on the problem alone
 
 /// Calls f with the compiled sizes of a width that take the shortest estimated time.
 template <int Width, class F>
