@@ -3,11 +3,11 @@
 # With --check it changes nothing and names what differs (exit code 1). Other versions lay out some lines differently, so they are refused.
 set -u
 check=no
-case ${1:-} in
+case $* in
   "") ;;
   --check) check=yes ;;
   --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" && exit ;;
-  *) echo "format: unknown argument '$1'; allowed: --check, --help" >&2 && exit 2 ;;
+  *) echo "format: unknown argument '$*'; allowed: --check, --help" >&2 && exit 2 ;;
 esac
 cd "$(dirname "$0")/.." || exit 1
 

@@ -70,6 +70,9 @@ TEST_CASE("cost: the tiles of a ragged batch: each once, those that visit most f
   CHECK(v.tiles == 8);
   CHECK(v.query_tiles == 9);
   CHECK(v.key_tiles == 8);
+  p.sequences = {{0, 4}, {0, 4}};
+  p.Nq = p.Nk = 4, p.window.left = 1;
+  CHECK(order(Pass::forward) == "0:2 0:0 ");  // queries 2 and 3 see keys 1 to 3, in two tiles
 }
 
 TEST_CASE("cost: FLOPs are 4 B H Nq Nk d forward, 2.5 times that backward, the true pairs under a causal mask") {

@@ -43,9 +43,10 @@ TEST_CASE("placement: offsets beyond 32 bits stay exact") {
 TEST_CASE("registry: variants are listed in the order of their numbers") {
   REQUIRE(variants(Backend::gpu).empty());
   const auto pass = [](const Attention&) {};
-  static const Variant a{.name = "first", .idea = "", .forward = pass, .backward = pass},
-      b{.name = "second", .idea = "", .forward = pass, .backward = pass, .only_if_fastest = true},
-      c{.name = "tenth", .idea = "", .forward = pass, .backward = pass};
+  const auto of_forward = [](const FullProblem&, Pass of) { return of == Pass::forward; };
+  static const Variant a{.name = "first", .idea = "", .forward = pass, .backward = pass, .fastest = of_forward},
+      b{.name = "second", .idea = "", .forward = pass, .backward = pass, .fastest = of_forward, .only_if_fastest = true},
+      c{.name = "tenth", .idea = "", .forward = pass, .backward = pass, .fastest = of_forward};
   const RegisterVariant second(Backend::gpu, {2, &b}), first(Backend::gpu, {1, &a}), tenth(Backend::gpu, {10, &c});
   CHECK(joined(variants(Backend::gpu), [](const Variant& v) { return v.name; }) == "first, second, tenth");
   CHECK(variants(Backend::cpu).empty());
@@ -54,6 +55,9 @@ TEST_CASE("registry: variants are listed in the order of their numbers") {
     return std::string(choose_variant(Backend::gpu, "", FullProblem(), Pass::backward, DeviceLimits(), deterministic).name);
   };
   CHECK((chosen(false) == "tenth" && chosen(true) == "second"));
+  // Of those that call themselves the fastest, the one for some problems only.
+  CHECK(fastest_variant(Backend::gpu, FullProblem(), Pass::forward, DeviceLimits())->name == std::string("second"));
+  CHECK(fastest_variant(Backend::gpu, FullProblem(), Pass::backward, DeviceLimits()) == nullptr);
   const RegisterVariant third(Backend::gpu, {3, &a, "3_mine.cuh"});
   CHECK_THROWS_AS(variants(Backend::gpu), UsageError);
 }

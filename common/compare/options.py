@@ -34,7 +34,7 @@ The options of a problem are those of the stages, such as --batch, --heads,
 B=1 H=2 N=256, on a GPU B=8 H=12 N=1024; d=64, --dtype fp32, --causal, which
 --causal=false undoes."""
 SWEPT = {"seq": "--seq", "batch": "--batch", "heads": "--heads", "d": "--head-dim", "causal": "--causal", "dtype": "--dtype"}
-LIST = {"type": lambda text: text.split(","), "default": [], "metavar": "LIST"}
+LIST = {"type": lambda text: text.split(","), "action": "extend", "default": [], "metavar": "LIST"}
 
 
 class Parser(argparse.ArgumentParser):

@@ -167,7 +167,9 @@ void print_all_as_json() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "--json") == 0) {
+  if (argc > 1) {
+    if (std::strcmp(argv[1], "--json") != 0)
+      return std::fprintf(stderr, "lab_fragments: unknown argument; allowed: --json\n"), 2;
     print_all_as_json();
     return 0;
   }

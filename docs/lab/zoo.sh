@@ -3,6 +3,7 @@
 #
 #   docs/lab/zoo.sh BUILD_DIR/tests
 set -euo pipefail
+[ -x "${1-}/machine_test" ] || { echo "zoo: usage: docs/lab/zoo.sh BUILD_DIR/tests" >&2 && exit 2; }
 export LC_ALL=C
 of_zoo='zoo: divergent*,zoo: early return*,zoo: out of bounds in g*,zoo: misaligned*,zoo: asynchronous*,zoo: phases of*'
 watched='zoo: a race says*,zoo: memory of*,zoo: hazards*'

@@ -91,4 +91,4 @@ def problems():
         names = [f"{folder.partition('/')[0]}/{name}" for name in ladder.steps(folder)]
         missing = [name for name in names if name not in known]
         if missing not in ([], names[:-1]) and not folder.endswith("/more"):
-            yield f"docs/tools/steps.py: STEPS lacks {', '.join(missing)}"
+            yield f"docs/tools/steps.py: STEPS lacks {', '.join(missing) if names[0] in known else names[-1]}"
