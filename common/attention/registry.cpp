@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <limits>
 #include <stdexcept>
 
@@ -47,18 +48,24 @@ void add_copies(Prediction& prediction, const Variant& variant, const FullProble
 
 bool has_pass(const Variant& variant, Pass pass) { return pass == Pass::forward || variant.backward != nullptr; }
 
+/// The greatest runs where nobody names one.
+struct Preference {
+  bool adds_in_order, is_fastest, has_own_pass, is_for_this_use;
+  auto operator<=>(const Preference&) const = default;
+};
+
 /// The one that runs where nobody names one; null: none can.
 const Variant* best_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits,
                             bool deterministic) {
   const bool in_order = deterministic && pass == Pass::backward, on_gpu = backend == Backend::gpu;
   const Variant* const fastest = on_gpu ? fastest_variant(backend, problem, pass, limits) : nullptr;
   const Variant* best = nullptr;
-  std::array<bool, 4> highest{};
+  Preference highest{};
   for (const Variant& v : variants(backend)) {
     if ((in_order && v.atomic_dQ && !v.by_launches) || !why_it_cannot_run(v, problem, pass, limits).empty()) continue;
-    const std::array rank{!(in_order && v.atomic_dQ), &v == fastest, has_own_pass(v, pass),
-                          v.only_if_fastest == (on_gpu && in_order)};
-    if (best == nullptr || rank >= highest) best = &v, highest = rank;
+    const Preference preference{!(in_order && v.atomic_dQ), &v == fastest, has_own_pass(v, pass),
+                                v.only_if_fastest == (on_gpu && in_order)};
+    if (best == nullptr || preference >= highest) best = &v, highest = preference;
   }
   return best;
 }

@@ -102,7 +102,7 @@ struct ProblemTensor {
   HostTensor<float> Inputs::*input = nullptr;            ///< given by the caller; null: a result
   int random_stream = 0;                                 ///< an input's own random numbers
   HostTensor<float> Results<float>::*result = nullptr;
-  HostTensor<double> Results<double>::*exact = nullptr;
+  HostTensor<double> Results<double>::*in_double = nullptr;
 
   Extents shape(const FullProblem&) const;
   Dtype dtype(const FullProblem& p) const { return role ? p.dtype : Dtype::fp32; }

@@ -160,8 +160,8 @@ TEST_CASE("check: the error of the naive implementation counts twice, for gradie
   each_tensor(f.p, Pass::backward, [&](const ProblemTensor& each) {
     if (each.result == nullptr) return;
     Measured spoiled = right;
-    (spoiled.naive.*each.result).values.back() = static_cast<float>((right.exact.results.*each.exact).values.back()) + 8.0f;
-    const double tolerance = (tolerances(f.p, f.inputs, spoiled).*each.exact).values.back();
+    (spoiled.naive.*each.result).values.back() = static_cast<float>((right.exact.results.*each.in_double).values.back()) + 8.0f;
+    const double tolerance = (tolerances(f.p, f.inputs, spoiled).*each.in_double).values.back();
     CHECK(tolerance == doctest::Approx(each.backward ? 24 : 16).epsilon(1e-4));
   });
 }
