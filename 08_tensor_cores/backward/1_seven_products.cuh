@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // [16 ROW_FRAGMENTS, Br]
     Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);
     add_product(St, smem.K.left(warp_row), smem.Q(stage).transposed());  // (8.11)
-    mask</*Transposed=*/true>(problem, St, at.query0, key0 + warp_row);
+    mask</*Transposed=*/true>(St, problem, at.query0, key0 + warp_row);
     add_product(dPt, smem.V.left(warp_row), smem.dO(stage).transposed());  // (8.12)
 
     // 3. P^T, and dS^T = P^T o (dP^T - D), in the same registers.
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(Shape::DQ_THREADS, Shape::BLOCKS)
     // 2. S = Q K^T and dP = dO V^T, not transposed: rows are queries.
     Accumulators<1, KEYS / 8> S(0.0f), dP(0.0f);                        // [16, KEYS]
     add_product(S, Q_smem.left(warp_row), K_smem(stage).transposed());  // (8.11)
-    mask(problem, S, query0 + warp_row, key0);
+    mask(S, problem, query0 + warp_row, key0);
     add_product(dP, dO_smem.left(warp_row), V_smem(stage).transposed());  // (8.12)
 
     // 3. P, and dS = P o (dP - D), in the same registers.

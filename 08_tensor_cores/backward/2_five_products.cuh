@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // [16 ROW_FRAGMENTS, Br]
     Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St(0.0f), dPt(0.0f);
     add_product(St, smem.K.left(warp_row), smem.Q(stage).transposed());  // (8.11)
-    mask</*Transposed=*/true>(problem, St, at.query0, key0 + warp_row);
+    mask</*Transposed=*/true>(St, problem, at.query0, key0 + warp_row);
     add_product(dPt, smem.V.left(warp_row), smem.dO(stage).transposed());  // (8.12)
 
     // 3. P^T, and dS^T = P^T o (dP^T - D), in the same registers.

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       Accumulators<Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS> St_or_dPt(0.0f);
       add_product(St_or_dPt, K_or_V.left(warp_row), Q_or_dO.transposed());  // (8.11), (8.12)
       if (first_half) {
-        mask</*Transposed=*/true>(problem, St_or_dPt, at.query0, key0 + warp_row);
+        mask</*Transposed=*/true>(St_or_dPt, problem, at.query0, key0 + warp_row);
         recompute_P(St_or_dPt, smem.stats(stage), problem.scale);
       } else {
         softmax_backward(St_or_dPt, Pt_rows, smem.stats(stage));  // (8.13)

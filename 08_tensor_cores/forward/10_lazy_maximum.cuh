@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
         S.each([](float& s, int) { s = 0.0f; });
         add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       }
-      mask(problem, S, query0 + warp_row, j * Shape::Bc);
+      mask(S, problem, query0 + warp_row, j * Shape::Bc);
       const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
       exponentiate(S, m, scale_log2);                            // (8.2)
       l = alpha * l + lane_sum(P);

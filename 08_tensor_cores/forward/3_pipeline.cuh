@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
     add_product(S, Q_rows.left(), K_smem(j % 2).transposed());         // (6.1)
     S.each([&](float& s, int) { s *= problem.scale; });
-    mask(problem, S, query0 + warp_row, j * Shape::Bc);
+    mask(S, problem, query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), expf);                   // (6.2)
     S.each([&](float& s, int r) { s = expf(s - zero_if_empty(m[r])); });  // (6.3)
     auto& P = S;                                                          // in the same registers

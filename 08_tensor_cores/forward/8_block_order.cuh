@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
     add_product(S, Q, K_smem(j % 2).transposed());                     // (8.1)
-    mask(problem, S, query0 + warp_row, j * Shape::Bc);
+    mask(S, problem, query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
     exponentiate(S, m, scale_log2);                            // (8.2)
     auto& P = S;                                               // in the same registers

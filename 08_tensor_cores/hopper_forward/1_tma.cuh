@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     // Read after write: K_j has landed.
     wait_full(shared.full_K[stage], parity);
     add_product(S, Q, shared.K[stage].transposed());  // (8.1)
-    mask(problem, S, work.query0 + warp_row, j * Shape::Bc);
+    mask(S, problem, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
     exponentiate(S, m, scale_log2);                            // (8.2)
     auto& P = S;                                               // in the same registers

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     issue_S(S, Q, shared.K[stage]);  // (8.1)
     // Read after write: S is complete.
     wgmma_wait<0>(registers(S));
-    mask(problem, S, work.query0 + warp_row, j * Shape::Bc);
+    mask(S, problem, work.query0 + warp_row, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
     exponentiate(S, m, scale_log2);                            // (8.2)
     auto& P = S;                                               // in the same registers

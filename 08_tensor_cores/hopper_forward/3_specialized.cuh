@@ -99,7 +99,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     // consumer warps have released it.
     wgmma_wait<0>(registers(S));
     release(shared.empty_K[stage]);
-    mask(problem, S, warp_query0, j * Shape::Bc);
+    mask(S, problem, warp_query0, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
     exponentiate(S, m, scale_log2);                            // (8.2)
     auto& P = S;                                               // in the same registers

@@ -41,7 +41,7 @@ struct LazySoftmax {
 
   /// (6.2), (8.2)  S of tile j becomes P with the true maximum. Returns the factor that rescales O.
   __device__ Rows<2> exact(Scores& S, int j) {
-    mask(problem, S, query0, j * Shape::Bc);
+    mask(S, problem, query0, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);
     exponentiate(S, m, scale_log2);
     l = alpha * l + lane_sum(S);

@@ -10,8 +10,8 @@ namespace {
 /// Pairs that the causal mask hides, and keys beyond the last, score -inf. S begins at query i0 and
 /// key j0; transposed, its rows are keys. Only tiles at the edge have work to do: in the others the
 /// first query, which sees the fewest keys, sees them all.
-template <bool Transposed = false, class SomeProblem, class Scores>
-__device__ void mask(const SomeProblem& problem, Scores& S, int i0, int j0) {
+template <bool Transposed = false, class Scores, class SomeProblem>
+__device__ void mask(Scores& S, const SomeProblem& problem, int i0, int j0) {
   // opaque(): no register keeps what few tiles need from one tile to the next.
   i0 = Transposed ? i0 : opaque(i0), j0 = Transposed ? opaque(j0) : j0;
   if (j0 + (Transposed ? Scores::HEIGHT : Scores::WIDTH) <= problem.visible_keys(i0)) return;

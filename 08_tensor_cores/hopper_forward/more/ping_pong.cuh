@@ -73,7 +73,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
 
   // (6.2), (8.2)  S of tile j becomes P. Returns the factor by which O has to be rescaled.
   const auto softmax = [&](int j) {
-    mask(problem, S, warp_query0, j * Shape::Bc);
+    mask(S, problem, warp_query0, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);
     exponentiate(S, m, scale_log2);
     l = alpha * l + lane_sum(S);
