@@ -18,7 +18,7 @@ ROOMS = (  # its name, its limit, its paths; a file belongs to the first room th
     ("saved results", None, r"docs/results/"),
     ("standalone.cu of the stages", 2230, r"\d\d_\w+/standalone"),
     ("kernels of the stages", 16350, r"\d\d_.*(\.cuh?|shapes\.hpp)$"),
-    ("programs, tests, predictions of the stages", 3520, r"\d\d_"),
+    ("programs, tests, predictions of the stages", 3510, r"\d\d_"),
     ("common: the simulator", 21440, r"common/machine/"),
     ("common: parts of kernels", 990, r"common/parts/"),
     ("common: reference", 2430, r"common/reference/"),
