@@ -174,6 +174,8 @@ TEST_CASE("chapter: it is the default for few rows and many keys, and takes no l
   p.bias = BiasKind::alibi;
   CHECK(fastest(90) == "options_hopper");
   p.bias = BiasKind::none;
+  p.H = 64, p.Hkv = 1, p.Nq = 1 << 26;  // 2^32 rows of a group: an estimate has to survive them
+  CHECK(fastest(90) == "scheduled");
   p.Nq = 1 << 26;
   p.H = p.Hkv = 31;
   CHECK(refusal(decode(), p) == "");

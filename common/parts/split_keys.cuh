@@ -132,6 +132,7 @@ __device__ void write_part(const SharedMatrix<float>& O_smem, const SharedMatrix
   }
 }
 
+/// Neighbouring columns, as one access.
 template <class T>
 struct alignas(4 * sizeof(T)) Four {
   T values[4];
@@ -177,7 +178,11 @@ __global__ void merge_splits_kernel(Tensor<const float> part_O_all, Tensor<const
 
 constexpr int SPLIT_UNIT = 64;  // keys: every split begins with a whole tile, which may be larger
 
-inline int rows_of_group(const Problem& p) { return p.group_size() * p.Nq; }
+/// At most the largest int: estimates also get problems that no grid holds.
+inline int rows_of_group(const Problem& p) {
+  const std::int64_t rows = std::int64_t{p.group_size()} * p.Nq;
+  return static_cast<int>(std::min<std::int64_t>(rows, std::numeric_limits<int>::max()));
+}
 inline int splits_of(const Problem& p, int keys) {
   return static_cast<int>(blocks_for(p.Nk, keys));
 }

@@ -261,8 +261,8 @@ void forward(const Attention& a) {
   });
 }
 
-/// Where step 7 would leave SMs idle for long enough, by both estimates. But the kernel for any GPU
-/// reads HBM 5 % faster (H200, d = 128) where its one tile of rows suffices and keys are very many.
+/// Where step 7 would leave SMs idle for long enough, by two estimates (fitted to 308 problems). But
+/// the kernel for any GPU reads HBM 5 % faster (d = 128) where it has one tile and very many keys.
 bool is_fastest(const FullProblem& p, Pass pass) {
   const std::int64_t elements = std::int64_t{p.B} * p.Hkv * p.Nk * p.d;  // of K
   const bool by_bytes = rows_of_group(p) <= 16 && p.d > 64 && p.d <= 128 && elements >= 1 << 26;
