@@ -11,7 +11,7 @@
 // 1. Operands (parts/ldmatrix.cuh). One ldmatrix loads a 16 x 16 block, where step 1 needs four
 //    reads, or eight for V. Each lane passes the address of a chunk and receives elements of other
 //    chunks, those that mma.sync expects in this lane.
-// 2. Tiles (parts/tile.cuh). As each chunk has an address of its own, rows need no padding: chunks
+// 2. Tiles (parts/tile.cuh). Since chunks are addressed one by one, rows need no padding: chunks
 //    are permuted within their row instead, so that the 8 of one phase of ldmatrix, and those that
 //    are copied together, are in different banks (docs/reference/swizzles.md).
 // Its price: a lane now reads elements of P that other lanes have stored, which takes __syncwarp().
