@@ -85,8 +85,9 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   if (visible_tiles == 0)
     return write_empty<Shape>(O_all.head(b, h), L_all.head_vector(b, h), query0);
 
-  // Tiles before this one may keep m. No row of the warp has a maximum yet.
-  int lazy_end = 0;
+  // Tiles before this one may keep m: at first those without a mask in the warp's rows, but not the
+  // last tile, before which no row has a maximum.
+  int lazy_end = min(visible_tiles - 1, problem.visible_keys(query0 + warp_row) / Shape::Bc);
 
   const int last_key0 = (visible_tiles - 1) * Shape::Bc;  // of the last tile
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, last_key0), copy_V(V, last_key0);
@@ -120,12 +121,13 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     auto& P = S;  // the same registers, after (8.2)
 
     // 4. Lazy: P with the current m. All lanes of the warp take the same path.
-    const bool lazy = j < lazy_end;
-    const bool P_is_final = lazy && exponentiate_if_it_fits(S, m, l, scale_log2);  // (8.2), (8.3)
+    const bool is_lazy = j < lazy_end;
+    const bool P_is_final =
+        is_lazy && exponentiate_if_it_fits(S, m, l, scale_log2);  // (8.2), (8.3)
 
     // 5. Exact: P with the true maximum. A lazy attempt has overwritten S: multiply again.
     if (!P_is_final) {
-      if (lazy) {
+      if (is_lazy) {
         S.each([](float& s, int) { s = 0.0f; });
         add_product(S, Q, K_smem(j % 2).transposed());  // (8.1)
       }
@@ -134,10 +136,10 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
       exponentiate(S, m, scale_log2);                            // (8.2)
       l = alpha * l + lane_sum(P);
       O.scale_rows(alpha);
-      // Not while a row has no maximum, or c m is large; then, where all rows see all keys.
-      const bool known =
+      // If a row has no maximum yet, or c m is large, the next tile, j - 1, takes the maximum, too.
+      const bool may_stay =
           in_all_rows(m, [&](float x) { return fabsf(scale_log2 * x) <= LARGE_EXPONENT; });
-      lazy_end = known ? problem.visible_keys(query0 + warp_row) / Shape::Bc : 0;
+      if (!may_stay) lazy_end = min(lazy_end, j - 1);
     }
 
     // 6. O += P V.

@@ -58,7 +58,7 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
   mbarrier_arrive_expect_tx(shared.full_Q[0], shared.Q[0].BYTES);
   shared.Q[0].load(maps.Q, shared.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> KV_ring;
-  for (int j = 0; j < work.visible_tiles; ++j, KV_ring.next()) {
+  for (int j = work.visible_tiles - 1; j >= 0; --j, KV_ring.next()) {
     const int stage = KV_ring.stage(), key0 = j * Shape::Bc;
     // Write after read: all consumers have read the previous K of this stage.
     wait_empty(shared.empty_K[stage], KV_ring.parity());
@@ -87,7 +87,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
   // Read after write: Q has landed.
   if (work.visible_tiles > 0) wait_full(shared.full_Q[0], 0);
   PipelineState<Shape::STAGES> KV_ring;
-  for (int j = 0; j < work.visible_tiles; ++j, KV_ring.next()) {
+  for (int j = work.visible_tiles - 1; j >= 0; --j, KV_ring.next()) {
     // 1. S = Q K^T, and the softmax of its rows.
     Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc]
     const int stage = KV_ring.stage(), parity = KV_ring.parity();
@@ -101,16 +101,15 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     release(shared.empty_K[stage]);
     mask(S, problem, warp_query0, j * Shape::Bc);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
-    exponentiate(S, m, scale_log2);                            // (8.2)
-    auto& P = S;                                               // in the same registers
-    l = alpha * l + lane_sum(P);
+    exponentiate(S, m, scale_log2);                            // (8.2)  S becomes P
+    l = alpha * l + lane_sum(S);
     O.scale_rows(alpha);
 
     // 2. O += P V.
-    const InRegisters<T, 1, Shape::Bc / 16> P_reg(P);
+    const InRegisters<T, 1, Shape::Bc / 16> P(S);
     // Read after write: V_j has landed.
     wait_full(shared.full_V[stage], parity);
-    issue_PV(O, P_reg, shared.V[stage]);  // (6.4)
+    issue_PV(O, P, shared.V[stage]);  // (6.4)
     // Read after write: O is complete.
     // Write after read: this warp's share of the product has read P and V_j.
     wgmma_wait<0>(registers(O));

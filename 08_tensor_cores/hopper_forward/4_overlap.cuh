@@ -14,11 +14,11 @@
 // - A warpgroup is therefore at two positions of the rings at once. And O is rescaled only after
 //   the previous tile's P V, which was computed with the old m.
 //
-// A consumer in iteration j:
+// A consumer in iteration j, from the last tile down:
 //   wgmma in flight     meanwhile                         K ring              V ring
-//   S_j, P V_(j-1)      waits for S_j                     reads K_j           reads V_(j-1)
-//   P V_(j-1)           softmax of S_j, waits for V_j     K_j released        reads V_(j-1)
-//   none                O rescaled, P_j packed            waits for K_(j+1)   V_(j-1) released
+//   S_j, P V_(j+1)      waits for S_j                     reads K_j           reads V_(j+1)
+//   P V_(j+1)           softmax of S_j, waits for V_j     K_j released        reads V_(j+1)
+//   none                O rescaled, P_j packed            waits for K_(j-1)   V_(j+1) released
 //
 // Grid, HBM, shapes: as step 1, but needs sm_90a. Block: as step 3.
 #pragma once
@@ -57,7 +57,7 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
   mbarrier_arrive_expect_tx(shared.full_Q[0], shared.Q[0].BYTES);
   shared.Q[0].load(maps.Q, shared.full_Q[0], work.query0, work.h, work.b);
   PipelineState<Shape::STAGES> KV_ring;
-  for (int j = 0; j < work.visible_tiles; ++j, KV_ring.next()) {
+  for (int j = work.visible_tiles - 1; j >= 0; --j, KV_ring.next()) {
     const int stage = KV_ring.stage(), key0 = j * Shape::Bc;
     // Write after read: all consumers have read the previous K of this stage.
     wait_empty(shared.empty_K[stage], KV_ring.parity());
@@ -95,23 +95,23 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
   };
 
   if (work.visible_tiles > 0) {
-    // 1. S of the first tile, and P. O is still 0: nothing to rescale.
+    // 1. S of the last tile, and P. O is still 0: nothing to rescale.
     // Read after write: Q has landed.
     wait_full(shared.full_Q[0], 0);
     PipelineState<Shape::STAGES> KV_ring;
-    // Read after write: K_0 has landed.
+    // Read after write: the last K has landed, in stage 0.
     wait_full(shared.full_K[0], 0);
     issue_S(S, Q, shared.K[0]);  // (8.1)
     // Read after write: S is complete.
     // Write after read: this warp's share of the product has read K.
     wgmma_wait<0>(registers(S));
     release(shared.empty_K[0]);
-    softmax(0);
-    // Read after write: V_0 has landed.
+    softmax(work.visible_tiles - 1);
+    // Read after write: the last V has landed.
     wait_full(shared.full_V[0], 0);
     P = InRegisters<T, 1, Shape::Bc / 16>(S);
-    for (int j = 1; j < work.visible_tiles; ++j) {
-      // 2. S = Q K_j^T and O += P V_(j-1) start.
+    for (int j = work.visible_tiles - 2; j >= 0; --j) {
+      // 2. S = Q K_j^T and O += P V_(j+1) start.
       const auto previous = KV_ring;
       KV_ring.next();
       const int stage = KV_ring.stage(), parity = KV_ring.parity();
@@ -130,13 +130,13 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
       // moves the exponentials behind the wait for P V.
       wait_full(shared.full_V[stage], parity);
       // Read after write: O is complete.
-      // Write after read: this warp's share of the product has read P and V_(j-1).
+      // Write after read: this warp's share of the product has read P and V_(j+1).
       wgmma_wait<0>(registers(O));
       release(shared.empty_V[previous.stage()]);
       O.scale_rows(alpha);
       P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
-    // 4. O += P V of the last tile.
+    // 4. O += P V_0.
     issue_PV(O, P, shared.V[KV_ring.stage()]);
     // Read after write: O is complete.
     wgmma_wait<0>(registers(O));

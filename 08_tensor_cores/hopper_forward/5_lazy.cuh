@@ -9,8 +9,7 @@
 // New since step 4, with the same tiles: the rule of the portable forward pass's last step, by
 // which most tiles need no maximum, no shuffle and no rescaling. m may stay while no lane's share
 // of a row of P sums to more than MAX_LANE_SUM (8.7). Each warp decides for itself: LazySoftmax, in
-// parts/. As there, tiles of keys go from the last to the first: those with a mask, which take the
-// maximum, come first. The price:
+// parts/. Tiles with a mask, which come first, take the maximum at once. The price:
 // - Where P turns out too large, S is already overwritten. The warp multiplies its 16 rows of Q by
 //   K again, with mma.sync, which needs no other warp, so K is released only after that.
 // - A tile that takes the maximum computes its softmax after P V of the previous tile, no longer

@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       if (work_id >= schedule.end) break;
       consume<T>(shared, problem, maps, L_all, Work<Shape>(problem, schedule, work_id),
                  shared.Q[Q_ring.stage()], KV_ring);
-      // Write after read: the TMA has read this warp's rows of O; the next Q may land there.
+      // Write after read: this warp's rows of O have been read; the next Q may land there.
       release(shared.empty_Q[Q_ring.stage()]);
     }
   }

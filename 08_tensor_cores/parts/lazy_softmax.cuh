@@ -25,8 +25,7 @@ struct LazySoftmax {
   const SomeProblem& problem;
   int query0;                                 // the first of the rows
   float scale_log2 = problem.scale * LOG2_E;  // c
-  // Begins as the number of tiles without a mask in these rows, and only falls. (In forward
-  // step 10 each exact tile sets it anew.)
+  // Begins as the number of tiles without a mask in these rows, and only falls.
   int lazy_end = problem.visible_keys(query0) / Shape::Bc;
 
   __device__ bool try_lazy(Scores& S) { return exponentiate_if_it_fits(S, m, l, scale_log2); }

@@ -18,11 +18,12 @@ __device__ Rows<N> update_max(Rows<N>& m, const Rows<N>& largest, float scale_lo
 /// rounding P does (0.05 % in fp16).
 constexpr float LARGE_EXPONENT = 0x1p14f;
 
-/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if asked to subtract first, or if c m is
-/// large or overflows. Each lane decides for its own rows, without a vote: the branch needs no
-/// other lane, and the next product (.sync) waits for all lanes of the warp.
+/// (8.2)  S becomes P = 2^(c S - c m), or 2^(c (S - m)) if c m is large or overflows. Each lane
+/// decides for its own rows, without a vote: the branch needs no other lane, and the next product
+/// (.sync) waits for all lanes of the warp.
 template <class Scores, int N>
-__device__ void exponentiate(Scores& S, Rows<N> m, float scale_log2, bool subtract_first = false) {
+__device__ void exponentiate(Scores& S, Rows<N> m, float scale_log2) {
+  bool subtract_first = false;
   m.each([&](float& x, int) {
     x = zero_if_empty(x);
     subtract_first = subtract_first || fabsf(scale_log2 * x) > LARGE_EXPONENT;

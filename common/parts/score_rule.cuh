@@ -38,8 +38,8 @@ struct ScoreRuleFor {
   /// Exponents multiply scores by it: the scale, 1 if that came first, or the cap.
   float late_scale;
 
-  /// Whether exponents subtract the maximum, or L, before they multiply by log2 e: scaled scores
-  /// may be large.
+  /// Whether the backward pass subtracts L before it multiplies by log2 e: scaled scores may be
+  /// large. (The forward pass sees from the maximum whether they are.)
   __device__ bool subtract_first() const { return scaling == Scaling::first; }
 
   /// Turns products into scores. S belongs to a head (counted over all batches); it begins at query

@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     add_product(S, Q, K_smem(j % 2).transposed());                     // (8.1)
     rule.apply(S, order.head, query0 + warp_row, key0);
     const auto alpha = update_max(m, row_max(S), scale_log2);  // (6.2)
-    exponentiate(S, m, scale_log2, rule.subtract_first());     // (8.2)
+    exponentiate(S, m, scale_log2);                            // (8.2)
     auto& P = S;                                               // in the same registers
     l = alpha * l + lane_sum(P);
     drop(rule, P, order.head, query0 + warp_row, key0);  // (9.12)

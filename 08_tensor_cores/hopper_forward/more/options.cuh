@@ -6,15 +6,13 @@
 //   masks at both edges.
 // - A softcap turns complete products into tanh(scale S / cap). The cap then takes the place of the
 //   scale in c and in L.
-// - A bias, or a scale that is no factor of the exponent, has kernels of its own (SCALE_FIRST):
-//   they scale S first, and take the maximum in each tile. A bias takes registers, so their tiles
-//   are small.
+// - A bias, or a scale that is no factor of the exponent, has kernels of its own (SCALE_FIRST) with
+//   small tiles, since a bias takes registers. They scale S first, and take each tile's maximum.
 // - Work in a ragged batch is a tile of a sequence, from the table. The tensor maps know only the
 //   whole batch, so a tile may reach into the next sequence: its keys are masked there, its values
 //   are multiplied by 0, so they have to be finite, and threads store O.
 //
-// Grid, workspace: as step 7. Block: as step 3. HBM: as step 1, but only tiles in the window; the
-// bias.
+// Grid, workspace: as step 7. Block: as step 3. HBM: as step 1, but only tiles in the window; a bias.
 // Shapes: d a multiple of 8, padded with zeros to 64, 96, 128, 160, 192 or 256, with SCALE_FIRST to
 // 64, 128 or 256. Needs sm_90a.
 #pragma once
@@ -24,105 +22,159 @@
 namespace flash::tensor_cores::hopper_forward_more_options {
 namespace {
 
-/// A consumer warpgroup: work after work.
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+template <int Width_, int Br_, int Bc_, int Stages, bool ScaleFirst = false>
+struct ForwardShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
+  // Tiles of Q. At 160 shared memory has room for two, which made it a tenth slower.
+  static constexpr int Q_STAGES = Width <= 128 || Width == 192 ? 2 : 1;
+  static constexpr int STAGES = Stages;  // of the rings of K and V
+  static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
+  // Registers per thread: together no more than at launch. With one consumer all may have 255.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
+  static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
+  template <class T>
+  struct Shared : ForwardShared<T, Width, Br, Bc, STAGES, Q_STAGES> {
+    Mbarrier empty_Q[Q_STAGES];
+    int work_id[Q_STAGES];  // which work Q belongs to
+  };
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
+  static constexpr int MIN_SM = 90;
+  static constexpr bool SCALE_FIRST = ScaleFirst;  // see above
+
+  static_assert(Br % WARPGROUP_ROWS == 0 && Bc % 16 == 0 && Width % 16 == 0, "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS, PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS));
+};
+
+/// One thread: loads Q, K and V for a tile of Q, each tile as soon as its buffer is empty.
 template <class T, class Shape, class Rule>
-__device__ void consume(Shared<T, Shape>& shared, const Rule& rule_of_all, const Maps& maps,
-                        const Tensor<T>& O_all, const Tensor<float>& L_all,
-                        const Schedule& schedule) {
-  PipelineState<Shape::Q_STAGES> Q_ring;
-  PipelineState<Shape::STAGES> KV_ring;
-  for (;; Q_ring.next()) {
-    // Read after write: Q has landed, and the producer has stored the index of the work.
-    wait_full(shared.full_Q[Q_ring.stage()], Q_ring.parity());
-    // The shuffle makes the index uniform: see warpgroup().
-    const int work_id = __shfl_sync(ALL_LANES, shared.work_id[Q_ring.stage()], 0);
-    if (work_id >= schedule.end) break;
-    RuleOfWork<Rule> rule = rule_of_all;
-    const WindowedWork<Shape> work(rule, schedule, work_id);
-    auto& Q_tile = shared.Q[Q_ring.stage()];
-    const auto Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
-    // In each warp: O, not normalised, is [16, Width]; l is of this lane's columns.
-    Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
-    Rows<O.ROWS> m(-INFINITY), l(0.0f);
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc]
-    InRegisters<T, 1, Shape::Bc / 16> P;      // of the previous tile while S is computed
-    LazySoftmaxByRule<Shape, Rule> softmax{m, l, rule, work.head,
-                                           work.query0 + static_cast<int>(threadIdx.x) / WARP * 16};
-    const auto own = work.tiles_seen_by(rule.problem, work.query0 + Q.row0, WARPGROUP_ROWS);
+__device__ void produce(Shared<T, Shape>& shared, const Maps& maps,
+                        const WindowedWork<Shape, Rule>& work, int work_id,
+                        PipelineState<Shape::Q_STAGES>& Q_ring,
+                        PipelineState<Shape::STAGES>& KV_ring) {
+  int first_query = 0, first_key = 0;  // of the sequence
+  if constexpr (Rule::RAGGED)
+    first_query = work.rule.offset(0, 0), first_key = work.rule.offset(0, 1);
+  Mbarrier& full_Q = shared.full_Q[Q_ring.stage()];
+  const bool sees_keys = work.tiles.begin < work.tiles.end;
+  // Write after read: the TMA has read the O staged here, and the consumers the previous index.
+  wait_empty(shared.empty_Q[Q_ring.stage()], Q_ring.parity());
+  shared.work_id[Q_ring.stage()] = work_id;
+  mbarrier_arrive_expect_tx(full_Q, sees_keys ? shared.Q[0].BYTES : 0);
+  if (sees_keys)
+    shared.Q[Q_ring.stage()].load(maps.Q, full_Q, first_query + work.query0, work.h, work.b);
+  Q_ring.next();
+  for (int j = work.tiles.end - 1; j >= work.tiles.begin; --j, KV_ring.next()) {
+    const int stage = KV_ring.stage(), key0 = first_key + j * Shape::Bc;
+    // Write after read: all consumers have read the previous K of this stage.
+    wait_empty(shared.empty_K[stage], KV_ring.parity());
+    mbarrier_arrive_expect_tx(shared.full_K[stage], shared.K[stage].BYTES);
+    shared.K[stage].load(maps.K, shared.full_K[stage], key0, work.kv_head, work.b);
+    // Write after read: all consumers have read the previous V of this stage.
+    wait_empty(shared.empty_V[stage], KV_ring.parity());
+    mbarrier_arrive_expect_tx(shared.full_V[stage], shared.V[stage].BYTES);
+    shared.V[stage].load(maps.V, shared.full_V[stage], key0, work.kv_head, work.b);
+  }
+}
 
-    // Tiles that only other warpgroups see are released unread: skip() of parts/panels_forward.cuh.
-    for (int j = work.tiles.end - 1; j >= own.end; --j, KV_ring.next()) skip(shared, KV_ring);
-    if (own.begin < own.end) {
-      // 1. S of the last tile, and P. O is still 0: nothing to rescale.
-      // Read after write: K has landed.
-      wait_full(shared.full_K[KV_ring.stage()], KV_ring.parity());
-      issue_S(S, Q, shared.K[KV_ring.stage()]);  // (8.1)
-      // Read after write: S is complete.
-      // Write after read: this warp's share of the product has read K.
-      wgmma_wait<0>(registers(S));
-      release(shared.empty_K[KV_ring.stage()]);
-      softmax.cap(S);
-      softmax.exact(S, own.end - 1);
-      P = InRegisters<T, 1, Shape::Bc / 16>(S);
-      for (int j = own.end - 2; j >= own.begin; --j) {
-        // 2. S = Q K_j^T and O += P V_(j+1) start.
-        const auto previous = KV_ring;
-        KV_ring.next();
-        const int stage = KV_ring.stage(), parity = KV_ring.parity();
-        // Read after write: K_j has landed.
-        wait_full(shared.full_K[stage], parity);
-        issue_S(S, Q, shared.K[stage]);  // (8.1)
-        // Read after write: V_(j+1) has landed.
-        wait_full(shared.full_V[previous.stage()], previous.parity());
-        issue_PV(O, P, shared.V[previous.stage()]);  // (8.4)
+/// A consumer warpgroup: its rows of a tile of Q.
+template <class T, class Shape, class Rule>
+__device__ void consume(Shared<T, Shape>& shared, const Maps& maps, const Tensor<T>& O_all,
+                        const Tensor<float>& L_all, const WindowedWork<Shape, Rule>& work,
+                        PanelTile<T, Shape::Br, Shape::Width>& Q_tile,
+                        PipelineState<Shape::STAGES>& KV_ring) {
+  const Rule& rule = work.rule;
+  const auto Q = Q_tile.below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
+  // In each warp: O, not normalised, is [16, Width]; l is of this lane's columns.
+  Accumulators<1, Shape::COL_FRAGMENTS> O(0.0f);
+  Rows<O.ROWS> m(-INFINITY), l(0.0f);
+  Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc]
+  InRegisters<T, 1, Shape::Bc / 16> P;      // of the previous tile while S is computed
+  const ProblemByRule<Shape, Rule> problem{rule, work.head};
+  // opaque(): computed per tile of Q. A register that keeps it through all tiles would be spilled.
+  LazySoftmax<Shape, ProblemByRule<Shape, Rule>> softmax{
+      m, l, problem, work.query0 + static_cast<int>(opaque(threadIdx.x)) / WARP * 16};
+  // Tiles before this one may need the window's mask in these rows, and are exact. opaque(): nvcc
+  // would compute it again in each tile.
+  const int lazy_begin =
+      opaque((rule.problem.first_key(softmax.query0 + 15) + Shape::Bc - 1) / Shape::Bc);
+  const auto own = work.tiles_seen_by(rule.problem, work.query0 + Q.row0, WARPGROUP_ROWS);
 
-        // 3. P with the current m, while the previous tile's P V is in flight.
-        // Read after write: S is complete, O may not be.
-        wgmma_wait<1>(registers(S));
-        softmax.cap(S);
-        const bool is_lazy = softmax.is_lazy(j);
-        const bool P_is_final = is_lazy && softmax.try_lazy(S);
-        // Read after write: O is complete.
-        // Write after read: this warp's share of the product has read P and V_(j+1).
-        wgmma_wait<0>(registers(O));
-        release(shared.empty_V[previous.stage()]);
-
-        // 4. P with the true maximum.
-        if (!P_is_final) {
-          if (is_lazy)  // rare
-            softmax.repair(S, Q_tile.below(threadIdx.x / WARP * 16), shared.K[stage], j);
-          O.scale_rows(softmax.exact(S, j));
-        }
-        // Write after read: this warp will not read K_j again.
-        release(shared.empty_K[stage]);
-        P = InRegisters<T, 1, Shape::Bc / 16>(S);
-      }
-      // 5. O += P V of the last tile.
-      // Read after write: V has landed.
-      wait_full(shared.full_V[KV_ring.stage()], KV_ring.parity());
-      issue_PV(O, P, shared.V[KV_ring.stage()]);
-      // Read after write: O is complete.
-      wgmma_wait<0>(registers(O));
-      release(shared.empty_V[KV_ring.stage()]);
+  // Tiles that only other warpgroups see are released unread: skip() of parts/panels_forward.cuh.
+  for (int j = work.tiles.end - 1; j >= own.end; --j, KV_ring.next()) skip(shared, KV_ring);
+  if (own.begin < own.end) {
+    // 1. S of the last tile, and P. O is still 0: nothing to rescale.
+    // Read after write: K has landed.
+    wait_full(shared.full_K[KV_ring.stage()], KV_ring.parity());
+    issue_S(S, Q, shared.K[KV_ring.stage()]);  // (8.1)
+    // Read after write: S is complete.
+    // Write after read: this warp's share of the product has read K.
+    wgmma_wait<0>(registers(S));
+    release(shared.empty_K[KV_ring.stage()]);
+    cap(S, problem);
+    softmax.exact(S, own.end - 1);
+    P = InRegisters<T, 1, Shape::Bc / 16>(S);
+    for (int j = own.end - 2; j >= own.begin; --j) {
+      // 2. S = Q K_j^T and O += P V_(j+1) start.
+      const auto previous = KV_ring;
       KV_ring.next();
+      const int stage = KV_ring.stage(), parity = KV_ring.parity();
+      // Read after write: K_j has landed.
+      wait_full(shared.full_K[stage], parity);
+      issue_S(S, Q, shared.K[stage]);  // (8.1)
+      // Read after write: V_(j+1) has landed.
+      wait_full(shared.full_V[previous.stage()], previous.parity());
+      issue_PV(O, P, shared.V[previous.stage()]);  // (8.4)
+
+      // 3. P with the current m, while the previous tile's P V is in flight.
+      // Read after write: S is complete, O may not be.
+      wgmma_wait<1>(registers(S));
+      cap(S, problem);
+      const bool is_lazy = !Shape::SCALE_FIRST && lazy_begin <= j && j < softmax.lazy_end;
+      const bool P_is_final = is_lazy && softmax.try_lazy(S);
+      // Read after write: O is complete.
+      // Write after read: this warp's share of the product has read P and V_(j+1).
+      wgmma_wait<0>(registers(O));
+      release(shared.empty_V[previous.stage()]);
+
+      // 4. P with the true maximum.
+      if (!P_is_final) {
+        if (is_lazy) {  // rare
+          softmax.repair(S, Q_tile.below(threadIdx.x / WARP * 16), shared.K[stage], j);
+          cap(S, problem);
+        }
+        O.scale_rows(softmax.exact(S, j));
+      }
+      // Write after read: this warp will not read K_j again.
+      release(shared.empty_K[stage]);
+      P = InRegisters<T, 1, Shape::Bc / 16>(S);
     }
-    for (int j = own.begin - 1; j >= work.tiles.begin; --j, KV_ring.next()) skip(shared, KV_ring);
-    // Write after read: the products of all four warps have read Q; O is staged in its buffer.
-    named_barrier_sync(1 + warpgroup(), WARPGROUP);
-    const int warp_row = opaque(threadIdx.x) / WARP * 16, head = opaque(work.head);
-    if constexpr (Rule::RAGGED) {
-      // By threads: the map of O would let a warp store into the next sequence.
-      write_output(O, m, l, rule.late_scale, queries_of(rule, O_all).head(head),
-                   queries_of(rule, L_all).head_vector(head), work.query0 + warp_row,
-                   Q_tile.below(warp_row));  // (8.5)
-      // Write after write: the next Q, by the TMA (async proxy), follows this thread's O.
-      fence_proxy_async();
-    } else {
-      write_by_tma(O, m, l, rule.late_scale, maps.O, L_all, head / rule.problem.H,
-                   head % rule.problem.H, work.query0 + warp_row, Q_tile.below(warp_row));
-    }
-    // Write after read: this warp's rows of O have been read; the next Q may land there.
-    release(shared.empty_Q[Q_ring.stage()]);
+    // 5. O += P V of the first tile.
+    // Read after write: V has landed.
+    wait_full(shared.full_V[KV_ring.stage()], KV_ring.parity());
+    issue_PV(O, P, shared.V[KV_ring.stage()]);
+    // Read after write: O is complete.
+    wgmma_wait<0>(registers(O));
+    release(shared.empty_V[KV_ring.stage()]);
+    KV_ring.next();
+  }
+  for (int j = own.begin - 1; j >= work.tiles.begin; --j, KV_ring.next()) skip(shared, KV_ring);
+  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  named_barrier_sync(1 + warpgroup(), WARPGROUP);
+  const int warp_row = opaque(threadIdx.x) / WARP * 16, head = opaque(work.head);
+  if constexpr (Rule::RAGGED) {
+    // By threads: the map of O would let a warp store into the next sequence.
+    write_output(O, m, l, problem.scale, queries_of(rule, O_all).head(head),
+                 queries_of(rule, L_all).head_vector(head), work.query0 + warp_row,
+                 Q_tile.below(warp_row));  // (8.5)
+    // Write after write: the next Q, by the TMA (async proxy), follows this thread's O.
+    fence_proxy_async();
+  } else {
+    write_by_tma(O, m, l, problem.scale, maps.O, L_all, head / rule.problem.H,
+                 head % rule.problem.H, work.query0 + warp_row, Q_tile.below(warp_row));  // (8.5)
   }
 }
 
@@ -141,16 +193,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // block-wide barriers.
   __syncthreads();
 
+  PipelineState<Shape::Q_STAGES> Q_ring;
+  PipelineState<Shape::STAGES> KV_ring;
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
     if (threadIdx.x / WARP != 4 * Shape::CONSUMERS || !elect_one()) return;  // one thread goes on
-    PipelineState<Shape::Q_STAGES> Q_ring;
-    PipelineState<Shape::STAGES> KV_ring;
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     for (int work_id = blockIdx.x; work_id < schedule.end;) {
-      RuleOfWork<Rule> rule_of_work = rule;
-      const WindowedWork<Shape> work(rule_of_work, schedule, work_id);
-      produce<T>(shared, rule_of_work, maps, work, work_id, Q_ring, KV_ring);
+      const WindowedWork<Shape, Rule> work(rule, schedule, work_id);
+      produce<T>(shared, maps, work, work_id, Q_ring, KV_ring);
       // Drawn earlier, the work would wait here while another block is idle.
       const int ticket = atomicAdd(next_ticket, 1);
       // The last ticket of all: the counter is 0 again for the next launch.
@@ -164,7 +215,17 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     mbarrier_arrive(shared.full_Q[Q_ring.stage()]);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume<T, Shape>(shared, rule, maps, O_all, L_all, schedule);
+    for (;; Q_ring.next()) {
+      // Read after write: Q has landed, and the producer has stored the index of the work.
+      wait_full(shared.full_Q[Q_ring.stage()], Q_ring.parity());
+      // The shuffle makes the index uniform: see warpgroup().
+      const int work_id = __shfl_sync(ALL_LANES, shared.work_id[Q_ring.stage()], 0);
+      if (work_id >= schedule.end) break;
+      const WindowedWork<Shape, Rule> work(rule, schedule, work_id);
+      consume<T>(shared, maps, O_all, L_all, work, shared.Q[Q_ring.stage()], KV_ring);
+      // Write after read: this warp's rows of O have been read; the next Q may land there.
+      release(shared.empty_Q[Q_ring.stage()]);
+    }
   }
 }
 
@@ -198,8 +259,7 @@ void start(Shape, const Attention& a) {
 
 // Width, Br, Bc, stages: those of step 7 that have registers to spare, and their speeds; wide ones.
 constexpr CompiledShape shapes[] = {
-    compiled<ForwardShape<64, 192, 96, 3>>(
-        "three warpgroups; a fourth would leave too few registers"),
+    compiled<ForwardShape<64, 192, 96, 3>>("three warpgroups; too few registers for a fourth"),
     compiled<ForwardShape<64, 128, 128, 2>>("two warpgroups", 0.93),
     compiled<ForwardShape<96, 192, 64, 3>>("three warpgroups"),
     compiled<ForwardShape<128, 192, 64, 3>>("three warpgroups"),
