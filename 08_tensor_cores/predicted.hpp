@@ -146,10 +146,12 @@ inline Prediction predicted_decode(const FullProblem& p, const TileChoice& choic
           kv_heads * warps * (v.steps * per_tile + 4 * v.blocks)};
 }
 
-/// Hopper's meets at one barrier: behind the initialisation of the mbarriers.
+/// Hopper's meets at one barrier: behind the initialisation of the mbarriers. One split writes O and L at once.
 inline Prediction predicted_decode_hopper(const FullProblem& p, const TileChoice& choice) {
-  const SplitVisits v = split_visits(p, choice.tiles, p.d > 128 || choice.tiles.Br == 192 ? 64 : 128);
-  return {moved_by_splits(p, v, 1), {}, std::int64_t{p.B} * p.Hkv * v.blocks, {}};
+  const SplitVisits v = split_visits(p, choice.tiles, p.d > 128 ? 64 : 128);
+  TrafficByTensor moved = moved_by_splits(p, v, 1);
+  if (v.splits == 1) moved["part_O"] = moved["part_L"] = {};
+  return {moved, {}, std::int64_t{p.B} * p.Hkv * v.blocks, {}};
 }
 
 /// The options, with or without the backward pass after it. In a ragged batch each thread looks up its block's tile, the ends of the

@@ -95,11 +95,18 @@ struct PanelTile {
   __device__ T* elements() { return reinterpret_cast<T*>(bits); }
   __device__ View below(int row) { return {elements(), row}; }
 
-  /// Called by one thread: one box per panel.
+  /// Called by one thread: one box per panel. EvictLast: other blocks load it, too.
+  template <bool EvictLast = false>
   __device__ void load(const TensorMap& map, Mbarrier& full, int row, int head, int batch) {
 #pragma unroll
-    for (int p = 0; p < View::PANELS; ++p)
-      tma_load(elements() + p * Height * PANEL, map, full, p * PANEL, row, head, batch);
+    for (int p = 0; p < View::PANELS; ++p) {
+      T* const panel = elements() + p * Height * PANEL;
+      if constexpr (EvictLast) {
+        tma_load_evict_last(panel, map, full, p * PANEL, row, head, batch);
+      } else {
+        tma_load(panel, map, full, p * PANEL, row, head, batch);
+      }
+    }
   }
 
   // Operands of wgmma, left or right. K-major: the sum runs along the rows. MN-major: it runs down

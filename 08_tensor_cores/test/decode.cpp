@@ -65,7 +65,7 @@ TEST_CASE("cpu: an empty split has O = 0 and L = -inf, and changes nothing") {
     const Inputs inputs = make_inputs(p, Pass::forward);
     for (const Variant& v : forward_steps(p)) {
       if (!splits_keys(v)) continue;
-      const Tiles tiles = is_for_hopper(v) ? Tiles{128, 128} : Tiles{16, 64};
+      const Tiles tiles = is_for_hopper(v) ? Tiles{64, 128} : Tiles{16, 64};
       Runner runner(grid::device(), v, p, inputs, Pass::forward, tiles);
       runner.run();
       check(Checker(p, inputs, Pass::forward, Sample{}), v, tiles, p, runner);

@@ -94,6 +94,17 @@ __device__ inline void tma_load(void* panel, const TensorMap& map, Mbarrier& bar
       "l"(&map.map), "r"(shared_address(&barrier)), "r"(col), "r"(row), "r"(head), "r"(batch)
       : "memory");
 }
+/// The same, and L2 evicts the box's lines last: for boxes that other blocks load, too.
+__device__ inline void tma_load_evict_last(void* panel, const TensorMap& map, Mbarrier& barrier, int col, int row, int head,
+                                           int batch) {
+  [[maybe_unused]] std::uint64_t policy;
+  FLASH_SM90("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
+  FLASH_SM90(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared_address(panel)),
+      "l"(&map.map), "r"(shared_address(&barrier)), "r"(col), "r"(row), "r"(head), "r"(batch), "l"(policy)
+      : "memory");
+}
 /// Shared to global memory; elements outside the tensor are skipped. Joins the thread's bulk group, see bulk_commit().
 __device__ inline void tma_store(const TensorMap& map, const void* panel, int col, int row, int head, int batch) {
   FLASH_SM90("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map.map),

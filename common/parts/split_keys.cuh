@@ -13,6 +13,7 @@
 // the host, how many splits a run can choose from.
 #pragma once
 
+#include "common/machine/hopper.cuh"
 #include "common/machine/warp.cuh"
 #include "common/parts/compiled_shapes.hpp"
 #include "common/parts/kernel.cuh"
@@ -69,6 +70,15 @@ struct PackedRows {
   __device__ bool exists(int r) const { return first + r < rows; }
   __device__ int query(int r) const { return min(first + r, rows - 1) / group; }
   __device__ int head(int r) const { return kv_head * group + min(first + r, rows - 1) % group; }
+};
+
+/// Rows of a tile in place of queries, for mask() and LazySoftmax.
+struct PackedProblem {
+  const PackedRows& rows;
+  const Problem& problem;
+  float scale = problem.scale;
+
+  __device__ int visible_keys(int row) const { return problem.visible_keys(rows.query(row)); }
 };
 
 /// The keys of a sequence where K and V have a batch for each.
@@ -138,9 +148,11 @@ struct alignas(4 * sizeof(T)) Four {
   T values[4];
 };
 
-/// The second kernel: merges the splits of rows, a thread for each four columns of one.
+/// The second kernel: merges the splits of rows, a thread for each four columns of one. It may begin
+/// while the first one ends. AtOnce: loads in flight, without which a thread would wait for most of
+/// its time; more than there are splits only take registers.
 /// Grid: the rows of all heads over those of a block. Block: (d / 4, rows).
-template <class T>
+template <class T, int AtOnce>
 __global__ void merge_splits_kernel(Tensor<const float> part_O_all, Tensor<const float> part_L_all,
                                     Tensor<T> O_all, Tensor<float> L_all, int splits) {
   const unsigned row = blockIdx.x * blockDim.y + threadIdx.y;  // counted over all heads
@@ -149,13 +161,13 @@ __global__ void merge_splits_kernel(Tensor<const float> part_O_all, Tensor<const
   if (b >= O_all.batches) return;
   const Matrix<const float> part_O = part_O_all.head(b, h);
   const Vector<const float> part_L = part_L_all.head_vector(b, h);
-  // Loads in flight: a thread that waited for each part in turn would wait for most of its time.
-  constexpr int AT_ONCE = 16;
   Merged<4> merged;
-  for (int first = 0; first < splits; first += AT_ONCE) {
-    float L[AT_ONCE], O[AT_ONCE][4] = {};
+  // Read after write: the first kernel has stored all parts.
+  griddepcontrol_wait();
+  for (int first = 0; first < splits; first += AtOnce) {
+    float L[AtOnce], O[AtOnce][4] = {};
 #pragma unroll
-    for (int a = 0; a < AT_ONCE; ++a) {
+    for (int a = 0; a < AtOnce; ++a) {
       L[a] = -INFINITY;
       if (first + a >= splits) continue;
       L[a] = part_L((first + a) * Nq + i);
@@ -264,12 +276,14 @@ template <class T>
 void merge_splits(const Attention& a) {
   const Problem& p = a.problem;
   const unsigned quads = static_cast<unsigned>(p.d / 4), rows_at_once = std::max(1u, 128 / quads);
+  const int splits = splits_of(p, a.tiles.Bc);
   launch("merge_splits",
-         {dim3(blocks_for(p.B * p.H * p.Nq, static_cast<int>(rows_at_once))),
-          dim3(quads, rows_at_once)},
-         merge_splits_kernel<T>, view<const float>(a.workspace("part_O")),
-         view<const float>(a.workspace("part_L")), view<T>(a.O), view<float>(a.L),
-         splits_of(p, a.tiles.Bc));
+         {.grid = dim3(blocks_for(p.B * p.H * p.Nq, static_cast<int>(rows_at_once))),
+          .block = dim3(quads, rows_at_once),
+          .early = a.limits.sm >= 90},
+         splits <= 4 ? merge_splits_kernel<T, 4> : merge_splits_kernel<T, 16>,
+         view<const float>(a.workspace("part_O")), view<const float>(a.workspace("part_L")),
+         view<T>(a.O), view<float>(a.L), splits);
 }
 
 }  // namespace

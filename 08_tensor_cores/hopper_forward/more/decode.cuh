@@ -4,7 +4,7 @@
 //   for every tile of packed rows and every split of its keys (one block each):
 //     (8.1) to (8.4) over the split's tiles of keys
 //     O_a = O / l,   L_a = scale m + ln l                                                (8.5)
-//   second kernel  O, L: the merge of the splits' O_a, L_a                               (K.3)
+//   second kernel, if there are splits:  O, L: the merge of their O_a, L_a               (K.3)
 //
 // New since step 6, as in ../../forward/more/decode.cuh:
 // - Blocks share the keys of a tile. Each stores its part of O and L, in fp32.
@@ -13,8 +13,7 @@
 // - No warpgroup skips tiles: the rows of a tile are few queries, which see nearly the same keys.
 //
 // Grid: (tiles of rows * B * Hkv, splits). Block: as step 3.
-// HBM: K and V once per tile of rows, Q once per split. Workspace: the splits' O and L in fp32,
-// written and read once.
+// HBM: K and V once per tile of rows, Q once per split. Workspace: the splits' O and L, in fp32.
 // --tiles: Br packed rows; Bc is the keys of a split (not Shape::Bc, the keys of a tile).
 // Shapes: d a multiple of 8, padded with zeros to 64, 128 or 256. Needs sm_90a.
 #pragma once
@@ -29,13 +28,13 @@ namespace {
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 template <int Width_, int Br_>
 struct DecodeShape {
-  static constexpr int Width = Width_, Br = Br_, Bc = Br == 192 || Width > 128 ? 64 : 128;
-  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;         // of S and of O
-  static constexpr int STAGES = Br == 128 ? 2 : Width == 64 && Br == 64 ? 4 : 3;  // of the rings
+  static constexpr int Width = Width_, Br = Br_, Bc = Width <= 128 ? 128 : 64;
+  static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
+  // Of the rings: as many as fit, 2 KB kept for mbarriers. K and V come from HBM, far away.
+  static constexpr int STAGES = (225 * 1024 - 2 * Br * Width) / (2 * 2 * Bc * Width);
   static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // as in step 6
-  static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
-  static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : 160;
+  static constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
   static constexpr int BUSY = 1, EDGES = 448;  // measured on an H200: fastest_split()
   template <class T>
   using Shared = ForwardShared<T, Width, Br, Bc, STAGES>;
@@ -69,54 +68,49 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const SplitW
     // Write after read: all consumers have read the previous K of this stage.
     wait_empty(shared.empty_K[stage], KV_ring.parity());
     mbarrier_arrive_expect_tx(shared.full_K[stage], shared.K[stage].BYTES);
-    shared.K[stage].load(maps.K, shared.full_K[stage], key0, work.rows.kv_head, work.rows.b);
+    shared.K[stage].template load</*EvictLast=*/true>(maps.K, shared.full_K[stage], key0,
+                                                      work.rows.kv_head, work.rows.b);
     // Write after read: all consumers have read the previous V of this stage.
     wait_empty(shared.empty_V[stage], KV_ring.parity());
     mbarrier_arrive_expect_tx(shared.full_V[stage], shared.V[stage].BYTES);
-    shared.V[stage].load(maps.V, shared.full_V[stage], key0, work.rows.kv_head, work.rows.b);
+    shared.V[stage].template load</*EvictLast=*/true>(maps.V, shared.full_V[stage], key0,
+                                                      work.rows.kv_head, work.rows.b);
   }
 }
 
 /// A consumer warpgroup stores its rows of Q: all loads are in flight before the first store.
 template <class T, class QueryRows>
 __device__ void load_Q(const QueryRows& Q, const Tensor<const T>& Q_all, const PackedRows& rows) {
-  constexpr int CHUNKS = QueryRows::DEPTH * 2;  // of 8 columns, per row
-  constexpr int LOADS = WARPGROUP_ROWS * CHUNKS / WARPGROUP;
-  uint4 chunks[LOADS];
-  const auto each_chunk = [&](auto f) {
+  constexpr int CHUNKS = QueryRows::DEPTH * 2, ROWS = WARPGROUP / CHUNKS;  // of 8 columns; at once
+  constexpr int LOADS = WARPGROUP_ROWS / ROWS;
+  const int row0 = threadIdx.x % WARPGROUP / CHUNKS, col = threadIdx.x % CHUNKS * 8;
+  uint4 chunks[LOADS] = {};
 #pragma unroll
-    for (int n = 0; n < LOADS; ++n) {
-      const int index = n * WARPGROUP + static_cast<int>(threadIdx.x) % WARPGROUP;
-      f(chunks[n], index / CHUNKS, index % CHUNKS * 8);
-    }
-  };
-  each_chunk([&](uint4& chunk, int row, int col) {
-    row += Q.row0;
-    chunk = make_uint4(0, 0, 0, 0);
+  for (int n = 0; n < LOADS; ++n) {
+    const int row = Q.row0 + row0 + n * ROWS;
     if (rows.exists(row) && col < Q_all.cols)
-      chunk = Q_all.head(rows.b, rows.head(row)).template as<uint4>(rows.query(row), col);
-  });
-  each_chunk([&](uint4& chunk, int row, int col) { Q.template as<uint4>(row, col) = chunk; });
+      chunks[n] = Q_all.head(rows.b, rows.head(row)).template as<uint4>(rows.query(row), col);
+  }
+#pragma unroll
+  for (int n = 0; n < LOADS; ++n) Q.template as<uint4>(row0 + n * ROWS, col) = chunks[n];
   // Read after write: each thread makes its stores visible to wgmma (async proxy), then all four
   // warps have stored.
   fence_proxy_async();
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
 }
 
-/// Rows of a tile in place of queries, for mask() and LazySoftmax.
-struct PackedProblem {
-  const PackedRows& rows;
-  const Problem& problem;
-  float scale = problem.scale;
-
-  __device__ int visible_keys(int row) const { return problem.visible_keys(rows.query(row)); }
+/// What a step writes: O and L, or their parts if there are splits.
+template <class T>
+struct Outputs {
+  Tensor<T> O;
+  Tensor<float> L, part_O, part_L;
 };
 
 /// A consumer warpgroup: its rows of a tile.
 template <class T, class Shape>
 __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
-                        const Tensor<const T>& Q_all, const Tensor<float>& part_O_all,
-                        const Tensor<float>& part_L_all, const SplitWork<Shape>& work) {
+                        const Tensor<const T>& Q_all, const Outputs<T>& out,
+                        const SplitWork<Shape>& work) {
   const PackedRows& rows = work.rows;
   const PackedProblem packed{rows, problem};
   const auto Q = shared.Q[0].below(warpgroup() * WARPGROUP_ROWS);  // the warpgroup's rows
@@ -181,23 +175,30 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     wgmma_wait<0>(registers(O));
   }
 
-  // 6. (8.5)  The split's O and L.
+  // 6. (8.5)  The split's O and L; if there is only one, the row's.
   const int warp_row = opaque(threadIdx.x) / WARP * 16, lane = threadIdx.x % WARP;
+  const bool one_split = gridDim.y == 1;
   l = row_sum<decltype(O)>(l);
 #pragma unroll
   for (int r = 0; r < O.ROWS; ++r) {
     const int row = warp_row + 8 * r + lane / 4;
     if (!rows.exists(row)) continue;
     const int i = work.split * problem.Nq + rows.query(row), h = rows.head(row);
-    if (lane % 4 == 0)  // no visible key: -inf
-      part_L_all.head_vector(rows.b, h)(i) = problem.scale * m[r] + logf(l[r]);
+    const auto store_L = [&](const Tensor<float>& L_all) {  // no visible key: -inf
+      if (lane % 4 == 0) L_all.head_vector(rows.b, h)(i) = problem.scale * m[r] + logf(l[r]);
+    };
+    one_split ? store_L(out.L) : store_L(out.part_L);
     const float inverse = l[r] == 0.0f ? 0.0f : 1.0f / l[r];  // and O = 0
-    const Matrix<float> part_O = part_O_all.head(rows.b, h);
+    const Matrix<T> O_hbm = out.O.head(rows.b, h);
+    const Matrix<float> part_O = out.part_O.head(rows.b, h);
 #pragma unroll
     for (int n = 0; n < Shape::COL_FRAGMENTS; ++n) {
       const float* const two = &O.elements[0][n][2 * r];
       const int col = 8 * n + fragment::c_col(lane, 0);
-      if (col < part_O.cols)
+      if (col >= O_hbm.cols) continue;
+      if (one_split)
+        O_hbm.template as<unsigned>(i, col) = pack<T>(two[0] * inverse, two[1] * inverse);
+      else
         part_O.as<float2>(i, col) = make_float2(two[0] * inverse, two[1] * inverse);
     }
   }
@@ -206,7 +207,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     split_kernel(Problem problem, const __grid_constant__ Maps maps, Tensor<const T> Q_all,
-                 Tensor<float> part_O_all, Tensor<float> part_L_all, int split_keys) {
+                 Outputs<T> out, int split_keys) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   auto& shared = shared_of_block<T, Shape>();
   if (threadIdx.x == 0) shared.initialize();
@@ -217,77 +218,78 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const SplitWork<Shape> work(problem, split_keys);
   if (warpgroup() == Shape::CONSUMERS) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    // One thread.
     if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) produce<T>(shared, maps, work);
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();
-    consume<T>(shared, problem, Q_all, part_O_all, part_L_all, work);
+    consume<T>(shared, problem, Q_all, out, work);
   }
 }
 
-constexpr int SMS = 132;  // of an H200, for all: the workspace depends on the problem alone
-
-/// Calls f with the compiled sizes of a width that take the shortest estimated time.
-template <int Width, class F>
-auto in_height_for(const Problem& p, F f) {
-  using Middle = DecodeShape<Width, 128>;
-  using High = DecodeShape<Width, Width <= 128 ? 192 : 128>;
-  if (rows_of_group(p) <= 64) return f(DecodeShape<Width, 64>{});
-  // The time for a key with 128 rows, in percent of that with 192.
-  const std::int64_t percent = Width <= 64 ? 75 : 90;
-  const std::int64_t least = fastest_split<High>(p, SMS).time * 100;
-  return fastest_split<Middle>(p, SMS).time * percent <= least ? f(Middle{}) : f(High{});
-}
+/// Calls f with the compiled sizes for a problem, in tiles of Br rows.
 template <class F>
-auto in_shape_for(const Problem& p, F f) {
-  return p.d <= 64    ? in_height_for<64>(p, f)
-         : p.d <= 128 ? in_height_for<128>(p, f)
-                      : in_height_for<256>(p, f);
+auto in_shape(const Problem& p, int Br, F f) {
+  const auto in_width = [&](auto low, auto high) { return Br == 64 ? f(low) : f(high); };
+  if (p.d <= 64) return in_width(DecodeShape<64, 64>{}, DecodeShape<64, 128>{});
+  if (p.d <= 128) return in_width(DecodeShape<128, 64>{}, DecodeShape<128, 128>{});
+  return in_width(DecodeShape<256, 64>{}, DecodeShape<256, 128>{});
 }
 
 void forward(const Attention& a) {
   const Problem& p = a.problem;
+  const auto splits = static_cast<unsigned>(splits_of(p, a.tiles.Bc));
   in_type_of(a, [&]<class T>(T) {
-    in_shape_for(p, [&]<class Shape>(Shape) {
+    in_shape(p, a.tiles.Br, [&]<class Shape>(Shape) {
       const auto tiles = blocks_for(rows_of_group(p), Shape::Br),
-                 heads = static_cast<unsigned>(p.B * p.Hkv),
-                 splits = static_cast<unsigned>(splits_of(p, a.tiles.Bc));
+                 heads = static_cast<unsigned>(p.B * p.Hkv);
+      const Outputs<T> out{view<T>(a.O), view<float>(a.L), view<float>(a.workspace("part_O")),
+                           view<float>(a.workspace("part_L"))};
       launch("tensor_decode_hopper",
              {dim3(tiles * heads, splits), dim3(Shape::THREADS), Shape::SHARED_BYTES},
-             split_kernel<T, Shape>, p, maps_of<Shape>(a), view<const T>(a.Q),
-             view<float>(a.workspace("part_O")), view<float>(a.workspace("part_L")), a.tiles.Bc);
+             split_kernel<T, Shape>, p, maps_of<Shape>(a), view<const T>(a.Q), out, a.tiles.Bc);
     });
-    merge_splits<T>(a);
+    if (splits > 1) merge_splits<T>(a);
   });
 }
 
-/// Where step 7 would leave SMs idle for long enough, by two estimates (fitted to 308 problems). But
-/// the kernel for any GPU reads HBM 5 % faster (d = 128) where it has one tile and very many keys.
+constexpr int SMS = 132;  // of an H200
+
+/// The estimated time with tiles of Br rows.
+std::int64_t estimate(const Problem& p, int Br) {
+  return in_shape(p, Br, [&]<class Shape>(Shape) { return fastest_split<Shape>(p, SMS).time; });
+}
+/// A tile of 64 rows takes 65 % of the time of one of 128 (measured).
+int fastest_height(const Problem& p) {
+  return estimate(p, 64) * 65 <= estimate(p, 128) * 100 ? 64 : 128;
+}
+
+/// Where step 7 would leave SMs idle for long enough, by two estimates. But with one tile and very
+/// many keys the kernel for any GPU reads HBM 5 % faster (d = 128).
 bool is_fastest(const FullProblem& p, Pass pass) {
   const std::int64_t elements = std::int64_t{p.B} * p.Hkv * p.Nk * p.d;  // of K
-  const bool by_bytes = rows_of_group(p) <= 16 && p.d > 64 && p.d <= 128 && elements >= 1 << 26;
+  const bool by_bytes = rows_of_group(p) <= 16 && p.d > 64 && p.d <= 128 && elements >= 1 << 27;
   if (pass != Pass::forward || by_bytes) return false;
   const std::int64_t tiles = std::int64_t{p.B} * p.H * blocks_for(p.Nq, p.d > 128 ? 128 : 192);
   const std::int64_t unsplit = (tiles + SMS - 1) / SMS * (p.Nk + 192);
-  return in_shape_for(p, [&]<class Shape>(Shape) {
-    return fastest_split<Shape>(p, SMS).time * 6 / 5 + 400 < unsplit;
-  });
+  return estimate(p, fastest_height(p)) * 9 / 10 < unsplit;  // fitted to 412 problems (H200)
+}
+
+std::vector<TileChoice> tiles(const Problem& p, Pass, const DeviceLimits& limits) {
+  const auto of_height = [&](int Br) {
+    return in_shape(p, Br, [&]<class Shape>(Shape) { return split_choices<Shape>(p, limits); });
+  };
+  const int Br = fastest_height(p);
+  std::vector<TileChoice> list = of_height(Br);
+  if (rows_of_group(p) > 64) std::ranges::copy(of_height(192 - Br), std::back_inserter(list));
+  return list;
 }
 
 const Variant variant = {
     .name = "decode_hopper",
     .idea = "few blocks: keys split over blocks and merged, heads of a group as rows of one tile",
     .forward = forward,
-    .workspace =
-        [](const Problem& p, Pass) {
-          return in_shape_for(p, [&]<class Shape>(Shape) { return split_workspace(p, Shape::Br); });
-        },
+    .workspace = [](const Problem& p, Pass) { return split_workspace(p, 128); },  // for 64, too
     .refuse = refuse_splits,
-    .tiles =
-        [](const Problem& p, Pass, const DeviceLimits& limits) {
-          return in_shape_for(p,
-                              [&]<class Shape>(Shape) { return split_choices<Shape>(p, limits); });
-        },
+    .tiles = tiles,
     .dtypes = {Dtype::fp16, Dtype::bf16},
     .max_head_dim = 256,
     .row_multiple = 8,

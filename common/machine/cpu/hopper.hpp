@@ -77,6 +77,10 @@ inline void tma_load(void* panel, const TensorMap& map, Mbarrier& barrier, int c
   start_load(panel, map, barrier, {col, row, head, batch}, site);
   publish(barrier);
 }
+inline void tma_load_evict_last(void* panel, const TensorMap& map, Mbarrier& barrier, int col, int row, int head, int batch,
+                                Site site = Site::here()) {
+  tma_load(panel, map, barrier, col, row, head, batch, site);
+}
 inline void bulk_load(void* to, const BulkMemory& from, int bytes, Mbarrier& barrier, Site site = Site::here()) {
   start_load(to, from, bytes, barrier, site);
   publish(barrier);
