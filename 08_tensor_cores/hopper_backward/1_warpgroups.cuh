@@ -30,7 +30,7 @@
 // for windows, softcaps and sequences (options), and by turns (ordered), of which divided makes
 // more blocks; relay is for wide heads. In ../parts
 //   panels_backward.cuh   first: a block's KeyWork, shared memory and loads; P
-//   produce.cuh           steps 2 to 4: the producer
+//   produce.cuh           from step 2 on: the producer; add_dQ.cuh: from 3 on, the adder
 //   share_of_dQ.cuh       steps 1 to 3: dQ by all warpgroups; whole_dQ.cuh: from 4 on, by one
 //   panels.cuh            tiles, products, rings, as in ../hopper_forward
 //   query_stats.cuh       L and D of a tile, dS
@@ -73,9 +73,6 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
-  // Read after write: K and V have landed.
-  wait_full(shared.full_K, 0);
-  wait_full(shared.full_V, 0);
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // The mbarriers of a stage change phase with each tile that lands there.
@@ -86,15 +83,18 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     // The prefetch of the next tiles starts.
     // Write after read: no warp still reads the previous tiles or dS^T.
     __syncthreads();
-    if (threadIdx.x == 0 && iteration + 1 < work.iterations)
-      shared.load_queries(1 - stage, maps, hbm.L_and_D, work.b, work.after(problem, at));
+    if (threadIdx.x == 0 && iteration + 1 < work.iterations) {
+      const QueryTile next = work.after(problem, at);
+      shared.load_tiles(1 - stage, maps, work, next, /*first=*/false);
+      shared.load_stats(1 - stage, hbm.L_and_D, work.b, next);
+    }
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
-    // Read after write: Q_i and L_i have landed.
+    // Read after write: Q_i and L_i have landed, and with the first Q also K.
     wait_full(shared.full_Q[stage], parity);
     issue_scores(St, K_rows, Q);  // (8.11)
-    // Read after write: dO_i and D_i have landed.
+    // Read after write: dO_i and D_i have landed, and with the first dO also V.
     wait_full(shared.full_dO[stage], parity);
     issue_scores(dPt, V_rows, dO);  // (8.12)
     // Read after write: S^T is complete, dP^T may not be.
@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
   if (threadIdx.x == 0) {
     shared.initialize();
-    shared.load_KV(maps, work.b, work.kv_head, work.key0);
-    shared.load_queries(/*stage=*/0, maps, hbm.L_and_D, work.b, work.first(problem));
+    shared.load_tiles(/*stage=*/0, maps, work, work.first(problem), /*first=*/true);
+    shared.load_stats(/*stage=*/0, hbm.L_and_D, work.b, work.first(problem));
   }
   // Read after write: all threads see the initialised mbarriers.
   __syncthreads();

@@ -20,6 +20,7 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
+#include "08_tensor_cores/parts/add_dQ.cuh"
 #include "08_tensor_cores/parts/produce.cuh"
 #include "08_tensor_cores/parts/share_of_dQ.cuh"
 
@@ -59,28 +60,6 @@ struct BackwardShape {
 
 constexpr int CONSUMER_BARRIER = 1;  // a named barrier; 0 is that of __syncthreads()
 
-/// One thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored it. It may
-/// end while additions are in flight: the TMA has read shared memory, and the kernel as a whole
-/// ends only when they are complete, before convert_kernel begins.
-template <class T, class Shape>
-__device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
-                       const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
-  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  PipelineState<Shape::DQ_STAGES> state;
-  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(problem, at), state.next()) {
-    // Read after write: dQ_i is complete.
-    wait_full(shared.full_dQ[state.stage()], state.parity());
-    const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
-    bulk_reduce_add(target, shared.dQ[state.stage()], BYTES);
-    bulk_commit();
-    // Write after read: the TMA has read dQ_i, whose buffer the consumers fill next.
-    bulk_wait_read<0>();
-    mbarrier_arrive(shared.empty_dQ[state.stage()]);
-  }
-}
-
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
@@ -92,9 +71,6 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
-  // Read after write: K and V have landed.
-  wait_full(shared.full_K, 0);
-  wait_full(shared.full_V, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations;
@@ -105,10 +81,10 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
-    // Read after write: Q_i and L_i have landed.
+    // Read after write: Q_i and L_i have landed, and with the first Q also K.
     wait_full(shared.full_Q[stage], parity);
     issue_scores(St, K_rows, Q);  // (8.11)
-    // Read after write: dO_i and D_i have landed.
+    // Read after write: dO_i and D_i have landed, and with the first dO also V.
     wait_full(shared.full_dO[stage], parity);
     issue_scores(dPt, V_rows, dO);  // (8.12)
     // Read after write: S^T is complete, dP^T may not be.
@@ -181,7 +157,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (role == 0) {
       produce<T, Shape>(shared, maps, problem, hbm.L_and_D, work);
     } else {
-      add_dQ<T>(shared, problem, dQ_accum, work);
+      add_dQ<T, Shape>(shared, problem, dQ_accum, work);
     }
   } else {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::CONSUMER_REGISTERS>();

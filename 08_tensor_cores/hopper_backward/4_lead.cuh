@@ -31,6 +31,7 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
+#include "08_tensor_cores/parts/add_dQ.cuh"
 #include "08_tensor_cores/parts/produce.cuh"
 #include "08_tensor_cores/parts/whole_dQ.cuh"
 
@@ -42,7 +43,8 @@ template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
+  // Of the ring of Q and dO; tiles of dS; of the ring of dQ.
+  static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 1;
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 240 + 240, at Width 128, where the maker holds P^T, dS^T and dQ
@@ -52,8 +54,8 @@ struct BackwardShape {
                        RUNNER_REGISTERS = Width == 128 ? 224 : 240;
   template <class T>
   struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
-    alignas(128) float dQ[Br * Width];  // in the layout of dQ_accum
-    Mbarrier full_dSt[DS_STAGES], full_dQ, empty_dQ;
+    alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dSt[DS_STAGES], full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
@@ -81,9 +83,6 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
-  // Read after write: K and V have landed.
-  wait_full(shared.full_K, 0);
-  wait_full(shared.full_V, 0);
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // From iteration, as in step 1: no register keeps a PipelineState.
@@ -93,10 +92,10 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
-    // Read after write: Q_i and L_i have landed.
+    // Read after write: Q_i and L_i have landed, and with the first Q also K.
     wait_full(shared.full_Q[stage], parity);
     issue_scores(St, K_rows, Q);  // (8.11)
-    // Read after write: dO_i and D_i have landed.
+    // Read after write: dO_i and D_i have landed, and with the first dO also V.
     wait_full(shared.full_dO[stage], parity);
     issue_scores(dPt, V_rows, dO);  // (8.12)
     // Read after write: S^T is complete, dP^T may not be.
@@ -131,11 +130,11 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
       // Read after write: dV and dQ are complete; its first product may also be its last.
       wgmma_wait<1>(registers(dV), registers(dQ.acc[0]), registers(dQ.acc[dQ.PRODUCTS - 1]));
       // Write after read: the TMA has read the previous dQ.
-      wait_empty(shared.empty_dQ, iteration % 2);
-      dQ.store(shared.dQ);
+      wait_empty(shared.empty_dQ[0], iteration % 2);
+      dQ.store(shared.dQ[0]);
       // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
       fence_proxy_async();
-      commit(shared.full_dQ);
+      commit(shared.full_dQ[0]);
     }
     // Write after read: this warp's products have read the tiles, dS^T included.
     wgmma_wait<0>(registers(dV), registers(dK));
@@ -161,8 +160,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if (threadIdx.x == 0) {
     // Before initialize(), whose fence publishes these mbarriers too.
     for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
-    init_for_warps(shared.full_dQ, 4);
-    mbarrier_init(shared.empty_dQ, 1);  // one arrival, by the adder
+    init_for_warps(shared.full_dQ[0], 4);
+    mbarrier_init(shared.empty_dQ[0], 1);  // one arrival, by the adder
     shared.initialize();
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
@@ -176,7 +175,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (role == 0) {
       produce<T, Shape>(shared, maps, problem, hbm.L_and_D, work);
     } else {
-      add_dQ<T>(shared, problem, dQ_accum, work);
+      add_dQ<T, Shape>(shared, problem, dQ_accum, work);
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 5: what a block or kernel begins with is requested early.
+// 08 Tensor cores, Hopper backward, step 5: nothing waits at the ends of a block or of a kernel.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
@@ -8,18 +8,20 @@
 //     dK_j += scale dS^T Q_i                                 [Bc, Br] x [Br, d]          (8.15)
 //     dQ_i += scale dS K_j                                   [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since step 4, `lead`, where a block of 16 tiles waits a tenth of its time at both ends:
-// - The producer's thread requests the first tiles before the block-wide barrier. K comes with the
-//   first Q, and V with the first dO, on their mbarriers: the first product waits for half as much.
-// - With its last request it prefetches K and V to L2 for the block that probably runs next on its
+// New since step 4, `lead`, where a block of 16 tiles waits a tenth of its time at both ends: the
+// loop stays as it is, and what it begins with is requested early.
+// - A block requests its first tiles before the block-wide barrier.
+// - The producer ends by prefetching to L2 the K and V of the block that probably runs next on its
 //   SM.
 // - This kernel begins while prepare_kernel ends, and convert_kernel while this one ends (CUDA:
-//   programmatic dependent launch). Only what prepare_kernel writes has to wait.
+//   programmatic dependent launch). Only what the previous kernel writes has to wait.
 //
 // Grid, HBM, workspace, shapes: as step 1. Block: as step 4.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
+#include "08_tensor_cores/parts/add_dQ.cuh"
+#include "08_tensor_cores/parts/produce.cuh"
 #include "08_tensor_cores/parts/whole_dQ.cuh"
 
 namespace flash::tensor_cores::hopper_backward_5 {
@@ -30,7 +32,8 @@ template <int Width_, int Br_, int Bc_>
 struct BackwardShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
-  static constexpr int STAGES = 2, DS_STAGES = 2;  // of the ring of Q and dO; tiles of dS
+  // Of the ring of Q and dO; tiles of dS; of the ring of dQ.
+  static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 1;
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 240 + 240, at Width 128, where the maker holds P^T, dS^T and dQ
@@ -40,8 +43,8 @@ struct BackwardShape {
                        RUNNER_REGISTERS = Width == 128 ? 224 : 240;
   template <class T>
   struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
-    alignas(128) float dQ[Br * Width];  // in the layout of dQ_accum
-    Mbarrier full_dSt[DS_STAGES], full_dQ, empty_dQ;
+    alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dSt[DS_STAGES], full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
@@ -56,53 +59,13 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
 };
 
-/// One thread: a tile of Q and of dO, and with a block's first ones K and V. They are inputs, which
-/// no earlier kernel of the pass writes.
-template <bool First, class T, class Shape>
-__device__ void request_tiles(Shared<T, Shape>& shared, const BackwardMaps& maps,
-                              const KeyWork<Shape>& work, const QueryTile& at, int stage) {
-  Mbarrier &full_Q = shared.full_Q[stage], &full_dO = shared.full_dO[stage];
-  constexpr int BYTES = PanelTile<T, Shape::Br, Shape::Width>::BYTES + 4 * Shape::Br;  // and L, D
-  mbarrier_arrive_expect_tx(full_Q, BYTES + (First ? shared.K.BYTES : 0));
-  if (First) shared.K.load(maps.K, full_Q, work.key0, work.kv_head, work.b);
-  shared.Q[stage].load(maps.Q, full_Q, at.query0, at.h, work.b);
-  mbarrier_arrive_expect_tx(full_dO, BYTES + (First ? shared.V.BYTES : 0));
-  if (First) shared.V.load(maps.V, full_dO, work.key0, work.kv_head, work.b);
-  shared.dO[stage].load(maps.dO, full_dO, at.query0, at.h, work.b);
-}
-
-/// The same thread: the other tiles of queries, and L and D of all. Then K and V for block
-/// `next_block`.
-template <class T, class Shape>
-__device__ void produce_early(Shared<T, Shape>& shared, const BackwardMaps& maps,
-                              const Problem& problem, const Tensor<const float>& L_and_D,
-                              const KeyWork<Shape>& work, int heads_at_once, int next_block) {
-  PipelineState<Shape::STAGES> state;
-  auto at = work.first(problem);
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(problem, at), state.next()) {
-    const int stage = state.stage();
-    if (iteration == 0) {
-      // Read after write: L and D of prepare_kernel are visible to this grid, the TMA included.
-      // Write after write: it has cleared dQ_accum: no dQ is made before L and D have landed.
-      griddepcontrol_wait();
-    } else {
-      // Write after read: no consumer still reads the previous tiles.
-      wait_empty(shared.empty[stage], state.parity());
-      request_tiles</*First=*/false, T>(shared, maps, work, at, stage);
-    }
-    const Matrix<const float> of_head = L_and_D.head(work.b, at.h);
-    float* const L_smem = shared.L_and_D[stage];
-    bulk_load(L_smem, of_head.address(0, at.query0), 4 * Shape::Br, shared.full_Q[stage]);
-    bulk_load(L_smem + Shape::Br, of_head.address(1, at.query0), 4 * Shape::Br,
-              shared.full_dO[stage]);
-  }
-  if (next_block >= static_cast<int>(gridDim.x)) return;
-  const KeyWork<Shape> next(problem, heads_at_once, next_block);
+/// One thread: K and V of a block's work, to L2.
+template <class Shape>
+__device__ void prefetch(const BackwardMaps& maps, const KeyWork<Shape>& work) {
 #pragma unroll
   for (int col = 0; col < Shape::Width; col += PANEL) {
-    tma_prefetch(maps.K, col, next.key0, next.kv_head, next.b);
-    tma_prefetch(maps.V, col, next.key0, next.kv_head, next.b);
+    tma_prefetch(maps.K, col, work.key0, work.kv_head, work.b);
+    tma_prefetch(maps.V, col, work.key0, work.kv_head, work.b);
   }
 }
 
@@ -166,11 +129,11 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
       // Read after write: dV and dQ are complete; its first product may also be its last.
       wgmma_wait<1>(registers(dV), registers(dQ.acc[0]), registers(dQ.acc[dQ.PRODUCTS - 1]));
       // Write after read: the TMA has read the previous dQ.
-      wait_empty(shared.empty_dQ, iteration % 2);
-      dQ.store(shared.dQ);
+      wait_empty(shared.empty_dQ[0], iteration % 2);
+      dQ.store(shared.dQ[0]);
       // Read after write: this thread's dQ becomes visible to the TMA (async proxy).
       fence_proxy_async();
-      commit(shared.full_dQ);
+      commit(shared.full_dQ[0]);
     }
     // Write after read: this warp's products have read the tiles, dS^T included.
     wgmma_wait<0>(registers(dV), registers(dK));
@@ -195,14 +158,18 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto& shared = shared_of_block<T, Shape>();
   griddepcontrol_launch_dependents();
   const KeyWork<Shape> work(problem, heads_at_once, blockIdx.x);
-  // The producer. elect_one() elects the same thread again below.
-  if (threadIdx.x / WARP == 4 * Shape::CONSUMERS && elect_one()) {
+  if (threadIdx.x == 0) {
     // Before initialize(), whose fence publishes these mbarriers too.
     for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
-    init_for_warps(shared.full_dQ, 4);
-    mbarrier_init(shared.empty_dQ, 1);  // one arrival, by the adder
+    init_for_warps(shared.full_dQ[0], 4);
+    mbarrier_init(shared.empty_dQ[0], 1);  // one arrival, by the adder
     shared.initialize();
-    request_tiles</*First=*/true, T>(shared, maps, work, work.first(problem), /*stage=*/0);
+    // Inputs, which prepare_kernel does not write.
+    shared.load_tiles(/*stage=*/0, maps, work, work.first(problem), /*first=*/true);
+    // Read after write: L and D of prepare_kernel are visible to this grid, the TMA included.
+    // Write after write: it has cleared dQ_accum.
+    griddepcontrol_wait();
+    shared.load_stats(/*stage=*/0, hbm.L_and_D, work.b, work.first(problem));
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
   // block-wide barriers.
@@ -213,10 +180,12 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
+      produce<T, Shape>(shared, maps, problem, hbm.L_and_D, work, /*requested=*/1);
       const int next_block = static_cast<int>(blockIdx.x) + blocks_at_once;
-      produce_early<T>(shared, maps, problem, hbm.L_and_D, work, heads_at_once, next_block);
+      if (next_block < static_cast<int>(gridDim.x))
+        prefetch(maps, KeyWork<Shape>(problem, heads_at_once, next_block));
     } else {
-      add_dQ<T>(shared, problem, dQ_accum, work);
+      add_dQ<T, Shape>(shared, problem, dQ_accum, work);
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();

@@ -40,9 +40,9 @@ BackwardMaps backward_maps(const Attention& a) {
 
 // ---- Tiles -------------------------------------------------------------------------------------
 
-/// The shared memory of a block: tiles, then mbarriers. L is loaded with Q and D with dO, on the
-/// same mbarriers (alignas: as in panels_forward.cuh). Not all steps use all: `warpgroups` has a
-/// barrier instead of `empty`, and `early` has no use for full_K and full_V.
+/// The shared memory of a block: tiles, then mbarriers (alignas: as in panels_forward.cuh). full_Q
+/// is for Q and L, full_dO for dO and D; the first Q comes with K, and the first dO with V.
+/// `warpgroups` has a barrier instead of `empty`.
 template <class T, int Width, int Br, int Bc, int Stages, int DSStages>
 struct BackwardShared {
   using QTile = PanelTile<T, Br, Width>;
@@ -50,8 +50,7 @@ struct BackwardShared {
   QTile Q[Stages], dO[Stages];
   PanelTile<T, Bc, Br> dSt[DSStages];  // dS^T: rows are keys
   float L_and_D[Stages][2 * Br];       // L of a tile's queries, followed by D
-  alignas(256) Mbarrier full_K, full_V;
-  Mbarrier full_Q[Stages], full_dO[Stages], empty[Stages];
+  alignas(256) Mbarrier full_Q[Stages], full_dO[Stages], empty[Stages];
 
   template <bool LInPowersOf2 = true>  // in all steps of the ladder
   __device__ QueryStats<LInPowersOf2> stats(int stage) {
@@ -61,8 +60,6 @@ struct BackwardShared {
   /// Called by one thread. Full: one arrival, by the producer, and bytes. Empty: the arrivals of
   /// the warps that read Q and dO, those of all consumers.
   __device__ void initialize(int reading_warps = Bc / 16) {
-    mbarrier_init(full_K, 1);
-    mbarrier_init(full_V, 1);
     for (int stage = 0; stage < Stages; ++stage) {
       mbarrier_init(full_Q[stage], 1);
       mbarrier_init(full_dO[stage], 1);
@@ -72,25 +69,24 @@ struct BackwardShared {
     fence_mbarrier_init();
   }
 
-  // Called by one thread.
-  __device__ void load_KV(const BackwardMaps& maps, int b, int kv_head, int key0) {
-    mbarrier_arrive_expect_tx(full_K, K.BYTES);
-    K.load(maps.K, full_K, key0, kv_head, b);
-    mbarrier_arrive_expect_tx(full_V, V.BYTES);
-    V.load(maps.V, full_V, key0, kv_head, b);
+  /// Called by one thread: tiles of Q and dO, and with a block's first ones K and V. L and D, which
+  /// the mbarriers expect too, are left to load_stats().
+  template <class Work>
+  __device__ void load_tiles(int stage, const BackwardMaps& maps, const Work& work,
+                             const QueryTile& at, bool first) {
+    const int bytes = QTile::BYTES + 4 * Br + (first ? K.BYTES : 0);  // V has as many
+    mbarrier_arrive_expect_tx(full_Q[stage], bytes);
+    if (first) K.load(maps.K, full_Q[stage], work.key0, work.kv_head, work.b);
+    Q[stage].load(maps.Q, full_Q[stage], at.query0, at.h, work.b);
+    mbarrier_arrive_expect_tx(full_dO[stage], bytes);
+    if (first) V.load(maps.V, full_dO[stage], work.key0, work.kv_head, work.b);
+    dO[stage].load(maps.dO, full_dO[stage], at.query0, at.h, work.b);
   }
-  /// Tiles of Q and dO, and their L and D.
-  __device__ void load_queries(int stage, const BackwardMaps& maps,
-                               const Tensor<const float>& L_and_D_all, int b, const QueryTile& at) {
-    constexpr int BYTES = 4 * Br;  // of L, and of D
-    mbarrier_arrive_expect_tx(full_Q[stage], QTile::BYTES + BYTES);
-    Q[stage].load(maps.Q, full_Q[stage], at.query0, at.h, b);
-    bulk_load(L_and_D[stage], L_and_D_all.head(b, at.h).address(0, at.query0), BYTES,
-              full_Q[stage]);
-    mbarrier_arrive_expect_tx(full_dO[stage], QTile::BYTES + BYTES);
-    dO[stage].load(maps.dO, full_dO[stage], at.query0, at.h, b);
-    bulk_load(L_and_D[stage] + Br, L_and_D_all.head(b, at.h).address(1, at.query0), BYTES,
-              full_dO[stage]);
+  __device__ void load_stats(int stage, const Tensor<const float>& L_and_D_all, int b,
+                             const QueryTile& at) {
+    const Matrix<const float> of_head = L_and_D_all.head(b, at.h);
+    bulk_load(L_and_D[stage], of_head.address(0, at.query0), 4 * Br, full_Q[stage]);
+    bulk_load(L_and_D[stage] + Br, of_head.address(1, at.query0), 4 * Br, full_dO[stage]);
   }
 };
 

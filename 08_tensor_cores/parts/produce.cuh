@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward: the producer of steps 2 to 4.
+// 08 Tensor cores, Hopper backward, from step 2 on: the producer.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -6,18 +6,20 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// One thread: K and V, then tiles of queries, each as soon as its buffer is empty.
+/// One thread: tiles of queries, each as soon as its buffer is empty; K and V with the first. The
+/// first `requested` tiles are on their way already.
 template <class T, class Shape, class Work>
 __device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& L_and_D, const Work& work) {
-  shared.load_KV(maps, work.b, work.kv_head, work.key0);
+                        const Tensor<const float>& L_and_D, const Work& work, int requested = 0) {
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations;
        ++iteration, at = work.after(problem, at), state.next()) {
+    if (iteration < requested) continue;
     // Write after read: no consumer still reads the previous tiles.
     wait_empty(shared.empty[state.stage()], state.parity());
-    shared.load_queries(state.stage(), maps, L_and_D, work.b, at);
+    shared.load_tiles(state.stage(), maps, work, at, /*first=*/iteration == 0);
+    shared.load_stats(state.stage(), L_and_D, work.b, at);
   }
 }
 

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, steps 4 and 5: dQ of one warpgroup, the maker; the adder.
+// 08 Tensor cores, Hopper backward, steps 4 and 5: dQ of one warpgroup, the maker.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -42,26 +42,6 @@ struct WholeDQ {
     }
   }
 };
-
-/// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it. It may end
-/// while additions are in flight: the TMA has read shared memory, and the kernel as a whole ends
-/// only when they are complete, which convert_kernel waits for.
-template <class T, class Shape>
-__device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
-                       const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
-  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    // Read after write: dQ_i is complete.
-    wait_full(shared.full_dQ, iteration % 2);
-    const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
-    bulk_reduce_add(target, shared.dQ, BYTES);
-    bulk_commit();
-    // Write after read: the TMA has read dQ_i, whose buffer the maker fills next.
-    bulk_wait_read<0>();
-    mbarrier_arrive(shared.empty_dQ);
-  }
-}
 
 }  // namespace
 }  // namespace flash::tensor_cores

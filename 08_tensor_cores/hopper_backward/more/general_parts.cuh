@@ -40,6 +40,17 @@ __device__ void recompute_P_by_rule(const Rule& rule, Scores& St,
   }
 }
 
+/// Prepares, and calls f(rule, tensors) to start a kernel: that for a plain problem has the shorter
+/// loop of the ladder's steps.
+template <class T, int Width, class F>
+void prepare_by_rule(const Attention& a, const TensorRef* dQ_accum, F f) {
+  if (is_of_ladder(a.problem)) {
+    f(PlainRule{a.problem}, prepare<T, Width, /*LInPowersOf2=*/true>(a, dQ_accum));
+  } else {
+    f(score_rule(a), prepare<T, Width>(a, dQ_accum));
+  }
+}
+
 /// A kernel of more/: for every bias and scale.
 template <const auto& shapes>
 Variant general_hopper_backward_step(const char* name, const char* idea,

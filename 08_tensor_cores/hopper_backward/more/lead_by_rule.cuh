@@ -1,5 +1,7 @@
-// 08 Tensor cores, Hopper backward: step 4, `lead`, for problems that the ladder does not take.
-// Read ../4_lead.cuh first. The loop of consume() is the same but for what three parameters choose:
+// 08 Tensor cores, Hopper backward: the kernel of general.cuh and options.cuh, which say what they
+// take and what it costs, and the loop of turns.cuh.
+//
+// New since step 4, `lead`: three parameters, so that a problem pays for its own needs alone.
 // - Rule: how products become scores, P and dS. PlainRule as in step 4, others in general.cuh and
 //   options.cuh.
 // - Shape (lead_parts.cuh): one maker as in step 4, or two, each with a ShareOfDQ as in step 3; and
@@ -16,37 +18,9 @@
 namespace flash::tensor_cores {
 namespace {
 
-/// One thread: adds tiles of dQ to dQ_accum, each as soon as the maker has stored it.
-template <class T, class Shape, class Rule, class Work>
-__device__ void add_dQ(Shared<T, Shape>& shared, const Rule& rule, const Tensor<float>& dQ_accum,
-                       const Work& work) {
-  constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  auto at = work.first(rule.problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(rule.problem, at)) {
-    // Read after write: dQ_i is complete.
-    wait_full(shared.full_dQ[0], iteration % 2);
-    const auto target =
-        dQ_accum.head(work.b, at.h).address(0, row_of(rule, at.query0) * Shape::Width);
-    bulk_reduce_add(target, shared.dQ[0], BYTES);
-    bulk_commit();
-    // Write after read: the TMA has read dQ_i, whose buffer the maker fills next.
-    bulk_wait_read<0>();
-    mbarrier_arrive(shared.empty_dQ[0]);
-  }
-}
-
-/// dQ of a tile of queries, in one maker, or in two that share it; and its products' accumulators.
+/// dQ of a tile of queries, in one maker, or in two that share it.
 template <class Shape>
 using DQ = std::conditional_t<Shape::MAKERS == 1, WholeDQ<Shape>, ShareOfDQ<Shape>>;
-template <class Shape>
-__device__ auto& accumulators(WholeDQ<Shape>& dQ, int product) {
-  return dQ.acc[product];
-}
-template <class Shape>
-__device__ auto& accumulators(ShareOfDQ<Shape>& dQ, int) {
-  return dQ.acc;
-}
 
 /// Consumer warpgroup `Index`: its rows of a tile of K and V. Compiled separately for the maker and
 /// the runner: ptxas serialises products that are in flight across a branch. `out` takes dK and dV.
@@ -61,11 +35,6 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
-  if (work.iterations > 0) {
-    // Read after write: K and V have landed.
-    wait_full(shared.full_K, 0);
-    wait_full(shared.full_V, 0);
-  }
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
     // From iteration, as in step 1: no register keeps a PipelineState.
@@ -77,10 +46,10 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
 
     // 1. S^T and dP^T are issued; P^T while dP^T is in flight.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St, dPt;  // transposed: [16, Br] in each warp
-    // Read after write: Q_i and L_i have landed.
+    // Read after write: Q_i and L_i have landed, and with the first Q also K.
     wait_full(shared.full_Q[stage], parity);
     issue_scores(St, K_rows, Q);  // (8.11)
-    // Read after write: dO_i and D_i have landed.
+    // Read after write: dO_i and D_i have landed, and with the first dO also V.
     wait_full(shared.full_dO[stage], parity);
     issue_scores(dPt, V_rows, dO);  // (8.12)
     // Read after write: S^T is complete, dP^T may not be.
@@ -122,8 +91,9 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     if constexpr (MAKES_DQ) {
       // Read after write: dV and dQ are complete; its first product may also be its last.
-      wgmma_wait<1>(registers(dV), registers(accumulators(dQ, 0)),
-                    registers(accumulators(dQ, Shape::Br / WARPGROUP_ROWS - 1)));
+      if constexpr (Shape::MAKERS == 1)
+        wgmma_wait<1>(registers(dV), registers(dQ.acc[0]), registers(dQ.acc[dQ.PRODUCTS - 1]));
+      if constexpr (Shape::MAKERS == 2) wgmma_wait<1>(registers(dV), registers(dQ.acc));
       const int dQ_stage = iteration % Shape::DQ_STAGES;
       // Write after read: the TMA has read the dQ that was there.
       wait_empty(shared.empty_dQ[dQ_stage], iteration / Shape::DQ_STAGES % 2);
@@ -167,7 +137,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto& shared = shared_of_block<T, Shape>();
   const auto work = work_of_block<Shape>(rule, heads_at_once);
   if (work.key0 / Shape::Bc % launches != launch_index) return;  // another launch's
-  if (threadIdx.x == 0) shared.initialize();
+  if (threadIdx.x == 0) {
+    // Before initialize(), whose fence publishes these mbarriers too.
+    for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
+    init_for_warps(shared.full_dQ[0], 4);
+    mbarrier_init(shared.empty_dQ[0], 1);  // one arrival, by the adder
+    shared.initialize();
+  }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
   // block-wide barriers.
   __syncthreads();
@@ -177,9 +153,9 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
-      produce_by_rule<T, Shape>(shared, maps, rule, hbm.L_and_D, work);
+      produce_sequence<T, Shape>(shared, maps, rule, hbm.L_and_D, work);
     } else {
-      add_dQ<T, Shape>(shared, rule, dQ_accum, work);
+      add_dQ_of_sequence<T, Shape>(shared, rule, dQ_accum, work);
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();

@@ -5,6 +5,8 @@
 #include "08_tensor_cores/backward/more/options_parts.cuh"
 #include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
+#include "08_tensor_cores/parts/add_dQ.cuh"
+#include "08_tensor_cores/parts/produce.cuh"
 
 namespace flash::tensor_cores {
 namespace {
@@ -15,8 +17,8 @@ template <int Width_, int Br_, int Bc_, int DQStages = 1, int Makers = 1>
 struct LeadShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
-  static constexpr int STAGES = 2;  // of the ring of Q and dO, by which tiles of dS go, too
-  static constexpr int DQ_STAGES = DQStages, MAKERS = Makers;
+  // Of the ring of Q and dO; tiles of dS; of the ring of dQ.
+  static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = DQStages, MAKERS = Makers;
   static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
                        THREADS = CONSUMER_THREADS + WARPGROUP;
   // Registers per thread: 24 + 256 + 224, since the maker holds P^T, dS^T and dQ together; two
@@ -25,18 +27,9 @@ struct LeadShape {
   static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = MAKERS == 1 ? 256 : 240,
                        RUNNER_REGISTERS = 480 - MAKER_REGISTERS;
   template <class T>
-  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, STAGES> {
+  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
     alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
-    Mbarrier full_dSt[STAGES], full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
-
-    /// Called by one thread.
-    __device__ void initialize() {
-      // Before the others, whose fence publishes these mbarriers too.
-      for (Mbarrier& each : full_dSt) init_for_warps(each, CONSUMERS * 4);
-      for (Mbarrier& each : full_dQ) init_for_warps(each, MAKERS * 4);
-      for (Mbarrier& each : empty_dQ) mbarrier_init(each, 1);  // one arrival, by the adder
-      BackwardShared<T, Width, Br, Bc, STAGES, STAGES>::initialize();
-    }
+    Mbarrier full_dSt[DS_STAGES], full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
   static constexpr int MIN_SM = 90;
@@ -48,6 +41,7 @@ struct LeadShape {
                 registers_suffice(THREADS,
                                   PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
   static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
+  static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
 };
 
 // ---- Work --------------------------------------------------------------------------------------
@@ -85,35 +79,27 @@ __device__ auto work_of_block(Rule& rule, int heads_at_once) {
   }
 }
 
-/// One thread: K and V, then the queries, each tile as soon as its buffer is empty. A tile may
-/// reach into the next sequence of a ragged batch: those keys are masked, and those queries have L
-/// = inf, so that P is 0.
+/// produce(), in a ragged batch of the sequence that the rule has entered. Its tiles are rows of
+/// the whole batch, while its L and D have rows of their own. A tile may reach into the next
+/// sequence: those keys are masked, and those queries have L = inf, so that P is 0.
 template <class T, class Shape, class Rule, class Work>
-__device__ void produce_by_rule(Shared<T, Shape>& shared, const BackwardMaps& maps,
-                                const Rule& rule, const Tensor<const float>& L_and_D,
-                                const Work& work) {
-  int first_query = 0, first_key = 0;  // of the sequence
-  if constexpr (Rule::RAGGED) first_query = rule.offset(0, 0), first_key = rule.offset(0, 1);
-  if (work.iterations > 0) shared.load_KV(maps, work.b, work.kv_head, first_key + work.key0);
-  PipelineState<Shape::STAGES> state;
-  auto at = work.first(rule.problem);
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(rule.problem, at), state.next()) {
-    const int stage = state.stage();
-    const int row = first_query + at.query0, stats0 = row_of(rule, at.query0);
-    // Write after read: no consumer still reads the previous tiles.
-    wait_empty(shared.empty[stage], state.parity());
-    // As load_queries(), but L and D of a sequence begin at a row of their own.
-    constexpr int BYTES = 4 * Shape::Br, TILE_BYTES = shared.Q[0].BYTES;
-    mbarrier_arrive_expect_tx(shared.full_Q[stage], TILE_BYTES + BYTES);
-    shared.Q[stage].load(maps.Q, shared.full_Q[stage], row, at.h, work.b);
-    bulk_load(shared.L_and_D[stage], L_and_D.head(work.b, at.h).address(0, stats0), BYTES,
-              shared.full_Q[stage]);
-    mbarrier_arrive_expect_tx(shared.full_dO[stage], TILE_BYTES + BYTES);
-    shared.dO[stage].load(maps.dO, shared.full_dO[stage], row, at.h, work.b);
-    bulk_load(shared.L_and_D[stage] + Shape::Br, L_and_D.head(work.b, at.h).address(1, stats0),
-              BYTES, shared.full_dO[stage]);
+__device__ void produce_sequence(Shared<T, Shape>& shared, const BackwardMaps& maps,
+                                 const Rule& rule, Tensor<const float> L_and_D, Work work) {
+  if constexpr (Rule::RAGGED) {
+    const int row0 = rule.offset(0, 0);  // of its queries in the batch
+    work.first_query += row0, work.end_query += row0, work.key0 += rule.offset(0, 1);
+    L_and_D.data += row_of(rule, 0) - row0;
   }
+  produce<T, Shape>(shared, maps, rule.problem, L_and_D, work);
+}
+
+/// add_dQ(), likewise: in dQ_accum, too, the sequence has rows of its own.
+template <class T, class Shape, class Rule, class Work>
+__device__ void add_dQ_of_sequence(Shared<T, Shape>& shared, const Rule& rule,
+                                   const Tensor<float>& dQ_accum, Work work) {
+  if constexpr (Rule::RAGGED)
+    work.first_query += row_of(rule, 0), work.end_query += row_of(rule, 0);
+  add_dQ<T, Shape>(shared, rule.problem, dQ_accum, work);
 }
 
 // ---- Slopes ------------------------------------------------------------------------------------

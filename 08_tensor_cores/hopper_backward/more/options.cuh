@@ -11,7 +11,10 @@
 // - dK and dV go to rows of the sequence alone.
 // - A block looks up its sequence, and the last query of its keys' windows as well as the first.
 // - The tensor maps know only the whole batch, so a tile may reach into the next sequence, where
-//   scores are masked and nothing is stored (produce_by_rule).
+//   scores are masked and nothing is stored (produce_sequence).
+//
+// It costs what general.cuh costs, without the bias; a softcap also a tanh per score, and a store
+// and a load of its slope.
 //
 // Grid: as step 1, in a ragged batch one block per tile of a sequence and key/value head.
 // Block: as step 4.  HBM, shapes: as step 1, but only the tiles in the window are visited.

@@ -33,8 +33,6 @@ __device__ auto sum_dV(Shared<T, Shape>& shared, const Rule& rule, const KeyWork
             warp_row = thread / WARP * 16;  // the warp's first row of the tile
   WideGradient<Shape> dV;
 
-  // Read after write: K has landed.
-  wait_full(shared.full_K, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations;
@@ -42,7 +40,7 @@ __device__ auto sum_dV(Shared<T, Shape>& shared, const Rule& rule, const KeyWork
     const int stage = state.stage(), parity = state.parity();
     // 1. P^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St;  // transposed: [16, Br] in each warp
-    // Read after write: Q_i and L_i have landed.
+    // Read after write: Q_i and L_i have landed, and with the first Q also K.
     wait_full(shared.full_Q[stage], parity);
     issue_scores(St, K_rows, shared.Q[stage]);  // (8.11)
     // Read after write: S^T is complete.
@@ -85,14 +83,12 @@ __device__ auto sum_dK(Shared<T, Shape>& shared, const KeyWork<Shape>& work) {
   const auto V_rows = shared.V.below(0);  // all of them
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
   WideGradient<Shape> dK;
-  // Read after write: V has landed.
-  wait_full(shared.full_V, 0);
   PipelineState<Shape::STAGES> state;
   for (int iteration = 0; iteration < work.iterations; ++iteration, state.next()) {
     const int stage = state.stage(), parity = state.parity();
     // 1. dS^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> dPt;  // transposed: [16, Br] in each warp
-    // Read after write: dO_i and D_i have landed.
+    // Read after write: dO_i and D_i have landed, and with the first dO also V.
     wait_full(shared.full_dO[stage], parity);
     issue_scores(dPt, V_rows, shared.dO[stage]);  // (8.12)
     // Read after write: dP^T is complete.
@@ -139,13 +135,11 @@ __device__ void sum_dQ(Shared<T, Shape>& shared, const Problem& problem,
                        const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
 
-  // Read after write: K has landed.
-  wait_full(shared.full_K, 0);
   PipelineState<Shape::STAGES> state;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations;
        ++iteration, at = work.after(problem, at), state.next()) {
-    // Read after write: the dK warpgroup has stored dS^T.
+    // Read after write: the dK warpgroup has stored dS^T. K has landed: dS^T comes from it.
     wait_full(shared.full_dSt[state.stage()], state.parity());
 #pragma unroll 1  // the registers hold one dQ at a time
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
@@ -236,19 +230,13 @@ void start(Shape, const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    const auto start_by = [&]<class Rule>(Rule rule, const BackwardTensors<T>& hbm) {
-      rule.problem = p;
+    prepare_by_rule<T, Shape::Width>(a, &dQ_accum, [&]<class Rule>(Rule rule, const auto& hbm) {
       launch("backward_relay",
              {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
               Shape::SHARED_ELEMENTS * sizeof(T)},
              backward_kernel<T, Shape, Rule>, rule, backward_maps<Shape>(a), hbm,
              view<float>(dQ_accum), heads_in_a_wave(a, tiles));
-    };
-    if (is_of_ladder(a.problem)) {
-      start_by(PlainRule{}, prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, &dQ_accum));
-    } else {
-      start_by(score_rule(a), prepare<T, Shape::Width>(a, &dQ_accum));
-    }
+    });
     convert<T, Shape::Width>(a, dQ_accum);
   });
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/lead_by_rule.cuh"
-#include "08_tensor_cores/parts/produce.cuh"
 
 namespace flash::tensor_cores {
 namespace {
@@ -55,9 +54,9 @@ __device__ inline void wait_for_turn(const int* turn, int key_tile) {
 /// it and its turn has come. turns [B, H, 1, tiles of queries]: how many tiles of keys have been
 /// added to this tile of dQ.
 template <class T, class Shape>
-__device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
-                       const Tensor<float>& dQ_accum, const Tensor<int>& turns_all,
-                       const OrderedWork<Shape>& work, int stage) {
+__device__ void add_dQ_in_turns(Shared<T, Shape>& shared, const Problem& problem,
+                                const Tensor<float>& dQ_accum, const Tensor<int>& turns_all,
+                                const OrderedWork<Shape>& work, int stage) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
   const float* const dQ_smem = shared.dQ[stage];
   const int key_tile = work.key0 / Shape::Bc;
@@ -100,6 +99,10 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   auto& shared = shared_of_block<T, Shape>();
   if (threadIdx.x == 0) {
+    // Before initialize(), whose fence publishes these mbarriers too.
+    for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
+    for (Mbarrier& full : shared.full_dQ) init_for_warps(full, Shape::MAKERS * 4);
+    for (Mbarrier& empty : shared.empty_dQ) mbarrier_init(empty, 1);  // one arrival, by an adder
     shared.initialize();
     const auto next_ticket = counter.head(0, 0).address(0, 0);
     const int end = static_cast<int>(gridDim.x);
@@ -121,7 +124,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
       work.kv_head = out.kv_head(work.group);
       produce<T, Shape>(shared, maps, rule.problem, hbm.L_and_D, work);
     } else {
-      add_dQ<T>(shared, rule.problem, dQ_accum, turns, work, role - 1);
+      add_dQ_in_turns<T>(shared, rule.problem, dQ_accum, turns, work, role - 1);
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
@@ -157,15 +160,14 @@ int heads_in_turns(const Attention& a, const Problem& p, int tiles) {
   return std::max(two_waves, heads_in_L2(p.B * p.Hkv, bytes));
 }
 
-/// Starts the kernels up to dQ_accum. p: the problem as blocks see it. A plain problem gets the
-/// shorter loop of the ladder's steps.
+/// Starts the kernels up to dQ_accum. p: the problem as blocks see it.
 template <class T, class Shape, class Out>
 void start_turns(const char* name, const Attention& a, const Problem& p, const Out& out) {
   const TensorRef& dQ_accum = a.workspace("dQ_accum");
   // No block stores dQ of queries that see no key: clear it here.
   const TensorRef* const cleared = p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr;
   const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-  const auto start_by = [&]<class Rule>(Rule rule, const BackwardTensors<T>& hbm) {
+  prepare_by_rule<T, Shape::Width>(a, cleared, [&]<class Rule>(Rule rule, const auto& hbm) {
     rule.problem = p;
     launch(name,
            {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
@@ -173,12 +175,7 @@ void start_turns(const char* name, const Attention& a, const Problem& p, const O
            backward_in_turns<T, Shape, Rule, Out>, rule, backward_maps<Shape>(a), hbm,
            view<float>(dQ_accum), view<int>(a.workspace("counter")),
            view<int>(a.workspace("turns")), heads_in_turns<Shape>(a, p, tiles), out);
-  };
-  if (is_of_ladder(a.problem)) {
-    start_by(PlainRule{}, prepare<T, Shape::Width, /*LInPowersOf2=*/true>(a, cleared));
-  } else {
-    start_by(score_rule(a), prepare<T, Shape::Width>(a, cleared));
-  }
+  });
 }
 
 }  // namespace

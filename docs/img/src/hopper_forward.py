@@ -51,13 +51,12 @@ def stages_of(events):
         if event["event"] == "waited":
             waited[warp] = event["barrier"]
         elif event["event"] == "load":
-            full, begin, size = event["barrier"], event["to"], event["bytes"]
-            if full in stages:
-                stages[full].begin, stages[full].end = min(stages[full].begin, begin), max(stages[full].end, begin + size)
+            full, begin, size, name = event["barrier"], event["to"], event["bytes"], event.get("tensor", "?")
+            if stage := stages.get((full, name)):  # two tensors may share a full mbarrier
+                stage.begin, stage.end = min(stage.begin, begin), max(stage.end, begin + size)
             else:
-                name = event.get("tensor", "?")
                 number = sum(stage.name.startswith(name) for stage in stages.values())
-                stages[full] = Stage(full, waited.pop(warp, None), f"{name}{number}", begin, size)
+                stages[full, name] = Stage(full, waited.pop(warp, None), f"{name}{number}", begin, size)
     for stage in stages.values():
         stage.ring = sum(other.tensor == stage.tensor for other in stages.values())
     for stage in stages.values():

@@ -39,6 +39,10 @@ class Traces(unittest.TestCase):
         found = [(s.name, s.full, s.empty, s.begin, s.end) for s in pictures.stages_of(EVENTS)]
         self.assertEqual(found, [("Q", 0, None, 4096, 6144), ("K0", 1, 2, 0, 1024), ("K1", 3, 4, 1024, 2048)])
 
+    def test_two_tensors_on_one_barrier(self):
+        found = [(s.name, s.full, s.begin, s.end) for s in pictures.stages_of([load(0, 0, 0, "K"), load(0, 0, 4096, "Q")])]
+        self.assertEqual(found, [("K", 0, 0, 1024), ("Q", 0, 4096, 5120)])
+
     def test_phases(self):
         line = pictures.Timeline(EVENTS, producer=4)
         self.assertEqual(line.events[line.phase_ends(1, 1)], event("phase ends", 4, barrier=1, phase=1))
