@@ -6,7 +6,7 @@
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since forward/9_key_order.cuh: the TMA copies tiles, and mbarriers say what has landed.
+// New since forward/8_block_order.cuh: the TMA copies tiles, and mbarriers say what has landed.
 // - One thread asks for a tile. The TMA computes all addresses, swizzles, and writes zeros beyond
 //   the last row and column. In the same way it stores O.
 // - It counts landed bytes on an mbarrier, and every thread waits on that one object, instead of
@@ -16,7 +16,7 @@
 //   16, so 80 is available.
 //
 // In iteration j:
-//   thread 0    asks for K_(j-1) and V_(j-1)
+//   thread 0    asks for K_(j+1) and V_(j+1)
 //   the TMA     writes them to the other stage, and counts their bytes on its full_K and full_V
 //   all warps   wait for full_K: S = Q K_j^T, softmax; wait for full_V: O += P V_j; then a barrier,
 //               so that the next request overwrites nothing that is still read
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     shared.V[j % 2].load(maps.V, shared.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
-  // 1. Q and the last tiles of K and V.
+  // 1. Q and the first tiles of K and V.
   if (threadIdx.x == 0) {
     mbarrier_init(shared.full_Q, 1);
     for (int stage = 0; stage < 2; ++stage) {
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     if (work.visible_tiles > 0) {
       mbarrier_arrive_expect_tx(shared.full_Q, shared.Q.BYTES);
       shared.Q.load(maps.Q, shared.full_Q, work.query0, work.h, work.b);
-      load_tile(work.visible_tiles - 1);
+      load_tile(0);
     }
   }
   // Read after write: all threads see the initialised mbarriers.
@@ -118,16 +118,15 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   if (work.visible_tiles > 0) wait_full(shared.full_Q, 0);
 
   const auto Q = operand_of_Q<Shape>(shared.Q.below(warp_row));
-  for (int j = work.visible_tiles - 1; j >= 0; --j) {
+  for (int j = 0; j < work.visible_tiles; ++j) {
     // 2. The prefetch of the next tiles starts.
-    // Write after read: no warp still reads K_(j+1), V_(j+1). (At first there are none.)
+    // Write after read: no warp still reads K_(j-1), V_(j-1). (At j = 0 there are none.)
     __syncthreads();
-    if (threadIdx.x == 0 && j > 0) load_tile(j - 1);
+    if (threadIdx.x == 0 && j + 1 < work.visible_tiles) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
     Accumulators<Shape::ROW_FRAGMENTS, Shape::KEY_FRAGMENTS> S(0.0f);  // [16 ROW_FRAGMENTS, Bc]
-    const int stage = j % 2;
-    const int parity = (work.visible_tiles - 1 - j) / 2 % 2;  // a stage has a phase per two tiles
+    const int stage = j % 2, parity = j / 2 % 2;  // a stage has one phase per two tiles
     // Read after write: K_j has landed.
     wait_full(shared.full_K[stage], parity);
     add_product(S, Q, shared.K[stage].transposed());  // (8.1)

@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     shared.V[j % 2].load(maps.V, shared.full_V[j % 2], j * Shape::Bc, work.kv_head, work.b);
   };
 
-  // 1. Q and the last tiles of K and V.
+  // 1. Q and the first tiles of K and V.
   if (threadIdx.x == 0) {
     mbarrier_init(shared.full_Q, 1);
     for (int stage = 0; stage < 2; ++stage) {
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     if (work.visible_tiles > 0) {
       mbarrier_arrive_expect_tx(shared.full_Q, shared.Q.BYTES);
       shared.Q.load(maps.Q, shared.full_Q, work.query0, work.h, work.b);
-      load_tile(work.visible_tiles - 1);
+      load_tile(0);
     }
   }
   // Read after write: all threads see the initialised mbarriers.
@@ -87,16 +87,15 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   // Read after write: Q has landed.
   if (work.visible_tiles > 0) wait_full(shared.full_Q, 0);
 
-  for (int j = work.visible_tiles - 1; j >= 0; --j) {
+  for (int j = 0; j < work.visible_tiles; ++j) {
     // 2. The prefetch of the next tiles starts.
-    // Write after read: no warp still reads K_(j+1), V_(j+1). (At first there are none.)
+    // Write after read: no warp still reads K_(j-1), V_(j-1). (At j = 0 there are none.)
     __syncthreads();
-    if (threadIdx.x == 0 && j > 0) load_tile(j - 1);
+    if (threadIdx.x == 0 && j + 1 < work.visible_tiles) load_tile(j + 1);
 
     // 3. S = Q K^T, and the softmax of its rows.
-    Accumulators<1, Shape::KEY_FRAGMENTS> S;  // [16, Bc]
-    const int stage = j % 2;
-    const int parity = (work.visible_tiles - 1 - j) / 2 % 2;  // a stage has a phase per two tiles
+    Accumulators<1, Shape::KEY_FRAGMENTS> S;      // [16, Bc]
+    const int stage = j % 2, parity = j / 2 % 2;  // a stage has one phase per two tiles
     // Read after write: K_j has landed.
     wait_full(shared.full_K[stage], parity);
     issue_S(S, Q, shared.K[stage]);  // (8.1)

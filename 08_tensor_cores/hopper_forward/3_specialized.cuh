@@ -13,8 +13,9 @@
 //   of the whole block is left in the loop, so that one warpgroup can compute its softmax while
 //   another multiplies.
 // - setmaxnreg moves the registers of the producer's warpgroup to the consumers.
+// - Tiles of keys go from the last to the first, as in forward/9_key_order.cuh.
 //
-// For each tile j:
+// For each tile j, from the last down:
 //   producer    waits for empty_K, asks for K_j; waits for empty_V, asks for V_j
 //   the TMA     ends a phase of full_K, then of full_V, with the last byte of K_j and V_j
 //   consumers   wait for full_K: S = Q K_j^T, release K to empty_K, softmax; wait for full_V:

@@ -14,7 +14,7 @@
 // - A warpgroup is therefore at two positions of the rings at once. And O is rescaled only after
 //   the previous tile's P V, which was computed with the old m.
 //
-// A consumer in iteration j, from the last tile down:
+// A consumer in iteration j:
 //   wgmma in flight     meanwhile                         K ring              V ring
 //   S_j, P V_(j+1)      waits for S_j                     reads K_j           reads V_(j+1)
 //   P V_(j+1)           softmax of S_j, waits for V_j     K_j released        reads V_(j+1)

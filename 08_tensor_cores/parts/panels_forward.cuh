@@ -149,6 +149,12 @@ __device__ void skip(Shared& shared, const PipelineState<Stages>& state) {
   release(shared.empty_V[state.stage()]);
 }
 
+// ---- In more/: two consumer warpgroups in turns -------------------------------------------------
+
+/// The baton, which a warpgroup takes before it issues products, and then passes to the other one.
+__device__ inline void take_baton() { named_barrier_sync(3 + warpgroup(), 2 * WARPGROUP); }
+__device__ inline void pass_baton() { named_barrier_arrive(4 - warpgroup(), 2 * WARPGROUP); }
+
 // ---- In step 7, `scheduled`: persistent blocks --------------------------------------------------
 
 /// The counter from which blocks draw their work.

@@ -11,6 +11,7 @@
 // - The query heads of a group are rows of one tile, because they read the same K and V. Such rows
 //   are no box of a tensor map: threads load Q.
 // - No warpgroup skips tiles: the rows of a tile are few queries, which see nearly the same keys.
+// - Two warpgroups take turns, as in ping_pong.cuh: while both wait for HBM they may fall in step.
 //
 // Grid: (tiles of rows * B * Hkv, splits). Block: as step 3.
 // HBM: K and V once per tile of rows, Q once per split. Workspace: the splits' O and L, in fp32.
@@ -99,11 +100,11 @@ __device__ void load_Q(const QueryRows& Q, const Tensor<const T>& Q_all, const P
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
 }
 
-/// What a step writes: O and L, or their parts if there are splits.
+/// What the first kernel writes: the parts of O and L, or, if there is one split, O and L.
 template <class T>
 struct Outputs {
   Tensor<T> O;
-  Tensor<float> L, part_O, part_L;
+  Tensor<float> part_O, L;
 };
 
 /// A consumer warpgroup: its rows of a tile.
@@ -125,6 +126,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
   load_Q(Q, Q_all, rows);
   if (work.end > work.begin) {
     PipelineState<Shape::STAGES> KV_ring;
+    if (Shape::CONSUMERS > 1 && warpgroup() == 1 && work.end - work.begin > 1) pass_baton();
     // 1. S of the last tile, and P. O is still 0: nothing to rescale.
     // Read after write: K has landed.
     wait_full(shared.full_K[KV_ring.stage()], KV_ring.parity());
@@ -140,12 +142,14 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
       const auto previous = KV_ring;
       KV_ring.next();
       const int stage = KV_ring.stage(), parity = KV_ring.parity();
+      if (Shape::CONSUMERS > 1) take_baton();
       // Read after write: K_j has landed.
       wait_full(shared.full_K[stage], parity);
       issue_S(S, Q, shared.K[stage]);  // (8.1)
       // Read after write: V_(j+1) has landed.
       wait_full(shared.full_V[previous.stage()], previous.parity());
       issue_PV(O, P, shared.V[previous.stage()]);  // (8.4)
+      if (Shape::CONSUMERS > 1 && (warpgroup() == 0 || j > work.begin)) pass_baton();
 
       // 3. P with the current m, while the previous tile's P V is in flight.
       // Read after write: S is complete, O may not be.
@@ -184,10 +188,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     const int row = warp_row + 8 * r + lane / 4;
     if (!rows.exists(row)) continue;
     const int i = work.split * problem.Nq + rows.query(row), h = rows.head(row);
-    const auto store_L = [&](const Tensor<float>& L_all) {  // no visible key: -inf
-      if (lane % 4 == 0) L_all.head_vector(rows.b, h)(i) = problem.scale * m[r] + logf(l[r]);
-    };
-    one_split ? store_L(out.L) : store_L(out.part_L);
+    if (lane % 4 == 0)  // no visible key: -inf
+      out.L.head_vector(rows.b, h)(i) = problem.scale * m[r] + logf(l[r]);
     const float inverse = l[r] == 0.0f ? 0.0f : 1.0f / l[r];  // and O = 0
     const Matrix<T> O_hbm = out.O.head(rows.b, h);
     const Matrix<float> part_O = out.part_O.head(rows.b, h);
@@ -241,8 +243,8 @@ void forward(const Attention& a) {
     in_shape(p, a.tiles.Br, [&]<class Shape>(Shape) {
       const auto tiles = blocks_for(rows_of_group(p), Shape::Br),
                  heads = static_cast<unsigned>(p.B * p.Hkv);
-      const Outputs<T> out{view<T>(a.O), view<float>(a.L), view<float>(a.workspace("part_O")),
-                           view<float>(a.workspace("part_L"))};
+      const Outputs<T> out{view<T>(a.O), view<float>(a.workspace("part_O")),
+                           view<float>(splits == 1 ? a.L : a.workspace("part_L"))};
       launch("tensor_decode_hopper",
              {dim3(tiles * heads, splits), dim3(Shape::THREADS), Shape::SHARED_BYTES},
              split_kernel<T, Shape>, p, maps_of<Shape>(a), view<const T>(a.Q), out, a.tiles.Bc);

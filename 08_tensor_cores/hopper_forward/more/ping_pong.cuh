@@ -53,10 +53,6 @@ __device__ void produce(Shared<T, Shape>& shared, const Maps& maps, const Work<S
   }
 }
 
-/// The baton between the two consumer warpgroups.
-__device__ inline void take_baton() { named_barrier_sync(3 + warpgroup(), 2 * WARPGROUP); }
-__device__ inline void pass_baton() { named_barrier_arrive(4 - warpgroup(), 2 * WARPGROUP); }
-
 /// A consumer warpgroup: its rows of a tile of Q.
 template <class T, class Shape>
 __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const Maps& maps,
